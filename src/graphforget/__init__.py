@@ -1,0 +1,50 @@
+"""graphforget: make graph neural networks forget people, relations and attributes, and prove it.
+
+>>> import graphforget as gf
+>>> graph = gf.load("patients")
+>>> trained = gf.train(graph, model="sgc", seed=0)
+>>> round(trained.micro_f1(graph), 2) > 0.9
+True
+"""
+
+from graphforget.datasets import DATASETS, load
+from graphforget.errors import InputError
+from graphforget.footprint import Footprint, PaperSets, footprint, paper_sets
+from graphforget.graph import Graph
+from graphforget.losses import Loss
+from graphforget.models.inspection import Inspection, inspect
+from graphforget.models.linearised import linearised
+from graphforget.models.reach import Reach
+from graphforget.models.registry import MODELS
+from graphforget.objective import Objective
+from graphforget.request import Request
+from graphforget.rundir import load as load_run
+from graphforget.rundir import save as save_run
+from graphforget.trained import Recipe, Trained
+from graphforget.training import train
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DATASETS",
+    "MODELS",
+    "Footprint",
+    "Graph",
+    "InputError",
+    "Inspection",
+    "Loss",
+    "Objective",
+    "PaperSets",
+    "Reach",
+    "Recipe",
+    "Request",
+    "Trained",
+    "footprint",
+    "inspect",
+    "linearised",
+    "load",
+    "load_run",
+    "paper_sets",
+    "save_run",
+    "train",
+]

@@ -1,0 +1,38 @@
+"""Coauthor CS and Physics from the raw .npz files of gnn-benchmark."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from graphforget.errors import InputError
+from graphforget.graph import Graph
+
+
+def read_coauthor(path: Path, name: str) -> Graph:
+    """The graph in an .npz file, with sparse attributes. The names of its classes are pickled, so not read.
+
+    Attributes, counts of keywords in the file, are set to 0/1 as PyG does it; self-loops are left out.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            x, adjacency = _matrix(content, "attr"), _matrix(content, "adj").tocoo()
+            labels = content["labels"]
+    except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path} is not the file that gnn-benchmark published: {error}") from error
+    x.eliminate_zeros()
+    x.data = np.ones_like(x.data, dtype=np.float32)
+    proper = adjacency.row != adjacency.col
+    edges = np.stack([adjacency.row[proper], adjacency.col[proper]]).astype(np.int64)
+    return Graph.create(x=x, edges=torch.from_numpy(edges), y=torch.from_numpy(labels), name=name)
+
+
+def _matrix(content: np.lib.npyio.NpzFile, what: str) -> sp.csr_matrix:
+    parts = tuple(content[f"{what}_{part}"] for part in ("data", "indices", "indptr"))
+    matrix = sp.csr_matrix(parts, shape=tuple(content[f"{what}_shape"]))
+    matrix.check_format(full_check=True)  # an index out of range would make scipy read foreign memory
+    return matrix

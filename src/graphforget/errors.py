@@ -1,0 +1,5 @@
+"""The one error that means "what you gave me cannot be used"."""
+
+
+class InputError(ValueError):
+    """Bad input, told in one sentence: what was given and what is allowed. Nothing has been changed."""

@@ -1,0 +1,133 @@
+"""Which training losses a request changes (MATHS section 2), and the paper's node sets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from graphforget.graph import Graph
+from graphforget.linalg.sparse import to_scipy
+from graphforget.models.reach import Reach
+from graphforget.request import Request, Resolved
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Rows of the graph before the request. Outside them every training loss is the same before and after.
+
+    `removed` are the training nodes that go (`dV & V_trn`), `affected` the training nodes that stay and whose loss may
+    differ (`A`), `reached` all nodes that stay and whose output may differ, training nodes or not.
+    """
+
+    removed: Tensor
+    affected: Tensor
+    reached: Tensor
+
+    @property
+    def empty(self) -> bool:
+        """No training loss changes and no training node goes: the trained model never depended on what is removed."""
+        return self.removed.numel() == 0 and self.affected.numel() == 0
+
+
+def footprint(graph: Graph, request: Request, reach: Reach) -> Footprint:
+    """The footprint of `request` for a model of this reach.
+
+    Follows the layers: a node's output differs after a layer if its own input or a neighbour's differed before it, if
+    it lost an incoming edge, or, in degree-normalised layers, if a neighbour did and so weighs its messages anew.
+    """
+    what = request.resolve(graph)
+    stays = torch.ones(graph.num_nodes, dtype=torch.bool)
+    stays[what.node_rows] = False
+    source, target = graph.edge_index
+    lost = what.edge_mask | ~stays[source] | ~stays[target]
+    lost_input = _mask(graph, target[lost])
+    kept_source, kept_target = graph.edge_index[:, ~lost]
+    changed = _mask(graph, changed_attribute_rows(graph, what))
+    if reach.hops is None:
+        changed = torch.full_like(changed, bool((changed | lost_input | ~stays).any()))
+    for _ in range(reach.hops or 0):
+        sends_anew = changed | lost_input if reach.degree_normalised else changed
+        following = changed | lost_input
+        following[kept_target[sends_anew[kept_source]]] = True
+        changed = following
+    changed &= stays
+    return Footprint(
+        removed=(~stays & graph.train_mask).nonzero().flatten(),
+        affected=(changed & graph.train_mask).nonzero().flatten(),
+        reached=changed.nonzero().flatten(),
+    )
+
+
+def changed_attribute_rows(graph: Graph, what: Resolved) -> Tensor:
+    """Rows whose attributes really change: a value that is 0 already is not changed by setting it to 0."""
+    x = abs(to_scipy(graph.x))
+    whole = np.asarray(x[what.full_rows.numpy()].sum(axis=1)).ravel() != 0
+    rows = what.full_rows[torch.from_numpy(whole)]
+    if what.partial_rows.numel() == 0:
+        return rows
+    single = np.asarray(x[what.partial_rows.numpy(), what.partial_columns.numpy()]).ravel() != 0
+    return torch.cat([rows, what.partial_rows[torch.from_numpy(single)]]).unique()
+
+
+@dataclass(frozen=True)
+class PaperSets:
+    """The paper's `V_1 .. V_4` and `V~_1 .. V~_4`, and the `V~` of its Theorem 2, as rows of the graph before.
+
+    As printed there, with its errors (MATHS section 2): `V_1` ends one hop short for degree-normalised layers and
+    holds removed nodes that neighbour each other; attribute and removed nodes count even if they do not train.
+    """
+
+    v1: Tensor
+    v2: Tensor
+    v3: Tensor
+    v4: Tensor
+    v1_tilde: Tensor
+    v2_tilde: Tensor
+    v3_tilde: Tensor
+    v4_tilde: Tensor
+    v_tilde: Tensor
+
+
+def paper_sets(graph: Graph, request: Request, *, layers: int) -> PaperSets:
+    """The node sets of the paper's section 3 for a model with `layers` message-passing layers."""
+    what = request.resolve(graph)
+    ends = graph.edge_index[:, what.edge_mask].flatten()
+    partial = what.partial_rows.unique()
+
+    around_nodes = _within(graph, what.node_rows, layers) & graph.train_mask
+    around_full = _within(graph, what.full_rows, layers) & graph.train_mask
+    around_partial = _within(graph, partial, layers) & graph.train_mask
+    v2 = around_full | _mask(graph, what.full_rows)
+    v3 = around_partial | _mask(graph, partial)
+    v4 = _within(graph, ends, layers) & graph.train_mask
+    sets = {"v1": around_nodes, "v2": v2, "v3": v3, "v4": v4}
+    sets |= {"v1_tilde": around_nodes | _mask(graph, what.node_rows), "v2_tilde": v2, "v3_tilde": v3, "v4_tilde": v4}
+    sets["v_tilde"] = around_nodes | v4 | around_full | around_partial
+    return PaperSets(**{name: mask.nonzero().flatten() for name, mask in sets.items()})
+
+
+def _within(graph: Graph, rows: Tensor, hops: int) -> Tensor:
+    """`union of phi_k(v)` over `rows`: nodes at most `hops` steps away along the messages from some *other* row.
+
+    `phi_k(v)` leaves out `v` itself, so a row is in the union only if it is near another one of `rows`.
+    """
+    rows = rows.unique()
+    source, target = graph.edge_index.numpy()
+    n = graph.num_nodes
+    step = sp.csr_matrix((np.ones(source.size, dtype=np.int8), (source, target)), shape=(n, n)) + sp.eye(n, dtype=np.int8)
+    ball = sp.csr_matrix((np.ones(len(rows), dtype=np.int8), (np.arange(len(rows)), rows.numpy())), shape=(len(rows), n))
+    for _ in range(hops):
+        ball = (ball @ step).astype(bool).astype(np.int8)
+    balls_over = torch.from_numpy(np.asarray(ball.astype(np.int64).sum(axis=0)).ravel())
+    balls_over[rows] -= 1  # each row lies in its own ball
+    return balls_over > 0
+
+
+def _mask(graph: Graph, rows: Tensor) -> Tensor:
+    mask = torch.zeros(graph.num_nodes, dtype=torch.bool)
+    mask[rows] = True
+    return mask

@@ -1,0 +1,421 @@
+"""The graph a model is trained on: nodes, edges, attributes, labels, a split. Immutable."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from graphforget.errors import InputError
+from graphforget.linalg.sparse import entry_rows, from_scipy, keep_entries, to_scipy
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+    from graphforget.request import Request
+
+UNLABELLED = -1
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Graph:
+    """A graph with attributes, labels and a split. Make one with `load`, `from_pyg`, `from_csv` or `create`.
+
+    Rows are where a node lies in the tensors; numbers are its name. A removed node leaves no row behind, and the
+    other nodes keep their numbers, so a request that names node 17 means the same node before and after any deletion.
+    """
+
+    x: Tensor  # n x d attributes, sparse CSR or dense
+    edge_index: Tensor  # 2 x E, messages flow from row 0 to row 1; sorted by (target, source), no duplicates
+    y: Tensor  # n labels, UNLABELLED where unknown
+    train_mask: Tensor
+    val_mask: Tensor
+    test_mask: Tensor
+    num_classes: int
+    directed: bool  # False: every edge is stored in both directions
+    numbers: Tensor  # n stable node numbers, ascending
+    subject_ids: tuple[str, ...] | None = None
+    column_names: tuple[str, ...] | None = None
+    class_names: tuple[str, ...] | None = None
+    name: str = "graph"
+    digit_ids: bool = False  # some subject id was made of digits, so a whole number means a subject id
+
+    # -- making one ----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        *,
+        x: Tensor | sp.spmatrix,
+        edges: Tensor,
+        y: Tensor,
+        train_mask: Tensor | None = None,
+        val_mask: Tensor | None = None,
+        test_mask: Tensor | None = None,
+        directed: bool = False,
+        num_classes: int | None = None,
+        numbers: Tensor | None = None,
+        subject_ids: Sequence[str] | None = None,
+        column_names: Sequence[str] | None = None,
+        class_names: Sequence[str] | None = None,
+        name: str = "graph",
+    ) -> Graph:
+        """A checked graph. `edges` is 2 x E; unless `directed`, each edge counts in both directions. Copies its input.
+
+        Every labelled node trains unless masks say otherwise. `numbers` are stable node numbers, 0 to n - 1 by default.
+        """
+        x = _checked_attributes(x)
+        n = x.shape[0]
+        y = _checked_labels(y, n)
+        classes = int(y.max()) + 1 if n and num_classes is None else int(num_classes or 0)
+        if class_names is not None:
+            classes = max(classes, len(class_names))
+        if classes < 2:
+            raise InputError(f"the labels name {classes} class(es), at least 2 are needed")
+        if int(y.max()) >= classes:
+            raise InputError(f"label {int(y.max())} is out of range for {classes} classes")
+        none = torch.zeros(n, dtype=torch.bool)
+        val = _checked_mask(none if val_mask is None else val_mask, n, "val_mask")
+        test = _checked_mask(none if test_mask is None else test_mask, n, "test_mask")
+        rest = (y != UNLABELLED) & ~val & ~test
+        train = _checked_mask(rest if train_mask is None else train_mask, n, "train_mask")
+        _check_split(y, train, val, test)
+        subjects = _checked_names(subject_ids, n, "subject ids")
+        return cls(
+            x=x,
+            edge_index=_canonical_edges(edges, n, directed=directed),
+            y=y,
+            train_mask=train,
+            val_mask=val,
+            test_mask=test,
+            num_classes=classes,
+            directed=directed,
+            numbers=torch.arange(n) if numbers is None else _checked_numbers(numbers, n),
+            subject_ids=subjects,
+            column_names=_checked_names(column_names, x.shape[1], "column names"),
+            class_names=_checked_names(class_names, classes, "class names"),
+            name=name,
+            digit_ids=any(map(_is_digits, subjects or ())),
+        )
+
+    @classmethod
+    def from_pyg(cls, data: Data, *, name: str = "graph", directed: bool | None = None) -> Graph:
+        """From a PyG `Data` with `x`, `edge_index`, `y` and, if it has them, boolean masks and `node_numbers`.
+
+        Undirected if every edge is there in both directions, unless `directed` says otherwise.
+        """
+        for needed in ("x", "edge_index", "y"):
+            if getattr(data, needed, None) is None:
+                raise InputError(f"the PyG data has no '{needed}', which a Graph needs")
+        for unsupported in ("edge_weight", "edge_attr"):
+            if getattr(data, unsupported, None) is not None:
+                raise InputError(f"the PyG data has '{unsupported}', and only unweighted edges are supported")
+        given: dict[str, Any] = {m: getattr(data, m, None) for m in ("train_mask", "val_mask", "test_mask")}
+        given["numbers"] = getattr(data, "node_numbers", None)
+        if directed is None:
+            directed = not _is_symmetric(_checked_edges(data.edge_index, data.x.shape[0]), data.x.shape[0])
+        return cls.create(x=data.x, edges=data.edge_index, y=data.y, directed=directed, name=name, **given)
+
+    @classmethod
+    def from_csv(cls, folder: str | Path, *, directed: bool = False) -> Graph:
+        """From a folder with `nodes.csv` (id, label, attributes...) and `edges.csv` (source, target)."""
+        from graphforget.datasets.files import read_csv_folder
+
+        return read_csv_folder(Path(folder), directed=directed)
+
+    def to_pyg(self) -> Data:
+        """As a PyG `Data`; `node_numbers` holds each row's stable number."""
+        from torch_geometric.data import Data
+
+        return Data(
+            x=self.x.clone(),
+            edge_index=self.edge_index.clone(),
+            y=self.y.clone(),
+            train_mask=self.train_mask.clone(),
+            val_mask=self.val_mask.clone(),
+            test_mask=self.test_mask.clone(),
+            node_numbers=self.numbers.clone(),
+        )
+
+    # -- what it holds -------------------------------------------------------------------------------------------
+
+    @property
+    def num_nodes(self) -> int:
+        return self.x.shape[0]
+
+    @property
+    def num_columns(self) -> int:
+        return self.x.shape[1]
+
+    @cached_property
+    def num_edges(self) -> int:
+        """Edges as people count them: an undirected edge once."""
+        if self.directed:
+            return self.edge_index.shape[1]
+        source, target = self.edge_index
+        return int((source <= target).sum())
+
+    @cached_property
+    def train_rows(self) -> Tensor:
+        return self.train_mask.nonzero().flatten()
+
+    @cached_property
+    def _row_of(self) -> dict[Hashable, int]:
+        rows: dict[Hashable, int] = {subject: row for row, subject in enumerate(self.subject_ids or ())}
+        if not self.digit_ids:
+            rows.update((number, row) for row, number in enumerate(self.numbers.tolist()))
+        return rows
+
+    def row(self, node: int | str) -> int:
+        """The row of a node named by its number or its subject id.
+
+        A string is a subject id if the graph has those, and may otherwise spell a number. A whole number is a node
+        number, unless subject ids are made of digits: then it is one of them, lest 5 mean somebody other than "5".
+        """
+        if self.subject_ids is None and isinstance(node, str) and _is_digits(node):
+            node = int(node)
+        found = self._row_of.get(str(node) if self.digit_ids else node)
+        if found is None:
+            raise InputError(f"node {node!r} is not in the graph")
+        return found
+
+    def column(self, column: int | str) -> int:
+        """The position of a column named by its position or its name, by the same rules as `row`."""
+        names = self.column_names
+        if names is not None and (isinstance(column, str) or any(map(_is_digits, names))):
+            if str(column) not in names:
+                raise InputError(f"column {column!r} is not in the graph")
+            return names.index(str(column))
+        if isinstance(column, str) and not _is_digits(column):
+            raise InputError(f"column {column!r} is not in the graph, whose columns have no names")
+        position = int(column)
+        if not 0 <= position < self.num_columns:
+            raise InputError(f"column {position} is out of range, the graph has columns 0 to {self.num_columns - 1}")
+        return position
+
+    def __repr__(self) -> str:
+        kind = "directed" if self.directed else "undirected"
+        return (
+            f"Graph({self.name!r}: {self.num_nodes} nodes, {self.num_edges} {kind} edges, {self.num_columns} columns, "
+            f"{self.num_classes} classes, {int(self.train_mask.sum())} train / {int(self.test_mask.sum())} test)"
+        )
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the content: the same for any order of nodes and edges, and for sparse or dense attributes."""
+        if self.subject_ids is None:
+            order = np.arange(self.num_nodes)
+            identities = "\n".join(map(str, self.numbers.tolist()))
+        else:
+            order = np.argsort(np.array(self.subject_ids, dtype=object), kind="stable")
+            identities = "\n".join(f"{len(s)}:{s}" for s in sorted(self.subject_ids))
+        rank = np.empty(self.num_nodes, dtype=np.int64)
+        rank[order] = np.arange(self.num_nodes)
+        edges = rank[self.edge_index.numpy()]
+        keys = np.sort(edges[1] * self.num_nodes + edges[0])
+        x = to_scipy(self.x).astype(np.float64)[order]
+        x.eliminate_zeros()
+        x.sort_indices()
+        sha = hashlib.sha256(b"graphforget-graph-1")
+        header = [self.num_nodes, self.num_columns, self.num_classes, self.directed, self.column_names, self.class_names]
+        columns = (x.indptr.astype("<i8"), x.indices.astype("<i8"), x.data.astype("<f8"))
+        masks = (m.numpy()[order] for m in (self.train_mask, self.val_mask, self.test_mask))
+        parts = [repr(header).encode(), identities.encode(), keys.astype("<i8"), self.y.numpy()[order].astype("<i8")]
+        for part in (*parts, *columns, *masks):
+            content = part if isinstance(part, bytes) else part.tobytes()
+            sha.update(len(content).to_bytes(8, "little") + content)
+        return sha.hexdigest()
+
+    # -- other graphs made from it -------------------------------------------------------------------------------
+
+    def without(self, request: Request) -> Graph:
+        """`G (-) dG`: the graph as if it had never held what `request` names (MATHS section 1)."""
+        what = request.resolve(self)
+        keep = torch.ones(self.num_nodes, dtype=torch.bool)
+        keep[what.node_rows] = False
+        source, target = self.edge_index
+        edges = ~what.edge_mask & keep[source] & keep[target]
+        kept = self._rows(keep, self._blanked(what.full_rows, what.partial_rows, what.partial_columns, keep))
+        new_row = keep.cumsum(0) - 1
+        return dataclasses.replace(kept, edge_index=new_row[self.edge_index[:, edges]])
+
+    def neighbourhood(self, rows: Tensor, *, hops: int) -> tuple[Graph, Tensor]:
+        """The part of the graph that decides what `hops` rounds of messages bring to `rows`, and their rows in it.
+
+        It holds every node within `hops` steps against the message flow with *all* its incoming edges (whose sources
+        may lie one step further), so the degrees that enter the result are those of the whole graph.
+        """
+        source, target = self.edge_index
+        inner = torch.zeros(self.num_nodes, dtype=torch.bool)
+        inner[rows] = True
+        for _ in range(hops):
+            inner[source[inner[target]]] = True
+        edges = inner[target]
+        keep = inner.clone()
+        keep[source[edges]] = True
+        new_row = keep.cumsum(0) - 1
+        part = self._rows(keep, _select(self.x, keep))
+        part = dataclasses.replace(part, edge_index=new_row[self.edge_index[:, edges]], directed=True)
+        return part, new_row[rows]
+
+    def split(self, *, seed: int = 0, test: float = 0.1) -> Graph:
+        """Labelled nodes split at random into training and test nodes, 90/10 by default as in the paper."""
+        if not 0 < test < 1:
+            raise InputError(f"the test share is {test}, it must lie between 0 and 1")
+        labelled = (self.y != UNLABELLED).nonzero().flatten()
+        chosen = _draw(labelled, math.ceil(test * labelled.numel()), seed)
+        test_mask = torch.zeros(self.num_nodes, dtype=torch.bool)
+        test_mask[chosen] = True
+        train_mask = (self.y != UNLABELLED) & ~test_mask
+        none = torch.zeros_like(test_mask)
+        if not train_mask.any():
+            raise InputError(f"a test share of {test} leaves no training node")
+        return dataclasses.replace(self, train_mask=train_mask, val_mask=none, test_mask=test_mask)
+
+    def hold_out(self, *, seed: int = 0, share: float = 0.1) -> Graph:
+        """A share of the training nodes becomes validation nodes: to choose settings without looking at test nodes."""
+        chosen = _draw(self.train_rows, math.ceil(share * self.train_rows.numel()), seed)
+        val_mask = torch.zeros(self.num_nodes, dtype=torch.bool)
+        val_mask[chosen] = True
+        return dataclasses.replace(self, train_mask=self.train_mask & ~val_mask, val_mask=val_mask)
+
+    def _rows(self, keep: Tensor, x: Tensor) -> Graph:
+        """The kept rows with attributes `x`; the caller sets the edges."""
+        subjects = self.subject_ids
+        if subjects is not None:
+            subjects = tuple(s for s, kept in zip(subjects, keep.tolist(), strict=True) if kept)
+        rows = {f: getattr(self, f)[keep] for f in ("y", "train_mask", "val_mask", "test_mask", "numbers")}
+        return dataclasses.replace(self, x=x, subject_ids=subjects, **rows)
+
+    def _blanked(self, full: Tensor, rows: Tensor, columns: Tensor, keep: Tensor) -> Tensor:
+        """The attributes of the kept rows, with whole rows `full` and single entries (`rows`, `columns`) set to 0."""
+        if self.x.layout != torch.sparse_csr:
+            x = self.x.clone()
+            x[full] = 0
+            x[rows, columns] = 0
+            return x[keep]
+        where = entry_rows(self.x)
+        blank_row = torch.zeros(self.num_nodes, dtype=torch.bool)
+        blank_row[full] = True
+        stays = ~blank_row[where]
+        if rows.numel():
+            d = self.num_columns
+            stays &= ~torch.isin(where * d + self.x.col_indices(), rows * d + columns)
+        return keep_entries(self.x, stays, keep)
+
+
+def _select(x: Tensor, keep: Tensor) -> Tensor:
+    if x.layout != torch.sparse_csr:
+        return x[keep]
+    return keep_entries(x, torch.ones(x.values().numel(), dtype=torch.bool), keep)
+
+
+def _draw(rows: Tensor, count: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return rows[torch.randperm(rows.numel(), generator=generator)[:count]]
+
+
+def _checked_attributes(x: Any) -> Tensor:
+    if sp.issparse(x):
+        x = from_scipy(sp.csr_matrix(x))
+    x = torch.as_tensor(x).detach().cpu()
+    if x.dim() != 2 or x.shape[0] == 0 or x.shape[1] == 0:
+        raise InputError(f"the attributes have shape {tuple(x.shape)}, nodes x columns is needed")
+    if x.layout not in (torch.strided, torch.sparse_csr):
+        x = x.to_sparse_csr()
+    if not x.dtype.is_floating_point:
+        x = x.to(torch.float32)
+    values = x.values() if x.layout == torch.sparse_csr else x
+    if not torch.isfinite(values).all():
+        raise InputError("the attributes hold NaN or infinity, every value must be finite")
+    return from_scipy(to_scipy(x)) if x.layout == torch.sparse_csr else x.clone()
+
+
+def _checked_labels(y: Any, n: int) -> Tensor:
+    y = torch.as_tensor(y).detach().cpu().flatten()
+    if y.numel() != n:
+        raise InputError(f"there are {y.numel()} labels for {n} nodes, each node needs one ({UNLABELLED}: unlabelled)")
+    if y.dtype.is_floating_point and not torch.equal(y, y.round()):
+        raise InputError("the labels are not whole numbers")
+    y = y.to(torch.int64)
+    if (y < UNLABELLED).any():
+        raise InputError(f"label {int(y.min())} is negative, classes count from 0 ({UNLABELLED}: unlabelled)")
+    return y.clone()
+
+
+def _checked_mask(mask: Tensor, n: int, what: str) -> Tensor:
+    mask = torch.as_tensor(mask).detach().cpu()
+    if mask.dtype != torch.bool or mask.shape != (n,):
+        raise InputError(f"{what} is {mask.dtype} of shape {tuple(mask.shape)}, one boolean a node is needed")
+    return mask.clone()
+
+
+def _check_split(y: Tensor, train: Tensor, val: Tensor, test: Tensor) -> None:
+    if not train.any():
+        raise InputError("the graph has no training node")
+    if (train & (val | test)).any() or (val & test).any():
+        raise InputError("a node is in two parts of the split, the masks must not overlap")
+    unlabelled = ((train | val | test) & (y == UNLABELLED)).nonzero()
+    if unlabelled.numel():
+        raise InputError(f"node {int(unlabelled[0])} is in the split but has no label")
+
+
+def _checked_names(names: Sequence[str] | None, count: int, what: str) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    names = tuple(map(str, names))
+    if len(names) != count:
+        raise InputError(f"there are {len(names)} {what} for {count}")
+    if len(set(names)) != count:
+        seen: set[str] = set()
+        twice = next(n for n in names if n in seen or seen.add(n))  # type: ignore[func-returns-value]
+        raise InputError(f"{twice!r} stands twice among the {what}")
+    return names
+
+
+def _checked_numbers(numbers: Tensor, n: int) -> Tensor:
+    numbers = torch.as_tensor(numbers).detach().cpu()
+    whole = not numbers.dtype.is_floating_point and numbers.shape == (n,)
+    if not whole or int(numbers.min()) < 0 or (numbers.diff() <= 0).any():
+        raise InputError("the node numbers must be one whole number from 0 a node, in ascending order")
+    return numbers.to(torch.int64).clone()
+
+
+def _is_digits(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+def _checked_edges(edges: Tensor, n: int) -> Tensor:
+    edges = torch.as_tensor(edges).detach().cpu()
+    if edges.numel() == 0:
+        return torch.zeros(2, 0, dtype=torch.int64)
+    if edges.dim() != 2 or edges.shape[0] != 2 or edges.dtype.is_floating_point:
+        raise InputError(f"the edges are {edges.dtype} of shape {tuple(edges.shape)}, whole numbers 2 x E are needed")
+    edges = edges.to(torch.int64)
+    if int(edges.min()) < 0 or int(edges.max()) >= n:
+        bad = int(edges.min()) if int(edges.min()) < 0 else int(edges.max())
+        raise InputError(f"an edge names node {bad}, the graph has nodes 0 to {n - 1}")
+    return edges
+
+
+def _canonical_edges(edges: Tensor, n: int, *, directed: bool) -> Tensor:
+    edges = _checked_edges(edges, n)
+    if not directed:
+        edges = torch.cat([edges, edges.flip(0)], dim=1)
+    keys = torch.unique(edges[1] * n + edges[0])
+    return torch.stack([keys % n, keys // n])
+
+
+def _is_symmetric(edges: Tensor, n: int) -> bool:
+    forward = torch.unique(edges[1] * n + edges[0])
+    return torch.equal(forward, torch.unique(edges[0] * n + edges[1]))

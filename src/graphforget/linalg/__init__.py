@@ -1,0 +1,1 @@
+"""Linear algebra on flat vectors and constant matrices. Knows nothing of graphs."""

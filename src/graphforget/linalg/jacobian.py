@@ -1,0 +1,51 @@
+"""`J v` and `J^T u` of a function of one flat vector, by reverse mode alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+
+class Jacobian:
+    """The Jacobian `J` of `function` at `point`, and the value there.
+
+    torch.func's forward mode does not take sparse CSR tensors, so `J v` is got by differentiating `u -> J^T u`.
+    The passes through `function` are recorded once; each product afterwards is one backward pass.
+    """
+
+    def __init__(self, function: Callable[[Tensor], Tensor], point: Tensor) -> None:
+        self._function = function
+        with torch.enable_grad():
+            self._point = point.detach().clone().requires_grad_()
+            self._output = function(self._point)
+        self.value = self._output.detach()
+
+    def adjoint(self, u: Tensor) -> Tensor:
+        """`J^T u`."""
+        return torch.autograd.grad(self._output, self._point, u, retain_graph=True)[0]
+
+    def apply(self, v: Tensor) -> Tensor:
+        """`J v`."""
+        dual, pulled_back = self._transposed
+        return torch.autograd.grad(pulled_back, dual, v, retain_graph=True)[0]
+
+    @cached_property
+    def _transposed(self) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            dual = torch.zeros_like(self._output, requires_grad=True)
+            (pulled_back,) = torch.autograd.grad(self._output, self._point, dual, create_graph=True)
+        return dual, pulled_back
+
+
+class AffineJacobian(Jacobian):
+    """The Jacobian of an affine function, the same at every point: `J v` is one plain call of the function."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor], size: int, *, like: Tensor) -> None:
+        super().__init__(function, torch.zeros(size, dtype=like.dtype, device=like.device))
+
+    def apply(self, v: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self._function(v) - self.value

@@ -1,0 +1,78 @@
+"""Newton's method with conjugate gradient and a line search, for smooth functions of a flat vector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from torch import Tensor
+
+from graphforget.linalg.cg import conjugate_gradient
+
+Status = Literal["converged", "steps spent", "no descent"]
+
+
+class Smooth(Protocol):
+    """A function with a gradient and positive definite curvature products."""
+
+    def value_and_gradient(self, theta: Tensor) -> tuple[float, Tensor]: ...
+
+    def hessian(self, theta: Tensor) -> Callable[[Tensor], Tensor]: ...
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """Where the search ended, and how."""
+
+    theta: Tensor
+    status: Status
+    steps: int
+    products: int  # curvature products, the bulk of the work
+    gradient_norm: float
+
+
+def newton_cg(
+    function: Smooth,
+    theta: Tensor,
+    *,
+    gradient_tolerance: float,
+    max_steps: int = 100,
+    max_products: int = 500,
+    on_step: Callable[[int, float], None] | None = None,
+) -> Minimum:
+    """Minimises `function` from `theta` until its gradient's norm is at most `gradient_tolerance`.
+
+    Each step solves the Newton system only as far as the distance to the tolerance is worth (an inexact Newton
+    method: relative residual at most `min(0.1, sqrt(||g||))`, and no smaller than what would meet the tolerance).
+    A step that does not lower the value enough (Armijo) is halved. Close to the minimum differences of values drown
+    in rounding; there a step that lowers the gradient's norm is taken.
+    """
+    value, gradient = function.value_and_gradient(theta)
+    norm = float(gradient.norm())
+    products = 0
+    for step in range(max_steps):
+        if on_step is not None:
+            on_step(step, norm)
+        if norm <= gradient_tolerance:
+            return Minimum(theta, "converged", step, products, norm)
+        forcing = max(min(0.1, norm**0.5), 0.3 * gradient_tolerance / norm)
+        solution = conjugate_gradient(
+            function.hessian(theta), -gradient, tolerance=forcing, max_iterations=max_products
+        )
+        products += solution.iterations
+        slope = float(gradient @ solution.x)
+        length = 1.0
+        for _ in range(40):
+            candidate = theta + length * solution.x
+            new_value, new_gradient = function.value_and_gradient(candidate)
+            new_norm = float(new_gradient.norm())
+            rounding = 1e-13 * max(abs(value), 1e-300)
+            if new_value <= value + 1e-4 * length * slope or (abs(new_value - value) <= rounding and new_norm < norm):
+                break
+            length /= 2
+        else:
+            return Minimum(theta, "no descent", step, products, norm)
+        theta, value, gradient, norm = candidate, new_value, new_gradient, new_norm
+    status: Status = "converged" if norm <= gradient_tolerance else "steps spent"
+    return Minimum(theta, status, max_steps, products, norm)

@@ -1,0 +1,71 @@
+"""Per-node losses, with their first and second derivative in the logits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+LossFunction = Callable[[Tensor, Tensor], Tensor]
+
+
+class Loss:
+    """Any callable `(logits, labels) -> one loss a node`. Each loss must depend on its own node's logits alone."""
+
+    convex = False  # in the logits, by construction
+
+    def __init__(self, function: LossFunction, *, name: str | None = None) -> None:
+        self.function = function
+        self.name = name or getattr(function, "__name__", type(function).__name__)
+
+    def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return self.function(logits, labels)
+
+    def gradient(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The derivative of the summed losses in the logits, row by row."""
+        with torch.enable_grad():
+            logits = logits.detach().requires_grad_()
+            return torch.autograd.grad(self(logits, labels).sum(), logits)[0]
+
+    def curvature(self, logits: Tensor, labels: Tensor) -> Callable[[Tensor], Tensor]:
+        """`U -> B U`, with `B` the block-diagonal second derivative of the summed losses in the logits."""
+        with torch.enable_grad():
+            logits = logits.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(self(logits, labels).sum(), logits, create_graph=True)
+        if not slope.requires_grad:
+            return torch.zeros_like
+        return lambda u: torch.autograd.grad(slope, logits, u, retain_graph=True)[0]
+
+
+class CrossEntropy(Loss):
+    """`-log softmax(logits)[label]`: convex, at least 0, with closed derivatives."""
+
+    convex = True
+
+    def __init__(self) -> None:
+        super().__init__(lambda logits, y: functional.cross_entropy(logits, y, reduction="none"), name="cross_entropy")
+
+    def gradient(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """`softmax(z) - e_y`."""
+        gradient = logits.softmax(dim=1)
+        gradient[torch.arange(labels.numel(), device=labels.device), labels] -= 1
+        return gradient
+
+    def curvature(self, logits: Tensor, labels: Tensor) -> Callable[[Tensor], Tensor]:
+        """`(diag(p) - p p^T) u` for each row."""
+        p = logits.softmax(dim=1)
+
+        def product(u: Tensor) -> Tensor:
+            weighted = p * u
+            return weighted - p * weighted.sum(dim=1, keepdim=True)
+
+        return product
+
+
+def as_loss(loss: Loss | LossFunction | None) -> Loss:
+    """The default is cross-entropy."""
+    if loss is None:
+        return CrossEntropy()
+    return loss if isinstance(loss, Loss) else Loss(loss)

@@ -1,0 +1,75 @@
+"""What all built-in models share: they take PyG's `(x, edge_index)`, or both made ready once for many calls."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from graphforget.linalg.sparse import Matrix, as_matrix, scale_rows_to_unit
+from graphforget.models.propagation import adjacency, normalised_adjacency
+from graphforget.models.reach import Reach
+
+
+class GraphModel(nn.Module):
+    """A built-in model. `model(x, edge_index)` works on PyG's tensors (x dense or sparse CSR).
+
+    Whoever calls it often on one graph calls `prepare` once and passes what it returns: attributes and propagation
+    as constant matrices. Rows of `x` are scaled to unit length in there, on the graph at hand, so that an attribute
+    that is forgotten leaves no trace in the length of its row.
+    """
+
+    reach: Reach
+    affine = False  # True: the logits are an affine function of the parameters, so cross-entropy is convex in them
+
+    def __init__(self, *, scale_rows: bool = True) -> None:
+        super().__init__()
+        self.scale_rows = scale_rows
+
+    def prepare(self, x: Tensor, edge_index: Tensor) -> tuple[Matrix, object]:
+        """Attributes and propagation, ready for many calls of `forward` on the same graph."""
+        scaled = scale_rows_to_unit(x) if self.scale_rows else x
+        return as_matrix(scaled), self.propagation(edge_index, x.shape[0], x.dtype)
+
+    @abstractmethod
+    def propagation(self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> object:
+        """What this model's layers need of the edges."""
+
+    @abstractmethod
+    def logits(self, x: Matrix, propagation: object) -> Tensor:
+        """The n x C logits, from what `prepare` returned."""
+
+    def forward(self, x: Tensor | Matrix, edge_index: object) -> Tensor:
+        if isinstance(x, Tensor):
+            assert isinstance(edge_index, Tensor)
+            x, edge_index = self.prepare(x, edge_index)
+        return self.logits(x, edge_index)
+
+
+class NormalisedModel(GraphModel):
+    """A model whose messages are weighted by `D^-1/2 (A + I) D^-1/2`."""
+
+    def propagation(self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> Matrix:
+        return normalised_adjacency(edge_index, num_nodes, dtype=dtype)
+
+
+class PlainModel(GraphModel):
+    """A model that adds up its neighbours' messages as they are."""
+
+    def propagation(self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> Matrix:
+        return adjacency(edge_index, num_nodes, dtype=dtype)
+
+
+class Linear(nn.Module):
+    """`M -> M W + b` where `M` may be a constant sparse matrix."""
+
+    def __init__(self, columns: int, out: int, *, bias: bool = True) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(columns, out))
+        self.bias = nn.Parameter(torch.zeros(out)) if bias else None
+        nn.init.xavier_uniform_(self.weight)
+
+    def forward(self, x: Matrix | Tensor) -> Tensor:
+        product = x @ self.weight
+        return product if self.bias is None else product + self.bias

@@ -1,0 +1,72 @@
+"""Graph attention network (Velickovic et al. 2018)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch_geometric.utils import softmax
+
+from graphforget.linalg.pattern import Pattern
+from graphforget.linalg.sparse import Matrix
+from graphforget.models.base import GraphModel, Linear
+from graphforget.models.reach import Reach
+
+
+class GATLayer(nn.Module):
+    """PyG's GATConv, heads side by side, for sparse attributes and without a tensor of edges x features.
+
+    `a(s -> t) = softmax over s of leaky_relu(p . h_s + q . h_t)`, out_t = sum_s a(s -> t) h_s + b, with `h = x W`.
+    """
+
+    def __init__(self, columns: int, out: int, *, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.linear = Linear(columns, heads * out, bias=False)
+        self.source = nn.Parameter(torch.empty(heads, out))
+        self.target = nn.Parameter(torch.empty(heads, out))
+        self.bias = nn.Parameter(torch.zeros(heads * out))
+        for vector in (self.source, self.target):
+            nn.init.uniform_(vector, -math.sqrt(6 / (heads + out)), math.sqrt(6 / (heads + out)))
+
+    def forward(self, x: Matrix | Tensor, edges: Pattern) -> Tensor:
+        h: Tensor = self.linear(x).unflatten(1, (self.heads, -1))
+        sent, received = (h * self.source).sum(dim=2), (h * self.target).sum(dim=2)
+        score = functional.leaky_relu(sent[edges.columns] + received[edges.rows], 0.2)
+        weight = functional.dropout(softmax(score, edges.rows, num_nodes=edges.size), self.dropout, self.training)
+        return edges.weighted_sum(weight, h).flatten(1) + self.bias
+
+
+class GAT(GraphModel):
+    """Two layers: eight heads side by side, then one; ELU and dropout between them."""
+
+    reach = Reach(2, degree_normalised=False)
+
+    def __init__(
+        self,
+        columns: int,
+        classes: int,
+        *,
+        hidden: int = 8,
+        heads: int = 8,
+        dropout: float = 0.6,
+        scale_rows: bool = True,
+    ) -> None:
+        super().__init__(scale_rows=scale_rows)
+        self.dropout = dropout
+        self.first = GATLayer(columns, hidden, heads=heads, dropout=dropout)
+        self.second = GATLayer(heads * hidden, classes, heads=1, dropout=dropout)
+
+    def propagation(self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> Pattern:
+        """The edges by target, with a self-loop at every node."""
+        loops = torch.arange(num_nodes, device=edge_index.device)
+        source, target = torch.cat([edge_index, loops.expand(2, -1)], dim=1)
+        keys = (target * num_nodes + source).unique()
+        return Pattern(keys // num_nodes, keys % num_nodes, num_nodes)
+
+    def logits(self, x: Matrix, propagation: object) -> Tensor:
+        hidden = functional.elu(self.first(x, propagation))
+        out: Tensor = self.second(functional.dropout(hidden, self.dropout, self.training), propagation)
+        return out

@@ -1,0 +1,33 @@
+"""Graph convolutional network (Kipf and Welling 2017)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from graphforget.linalg.sparse import Matrix, SparseMatrix
+from graphforget.models.base import Linear, NormalisedModel
+from graphforget.models.reach import Reach
+
+
+class GCN(NormalisedModel):
+    """Two layers, `S relu(S X W_1 + b_1) W_2 + b_2`, with dropout between them while training."""
+
+    reach = Reach(2, degree_normalised=True)
+
+    def __init__(
+        self, columns: int, classes: int, *, hidden: int = 64, dropout: float = 0.5, scale_rows: bool = True
+    ) -> None:
+        super().__init__(scale_rows=scale_rows)
+        self.dropout = dropout
+        self.first = Linear(columns, hidden, bias=False)
+        self.first_bias = torch.nn.Parameter(torch.zeros(hidden))
+        self.second = Linear(hidden, classes, bias=False)
+        self.second_bias = torch.nn.Parameter(torch.zeros(classes))
+
+    def logits(self, x: Matrix, propagation: object) -> Tensor:
+        assert isinstance(propagation, SparseMatrix)
+        hidden = (propagation @ self.first(x) + self.first_bias).relu()
+        hidden = functional.dropout(hidden, self.dropout, self.training)
+        return propagation @ self.second(hidden) + self.second_bias

@@ -1,0 +1,92 @@
+"""Any GNN, linearised at public weights: strongly convex with an L2 term (MATHS section 5.2)."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from graphforget.errors import InputError
+from graphforget.linalg.jacobian import Jacobian
+from graphforget.models.inspection import inspect
+from graphforget.models.parameters import assign, call_with, flatten, trainable
+
+
+class Linearised(nn.Module):
+    """`f_lin(d; G) = f(theta_0; G) + J(theta_0; G) d`; its only parameter is `d`.
+
+    `theta_0` is drawn from `seed` and the parameters' shapes alone. Whatever weights `base` came with are overwritten,
+    so none of them, and nothing that they were trained on, can be in the model.
+    """
+
+    affine = True
+    public_buffers = ("origin",)  # drawn from a seed, so no statistic of the data
+
+    def __init__(self, base: nn.Module, *, seed: int, columns: int) -> None:
+        super().__init__()
+        found = inspect(base, columns=columns)
+        if found.obstacles:
+            raise InputError(f"this model cannot be linearised: {found.obstacles[0]}")
+        self.seed = seed
+        self.reach = found.reach
+        base = copy.deepcopy(base).eval().requires_grad_(True)
+        draw_weights(base, seed=seed)
+        # Hidden in a tuple so that `base` is no submodule: `delta` stays the only parameter.
+        self._base = (base,)
+        self.register_buffer("origin", flatten(base), persistent=False)
+        self.delta = nn.Parameter(torch.zeros(self.origin.numel()))
+
+    @property
+    def base(self) -> nn.Module:
+        return self._base[0]
+
+    def prepare(self, x: Tensor, edge_index: Tensor) -> tuple[Any, Any]:
+        prepare = getattr(self.base, "prepare", None)
+        return prepare(x, edge_index) if prepare else (x, edge_index)
+
+    def jacobian(self, *inputs: Any) -> Jacobian:
+        """The base model's Jacobian at `theta_0` on these inputs."""
+        return Jacobian(lambda theta: call_with(self.base, theta, *inputs), self.origin)
+
+    def forward(self, x: Any, edge_index: Any) -> Tensor:
+        return _Affine.apply(self.delta, self.jacobian(x, edge_index))
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Linearised:
+        super()._apply(*args, **kwargs)
+        self.base._apply(*args, **kwargs)
+        return self
+
+
+class _Affine(torch.autograd.Function):
+    """`d -> f_0 + J d`, whose derivative is `u -> J^T u`."""
+
+    @staticmethod
+    def forward(ctx, delta: Tensor, jacobian: Jacobian) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.jacobian = jacobian
+        return jacobian.value + jacobian.apply(delta)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):  # type: ignore[no-untyped-def]
+        return ctx.jacobian.adjoint(gradient), None
+
+
+def linearised(base: nn.Module, *, seed: int = 0, columns: int) -> Linearised:
+    """`base` linearised at weights drawn from the public `seed`. Wide models lose least: 256 hidden units rather than 64."""
+    return Linearised(base, seed=seed, columns=columns)
+
+
+def draw_weights(module: nn.Module, *, seed: int) -> None:
+    """Glorot-normal matrices, zero biases, unit scales: from the seed and the shapes, whatever was there before."""
+    generator = torch.Generator().manual_seed(seed)
+    parts = []
+    for name, parameter in trainable(module):
+        if parameter.dim() >= 2:
+            std = math.sqrt(2.0 / (parameter.shape[-2] + parameter.shape[-1]))
+            parts.append(torch.randn(parameter.numel(), generator=generator, dtype=torch.float64) * std)
+        else:
+            fill = 1.0 if name.endswith("weight") else 0.0
+            parts.append(torch.full((parameter.numel(),), fill, dtype=torch.float64))
+    assign(module, torch.cat(parts))

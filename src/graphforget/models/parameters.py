@@ -1,0 +1,38 @@
+"""A module's parameters as one flat vector, and the module called with such a vector."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+
+def flatten(module: nn.Module) -> Tensor:
+    """The trainable parameters of `module` in the order of `named_parameters`, copied."""
+    return torch.cat([p.detach().reshape(-1) for _, p in trainable(module)])
+
+
+def unflatten(module: nn.Module, theta: Tensor) -> dict[str, Tensor]:
+    """Views into `theta` by the parameters' names."""
+    named = trainable(module)
+    parts = theta.split([p.numel() for _, p in named])
+    return {name: part.view(p.shape) for (name, p), part in zip(named, parts, strict=True)}
+
+
+def trainable(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    return [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+
+
+def call_with(module: nn.Module, theta: Tensor, *inputs: Any) -> Tensor:
+    """`module(*inputs)` with the parameters `theta`; differentiable in `theta`."""
+    out: Tensor = functional_call(module, unflatten(module, theta), inputs)
+    return out
+
+
+def assign(module: nn.Module, theta: Tensor) -> None:
+    """Copies `theta` into the module's parameters."""
+    with torch.no_grad():
+        for name, part in unflatten(module, theta).items():
+            module.get_parameter(name).copy_(part)

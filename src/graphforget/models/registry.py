@@ -1,0 +1,69 @@
+"""The built-in models by name, and how each is trained by default."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from graphforget.errors import InputError
+from graphforget.models.fixed import SGC, SIGN
+from graphforget.models.gat import GAT
+from graphforget.models.gcn import GCN
+from graphforget.models.gin import GIN
+from graphforget.models.linearised import linearised
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """A built-in model. `mu`, `epochs` and `learning_rate` are its training defaults, chosen on validation nodes."""
+
+    name: str
+    title: str
+    build: Callable[..., nn.Module]  # (columns, classes, **options)
+    mu: float
+    epochs: int = 0
+    learning_rate: float = 0.0
+
+    @property
+    def convex(self) -> bool:
+        """Trained by Newton's method to a certifiable optimum rather than by Adam."""
+        return self.epochs == 0
+
+
+def _linearised(base: Callable[..., nn.Module], **defaults: Any) -> Callable[..., nn.Module]:
+    def build(columns: int, classes: int, *, weights_seed: int = 0, **options: Any) -> nn.Module:
+        return linearised(base(columns, classes, **{**defaults, **options}), seed=weights_seed, columns=columns)
+
+    return build
+
+
+MODELS = {
+    entry.name: entry
+    for entry in (
+        ModelEntry("sgc", "SGC, two hops", SGC, mu=1e-4),
+        ModelEntry("sign", "SIGN with a linear head, hops 0 to 3", SIGN, mu=1e-4),
+        ModelEntry("gcn", "GCN, two layers", GCN, mu=5e-4, epochs=300, learning_rate=0.01),
+        ModelEntry("gat", "GAT, two layers, eight heads", GAT, mu=5e-4, epochs=300, learning_rate=0.01),
+        ModelEntry("gin", "GIN, two layers, no BatchNorm", GIN, mu=5e-4, epochs=300, learning_rate=0.01),
+        ModelEntry("linearised-gcn", "GCN linearised at public weights", _linearised(GCN, hidden=256), mu=1e-4),
+        ModelEntry("linearised-gat", "GAT linearised at public weights", _linearised(GAT, hidden=32), mu=1e-4),
+        ModelEntry("linearised-gin", "GIN linearised at public weights", _linearised(GIN, hidden=256), mu=1e-4),
+    )
+}
+
+
+def build(name: str, *, columns: int, classes: int, seed: int = 0, **options: Any) -> nn.Module:
+    """A built-in model with fresh weights by `seed`; the caller's random state is left as it was."""
+    entry = MODELS.get(name.lower())
+    if entry is None:
+        raise InputError(f"there is no model {name!r}, only {', '.join(MODELS)}")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            return entry.build(columns, classes, **options)
+        except TypeError as error:
+            raise InputError(f"model {entry.name!r} does not take these options: {error}") from error

@@ -1,0 +1,212 @@
+"""`F(theta) = (1/m) sum_i l_i(theta; G) + (mu/2) ||theta||^2`: value, gradient and curvature products (MATHS section 1)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from graphforget.errors import InputError
+from graphforget.graph import Graph
+from graphforget.linalg.jacobian import AffineJacobian, Jacobian
+from graphforget.losses import Loss, LossFunction, as_loss
+from graphforget.models.parameters import call_with, trainable
+from graphforget.models.reach import Reach
+
+Product = Callable[[Tensor], Tensor]
+
+
+class LossSum:
+    """`sum_{i in rows} l_i(theta; G)` as a function of the flat parameters, with dropout off."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        graph: Graph,
+        rows: Tensor,
+        *,
+        loss: Loss,
+        dtype: torch.dtype = torch.float64,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        self.module = copy.deepcopy(module).eval().to(device=device, dtype=dtype)
+        self.loss = loss
+        self.affine = is_affine(module)
+        self.size = sum(p.numel() for _, p in trainable(module))
+        self.rows = rows.to(device)
+        self.labels = graph.y.to(device)[self.rows]
+        self.inputs = model_inputs(self.module, graph, dtype=dtype, device=device)
+        self.like = torch.empty(0, dtype=dtype, device=device)  # what parameters are like
+
+    def logits(self, theta: Tensor) -> Tensor:
+        """The logits of `rows`; differentiable in `theta`."""
+        return call_with(self.module, theta, *self.inputs)[self.rows]
+
+    def losses(self, theta: Tensor) -> Tensor:
+        """One loss for each of `rows`."""
+        with torch.no_grad():
+            return self.loss(self._logits_at(theta), self.labels)
+
+    def value(self, theta: Tensor) -> float:
+        return float(self.losses(theta).sum())
+
+    def gradient(self, theta: Tensor) -> Tensor:
+        return self.value_and_gradient(theta)[1]
+
+    def value_and_gradient(self, theta: Tensor) -> tuple[float, Tensor]:
+        """Both, for little more than the gradient alone."""
+        if not self.affine:
+            _, total, gradient = self._recorded_gradient(theta, create_graph=False)
+            return float(total.detach()), gradient
+        logits = self._logits_at(theta)
+        value = float(self.loss(logits, self.labels).sum())
+        return value, self._jacobian.adjoint(self.loss.gradient(logits, self.labels))
+
+    def hessian(self, theta: Tensor) -> Product:
+        """`v -> H v` with the Hessian at `theta`."""
+        if self.affine:  # the Hessian of an affine model is its Gauss-Newton matrix
+            return self.gauss_newton(theta)
+        leaf, _, gradient = self._recorded_gradient(theta, create_graph=True)
+        return lambda v: torch.autograd.grad(gradient, leaf, v, retain_graph=True)[0]
+
+    def gauss_newton(self, theta: Tensor) -> Product:
+        """`v -> J^T B J v` with the generalised Gauss-Newton matrix at `theta`; B is the loss's curvature."""
+        jacobian = self._jacobian if self.affine else Jacobian(self.logits, theta)
+        logits = self._logits_at(theta) if self.affine else jacobian.value
+        curvature = self.loss.curvature(logits, self.labels)
+        return lambda v: jacobian.adjoint(curvature(jacobian.apply(v)))
+
+    @cached_property
+    def _jacobian(self) -> Jacobian:
+        """Of an affine model: the same at every theta, so recorded once."""
+        own = getattr(self.module, "jacobian", None)
+        if own is not None:
+            return _RowsOf(own(*self.inputs), self.rows)
+        return AffineJacobian(self.logits, self.size, like=self.like)
+
+    def _logits_at(self, theta: Tensor) -> Tensor:
+        if self.affine:
+            return self._jacobian.value + self._jacobian.apply(theta.detach())
+        with torch.no_grad():
+            return self.logits(theta)
+
+    def _recorded_gradient(self, theta: Tensor, *, create_graph: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """A copy of theta to differentiate by, the sum there, and its gradient."""
+        with torch.enable_grad():
+            leaf = theta.detach().clone().requires_grad_()
+            total = self.loss(self.logits(leaf), self.labels).sum()
+            return leaf, total, torch.autograd.grad(total, leaf, create_graph=create_graph)[0]
+
+
+class _RowsOf(Jacobian):
+    """Some rows of the logits of a recorded Jacobian."""
+
+    def __init__(self, whole: Jacobian, rows: Tensor) -> None:
+        self._whole, self._rows = whole, rows
+        self.value = whole.value[rows]
+
+    def apply(self, v: Tensor) -> Tensor:
+        return self._whole.apply(v)[self._rows]
+
+    def adjoint(self, u: Tensor) -> Tensor:
+        padded = torch.zeros_like(self._whole.value)
+        padded[self._rows] = u
+        return self._whole.adjoint(padded)
+
+
+class Objective:
+    """`F` on a graph's training nodes. The L2 term covers every parameter and is part of `F`, never weight decay."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        graph: Graph,
+        *,
+        mu: float,
+        loss: Loss | LossFunction | None = None,
+        dtype: torch.dtype = torch.float64,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        if not mu > 0:
+            raise InputError(f"mu is {mu}, the weight of the L2 term must be positive")
+        self.graph, self.mu, self.m = graph, mu, graph.train_rows.numel()
+        self._module, self._loss = module, as_loss(loss)
+        self._where: dict[str, Any] = {"dtype": dtype, "device": device}
+        self.data = LossSum(module, graph, graph.train_rows, loss=self._loss, **self._where)
+
+    @property
+    def size(self) -> int:
+        """The number of parameters."""
+        return self.data.size
+
+    def on(self, rows: Tensor, *, reach: Reach) -> LossSum:
+        """`sum_{i in rows} l_i` alone, without the L2 term, evaluated only where it can be felt.
+
+        Only the part of the graph that sends messages to `rows` takes part, if the model's reach is known.
+        """
+        if reach.hops is None:
+            return LossSum(self._module, self.graph, rows, loss=self._loss, **self._where)
+        part, inside = self.graph.neighbourhood(rows, hops=reach.hops)
+        return LossSum(self._module, part, inside, loss=self._loss, **self._where)
+
+    def value(self, theta: Tensor) -> float:
+        return self.data.value(theta) / self.m + 0.5 * self.mu * float(theta @ theta)
+
+    def gradient(self, theta: Tensor) -> Tensor:
+        return self.value_and_gradient(theta)[1]
+
+    def value_and_gradient(self, theta: Tensor) -> tuple[float, Tensor]:
+        value, gradient = self.data.value_and_gradient(theta)
+        return value / self.m + 0.5 * self.mu * float(theta @ theta), gradient / self.m + self.mu * theta
+
+    def hessian(self, theta: Tensor) -> Product:
+        """`v -> (H + mu I) v`."""
+        return self._regularised(self.data.hessian(theta))
+
+    def gauss_newton(self, theta: Tensor) -> Product:
+        """`v -> (J^T B J / m + mu I) v`, positive definite for a convex loss whatever the model."""
+        return self._regularised(self.data.gauss_newton(theta))
+
+    def _regularised(self, product: Product) -> Product:
+        return lambda v: product(v) / self.m + self.mu * v
+
+
+def is_affine(module: nn.Module) -> bool:
+    """Whether the logits are an affine function of the parameters, by the model's own declaration.
+
+    Together with a convex loss and mu > 0 the objective is then strongly convex by construction (MATHS section 5).
+    """
+    return getattr(module, "affine", False) is True
+
+
+def model_inputs(
+    module: nn.Module, graph: Graph, *, dtype: torch.dtype, device: str | torch.device = "cpu"
+) -> tuple[Any, Any]:
+    """What `module` is called with: its own prepared form of the graph, or `(x, edge_index)`."""
+    x, edge_index = graph.x.to(device=device, dtype=dtype), graph.edge_index.to(device)
+    prepare = getattr(module, "prepare", None)
+    if prepare is not None:
+        prepared: tuple[Any, Any] = prepare(x, edge_index)
+        return prepared
+    if x.layout == torch.sparse_csr and not accepts_sparse(module, x):
+        x = x.to_dense()
+    return x, edge_index
+
+
+def accepts_sparse(module: nn.Module, x: Tensor) -> bool:
+    """Whether `module` runs on sparse CSR attributes and can be differentiated twice there (PyG's GCNConv and GATConv can)."""
+    probe = torch.eye(2, x.shape[1], dtype=x.dtype, device=x.device).to_sparse_csr()
+    edge_index = torch.tensor([[0, 1], [1, 0]], device=x.device)
+    theta = torch.cat([p.detach().reshape(-1) for _, p in trainable(module)]).to(x.dtype).requires_grad_()
+    try:
+        with torch.enable_grad():
+            out = call_with(module, theta, probe, edge_index).square().sum()
+            (gradient,) = torch.autograd.grad(out, theta, create_graph=True)
+            torch.autograd.grad(gradient.square().sum(), theta)
+    except (RuntimeError, TypeError, ValueError, AttributeError, NotImplementedError, AssertionError):
+        return False
+    return True

@@ -1,0 +1,273 @@
+"""What to forget: nodes, edges, whole attribute rows and single attribute values, in any mixture."""
+
+from __future__ import annotations
+
+import csv
+import json
+import operator
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import torch
+from torch import Tensor
+
+from graphforget.errors import InputError
+
+if TYPE_CHECKING:
+    from graphforget.graph import Graph
+
+Name = int | str
+Columns = Literal["all"] | tuple[Name, ...]
+CSV_HEADER = ("kind", "node", "target", "column")
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A request in terms of one graph's rows. Made by `Request.resolve`, which has checked it."""
+
+    node_rows: Tensor  # rows of the nodes to remove
+    edge_mask: Tensor  # over the columns of edge_index: the edges named (not those that go with a node)
+    full_rows: Tensor  # rows whose attributes go altogether
+    partial_rows: Tensor  # with partial_columns: the single attribute values that go
+    partial_columns: Tensor
+
+
+@dataclass(frozen=True, init=False)
+class Request:
+    """What to forget. Nodes are named by number or by subject id, columns by position or by name.
+
+    >>> Request(nodes=[17], edges=[(3, 9)], attributes={42: "all", 43: [0, 5]})
+    Request(1 node, 1 edge, all attributes of 1 node, 2 single attributes)
+    """
+
+    nodes: tuple[Name, ...] = ()
+    edges: tuple[tuple[Name, Name], ...] = ()
+    attributes: Mapping[Name, Columns] = field(default_factory=dict)
+
+    def __init__(
+        self,
+        nodes: Iterable[Name] = (),
+        edges: Iterable[tuple[Name, Name]] = (),
+        attributes: Mapping[Name, Literal["all"] | Iterable[Name]] | None = None,
+    ) -> None:
+        """Raises `InputError` on names that no graph could have, duplicates, and an empty request."""
+        named = {_name(node, "node"): _columns(node, columns) for node, columns in (attributes or {}).items()}
+        object.__setattr__(self, "nodes", tuple(_name(node, "node") for node in _listed(nodes, "nodes")))
+        object.__setattr__(self, "edges", tuple(_edge(edge) for edge in _listed(edges, "edges")))
+        object.__setattr__(self, "attributes", MappingProxyType(named))
+        _refuse_twice(self.nodes, "node")
+        _refuse_twice(self.edges, "edge")
+        if not (self.nodes or self.edges or self.attributes):
+            raise InputError("the request is empty: it names no node, no edge and no attribute")
+
+    def __repr__(self) -> str:
+        whole = sum(columns == "all" for columns in self.attributes.values())
+        single = sum(len(columns) for columns in self.attributes.values() if columns != "all")
+        parts = [_count(len(self.nodes), "node"), _count(len(self.edges), "edge")]
+        parts += [f"all attributes of {_count(whole, 'node')}" if whole else "", _count(single, "single attribute")]
+        return f"Request({', '.join(part for part in parts if part)})"
+
+    # -- reading and writing -------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_dict(cls, content: Any) -> Self:
+        """From the object of a `request.json`: `{"nodes": [..], "edges": [[u, v], ..], "attributes": [{"node": u}, ..]}`."""
+        if not isinstance(content, dict):
+            raise InputError("a request is an object with 'nodes', 'edges' and 'attributes'")
+        unknown = sorted(set(content) - {"nodes", "edges", "attributes"})
+        if unknown:
+            raise InputError(f"a request has no field {unknown[0]!r}, only 'nodes', 'edges' and 'attributes'")
+        attributes: dict[Any, Any] = {}
+        for entry in _listed(content.get("attributes", ()), "attributes"):
+            if not isinstance(entry, dict) or "node" not in entry or set(entry) - {"node", "columns"}:
+                raise InputError(f'{entry!r} is no attribute entry, {{"node": u, "columns": [..]}} is needed')
+            node = _name(entry["node"], "node")
+            if node in attributes:
+                raise InputError(f"node {node!r} stands twice among the attributes")
+            attributes[node] = entry.get("columns", "all")
+        return cls(content.get("nodes", ()), content.get("edges", ()), attributes)
+
+    @classmethod
+    def from_json(cls, path: str | Path) -> Self:
+        """From a `request.json` file."""
+        text = _text(path)
+        try:
+            content = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise InputError(f"{path} is not JSON: {error}") from error
+        return cls.from_dict(content)
+
+    @classmethod
+    def from_csv(cls, path: str | Path) -> Self:
+        """From a CSV file with the header `kind,node,target,column`; kind is node, edge or attribute.
+
+        An attribute line without a column means all of that node's attributes.
+        """
+        lines = csv.reader(_text(path).splitlines())
+        header = tuple(cell.strip() for cell in next(lines, []))
+        if header != CSV_HEADER:
+            raise InputError(f"{path} starts with {','.join(header)!r}, the header {','.join(CSV_HEADER)!r} is needed")
+        nodes: list[Name] = []
+        edges: list[tuple[Name, Name]] = []
+        attributes: dict[Name, Any] = {}
+        for number, line in enumerate(lines, start=2):
+            cells = [cell.strip() for cell in line]
+            if not any(cells):
+                continue
+            match cells:
+                case ["node", node, "", ""] if node:
+                    nodes.append(node)
+                case ["edge", node, target, ""] if node and target:
+                    edges.append((node, target))
+                case ["attribute", node, "", ""] if node and node not in attributes:
+                    attributes[node] = "all"
+                case ["attribute", node, "", column] if node and attributes.get(node) != "all":
+                    attributes.setdefault(node, []).append(column)
+                case ["attribute", node, "", _] if node:
+                    raise InputError(f"line {number} of {path}: node {node!r} stands twice among the attributes")
+                case _:
+                    raise InputError(f"line {number} of {path} is {','.join(line)!r}, which is no node, edge or attribute")
+        return cls(nodes, edges, attributes)
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Self:
+        """From a .json or .csv file."""
+        readers = {".json": cls.from_json, ".csv": cls.from_csv}
+        reader = readers.get(Path(path).suffix.lower())
+        if reader is None:
+            raise InputError(f"{path} is neither a .json nor a .csv file")
+        return reader(path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The object of a `request.json`; `from_dict` reads it back."""
+        attributes = [
+            {"node": node} if columns == "all" else {"node": node, "columns": list(columns)}
+            for node, columns in self.attributes.items()
+        ]
+        return {"nodes": list(self.nodes), "edges": [list(edge) for edge in self.edges], "attributes": attributes}
+
+    # -- against a graph -----------------------------------------------------------------------------------------
+
+    def resolve(self, graph: Graph) -> Resolved:
+        """The request in `graph`'s rows. Raises `InputError` naming the first thing that `graph` cannot forget."""
+        node_rows = _unique_rows(((node, graph.row(node)) for node in self.nodes), "node")
+        full: list[int] = []
+        partial: list[tuple[int, int]] = []
+        attribute_rows = _unique_rows(((node, graph.row(node)) for node in self.attributes), "attributes of node")
+        for row, (node, columns) in zip(attribute_rows, self.attributes.items(), strict=True):
+            if columns == "all":
+                full.append(row)
+                continue
+            places = _unique_rows(((c, graph.column(c)) for c in columns), f"node {node!r}, column")
+            partial += [(row, place) for place in places]
+        edge_mask = self._edge_mask(graph)
+        _refuse_emptied(graph, node_rows)
+        return Resolved(
+            node_rows=torch.tensor(node_rows, dtype=torch.int64),
+            edge_mask=edge_mask,
+            full_rows=torch.tensor(full, dtype=torch.int64),
+            partial_rows=torch.tensor([row for row, _ in partial], dtype=torch.int64),
+            partial_columns=torch.tensor([column for _, column in partial], dtype=torch.int64),
+        )
+
+    def _edge_mask(self, graph: Graph) -> Tensor:
+        n = graph.num_nodes
+        keys = graph.edge_index[1] * n + graph.edge_index[0]  # ascending, see Graph.edge_index
+        mask = torch.zeros(keys.numel(), dtype=torch.bool)
+        if not self.edges:
+            return mask
+        ends = torch.tensor([[graph.row(u), graph.row(v)] for u, v in self.edges], dtype=torch.int64).T
+        wanted = ends[1] * n + ends[0]
+        places = torch.searchsorted(keys, wanted).clamp(max=max(keys.numel() - 1, 0))
+        missing = keys[places] != wanted if keys.numel() else torch.ones_like(wanted, dtype=torch.bool)
+        if missing.any():
+            raise InputError(f"edge {self.edges[int(missing.nonzero()[0])]!r} is not in the graph")
+        asked = wanted if graph.directed else torch.minimum(wanted, ends[0] * n + ends[1])
+        _unique_rows(zip(self.edges, asked.tolist(), strict=True), "edge")
+        mask[places] = True
+        if not graph.directed:
+            mask[torch.searchsorted(keys, ends[0] * n + ends[1])] = True
+        return mask
+
+
+def _refuse_emptied(graph: Graph, node_rows: list[int]) -> None:
+    """A class that loses its last training node would still show in the number of the model's outputs."""
+    train = graph.train_mask.clone()
+    train[node_rows] = False
+    if not train.any():
+        raise InputError("the request leaves no training node")
+    before = torch.bincount(graph.y[graph.train_mask], minlength=graph.num_classes) > 0
+    after = torch.bincount(graph.y[train], minlength=graph.num_classes) > 0
+    lost = (before & ~after).nonzero().flatten()
+    if lost.numel():
+        label = int(lost[0])
+        named = repr(graph.class_names[label]) if graph.class_names else label
+        raise InputError(f"the request leaves no training node of class {named}, train anew without that class")
+
+
+def _unique_rows(named: Iterable[tuple[Any, int]], what: str) -> list[int]:
+    """The rows, refusing two names for one row (a number and a subject id, an edge and its reverse)."""
+    rows: dict[int, Any] = {}
+    for name, row in named:
+        if row in rows:
+            raise InputError(f"{what} {name!r} stands twice in the request")
+        rows[row] = name
+    return list(rows)
+
+
+def _refuse_twice(names: tuple[Any, ...], what: str) -> None:
+    seen: set[Any] = set()
+    for name in names:
+        if name in seen:
+            raise InputError(f"{what} {name!r} stands twice in the request")
+        seen.add(name)
+
+
+def _listed(values: Any, what: str) -> Iterable[Any]:
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise InputError(f"'{what}' is {values!r}, a list is needed")
+    return values
+
+
+def _name(value: Any, what: str) -> Name:
+    if isinstance(value, str) and value.strip():
+        return value
+    if not isinstance(value, bool | str):
+        try:
+            number = operator.index(value)
+        except TypeError:
+            number = -1
+        if number >= 0:
+            return number
+    raise InputError(f"{what} {value!r} is neither a whole number from 0 nor a name")
+
+
+def _edge(edge: Any) -> tuple[Name, Name]:
+    ends = tuple(edge) if isinstance(edge, Iterable) and not isinstance(edge, str | bytes) else ()
+    if len(ends) != 2:
+        raise InputError(f"edge {edge!r} is not a pair of nodes")
+    return _name(ends[0], "node"), _name(ends[1], "node")
+
+
+def _columns(node: Name, columns: Any) -> Columns:
+    if isinstance(columns, str) and columns == "all":
+        return "all"
+    listed = tuple(_name(column, "column") for column in _listed(columns, "columns"))
+    if not listed:
+        raise InputError(f"the columns of node {node!r} are an empty list, leave them out to mean all")
+    _refuse_twice(listed, f"node {node!r}, column")
+    return listed
+
+
+def _text(path: str | Path) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}" if number else ""

@@ -1,0 +1,177 @@
+"""A run directory: a trained model and its graph on disk, in safe formats, written whole or not at all.
+
+    run.json             recipe, what training reached, versions
+    weights.safetensors  the flat parameters in float64
+    graph.safetensors    the graph's tensors
+    graph.json           its names
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import shutil
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from graphforget.errors import InputError
+from graphforget.graph import Graph
+from graphforget.linalg.sparse import csr_tensor
+from graphforget.losses import Loss, LossFunction, as_loss
+from graphforget.models.parameters import assign, flatten, trainable
+from graphforget.models.reach import Reach
+from graphforget.models.registry import MODELS, build
+from graphforget.trained import Recipe, Trained
+
+FORMAT = 1
+_TENSORS = ("edge_index", "y", "train_mask", "val_mask", "test_mask", "numbers")
+_NAMES = ("num_classes", "directed", "subject_ids", "column_names", "class_names", "name", "digit_ids")
+
+
+def save(folder: str | Path, trained: Trained, graph: Graph, *, force: bool = False) -> Path:
+    """Writes `trained` and `graph` into `folder`. An existing folder is an `InputError` unless `force`.
+
+    Everything goes to a temporary folder beside it that is then renamed, so a crash leaves the old state or the new.
+    """
+    folder = Path(folder)
+    check_free(folder, force=force)
+    if trained.graph_digest != graph.digest:
+        raise InputError("the graph is not the one that this model was trained on")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        _write(staging, trained, graph)
+        staging.chmod(0o755)
+        if folder.exists():
+            old = staging.with_name(staging.name + ".old")
+            folder.rename(old)
+            staging.rename(folder)
+            shutil.rmtree(old)
+        else:
+            staging.rename(folder)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    return folder
+
+
+def check_free(folder: str | Path, *, force: bool = False) -> None:
+    """Refuses a place that `save` could not or should not write to."""
+    folder = Path(folder)
+    if folder.exists() and not force:
+        raise InputError(f"{folder} exists already, choose another place or overwrite it with --force (force=True)")
+    if folder.exists() and not (folder / "run.json").is_file():
+        raise InputError(f"{folder} is not a run directory and is not overwritten")
+    anchor = next(parent for parent in folder.absolute().parents if parent.exists())
+    if not anchor.is_dir() or not os.access(anchor, os.W_OK):
+        raise InputError(f"{anchor} is not a folder that can be written to")
+
+
+def load(
+    folder: str | Path, *, model: nn.Module | None = None, loss: Loss | LossFunction | None = None
+) -> tuple[Trained, Graph]:
+    """Reads a run directory. A model or a loss that is not built in cannot be stored safely: hand it over again."""
+    folder = Path(folder)
+    try:
+        run = json.loads((folder / "run.json").read_text())
+        names = json.loads((folder / "graph.json").read_text())
+        weights = load_file(folder / "weights.safetensors")
+        theta = weights.pop("theta")
+        tensors = load_file(folder / "graph.safetensors")
+    except FileNotFoundError as error:
+        raise InputError(f"{folder} is not a run directory: {error.filename or error} is missing") from error
+    except (OSError, ValueError, SafetensorError, KeyError) as error:
+        raise InputError(f"{folder} cannot be read: {error}") from error
+    if run.get("format") != FORMAT:
+        raise InputError(f"{folder} has format {run.get('format')!r}, this version reads format {FORMAT}")
+    try:
+        graph = _graph(tensors, names)
+        trained = _trained(run, theta, weights, graph, model, as_loss(loss))
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise InputError(f"{folder} is damaged: {error!r}") from error
+    if graph.digest != trained.graph_digest:
+        raise InputError(f"{folder} is damaged: its graph is not the one that the model was trained on")
+    return trained, graph
+
+
+def _write(folder: Path, trained: Trained, graph: Graph) -> None:
+    versions = {name: version(name) for name in ("graphforget", "torch", "torch_geometric", "numpy", "scipy")}
+    run = {"format": FORMAT, **trained.summary(), "versions": versions}
+    (folder / "run.json").write_text(json.dumps(run, indent=2) + "\n")
+    names = {name: getattr(graph, name) for name in (*_NAMES, "num_columns")}
+    (folder / "graph.json").write_text(json.dumps(names, indent=2) + "\n")
+    save_file({"theta": trained.theta.contiguous(), **_untrained_state(trained.module)}, folder / "weights.safetensors")
+    tensors: dict[str, Tensor] = {name: getattr(graph, name).contiguous() for name in _TENSORS}
+    if graph.x.layout == torch.sparse_csr:
+        tensors |= {
+            "x.crow": graph.x.crow_indices().contiguous(),
+            "x.columns": graph.x.col_indices().contiguous(),
+            "x.values": graph.x.values().contiguous(),
+        }
+    else:
+        tensors["x"] = graph.x.contiguous()
+    save_file({name: tensor.clone() for name, tensor in tensors.items()}, folder / "graph.safetensors")
+    for path in folder.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+
+
+def _untrained_state(module: nn.Module) -> dict[str, Tensor]:
+    """Buffers and frozen parameters: not in theta, but part of what the model answers."""
+    in_theta = {name for name, _ in trainable(module)}
+    return {f"state.{name}": value.clone() for name, value in module.state_dict().items() if name not in in_theta}
+
+
+def _graph(tensors: dict[str, Tensor], names: dict[str, Any]) -> Graph:
+    known = {name: names[name] for name in _NAMES}
+    for listed in ("subject_ids", "column_names", "class_names"):
+        known[listed] = None if known[listed] is None else tuple(known[listed])
+    if "x" in tensors:
+        x = tensors["x"]
+    else:
+        width = int(names["num_columns"])
+        crow = tensors["x.crow"]
+        x = csr_tensor(crow, tensors["x.columns"], tensors["x.values"], (crow.numel() - 1, width))
+    return Graph(x=x, **{name: tensors[name] for name in _TENSORS}, **known)
+
+
+def _trained(
+    run: dict[str, Any], theta: Tensor, state: dict[str, Tensor], graph: Graph, model: nn.Module | None, loss: Loss
+) -> Trained:
+    recipe = Recipe(**run["recipe"])
+    if recipe.loss != loss.name:
+        raise InputError(f"this model was trained with the loss {recipe.loss!r}, hand it over as loss=...")
+    if recipe.model in MODELS:
+        shape = {"columns": graph.num_columns, "classes": graph.num_classes, "seed": recipe.seed}
+        module = build(recipe.model, **shape, **recipe.options)
+    elif model is None:
+        raise InputError(f"this model is a {recipe.model}, hand an instance of it over as model=...")
+    else:
+        module = copy.deepcopy(model)
+    if flatten(module).numel() != theta.numel():
+        raise InputError(f"the weights have {theta.numel()} parameters, the model has {flatten(module).numel()}")
+    module = module.double().eval()
+    module.load_state_dict({name.removeprefix("state."): value for name, value in state.items()}, strict=False)
+    assign(module, theta)
+    return Trained(
+        module=module,
+        theta=theta,
+        recipe=recipe,
+        reach=Reach(**run["reach"]),
+        obstacles=tuple(run["obstacles"]),
+        strongly_convex=run["strongly_convex"],
+        converged=run["converged"],
+        objective_value=run["objective"],
+        gradient_norm=run["gradient_norm"],
+        graph_digest=run["graph_digest"],
+        seconds=run["seconds"],
+        loss=loss,
+    )

@@ -1,0 +1,93 @@
+"""A trained model and what is known of it, kept in memory or in a run directory."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from graphforget.errors import InputError
+from graphforget.graph import Graph
+from graphforget.losses import Loss
+from graphforget.models.reach import Reach
+from graphforget.objective import Objective, model_inputs
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides the weights, given a graph: enough to train again from scratch."""
+
+    model: str
+    options: dict[str, Any]
+    seed: int
+    mu: float
+    loss: str
+    epochs: int
+    learning_rate: float
+    polish_steps: int
+    tolerance: float
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A trained model. `theta` are its flat parameters in float64; `module` holds the same and can be called."""
+
+    module: nn.Module
+    theta: Tensor
+    recipe: Recipe
+    reach: Reach
+    obstacles: tuple[str, ...]  # what rules out a certificate, in words
+    strongly_convex: bool
+    converged: bool  # strongly convex and ||grad F|| / mu <= tolerance
+    objective_value: float
+    gradient_norm: float  # ||grad F(theta)|| in float64, dropout off
+    graph_digest: str
+    seconds: float
+    loss: Loss = field(repr=False)
+
+    @property
+    def certifiable(self) -> bool:
+        """Whether the `certified` level is in reach: a strongly convex objective and nothing in the model against it."""
+        return self.strongly_convex and not self.obstacles
+
+    @property
+    def residual(self) -> float:
+        """`||grad F|| / mu`; for a strongly convex objective an upper bound on the distance to its minimiser."""
+        return self.gradient_norm / self.recipe.mu
+
+    def objective(self, graph: Graph, *, device: str = "cpu") -> Objective:
+        """The objective it was trained by, on `graph`."""
+        return Objective(self.module, graph, mu=self.recipe.mu, loss=self.loss, device=device)
+
+    def logits(self, graph: Graph) -> Tensor:
+        """The n x C logits on `graph`, dropout off."""
+        with torch.no_grad():
+            out: Tensor = self.module(*model_inputs(self.module, graph, dtype=torch.float64))
+            return out
+
+    def micro_f1(self, graph: Graph, mask: Tensor | None = None) -> float:
+        """Micro-F1 (for one label a node: accuracy) on the nodes of `mask`, the test nodes by default."""
+        mask = graph.test_mask if mask is None else mask
+        if not mask.any():
+            raise InputError("there is no node to score, the mask is empty")
+        return float((self.logits(graph).argmax(dim=1)[mask] == graph.y[mask]).double().mean())
+
+    def summary(self) -> dict[str, Any]:
+        """What `run.json` and `--json` show of it."""
+        return {
+            "recipe": dataclasses.asdict(self.recipe),
+            "parameters": self.theta.numel(),
+            "reach": dataclasses.asdict(self.reach),
+            "certifiable": self.certifiable,
+            "obstacles": list(self.obstacles),
+            "strongly_convex": self.strongly_convex,
+            "converged": self.converged,
+            "objective": self.objective_value,
+            "gradient_norm": self.gradient_norm,
+            "gradient_norm_over_mu": self.residual,
+            "graph_digest": self.graph_digest,
+            "seconds": self.seconds,
+        }

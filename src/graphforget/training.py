@@ -1,0 +1,165 @@
+"""Minimises an objective: Newton's method where it is convex, Adam and then a polish elsewhere."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from graphforget.errors import InputError
+from graphforget.graph import Graph
+from graphforget.linalg.newton import newton_cg
+from graphforget.losses import Loss, LossFunction, as_loss
+from graphforget.models.inspection import inspect
+from graphforget.models.parameters import assign, flatten, trainable
+from graphforget.models.reach import Reach
+from graphforget.models.registry import MODELS, build
+from graphforget.objective import Objective, is_affine, model_inputs
+from graphforget.trained import Recipe, Trained
+
+Progress = Callable[[str, int, int], None]  # stage, done, total
+
+OWN_MODEL_DEFAULTS = {"mu": 5e-4, "epochs": 300, "learning_rate": 0.01}
+
+
+def train(
+    graph: Graph,
+    model: str | nn.Module = "sgc",
+    *,
+    seed: int = 0,
+    mu: float | None = None,
+    loss: Loss | LossFunction | None = None,
+    epochs: int | None = None,
+    learning_rate: float | None = None,
+    polish_steps: int = 100,
+    tolerance: float = 1e-3,
+    reach: Reach | None = None,
+    device: str = "cpu",
+    progress: Progress | None = None,
+    **options: Any,
+) -> Trained:
+    """Trains `model` on the graph's training nodes and returns it with what was reached.
+
+    `model` is a name (`graphforget models` lists them) with its own `options` (`hidden=32`), or any `torch.nn.Module`
+    called as `module(x, edge_index)`; it is copied, never changed. `reach` declares how far its messages travel.
+
+    A strongly convex objective is minimised from 0 by Newton's method until `||grad F|| / mu <= tolerance`, in
+    float64. Any other is trained by Adam in float32 with dropout on, then polished by L-BFGS in float64 with dropout off.
+    """
+    started = time.perf_counter()
+    name, module = _module(graph, model, seed, options)
+    entry = MODELS.get(name)
+    defaults = entry.__dict__ if entry else OWN_MODEL_DEFAULTS
+    recipe = Recipe(
+        model=name,
+        options=options,
+        seed=seed,
+        mu=float(defaults["mu"] if mu is None else mu),
+        loss=as_loss(loss).name,
+        epochs=int(defaults["epochs"] if epochs is None else epochs),
+        learning_rate=float(defaults["learning_rate"] if learning_rate is None else learning_rate),
+        polish_steps=polish_steps,
+        tolerance=tolerance,
+    )
+    inspection = inspect(module, columns=graph.num_columns, declared=reach)
+    convex = is_affine(module) and as_loss(loss).convex
+    if not convex:
+        _adam(module, graph, recipe, as_loss(loss), device, progress)
+    objective = Objective(module, graph, mu=recipe.mu, loss=loss, device=device)
+    if convex:
+        theta, converged = _newton(objective, recipe, progress)
+    else:
+        theta, converged = _polish(objective, flatten(module), recipe, progress), False
+    value, gradient = objective.value_and_gradient(theta)
+    module = module.double().eval().cpu()
+    assign(module, theta)
+    return Trained(
+        module=module,
+        theta=theta.cpu(),
+        recipe=recipe,
+        reach=inspection.reach,
+        obstacles=inspection.obstacles,
+        strongly_convex=convex,
+        converged=converged,
+        objective_value=value,
+        gradient_norm=float(gradient.norm()),
+        graph_digest=graph.digest,
+        seconds=time.perf_counter() - started,
+        loss=as_loss(loss),
+    )
+
+
+def _module(graph: Graph, model: str | nn.Module, seed: int, options: dict[str, Any]) -> tuple[str, nn.Module]:
+    if isinstance(model, str):
+        return model.lower(), build(model, columns=graph.num_columns, classes=graph.num_classes, seed=seed, **options)
+    if not isinstance(model, nn.Module):
+        raise InputError(f"the model is a {type(model).__name__}, a name or a torch.nn.Module is needed")
+    if options:
+        raise InputError(f"option {next(iter(options))!r} belongs to built-in models, set it on your module instead")
+    if not trainable(model):
+        raise InputError("the model has no trainable parameter")
+    return f"{type(model).__module__}.{type(model).__qualname__}", copy.deepcopy(model)
+
+
+def _newton(objective: Objective, recipe: Recipe, progress: Progress | None) -> tuple[Tensor, bool]:
+    def report(step: int, norm: float) -> None:
+        if progress is not None:
+            progress(f"Newton, ||grad F||/mu = {norm / recipe.mu:.1e}", step, 0)
+
+    start = objective.data.like.new_zeros(objective.size)
+    minimum = newton_cg(objective, start, gradient_tolerance=recipe.tolerance * recipe.mu, on_step=report)
+    return minimum.theta, minimum.status == "converged"
+
+
+def _adam(
+    module: nn.Module, graph: Graph, recipe: Recipe, loss: Loss, device: str, progress: Progress | None
+) -> None:
+    """Full-batch Adam on `F` with dropout on, from the module's own weights, which it changes."""
+    module.to(device=device, dtype=torch.float32).train()
+    inputs = model_inputs(module, graph, dtype=torch.float32, device=device)
+    rows, labels = graph.train_rows.to(device), graph.y[graph.train_rows].to(device)
+    parameters = [p for _, p in trainable(module)]
+    optimiser = torch.optim.Adam(parameters, lr=recipe.learning_rate)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        for epoch in range(recipe.epochs):
+            optimiser.zero_grad()
+            data = loss(module(*inputs)[rows], labels).mean()
+            penalty = sum(p.square().sum() for p in parameters)
+            value = data + 0.5 * recipe.mu * penalty
+            value.backward()
+            optimiser.step()
+            if progress is not None:
+                progress("Adam", epoch + 1, recipe.epochs)
+    if not torch.isfinite(value):
+        raise InputError(f"training diverged (objective {float(value)}), lower the learning rate {recipe.learning_rate}")
+
+
+def _polish(objective: Objective, start: Tensor, recipe: Recipe, progress: Progress | None) -> Tensor:
+    """L-BFGS on `F` itself, dropout off, in float64: brings the gradient down without going anywhere else."""
+    theta = start.to(objective.data.like).clone().requires_grad_()
+    if recipe.polish_steps == 0:
+        return theta.detach()
+    optimiser = torch.optim.LBFGS(
+        [theta],
+        max_iter=recipe.polish_steps,
+        history_size=20,
+        tolerance_grad=recipe.tolerance * recipe.mu,
+        tolerance_change=0.0,
+        line_search_fn="strong_wolfe",
+    )
+    evaluations = itertools.count(1)
+
+    def closure() -> float:
+        value, theta.grad = objective.value_and_gradient(theta.detach())
+        if progress is not None:
+            progress("polish", min(next(evaluations), recipe.polish_steps), recipe.polish_steps)
+        return value
+
+    optimiser.step(closure)  # type: ignore[arg-type]
+    return theta.detach()
