@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from graphforget.graph import Graph
-from graphforget.linalg.sparse import to_scipy
 from graphforget.models.reach import Reach
-from graphforget.request import Request, Resolved
+from graphforget.request import Request
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ def footprint(graph: Graph, request: Request, reach: Reach) -> Footprint:
     lost = what.edge_mask | ~stays[source] | ~stays[target]
     lost_input = _mask(graph, target[lost])
     kept_source, kept_target = graph.edge_index[:, ~lost]
-    changed = _mask(graph, changed_attribute_rows(graph, what))
+    changed = _mask(graph, graph.changed_attribute_rows(what))
     if reach.hops is None:
         changed = torch.full_like(changed, bool((changed | lost_input | ~stays).any()))
     for _ in range(reach.hops or 0):
@@ -60,17 +59,6 @@ def footprint(graph: Graph, request: Request, reach: Reach) -> Footprint:
         affected=(changed & graph.train_mask).nonzero().flatten(),
         reached=changed.nonzero().flatten(),
     )
-
-
-def changed_attribute_rows(graph: Graph, what: Resolved) -> Tensor:
-    """Rows whose attributes really change: a value that is 0 already is not changed by setting it to 0."""
-    x = abs(to_scipy(graph.x))
-    whole = np.asarray(x[what.full_rows.numpy()].sum(axis=1)).ravel() != 0
-    rows = what.full_rows[torch.from_numpy(whole)]
-    if what.partial_rows.numel() == 0:
-        return rows
-    single = np.asarray(x[what.partial_rows.numpy(), what.partial_columns.numpy()]).ravel() != 0
-    return torch.cat([rows, what.partial_rows[torch.from_numpy(single)]]).unique()
 
 
 @dataclass(frozen=True)

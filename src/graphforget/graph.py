@@ -22,7 +22,7 @@ from graphforget.linalg.sparse import entry_rows, from_scipy, keep_entries, to_s
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-    from graphforget.request import Request
+    from graphforget.request import Request, Resolved
 
 UNLABELLED = -1
 
@@ -245,7 +245,7 @@ class Graph:
         keep[what.node_rows] = False
         source, target = self.edge_index
         edges = ~what.edge_mask & keep[source] & keep[target]
-        kept = self._rows(keep, self._blanked(what.full_rows, what.partial_rows, what.partial_columns, keep))
+        kept = self._rows(keep, self._blanked(what, keep))
         new_row = keep.cumsum(0) - 1
         return dataclasses.replace(kept, edge_index=new_row[self.edge_index[:, edges]])
 
@@ -267,6 +267,15 @@ class Graph:
         part = self._rows(keep, _select(self.x, keep))
         part = dataclasses.replace(part, edge_index=new_row[self.edge_index[:, edges]], directed=True)
         return part, new_row[rows]
+
+    def changed_attribute_rows(self, what: Resolved) -> Tensor:
+        """Rows whose attributes really change: a value that is 0 already is not changed by setting it to 0."""
+        if self.x.layout == torch.sparse_csr:
+            changed = self._named_entries(what) & (self.x.values() != 0)
+            return entry_rows(self.x)[changed].unique()
+        whole = what.full_rows[(self.x[what.full_rows] != 0).any(dim=1)]
+        single = what.partial_rows[self.x[what.partial_rows, what.partial_columns] != 0]
+        return torch.cat([whole, single]).unique()
 
     def split(self, *, seed: int = 0, test: float = 0.1) -> Graph:
         """Labelled nodes split at random into training and test nodes, 90/10 by default as in the paper."""
@@ -297,21 +306,24 @@ class Graph:
         rows = {f: getattr(self, f)[keep] for f in ("y", "train_mask", "val_mask", "test_mask", "numbers")}
         return dataclasses.replace(self, x=x, subject_ids=subjects, **rows)
 
-    def _blanked(self, full: Tensor, rows: Tensor, columns: Tensor, keep: Tensor) -> Tensor:
-        """The attributes of the kept rows, with whole rows `full` and single entries (`rows`, `columns`) set to 0."""
-        if self.x.layout != torch.sparse_csr:
-            x = self.x.clone()
-            x[full] = 0
-            x[rows, columns] = 0
-            return x[keep]
-        where = entry_rows(self.x)
-        blank_row = torch.zeros(self.num_nodes, dtype=torch.bool)
-        blank_row[full] = True
-        stays = ~blank_row[where]
-        if rows.numel():
-            d = self.num_columns
-            stays &= ~torch.isin(where * d + self.x.col_indices(), rows * d + columns)
-        return keep_entries(self.x, stays, keep)
+    def _blanked(self, what: Resolved, keep: Tensor) -> Tensor:
+        """The attributes of the kept rows, with what the request names set to 0."""
+        if self.x.layout == torch.sparse_csr:
+            return keep_entries(self.x, ~self._named_entries(what), keep)
+        x = self.x.clone()
+        x[what.full_rows] = 0
+        x[what.partial_rows, what.partial_columns] = 0
+        return x[keep]
+
+    def _named_entries(self, what: Resolved) -> Tensor:
+        """Which stored entries of sparse attributes the request names."""
+        rows, d = entry_rows(self.x), self.num_columns
+        whole = torch.zeros(self.num_nodes, dtype=torch.bool)
+        whole[what.full_rows] = True
+        named = whole[rows]
+        if what.partial_rows.numel():
+            named |= torch.isin(rows * d + self.x.col_indices(), what.partial_rows * d + what.partial_columns)
+        return named
 
 
 def _select(x: Tensor, keep: Tensor) -> Tensor:

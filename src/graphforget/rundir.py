@@ -45,8 +45,11 @@ def save(folder: str | Path, trained: Trained, graph: Graph, *, force: bool = Fa
     check_free(folder, force=force)
     if trained.graph_digest != graph.digest:
         raise InputError("the graph is not the one that this model was trained on")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written: {error}") from error
     try:
         _write(staging, trained, graph)
         staging.chmod(0o755)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,13 +19,13 @@ from graphforget.losses import Loss, LossFunction, as_loss
 from graphforget.models.inspection import inspect
 from graphforget.models.parameters import assign, flatten, trainable
 from graphforget.models.reach import Reach
-from graphforget.models.registry import MODELS, build
+from graphforget.models.registry import MODELS, ModelEntry, build
 from graphforget.objective import Objective, is_affine, model_inputs
 from graphforget.trained import Recipe, Trained
 
 Progress = Callable[[str, int, int], None]  # stage, done, total
 
-OWN_MODEL_DEFAULTS = {"mu": 5e-4, "epochs": 300, "learning_rate": 0.01}
+OWN_MODEL = ModelEntry("own", "a model of one's own", nn.Module, mu=5e-4, affine=False)
 
 
 def train(
@@ -36,7 +37,7 @@ def train(
     loss: Loss | LossFunction | None = None,
     epochs: int | None = None,
     learning_rate: float | None = None,
-    polish_steps: int = 100,
+    polish_steps: int | None = None,
     tolerance: float = 1e-3,
     reach: Reach | None = None,
     device: str = "cpu",
@@ -53,21 +54,21 @@ def train(
     """
     started = time.perf_counter()
     name, module = _module(graph, model, seed, options)
-    entry = MODELS.get(name)
-    defaults = entry.__dict__ if entry else OWN_MODEL_DEFAULTS
+    convex = is_affine(module) and as_loss(loss).convex
+    defaults = MODELS.get(name, OWN_MODEL)
     recipe = Recipe(
         model=name,
         options=options,
         seed=seed,
-        mu=float(defaults["mu"] if mu is None else mu),
+        mu=defaults.mu if mu is None else float(mu),
         loss=as_loss(loss).name,
-        epochs=int(defaults["epochs"] if epochs is None else epochs),
-        learning_rate=float(defaults["learning_rate"] if learning_rate is None else learning_rate),
-        polish_steps=polish_steps,
-        tolerance=tolerance,
+        epochs=defaults.epochs if epochs is None else epochs,
+        learning_rate=defaults.learning_rate if learning_rate is None else float(learning_rate),
+        polish_steps=defaults.polish_steps if polish_steps is None else polish_steps,
+        tolerance=float(tolerance),
     )
+    _check(recipe)
     inspection = inspect(module, columns=graph.num_columns, declared=reach)
-    convex = is_affine(module) and as_loss(loss).convex
     if not convex:
         _adam(module, graph, recipe, as_loss(loss), device, progress)
     objective = Objective(module, graph, mu=recipe.mu, loss=loss, device=device)
@@ -92,6 +93,18 @@ def train(
         seconds=time.perf_counter() - started,
         loss=as_loss(loss),
     )
+
+
+def _check(recipe: Recipe) -> None:
+    for name, value, good in (
+        ("mu", recipe.mu, 0 < recipe.mu < math.inf),
+        ("tolerance", recipe.tolerance, 0 < recipe.tolerance < math.inf),
+        ("learning_rate", recipe.learning_rate, 0 <= recipe.learning_rate < math.inf),
+        ("epochs", recipe.epochs, recipe.epochs >= 0),
+        ("polish_steps", recipe.polish_steps, recipe.polish_steps >= 0),
+    ):
+        if not good:
+            raise InputError(f"{name} is {value}, a positive number is needed")
 
 
 def _module(graph: Graph, model: str | nn.Module, seed: int, options: dict[str, Any]) -> tuple[str, nn.Module]:
@@ -136,8 +149,8 @@ def _adam(
             optimiser.step()
             if progress is not None:
                 progress("Adam", epoch + 1, recipe.epochs)
-    if not torch.isfinite(value):
-        raise InputError(f"training diverged (objective {float(value)}), lower the learning rate {recipe.learning_rate}")
+    if not torch.isfinite(flatten(module)).all():
+        raise InputError(f"training diverged, lower the learning rate {recipe.learning_rate}")
 
 
 def _polish(objective: Objective, start: Tensor, recipe: Recipe, progress: Progress | None) -> Tensor:

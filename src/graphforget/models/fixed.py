@@ -9,15 +9,12 @@ from graphforget.linalg.sparse import DenseMatrix, Matrix, SparseMatrix
 from graphforget.models.base import NormalisedModel
 from graphforget.models.reach import Reach
 
-# A dense product does about this many multiplications in the time a sparse one takes for one.
-DENSE_ADVANTAGE = 4
-
-
 class FixedPropagation(NormalisedModel):
     """`sum_h S^h X W_h + b` over the given powers `h` of the normalised adjacency `S`.
 
-    The propagated attributes come in two forms, chosen by counting operations: applied on the fly by Horner's rule,
-    `X W_0 + S (X W_1 + S (X W_2 ...))`, or kept as one dense matrix `[X, S X, S^2 X ...]` where that is smaller work.
+    Propagation has two forms, and the attributes' layout says which takes fewer operations. Sparse ones are
+    propagated on the fly by Horner's rule, `X W_0 + S (X W_1 + S (X W_2 ...))`: a product costs their non-zeros and the
+    edges. Dense ones are propagated once and kept, `[X, S X, S^2 X ...]`: a product no longer costs the edges.
     """
 
     affine = True
@@ -32,11 +29,10 @@ class FixedPropagation(NormalisedModel):
     def prepare(self, x: Tensor, edge_index: Tensor) -> tuple[Matrix, object]:
         rows, propagation = super().prepare(x, edge_index)
         assert isinstance(propagation, SparseMatrix)
-        on_the_fly = rows.nnz * len(self.powers) + propagation.nnz * max(self.powers)
-        if rows.shape[0] * rows.shape[1] * len(self.powers) > DENSE_ADVANTAGE * on_the_fly:
+        if isinstance(rows, SparseMatrix):
             return rows, propagation
         kept = []
-        power = rows.values if isinstance(rows, DenseMatrix) else rows.csr.to_dense()
+        power = rows.values
         for hop in range(max(self.powers) + 1):
             power = propagation @ power if hop else power
             kept += [power] * self.powers.count(hop)

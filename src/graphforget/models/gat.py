@@ -7,7 +7,6 @@ import math
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch_geometric.utils import softmax
 
 from graphforget.linalg.pattern import Pattern
 from graphforget.linalg.sparse import Matrix
@@ -32,6 +31,8 @@ class GATLayer(nn.Module):
             nn.init.uniform_(vector, -math.sqrt(6 / (heads + out)), math.sqrt(6 / (heads + out)))
 
     def forward(self, x: Matrix | Tensor, edges: Pattern) -> Tensor:
+        from torch_geometric.utils import softmax  # here, because importing PyG takes seconds that other models save
+
         h: Tensor = self.linear(x).unflatten(1, (self.heads, -1))
         sent, received = (h * self.source).sum(dim=2), (h * self.target).sum(dim=2)
         score = functional.leaky_relu(sent[edges.columns] + received[edges.rows], 0.2)

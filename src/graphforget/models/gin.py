@@ -12,24 +12,28 @@ from graphforget.models.reach import Reach
 
 
 class GINLayer(nn.Module):
-    """`relu(((1 + eps) x + A x) U + a) V + b`. The first map comes before the sum, so sparse `x` stays sparse."""
+    """`relu(((1 + eps) x + A x) U + a) V + b`. The first map comes before the sum, so sparse `x` stays sparse.
 
-    def __init__(self, columns: int, hidden: int, out: int) -> None:
+    While training, dropout falls on what is sent and on the hidden units.
+    """
+
+    def __init__(self, columns: int, hidden: int, out: int, *, dropout: float) -> None:
         super().__init__()
+        self.dropout = dropout
         self.eps = nn.Parameter(torch.zeros(()))
         self.first = Linear(columns, hidden, bias=False)
         self.first_bias = nn.Parameter(torch.zeros(hidden))
         self.second = Linear(hidden, out)
 
     def forward(self, x: Matrix | Tensor, propagation: SparseMatrix) -> Tensor:
-        mapped = self.first(x)
-        summed = (1 + self.eps) * mapped + propagation @ mapped
-        out: Tensor = self.second((summed + self.first_bias).relu())
+        sent = functional.dropout(self.first(x), self.dropout, self.training)
+        hidden = ((1 + self.eps) * sent + propagation @ sent + self.first_bias).relu()
+        out: Tensor = self.second(functional.dropout(hidden, self.dropout, self.training))
         return out
 
 
 class GIN(PlainModel):
-    """Two GIN layers with dropout between them while training."""
+    """Two GIN layers; as in the original, the logits add up a linear readout of every layer, the input included."""
 
     reach = Reach(2, degree_normalised=False)
 
@@ -38,10 +42,12 @@ class GIN(PlainModel):
     ) -> None:
         super().__init__(scale_rows=scale_rows)
         self.dropout = dropout
-        self.first = GINLayer(columns, hidden, hidden)
-        self.second = GINLayer(hidden, hidden, classes)
+        self.first = GINLayer(columns, hidden, hidden, dropout=dropout)
+        self.second = GINLayer(hidden, hidden, classes, dropout=dropout)
+        self.read_input = Linear(columns, classes, bias=False)
+        self.read_first = Linear(hidden, classes, bias=False)
 
     def logits(self, x: Matrix, propagation: object) -> Tensor:
-        hidden = self.first(x, propagation).relu()
-        out: Tensor = self.second(functional.dropout(hidden, self.dropout, self.training), propagation)
+        hidden = functional.dropout(self.first(x, propagation).relu(), self.dropout, self.training)
+        out: Tensor = self.second(hidden, propagation) + self.read_first(hidden) + self.read_input(x)
         return out

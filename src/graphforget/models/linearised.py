@@ -52,7 +52,9 @@ class Linearised(nn.Module):
         return Jacobian(lambda theta: call_with(self.base, theta, *inputs), self.origin)
 
     def forward(self, x: Any, edge_index: Any) -> Tensor:
-        return _Affine.apply(self.delta, self.jacobian(x, edge_index))
+        jacobian = self.jacobian(x, edge_index)
+        change: Tensor = _Apply.apply(self.delta, jacobian)
+        return jacobian.value + change
 
     def _apply(self, *args: Any, **kwargs: Any) -> Linearised:
         super()._apply(*args, **kwargs)
@@ -60,17 +62,28 @@ class Linearised(nn.Module):
         return self
 
 
-class _Affine(torch.autograd.Function):
-    """`d -> f_0 + J d`, whose derivative is `u -> J^T u`."""
+class _Apply(torch.autograd.Function):
+    """`v -> J v`, whose derivative is `u -> J^T u`, whose derivative is again this."""
 
     @staticmethod
-    def forward(ctx, delta: Tensor, jacobian: Jacobian) -> Tensor:  # type: ignore[no-untyped-def]
+    def forward(ctx, v: Tensor, jacobian: Jacobian) -> Tensor:  # type: ignore[no-untyped-def]
         ctx.jacobian = jacobian
-        return jacobian.value + jacobian.apply(delta)
+        return jacobian.apply(v)
 
     @staticmethod
     def backward(ctx, gradient: Tensor):  # type: ignore[no-untyped-def]
-        return ctx.jacobian.adjoint(gradient), None
+        return _Adjoint.apply(gradient, ctx.jacobian), None
+
+
+class _Adjoint(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, u: Tensor, jacobian: Jacobian) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.jacobian = jacobian
+        return jacobian.adjoint(u)
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):  # type: ignore[no-untyped-def]
+        return _Apply.apply(gradient, ctx.jacobian), None
 
 
 def linearised(base: nn.Module, *, seed: int = 0, columns: int) -> Linearised:

@@ -19,19 +19,19 @@ from graphforget.models.linearised import linearised
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """A built-in model. `mu`, `epochs` and `learning_rate` are its training defaults, chosen on validation nodes."""
+    """A built-in model and its training defaults, chosen on validation nodes (`benchmarks/tune.py`).
+
+    `affine` models are trained by Newton's method to their one optimum, the others by Adam and then a polish.
+    """
 
     name: str
     title: str
     build: Callable[..., nn.Module]  # (columns, classes, **options)
     mu: float
-    epochs: int = 0
-    learning_rate: float = 0.0
-
-    @property
-    def convex(self) -> bool:
-        """Trained by Newton's method to a certifiable optimum rather than by Adam."""
-        return self.epochs == 0
+    affine: bool
+    epochs: int = 300
+    learning_rate: float = 0.01
+    polish_steps: int = 100
 
 
 def _linearised(base: Callable[..., nn.Module], **defaults: Any) -> Callable[..., nn.Module]:
@@ -44,14 +44,14 @@ def _linearised(base: Callable[..., nn.Module], **defaults: Any) -> Callable[...
 MODELS = {
     entry.name: entry
     for entry in (
-        ModelEntry("sgc", "SGC, two hops", SGC, mu=1e-4),
-        ModelEntry("sign", "SIGN with a linear head, hops 0 to 3", SIGN, mu=1e-4),
-        ModelEntry("gcn", "GCN, two layers", GCN, mu=5e-4, epochs=300, learning_rate=0.01),
-        ModelEntry("gat", "GAT, two layers, eight heads", GAT, mu=5e-4, epochs=300, learning_rate=0.01),
-        ModelEntry("gin", "GIN, two layers, no BatchNorm", GIN, mu=5e-4, epochs=300, learning_rate=0.01),
-        ModelEntry("linearised-gcn", "GCN linearised at public weights", _linearised(GCN, hidden=256), mu=1e-4),
-        ModelEntry("linearised-gat", "GAT linearised at public weights", _linearised(GAT, hidden=32), mu=1e-4),
-        ModelEntry("linearised-gin", "GIN linearised at public weights", _linearised(GIN, hidden=256), mu=1e-4),
+        ModelEntry("sgc", "SGC, two hops", SGC, mu=1e-4, affine=True),
+        ModelEntry("sign", "SIGN with a linear head, hops 0 to 3", SIGN, mu=1e-4, affine=True),
+        ModelEntry("gcn", "GCN, two layers", GCN, mu=5e-4, affine=False),
+        ModelEntry("gat", "GAT, two layers, eight heads", GAT, mu=5e-4, affine=False),
+        ModelEntry("gin", "GIN, two layers, no BatchNorm", GIN, mu=5e-4, affine=False),
+        ModelEntry("linearised-gcn", "GCN linearised at public weights", _linearised(GCN, hidden=256), mu=1e-4, affine=True),
+        ModelEntry("linearised-gat", "GAT linearised at public weights", _linearised(GAT, hidden=32), mu=1e-4, affine=True),
+        ModelEntry("linearised-gin", "GIN linearised at public weights", _linearised(GIN, hidden=256), mu=1e-4, affine=True),
     )
 }
 

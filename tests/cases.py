@@ -1,0 +1,157 @@
+"""Graphs, models and requests that the tests share: one list of cases for everything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import assume
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch_geometric.nn import APPNP, GATv2Conv, GCNConv, SAGEConv
+
+import graphforget as gf
+from graphforget.models.registry import build
+
+COLUMNS, CLASSES = 4, 3
+
+
+class OwnGCN(nn.Module):
+    """A user's module on PyG's layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = GCNConv(COLUMNS, 5), GCNConv(5, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.second(self.first(x, edge_index).tanh(), edge_index)
+
+
+class OwnMixture(nn.Module):
+    """Layers of both kinds and a skip connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = SAGEConv(COLUMNS, 5), GATv2Conv(5, CLASSES)
+        self.skip = nn.Linear(COLUMNS, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        x = x.to_dense() if x.layout == torch.sparse_csr else x
+        return self.second(self.first(x, edge_index).relu(), edge_index) + self.skip(x)
+
+
+class OwnAPPNP(nn.Module):
+    """Three propagations by one layer object."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.propagate = nn.Linear(COLUMNS, CLASSES), APPNP(K=3, alpha=0.2)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        x = x.to_dense() if x.layout == torch.sparse_csr else x
+        return self.propagate(self.linear(x), edge_index)
+
+
+class OwnMLP(nn.Module):
+    """No messages at all; its reach has to be declared."""
+
+    reach = gf.Reach(0, degree_normalised=False)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(COLUMNS, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.linear(x.to_dense() if x.layout == torch.sparse_csr else x)
+
+
+def built_in(name: str, **options: Any) -> Callable[[], nn.Module]:
+    return lambda: build(name, columns=COLUMNS, classes=CLASSES, **options)
+
+
+# Small widths: the oracles form dense Hessians.
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "sgc": built_in("sgc"),
+    "sgc-3": built_in("sgc", hops=3, scale_rows=False),
+    "sign": built_in("sign", hops=2),
+    "gcn": built_in("gcn", hidden=5),
+    "gat": built_in("gat", hidden=2, heads=2),
+    "gin": built_in("gin", hidden=5),
+    "linearised-gcn": built_in("linearised-gcn", hidden=5),
+    "linearised-gat": built_in("linearised-gat", hidden=2, heads=2),
+    "own-gcn": OwnGCN,
+    "own-mixture": OwnMixture,
+    "own-appnp": OwnAPPNP,
+    "own-mlp": OwnMLP,
+}
+DEGREE_NORMALISED = ("sgc", "gcn")
+
+
+def make(name: str, *, seed: int = 0) -> nn.Module:
+    """One of `MODELS` in float64, with random weights everywhere (a zero weight would hide a dependence)."""
+    torch.manual_seed(seed)
+    module = MODELS[name]().double().eval()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn_like(parameter))
+    return module
+
+
+def random_graph(
+    seed: int, *, nodes: int = 12, edges: int = 16, directed: bool = False, sparse: bool = True, unlabelled: int = 2
+) -> gf.Graph:
+    rng = np.random.default_rng(seed)
+    x = torch.from_numpy(rng.normal(size=(nodes, COLUMNS)) * (rng.random((nodes, COLUMNS)) < 0.7))
+    y = torch.from_numpy(rng.permutation(np.arange(nodes) % CLASSES))
+    train = torch.from_numpy(rng.random(nodes) < 0.7)
+    train[:CLASSES] = True
+    y[:CLASSES] = torch.arange(CLASSES)
+    test = ~train
+    outside = test.nonzero().flatten()[:unlabelled]
+    y[outside] = -1
+    test[outside] = False
+    ends = torch.from_numpy(rng.integers(0, nodes, size=(2, edges)))
+    ends = ends[:, ends[0] != ends[1]]
+    return gf.Graph.create(
+        x=x.to_sparse_csr() if sparse else x,
+        edges=ends,
+        y=y,
+        train_mask=train,
+        test_mask=test,
+        directed=directed,
+        num_classes=CLASSES,
+    )
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> gf.Graph:
+    return random_graph(
+        draw(st.integers(0, 10**6)),
+        nodes=draw(st.integers(6, 14)),
+        edges=draw(st.integers(0, 24)),
+        directed=draw(st.booleans()),
+        sparse=draw(st.booleans()),
+    )
+
+
+@st.composite
+def requests(draw: st.DrawFn, graph: gf.Graph) -> gf.Request:
+    """Any mixture that the graph can forget."""
+    n = graph.num_nodes
+    some = st.lists(st.integers(0, n - 1), max_size=2, unique=True)
+    nodes = draw(some)
+    count = graph.edge_index.shape[1]
+    places = draw(st.lists(st.integers(0, count - 1), max_size=2, unique=True)) if count else []
+    pairs = {tuple(graph.edge_index[:, i].tolist()) for i in places}
+    edges = [p for p in pairs if graph.directed or p[::-1] not in pairs or p[0] <= p[1]]
+    columns = st.lists(st.integers(0, COLUMNS - 1), min_size=1, max_size=COLUMNS, unique=True)
+    attributes = {node: draw(st.one_of(st.just("all"), columns)) for node in draw(some)}
+    assume(nodes or edges or attributes)
+    request = gf.Request(nodes, edges, attributes)
+    try:
+        request.resolve(graph)
+    except gf.InputError:
+        assume(False)
+    return request

@@ -1,0 +1,149 @@
+"""Sparse products, Jacobians, conjugate gradient and Newton's method against dense oracles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from graphforget.linalg.cg import conjugate_gradient
+from graphforget.linalg.jacobian import AffineJacobian, Jacobian
+from graphforget.linalg.newton import newton_cg
+from graphforget.linalg.pattern import Pattern
+from graphforget.linalg.sparse import SparseMatrix, keep_entries, scale_rows_to_unit
+
+F64 = torch.float64
+
+
+def positive_definite(seed: int, size: int = 20) -> Tensor:
+    torch.manual_seed(seed)
+    root = torch.randn(size, size, dtype=F64)
+    return root @ root.T + 0.1 * torch.eye(size, dtype=F64)
+
+
+def test_sparse_products_and_their_derivatives() -> None:
+    torch.manual_seed(0)
+    dense = torch.randn(6, 4, dtype=F64) * (torch.rand(6, 4) < 0.5)
+    matrix = SparseMatrix(dense.to_sparse_csr())
+    v = torch.randn(4, 3, dtype=F64, requires_grad=True)
+    torch.testing.assert_close(matrix @ v, dense @ v)
+    torch.testing.assert_close(matrix.T @ dense, dense.T @ dense)
+    assert matrix.T.T is matrix
+    assert torch.autograd.gradcheck(lambda u: (matrix @ u).sin(), v)
+    assert torch.autograd.gradgradcheck(lambda u: (matrix @ u).sin(), v)
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_keeping_entries_and_rows(seed: int) -> None:
+    torch.manual_seed(seed)
+    dense = torch.randn(5, 4, dtype=F64) * (torch.rand(5, 4) < 0.6)
+    csr = dense.to_sparse_csr()
+    keep, rows = torch.rand(csr.values().numel()) < 0.5, torch.rand(5) < 0.7
+    expected = dense.clone()
+    places = dense.nonzero()[~keep]
+    expected[places[:, 0], places[:, 1]] = 0
+    assert torch.equal(keep_entries(csr, keep, rows).to_dense(), expected[rows])
+
+
+def test_unit_rows() -> None:
+    dense = torch.tensor([[3.0, 4.0], [0.0, 0.0], [0.0, -2.0]], dtype=F64)
+    expected = torch.tensor([[0.6, 0.8], [0.0, 0.0], [0.0, -1.0]], dtype=F64)
+    torch.testing.assert_close(scale_rows_to_unit(dense), expected)
+    torch.testing.assert_close(scale_rows_to_unit(dense.to_sparse_csr()).to_dense(), expected)
+
+
+def test_sums_along_a_pattern_and_their_derivatives() -> None:
+    torch.manual_seed(1)
+    rows, columns = torch.tensor([0, 0, 1, 3, 3, 3]), torch.tensor([1, 3, 0, 0, 2, 3])
+    pattern = Pattern(rows, columns, 4)
+    values = torch.randn(6, 2, dtype=F64, requires_grad=True)
+    left, right = (torch.randn(4, 2, 3, dtype=F64, requires_grad=True) for _ in range(2))
+    expected = torch.zeros(4, 2, 3, dtype=F64).index_add(0, rows, values[:, :, None] * right[columns])
+    torch.testing.assert_close(pattern.weighted_sum(values, right), expected)
+    products = (left[rows] * right[columns]).sum(dim=2)
+    torch.testing.assert_close(pattern.inner_products(left, right), products)
+    assert torch.autograd.gradcheck(pattern.weighted_sum, (values, right))
+    assert torch.autograd.gradgradcheck(pattern.weighted_sum, (values, right))
+    assert torch.autograd.gradcheck(pattern.inner_products, (left, right))
+    assert torch.autograd.gradgradcheck(pattern.inner_products, (left, right))
+    assert torch.equal(pattern.T.in_transpose(pattern.in_transpose(values)), values)
+
+
+def test_jacobian_products() -> None:
+    torch.manual_seed(2)
+    weights = torch.randn(5, 4, dtype=F64)
+    point, v, u = torch.randn(4, dtype=F64), torch.randn(4, dtype=F64), torch.randn(5, dtype=F64)
+    dense = torch.autograd.functional.jacobian(lambda t: (weights @ t).sin(), point)
+    jacobian = Jacobian(lambda t: (weights @ t).sin(), point)
+    torch.testing.assert_close(jacobian.apply(v), dense @ v)
+    torch.testing.assert_close(jacobian.adjoint(u), dense.T @ u)
+    affine = AffineJacobian(lambda t: weights @ t + 3, 4, like=point)
+    torch.testing.assert_close(affine.value + affine.apply(v), weights @ v + 3)
+    torch.testing.assert_close(affine.adjoint(u), weights.T @ u)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_conjugate_gradient_solves(seed: int) -> None:
+    a = positive_definite(seed)
+    b = torch.randn(20, dtype=F64)
+    found = conjugate_gradient(lambda v: a @ v, b, tolerance=1e-8)
+    assert found.status == "converged"
+    assert float((b - a @ found.x).norm() / b.norm()) <= 2e-8
+    assert found.residual <= 1e-8
+
+
+def test_conjugate_gradient_says_when_it_has_not_converged() -> None:
+    a = positive_definite(3)
+    b = torch.randn(20, dtype=F64)
+    found = conjugate_gradient(lambda v: a @ v, b, tolerance=1e-12, max_iterations=3)
+    assert (found.status, found.iterations) == ("iterations spent", 3)
+    assert found.residual == pytest.approx(float((b - a @ found.x).norm() / b.norm()), rel=1e-6)
+
+
+def test_conjugate_gradient_meets_negative_curvature() -> None:
+    a = torch.diag(torch.tensor([1.0, -1.0, 2.0], dtype=F64))
+    found = conjugate_gradient(lambda v: a @ v, torch.tensor([0.1, 1.0, 0.1], dtype=F64))
+    assert found.status == "negative curvature"
+    assert torch.isfinite(found.x).all()
+
+
+def test_conjugate_gradient_of_zero_is_zero() -> None:
+    found = conjugate_gradient(lambda v: v, torch.zeros(3, dtype=F64))
+    assert (found.status, found.iterations, found.residual) == ("converged", 0, 0.0)
+
+
+class Softplus:
+    """`sum log(1 + exp(A t)) + |t|^2/200`: convex, and Newton overshoots from afar."""
+
+    def __init__(self, seed: int) -> None:
+        torch.manual_seed(seed)
+        self.a = torch.randn(30, 10, dtype=F64) * 5
+
+    def value_and_gradient(self, t: Tensor) -> tuple[float, Tensor]:
+        z = self.a @ t
+        return float(torch.nn.functional.softplus(z).sum() + t @ t / 200), self.a.T @ z.sigmoid() + t / 100
+
+    def hessian(self, t: Tensor) -> Callable[[Tensor], Tensor]:
+        s = (self.a @ t).sigmoid()
+        return lambda v: self.a.T @ (s * (1 - s) * (self.a @ v)) + v / 100
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_newton_reaches_the_tolerance_from_afar(seed: int) -> None:
+    function = Softplus(seed)
+    found = newton_cg(function, torch.full((10,), 3.0, dtype=F64), gradient_tolerance=1e-9)
+    assert found.status == "converged"
+    assert found.gradient_norm <= 1e-9
+    assert float(function.value_and_gradient(found.theta)[1].norm()) == found.gradient_norm
+
+
+def test_newton_says_when_its_steps_are_spent() -> None:
+    found = newton_cg(Softplus(0), torch.full((10,), 3.0, dtype=F64), gradient_tolerance=1e-9, max_steps=1)
+    assert found.status == "steps spent"
+    assert found.gradient_norm > 1e-9

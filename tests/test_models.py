@@ -1,0 +1,293 @@
+"""Built-in models against PyG's layers, the doctor for models, and linearisation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from cases import CLASSES, COLUMNS, MODELS, OwnGCN, make, random_graph
+from torch import Tensor, nn
+from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphNorm, SGConv, global_mean_pool
+
+import graphforget as gf
+from graphforget.linalg.sparse import scale_rows_to_unit
+from graphforget.models.gat import GATLayer
+from graphforget.models.gin import GINLayer
+from graphforget.models.linearised import Linearised, draw_weights
+from graphforget.models.parameters import call_with, flatten
+from graphforget.models.registry import MODELS as REGISTRY
+from graphforget.models.registry import build
+
+CLOSE = {"rtol": 1e-10, "atol": 1e-12}
+
+
+@pytest.fixture(params=[False, True], ids=["undirected", "directed"])
+def graph(request: pytest.FixtureRequest) -> gf.Graph:
+    return random_graph(3, directed=request.param, sparse=False)
+
+
+def unit_rows(graph: gf.Graph) -> Tensor:
+    norms = graph.x.norm(dim=1, keepdim=True)
+    return torch.where(norms > 0, graph.x / norms, graph.x)
+
+
+def test_sgc_is_pygs(graph: gf.Graph) -> None:
+    ours = make("sgc")
+    theirs = SGConv(COLUMNS, CLASSES, K=2).double()
+    with torch.no_grad():
+        theirs.lin.weight.copy_(ours.weight[0].T)
+        theirs.lin.bias.copy_(ours.bias)
+    expected = theirs(unit_rows(graph), graph.edge_index)
+    torch.testing.assert_close(ours(graph.x, graph.edge_index), expected, **CLOSE)
+    torch.testing.assert_close(ours(graph.x.to_sparse_csr(), graph.edge_index), expected, **CLOSE)
+
+
+def test_sign_is_the_sum_of_its_powers(graph: gf.Graph) -> None:
+    ours = make("sign")
+    n = graph.num_nodes
+    a = torch.eye(n, dtype=torch.float64)
+    a[graph.edge_index[1], graph.edge_index[0]] = 1
+    s = a / (a.sum(1)[:, None] * a.sum(1)[None, :]).sqrt()
+    x = unit_rows(graph)
+    expected = x @ ours.weight[0] + s @ x @ ours.weight[1] + s @ s @ x @ ours.weight[2] + ours.bias
+    torch.testing.assert_close(ours(graph.x, graph.edge_index), expected, **CLOSE)
+    torch.testing.assert_close(ours(graph.x.to_sparse_csr(), graph.edge_index), expected, **CLOSE)
+
+
+def test_gcn_is_pygs(graph: gf.Graph) -> None:
+    ours = make("gcn")
+    first, second = GCNConv(COLUMNS, 5).double(), GCNConv(5, CLASSES).double()
+    with torch.no_grad():
+        first.lin.weight.copy_(ours.first.weight.T)
+        first.bias.copy_(ours.first_bias)
+        second.lin.weight.copy_(ours.second.weight.T)
+        second.bias.copy_(ours.second_bias)
+    expected = second(first(unit_rows(graph), graph.edge_index).relu(), graph.edge_index)
+    torch.testing.assert_close(ours(graph.x, graph.edge_index), expected, **CLOSE)
+    torch.testing.assert_close(ours(graph.x.to_sparse_csr(), graph.edge_index), expected, **CLOSE)
+
+
+def test_gat_layer_is_pygs(graph: gf.Graph) -> None:
+    ours = GATLayer(COLUMNS, 3, heads=2, dropout=0.0).double()
+    theirs = GATConv(COLUMNS, 3, heads=2).double()
+    with torch.no_grad():
+        theirs.lin.weight.copy_(ours.linear.weight.T)
+        theirs.att_src.copy_(ours.source[None])
+        theirs.att_dst.copy_(ours.target[None])
+    edges = make("gat").propagation(graph.edge_index, graph.num_nodes, torch.float64)
+    torch.testing.assert_close(ours(graph.x, edges), theirs(graph.x, graph.edge_index), **CLOSE)
+
+
+def test_gin_layer_is_pygs(graph: gf.Graph) -> None:
+    ours = GINLayer(COLUMNS, 5, 3, dropout=0.0).double()
+    mlp = nn.Sequential(nn.Linear(COLUMNS, 5), nn.ReLU(), nn.Linear(5, 3)).double()
+    theirs = GINConv(mlp, eps=0.25)  # resets the weights of mlp
+    with torch.no_grad():
+        ours.eps.fill_(0.25)
+        mlp[0].weight.copy_(ours.first.weight.T)
+        mlp[0].bias.copy_(ours.first_bias)
+        mlp[2].weight.copy_(ours.second.weight.T)
+        mlp[2].bias.copy_(ours.second.bias)
+    adjacency = make("gin").propagation(graph.edge_index, graph.num_nodes, torch.float64)
+    torch.testing.assert_close(ours(graph.x, adjacency), theirs(graph.x, graph.edge_index), **CLOSE)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_sparse_and_dense_attributes_give_the_same_logits(name: str, graph: gf.Graph) -> None:
+    module = make(name)
+    dense, sparse = module(graph.x, graph.edge_index), module(graph.x.to_sparse_csr(), graph.edge_index)
+    torch.testing.assert_close(dense, sparse, **CLOSE)
+
+
+def test_gat_can_be_differentiated_twice(graph: gf.Graph) -> None:
+    module = make("gat")
+    theta = flatten(module).requires_grad_()
+    inputs = module.prepare(graph.x.to_sparse_csr(), graph.edge_index)
+    assert torch.autograd.gradcheck(lambda t: call_with(module, t, *inputs), theta)
+    assert torch.autograd.gradgradcheck(lambda t: call_with(module, t, *inputs), theta)
+
+
+def test_forgetting_a_column_also_changes_the_length_of_its_row() -> None:
+    """Scaled before the deletion, the row would still tell how large the forgotten value was."""
+    x = torch.tensor([[3.0, 4.0], [1.0, 0.0]])
+    graph = gf.Graph.create(x=x, edges=torch.zeros(2, 0), y=torch.tensor([0, 1]))
+    after = graph.without(gf.Request(attributes={0: [1]}))
+    assert scale_rows_to_unit(after.x)[0].tolist() == [1.0, 0.0]
+
+
+# -- the doctor ------------------------------------------------------------------------------------------------------
+
+
+class WithNorm(OwnGCN):
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.norm(super().forward(x, edge_index))
+
+
+class WithPooling(OwnGCN):
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        out = super().forward(x, edge_index)
+        return out + global_mean_pool(out, torch.zeros(len(out), dtype=torch.int64))
+
+
+class WithBuffer(OwnGCN):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean_of_the_data", torch.zeros(CLASSES))
+
+
+class ByHand(nn.Module):
+    """Passes messages without PyG, so that nobody can count them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(COLUMNS, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        h = self.linear(x)
+        return h.index_add(0, edge_index[1], h[edge_index[0]])
+
+
+class Noisy(OwnGCN):
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return super().forward(x, edge_index) + torch.rand(len(x), CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("name", "hops", "normalised"),
+    [
+        ("sgc", 2, True),
+        ("sgc-3", 3, True),
+        ("sign", 2, True),
+        ("gcn", 2, True),
+        ("gat", 2, False),
+        ("gin", 2, False),
+        ("linearised-gcn", 2, True),
+        ("linearised-gat", 2, False),
+        ("own-gcn", 2, True),
+        ("own-mixture", 2, False),
+        ("own-appnp", 3, True),
+        ("own-mlp", 0, False),
+    ],
+)
+def test_the_reach_is_found(name: str, hops: int, normalised: bool) -> None:
+    found = gf.inspect(make(name), columns=COLUMNS)
+    assert found.reach == gf.Reach(hops, degree_normalised=normalised)
+    assert found.obstacles == ()
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        (lambda: WithNorm(nn.BatchNorm1d(CLASSES)), "layer 'norm' (BatchNorm1d) carries statistics"),
+        (lambda: WithNorm(GraphNorm(CLASSES)), "a change reaches nodes more than 2 hops away"),
+        (WithPooling, "a change reaches nodes more than 2 hops away"),
+        (WithBuffer, "buffer 'mean_of_the_data' may carry statistics"),
+        (lambda: OwnGCN().requires_grad_(False), "parameter 'first.bias' is frozen"),
+        (Noisy, "different outputs in eval mode"),
+    ],
+)
+def test_what_rules_out_a_certificate_is_named(module: object, words: str) -> None:
+    assert words in gf.inspect(module(), columns=COLUMNS).obstacles[0]  # type: ignore[operator]
+
+
+def test_global_models_reach_everything() -> None:
+    assert gf.inspect(WithPooling(), columns=COLUMNS).reach == gf.Reach(None)
+
+
+def test_messages_that_cannot_be_counted_reach_everything_unless_declared() -> None:
+    assert gf.inspect(ByHand(), columns=COLUMNS).reach == gf.Reach(None)
+    declared = gf.Reach(1, degree_normalised=False)
+    assert gf.inspect(ByHand(), columns=COLUMNS, declared=declared).reach == declared
+
+
+def test_a_declared_reach_that_is_too_small_is_refused() -> None:
+    with pytest.raises(gf.InputError, match="declared reach .* is too small"):
+        gf.inspect(ByHand(), columns=COLUMNS, declared=gf.Reach(0))
+    with pytest.raises(gf.InputError, match="declared reach .* is too small"):
+        gf.inspect(OwnGCN(), columns=COLUMNS, declared=gf.Reach(2, degree_normalised=False))
+
+
+def test_a_layer_that_caches_the_graph_is_refused() -> None:
+    module = OwnGCN()
+    module.first.cached = True
+    with pytest.raises(gf.InputError, match="'first' .* cached=True"):
+        gf.inspect(module, columns=COLUMNS)
+
+
+def test_a_module_that_does_not_run_is_refused_in_one_sentence() -> None:
+    with pytest.raises(gf.InputError, match=r"does not run as model\(x, edge_index\)"):
+        gf.inspect(nn.Linear(COLUMNS, CLASSES), columns=COLUMNS)
+
+
+def test_inspecting_leaves_the_module_as_it_was() -> None:
+    module = OwnGCN().train()
+    before = flatten(module)
+    gf.inspect(module, columns=COLUMNS)
+    assert module.training
+    assert torch.equal(before, flatten(module))
+    assert not module.first._propagate_forward_pre_hooks
+
+
+# -- linearised ------------------------------------------------------------------------------------------------------
+
+
+def test_public_weights_depend_on_the_seed_and_on_nothing_else() -> None:
+    one, other = OwnGCN(), OwnGCN()
+    draw_weights(one, seed=7)
+    draw_weights(other, seed=7)
+    assert torch.equal(flatten(one), flatten(other))
+    draw_weights(other, seed=8)
+    assert not torch.equal(flatten(one), flatten(other))
+
+
+def test_linearising_forgets_trained_weights() -> None:
+    base = OwnGCN()
+    with torch.no_grad():
+        base.first.bias.fill_(123.0)
+    module = gf.linearised(base, seed=0, columns=COLUMNS)
+    assert torch.equal(module.origin, gf.linearised(OwnGCN(), seed=0, columns=COLUMNS).origin)
+    assert base.first.bias.tolist() == [123.0] * 5
+
+
+@pytest.mark.parametrize("base", ["gcn", "gat", "gin", "own-gcn", "own-mixture"])
+def test_linearised_logits_are_value_plus_jacobian(base: str, graph: gf.Graph) -> None:
+    """Against the dense Jacobian."""
+    module = Linearised(MODELS[base](), seed=1, columns=COLUMNS).double()
+    with torch.no_grad():
+        module.delta.copy_(torch.randn_like(module.delta))
+    inputs = module.prepare(graph.x, graph.edge_index)
+    value = call_with(module.base, module.origin, *inputs)
+    jacobian = torch.autograd.functional.jacobian(lambda t: call_with(module.base, t, *inputs), module.origin)
+    expected = value + jacobian @ module.delta
+    torch.testing.assert_close(module(graph.x, graph.edge_index), expected, rtol=1e-9, atol=1e-11)
+
+
+def test_a_model_with_batchnorm_cannot_be_linearised() -> None:
+    with pytest.raises(gf.InputError, match="cannot be linearised: layer 'norm'"):
+        gf.linearised(WithNorm(nn.BatchNorm1d(CLASSES)), seed=0, columns=COLUMNS)
+
+
+# -- the registry ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_weights_come_from_the_seed(name: str) -> None:
+    state = torch.random.get_rng_state()
+    one, same = (build(name, columns=COLUMNS, classes=CLASSES, seed=3) for _ in range(2))
+    assert torch.equal(flatten(one), flatten(same))
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_the_registry_knows_what_is_convex(name: str) -> None:
+    assert REGISTRY[name].affine == build(name, columns=COLUMNS, classes=CLASSES).affine
+
+
+def test_unknown_models_and_options_are_refused() -> None:
+    with pytest.raises(gf.InputError, match="there is no model 'gnc'"):
+        build("gnc", columns=COLUMNS, classes=CLASSES)
+    with pytest.raises(gf.InputError, match="'sgc' does not take these options"):
+        build("sgc", columns=COLUMNS, classes=CLASSES, hidden=3)
