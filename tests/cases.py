@@ -100,7 +100,13 @@ def make(name: str, *, seed: int = 0) -> nn.Module:
 
 
 def random_graph(
-    seed: int, *, nodes: int = 12, edges: int = 16, directed: bool = False, sparse: bool = True, unlabelled: int = 2
+    seed: int,
+    *,
+    nodes: int = 12,
+    edges: int = 16,
+    directed: bool = False,
+    sparse: bool = True,
+    unlabelled: int = 2,
 ) -> gf.Graph:
     rng = np.random.default_rng(seed)
     x = torch.from_numpy(rng.normal(size=(nodes, COLUMNS)) * (rng.random((nodes, COLUMNS)) < 0.7))

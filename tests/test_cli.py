@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, NoReturn
 
 import pytest
 import torch
-from cases import random_graph
 from rich.console import Console
 
 import graphforget as gf
+from cases import random_graph
 from graphforget import cli
 
 COMMANDS = ("datasets", "models", "train", "demo")
@@ -96,9 +96,7 @@ def parsed(text: str) -> Any:
 
 
 def tree(folder: Path) -> dict[str, bytes | None]:
-    return {
-        str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None for p in sorted(folder.rglob("*"))
-    }
+    return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None for p in sorted(folder.rglob("*"))}
 
 
 # -- what there is ----------------------------------------------------------------------------------------------
@@ -121,9 +119,7 @@ def test_help_lists_every_command(run: Run) -> None:
     ran = run("--help")
     assert ran.code == 0
     assert all(f"\n  {command} " in ran.stdout for command in COMMANDS)
-    assert {command.name or command.callback.__name__ for command in cli.app.registered_commands} == set(
-        COMMANDS
-    )
+    assert {command.name or command.callback.__name__ for command in cli.app.registered_commands} == set(COMMANDS)
     assert "Example: graphforget " in ran.stdout
 
 
@@ -141,8 +137,7 @@ def test_datasets(run: Run) -> None:
     for row in rows:
         dataset = gf.DATASETS[row.pop("name")]
         assert row == {
-            name: getattr(dataset, name)
-            for name in ("nodes", "edges", "columns", "classes", "title", "source")
+            name: getattr(dataset, name) for name in ("nodes", "edges", "columns", "classes", "title", "source")
         }
 
 
@@ -279,9 +274,7 @@ def test_train_claims_no_more_than_it_knows(run: Run, club: Path) -> None:
     assert "certified level in reach" not in ran.stdout
 
 
-def test_training_that_does_not_converge_says_so(
-    run: Run, club: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_that_does_not_converge_says_so(run: Run, club: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train = gf.train
     monkeypatch.setattr(gf, "train", lambda *given, **named: train(*given, **named, tolerance=1e-300))
     ran = run("train", "--data", club)
@@ -495,7 +488,5 @@ def test_a_process_gives_the_same_weights_and_clean_output(run: Run, club: Path,
     here = parsed(run(*arguments).stdout)
     assert result["objective"] == pytest.approx(here["objective"], rel=1e-6)
     trained, graph = gf.load_run(tmp_path / "run")
-    assert float(trained.objective(graph).value(trained.theta)) == pytest.approx(
-        result["objective"], rel=1e-12
-    )
+    assert float(trained.objective(graph).value(trained.theta)) == pytest.approx(result["objective"], rel=1e-12)
     assert torch.isfinite(trained.logits(graph)).all()

@@ -201,9 +201,7 @@ def test_load_refuses_a_planted_file(raw_data: Path, tmp_path: Path) -> None:
         ("test.index", b"1708\n"),
     ],
 )
-def test_load_refuses_raw_files_of_another_kind(
-    raw_data: Path, tmp_path: Path, suffix: str, content: bytes
-) -> None:
+def test_load_refuses_raw_files_of_another_kind(raw_data: Path, tmp_path: Path, suffix: str, content: bytes) -> None:
     rewritten(raw_data, tmp_path, suffix, content)
     with pytest.raises(InputError, match=r"ind\.cora\."):
         load("cora", root=tmp_path)
@@ -270,9 +268,7 @@ def test_coauthor_reader_refuses_damaged_files(tmp_path: Path, content: bytes) -
 # -- where the files come from -------------------------------------------------------------------------------
 
 
-def test_the_variable_comes_before_the_cache(
-    no_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_variable_comes_before_the_cache(no_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     npz(no_data)
     assert raw_folder("cs") == no_data / "CS" / "raw"
     npz(tmp_path / "mine")
@@ -486,9 +482,7 @@ def test_csv_split_by_default_and_by_name(tmp_path: Path) -> None:
         (NODES, EDGES + "ann\n", r"line 5 of .*edges.csv: there are 1 cells"),
     ],
 )
-def test_bad_csv_is_told_in_one_sentence(
-    tmp_path: Path, nodes: str | bytes, edges: str | bytes, said: str
-) -> None:
+def test_bad_csv_is_told_in_one_sentence(tmp_path: Path, nodes: str | bytes, edges: str | bytes, said: str) -> None:
     with pytest.raises(InputError, match=said) as told:
         load(folder_with(tmp_path, nodes, edges))
     assert "\n" not in str(told.value)
@@ -530,9 +524,7 @@ def test_pyg_file_round_trip(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", [torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr])
-def test_pyg_file_with_sparse_attributes(
-    tmp_path: Path, form: Callable[[torch.Tensor], torch.Tensor]
-) -> None:
+def test_pyg_file_with_sparse_attributes(tmp_path: Path, form: Callable[[torch.Tensor], torch.Tensor]) -> None:
     graph = load(saved(tmp_path / "s.pt", small(x=form(small().x), title="a word", years=[1, 2])))
     assert graph.x.layout == torch.sparse_csr
     assert torch.equal(graph.x.to_dense(), small().x)

@@ -7,12 +7,12 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from cases import DEGREE_NORMALISED, MODELS, graphs, make, random_graph, requests
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import graphforget as gf
+from cases import DEGREE_NORMALISED, MODELS, graphs, make, random_graph, requests
 from graphforget.objective import model_inputs
 
 
@@ -38,7 +38,10 @@ def changed_rows(module: nn.Module, graph: gf.Graph, request: gf.Request) -> set
     """The oracle: rows that stay and whose logits are not bit for bit the same."""
     after = graph.without(request)
     stays = torch.isin(graph.numbers, after.numbers).nonzero().flatten()
-    before_logits, after_logits = logits(module, graph)[stays], logits(module, with_ghosts(graph, after))[stays]
+    before_logits, after_logits = (
+        logits(module, graph)[stays],
+        logits(module, with_ghosts(graph, after))[stays],
+    )
     torch.testing.assert_close(logits(module, after), after_logits, rtol=1e-9, atol=1e-11)
     return set(stays[(before_logits != after_logits).any(dim=1)].tolist())
 
@@ -125,9 +128,7 @@ def test_plain_layers_reach_k_hops_from_a_removed_node(name: str, path: gf.Graph
         (gf.Request(nodes=[6]), [3, 4, 5], [4, 5]),
     ],
 )
-def test_the_table_of_distances(
-    path: gf.Graph, request_: gf.Request, normalised: list[int], plain: list[int]
-) -> None:
+def test_the_table_of_distances(path: gf.Graph, request_: gf.Request, normalised: list[int], plain: list[int]) -> None:
     assert gf.footprint(path, request_, gf.Reach(2, degree_normalised=True)).reached.tolist() == normalised
     assert gf.footprint(path, request_, gf.Reach(2, degree_normalised=False)).reached.tolist() == plain
 

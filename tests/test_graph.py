@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from cases import CLASSES, COLUMNS, MODELS, graphs, make, random_graph, requests
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
 import graphforget as gf
+from cases import CLASSES, COLUMNS, MODELS, graphs, make, random_graph, requests
 from graphforget.graph import UNLABELLED
 from graphforget.objective import model_inputs
 
@@ -101,9 +101,7 @@ def assert_canonical(graph: gf.Graph) -> None:
     assert (keys.diff() > 0).all()
     assert (graph.numbers.diff() > 0).all()
     if not graph.directed:
-        assert {(v, u) for u, v in graph.edge_index.T.tolist()} == set(
-            map(tuple, graph.edge_index.T.tolist())
-        )
+        assert {(v, u) for u, v in graph.edge_index.T.tolist()} == set(map(tuple, graph.edge_index.T.tolist()))
     if graph.x.layout == torch.sparse_csr:
         x = graph.x
         torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), x.values(), x.shape, check_invariants=True)
@@ -216,9 +214,7 @@ def test_rows_whose_attributes_really_change(data: st.DataObject) -> None:
 def made(**changes: Any) -> gf.Graph:
     """A small graph with everything in it, apart from `changes`."""
     content: dict[str, Any] = {
-        "x": torch.tensor(
-            [[0.0, 1.5], [2.0, 0.0], [0.0, 0.0], [0.25, -1.0], [3.0, 4.0]], dtype=torch.float64
-        ),
+        "x": torch.tensor([[0.0, 1.5], [2.0, 0.0], [0.0, 0.0], [0.25, -1.0], [3.0, 4.0]], dtype=torch.float64),
         "edges": torch.tensor([[0, 1, 2, 4], [1, 2, 3, 0]]),
         "y": torch.tensor([0, 1, 1, 0, UNLABELLED]),
         "train_mask": torch.tensor([True, True, False, False, False]),
@@ -453,9 +449,7 @@ def test_labels_in_a_column_and_masks_of_pyg() -> None:
 def test_weighted_edges_are_refused(field: str) -> None:
     data = random_graph(0).to_pyg()
     data[field] = torch.ones(data.edge_index.shape[1])
-    with pytest.raises(
-        gf.InputError, match=f"^the PyG data has '{field}', and only unweighted edges are supported$"
-    ):
+    with pytest.raises(gf.InputError, match=f"^the PyG data has '{field}', and only unweighted edges are supported$"):
         gf.Graph.from_pyg(data)
 
 
@@ -570,8 +564,7 @@ def test_every_labelled_node_trains_by_default() -> None:
 
 def test_repr_counts_as_people_do() -> None:
     assert (
-        repr(made(name="club"))
-        == "Graph('club': 5 nodes, 4 undirected edges, 2 columns, 2 classes, 2 train / 1 test)"
+        repr(made(name="club")) == "Graph('club': 5 nodes, 4 undirected edges, 2 columns, 2 classes, 2 train / 1 test)"
     )
     assert "4 directed edges" in repr(made(directed=True))
 
@@ -656,9 +649,7 @@ def logits(module: nn.Module, graph: gf.Graph) -> Tensor:
 @given(data=st.data())
 def test_the_neighbourhood_decides_the_logits(name: str, data: st.DataObject) -> None:
     graph = data.draw(graphs())
-    rows = torch.tensor(
-        data.draw(st.lists(st.integers(0, graph.num_nodes - 1), min_size=1, max_size=3, unique=True))
-    )
+    rows = torch.tensor(data.draw(st.lists(st.integers(0, graph.num_nodes - 1), min_size=1, max_size=3, unique=True)))
     module = make(name, seed=data.draw(st.integers(0, 99)))
     hops = gf.inspect(module, columns=COLUMNS).reach.hops
     assert hops is not None

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from cases import MODELS, make, random_graph
 from torch import Tensor, nn
 from torch.nn import functional
 
 import graphforget as gf
+from cases import MODELS, make, random_graph
 from graphforget.models.parameters import call_with, flatten
 from graphforget.objective import Objective, model_inputs
 

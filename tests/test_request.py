@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from cases import graphs, requests
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import graphforget as gf
+from cases import graphs, requests
 
 QUICK = settings(
     max_examples=60,
@@ -86,10 +86,7 @@ def named() -> gf.Graph:
 
 def sentence(graph: gf.Graph, make: Callable[[], gf.Request]) -> str:
     """The one sentence by which what `make` asks for is refused; nothing may have changed."""
-    before = [
-        t.clone()
-        for t in (graph.x, graph.edge_index, graph.y, graph.train_mask, graph.test_mask, graph.numbers)
-    ]
+    before = [t.clone() for t in (graph.x, graph.edge_index, graph.y, graph.train_mask, graph.test_mask, graph.numbers)]
     digest = dataclasses.replace(graph).digest
     with pytest.raises(gf.InputError) as caught:
         graph.without(make())
@@ -161,9 +158,7 @@ def told(message: str, form: str) -> str:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("case", BAD)
-def test_bad_requests_are_told_in_one_sentence(
-    case: str, form: str, numbered: gf.Graph, tmp_path: Path
-) -> None:
+def test_bad_requests_are_told_in_one_sentence(case: str, form: str, numbered: gf.Graph, tmp_path: Path) -> None:
     content, message = BAD[case]
     assert sentence(numbered, lambda: FORMS[form](content, tmp_path)) == told(message, form)
 
@@ -199,9 +194,7 @@ def test_all_and_single_attributes_of_one_node_in_csv(lines: str, numbered: gf.G
         ),
     ],
 )
-def test_bad_requests_by_subject_id(
-    form: str, content: Content, message: str, named: gf.Graph, tmp_path: Path
-) -> None:
+def test_bad_requests_by_subject_id(form: str, content: Content, message: str, named: gf.Graph, tmp_path: Path) -> None:
     assert sentence(named, lambda: FORMS[form](content, tmp_path)) == message
 
 
@@ -269,17 +262,11 @@ PLACES: dict[str, Callable[[Any], Content]] = {
 
 
 NOT_HASHABLE = [("python", "attribute", bad) for bad in ([1], {})]
-NO_NAMES_ANYWHERE = [
-    (form, place, bad) for form in ("python", "json") for place in PLACES for bad in NO_NAMES
-]
+NO_NAMES_ANYWHERE = [(form, place, bad) for form in ("python", "json") for place in PLACES for bad in NO_NAMES]
 
 
-@pytest.mark.parametrize(
-    ("form", "place", "bad"), [case for case in NO_NAMES_ANYWHERE if case not in NOT_HASHABLE]
-)
-def test_values_that_are_no_names(
-    form: str, place: str, bad: Any, numbered: gf.Graph, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("form", "place", "bad"), [case for case in NO_NAMES_ANYWHERE if case not in NOT_HASHABLE])
+def test_values_that_are_no_names(form: str, place: str, bad: Any, numbered: gf.Graph, tmp_path: Path) -> None:
     message = sentence(numbered, lambda: FORMS[form](PLACES[place](bad), tmp_path))
     what = "column" if place == "column" else "node"
     assert message == f"{what} {bad!r} is neither a whole number from 0 nor a name"
@@ -305,10 +292,7 @@ def test_values_of_python_that_are_no_names(bad: Any, numbered: gf.Graph) -> Non
 @pytest.mark.parametrize("field", ["nodes", "edges"])
 def test_what_is_no_list(field: str, bad: Any, numbered: gf.Graph) -> None:
     assert sentence(numbered, lambda: gf.Request(**{field: bad})) == f"'{field}' is {bad!r}, a list is needed"
-    assert (
-        sentence(numbered, lambda: gf.Request.from_dict({field: bad}))
-        == f"'{field}' is {bad!r}, a list is needed"
-    )
+    assert sentence(numbered, lambda: gf.Request.from_dict({field: bad})) == f"'{field}' is {bad!r}, a list is needed"
 
 
 @pytest.mark.parametrize("bad", [[3], "all", 3, {3}], ids=repr)
@@ -316,9 +300,7 @@ def test_attributes_that_are_no_mapping(bad: Any, numbered: gf.Graph) -> None:
     assert "attributes" in sentence(numbered, lambda: gf.Request(attributes=bad))
 
 
-@pytest.mark.parametrize(
-    "bad", [5, None, "01", [0], [0, 1, 2], [], {"source": 0, "target": 1}, {0, 1}], ids=repr
-)
+@pytest.mark.parametrize("bad", [5, None, "01", [0], [0, 1, 2], [], {"source": 0, "target": 1}, {0, 1}], ids=repr)
 def test_edges_that_are_no_pairs(bad: Any, numbered: gf.Graph) -> None:
     message = sentence(numbered, lambda: gf.Request(edges=[(0, 1), bad]))
     assert message == f"edge {bad!r} is not a pair of nodes"
@@ -362,9 +344,7 @@ def test_files_that_cannot_be_read(suffix: str, numbered: gf.Graph, tmp_path: Pa
 def test_files_of_another_kind(name: str, numbered: gf.Graph, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_text('{"nodes": [1]}')
-    assert (
-        sentence(numbered, lambda: gf.Request.from_file(path)) == f"{path} is neither a .json nor a .csv file"
-    )
+    assert sentence(numbered, lambda: gf.Request.from_file(path)) == f"{path} is neither a .json nor a .csv file"
 
 
 @pytest.mark.parametrize(
@@ -406,9 +386,7 @@ def test_a_json_field_given_twice_is_refused(text: str, numbered: gf.Graph, tmp_
     assert "node" in sentence(numbered, lambda: gf.Request.from_json(path))
 
 
-@pytest.mark.parametrize(
-    "entry", [1, "ann", None, [1], {}, {"columns": [1]}, {"node": 1, "column": [1]}], ids=repr
-)
+@pytest.mark.parametrize("entry", [1, "ann", None, [1], {}, {"columns": [1]}, {"node": 1, "column": [1]}], ids=repr)
 def test_attribute_entries_of_another_form(entry: Any, numbered: gf.Graph, tmp_path: Path) -> None:
     message = sentence(numbered, lambda: by_json({"nodes": [0], "attributes": [entry]}, tmp_path))
     assert message == f'{entry!r} is no attribute entry, {{"node": u, "columns": [..]}} is needed'
@@ -564,9 +542,7 @@ def test_whole_numbers_of_other_libraries(kind: Callable[[int], Any], numbered: 
 def test_arrays_tensors_and_generators(numbered: gf.Graph) -> None:
     expected = gf.Request([0, 2], [(0, 1), (1, 2)], {3: [0, 2]})
     assert gf.Request(np.array([0, 2]), np.array([[0, 1], [1, 2]]), {3: np.array([0, 2])}) == expected
-    assert (
-        gf.Request(torch.tensor([0, 2]), torch.tensor([[0, 1], [1, 2]]), {3: (c for c in (0, 2))}) == expected
-    )
+    assert gf.Request(torch.tensor([0, 2]), torch.tensor([[0, 1], [1, 2]]), {3: (c for c in (0, 2))}) == expected
     assert gf.Request((n for n in (0, 2)), ([u, u + 1] for u in (0, 1)), {np.int64(3): (0, 2)}) == expected
 
 

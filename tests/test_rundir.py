@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 import torch
-from cases import CLASSES, COLUMNS, OwnAPPNP, OwnGCN, random_graph
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
 import graphforget as gf
+from cases import CLASSES, COLUMNS, OwnAPPNP, OwnGCN, random_graph
 from graphforget import rundir
 
 FILES = {"run.json", "graph.json", "weights.safetensors", "graph.safetensors"}
@@ -111,9 +111,7 @@ def test_every_built_in_model_survives(name: str, graph: gf.Graph, tmp_path: Pat
         ("linearised-gcn", {"hidden": 6, "weights_seed": 5}),
     ],
 )
-def test_the_options_of_a_model_survive(
-    name: str, options: dict[str, Any], graph: gf.Graph, tmp_path: Path
-) -> None:
+def test_the_options_of_a_model_survive(name: str, options: dict[str, Any], graph: gf.Graph, tmp_path: Path) -> None:
     trained = gf.train(graph, name.upper(), **SHORT, **options)
     found, _ = gf.load_run(gf.save_run(tmp_path / "run", trained, graph))
     assert found.recipe.options == options
@@ -123,9 +121,7 @@ def test_the_options_of_a_model_survive(
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_every_kind_of_graph_survives(
-    sparse: bool, directed: bool, dtype: torch.dtype, tmp_path: Path
-) -> None:
+def test_every_kind_of_graph_survives(sparse: bool, directed: bool, dtype: torch.dtype, tmp_path: Path) -> None:
     plain = random_graph(2, sparse=sparse, directed=directed)
     graph = gf.Graph.create(
         x=plain.x.to(dtype),
@@ -158,18 +154,14 @@ def test_a_plain_graph_survives(edges: int, tmp_path: Path) -> None:
 def test_a_subject_id_of_digits_is_nobody_else_after_a_round_trip(tmp_path: Path) -> None:
     plain = random_graph(1)
     ids = ["5", *(f"n{row}" for row in range(1, plain.num_nodes))]
-    graph = gf.Graph.create(
-        x=plain.x, edges=plain.edge_index, y=plain.y, num_classes=CLASSES, subject_ids=ids
-    )
+    graph = gf.Graph.create(x=plain.x, edges=plain.edge_index, y=plain.y, num_classes=CLASSES, subject_ids=ids)
     graph = graph.without(gf.Request(nodes=[5]))
     _, found = gf.load_run(gf.save_run(tmp_path / "run", gf.train(graph, mu=1e-2), graph))
     with pytest.raises(gf.InputError, match="node 5 is not in the graph"):
         found.row(5)
 
 
-def test_a_run_can_be_moved_and_saved_again(
-    run: Path, trained: gf.Trained, graph: gf.Graph, tmp_path: Path
-) -> None:
+def test_a_run_can_be_moved_and_saved_again(run: Path, trained: gf.Trained, graph: gf.Graph, tmp_path: Path) -> None:
     moved = tmp_path / "elsewhere" / "moved"
     shutil.copytree(run, moved)
     shutil.rmtree(run)
@@ -192,9 +184,7 @@ def test_an_own_module_has_to_be_handed_over_again(graph: gf.Graph, tmp_path: Pa
     torch.manual_seed(0)
     trained = gf.train(graph, OwnGCN(), **SHORT)
     run = gf.save_run(tmp_path / "run", trained, graph)
-    with pytest.raises(
-        gf.InputError, match=r"^this model is a cases\.OwnGCN, hand an instance of it over as model="
-    ):
+    with pytest.raises(gf.InputError, match=r"^this model is a cases\.OwnGCN, hand an instance of it over as model="):
         gf.load_run(run)
     given = OwnGCN()
     before = {name: value.clone() for name, value in given.state_dict().items()}
@@ -204,9 +194,7 @@ def test_an_own_module_has_to_be_handed_over_again(graph: gf.Graph, tmp_path: Pa
     assert given.training
 
 
-@pytest.mark.parametrize(
-    "wrong", [OwnAPPNP, lambda: nn.Linear(COLUMNS, 2)], ids=["another model", "another size"]
-)
+@pytest.mark.parametrize("wrong", [OwnAPPNP, lambda: nn.Linear(COLUMNS, 2)], ids=["another model", "another size"])
 def test_an_own_module_of_the_wrong_size_is_refused(
     wrong: Callable[[], nn.Module], graph: gf.Graph, tmp_path: Path
 ) -> None:
@@ -413,9 +401,7 @@ def edited(file: str, **changes: Any) -> Damage:
         content = json.loads((run / file).read_text())
         for name, value in changes.items():
             content[name] = content[name] | value if isinstance(value, dict) else value
-        (run / file).write_text(
-            json.dumps({name: value for name, value in content.items() if value is not ...})
-        )
+        (run / file).write_text(json.dumps({name: value for name, value in content.items() if value is not ...}))
 
     return damage
 
@@ -445,14 +431,8 @@ DAMAGES: dict[str, Damage] = {
     **{f"{file} missing": lambda run, file=file: (run / file).unlink() for file in sorted(FILES)},
     **{f"{file} truncated": lambda run, file=file: os.truncate(run / file, 40) for file in sorted(FILES)},
     **{f"{file} empty": lambda run, file=file: os.truncate(run / file, 0) for file in sorted(FILES)},
-    **{
-        f"{file} noise": lambda run, file=file: (run / file).write_bytes(b"\xff\x00" * 50)
-        for file in sorted(FILES)
-    },
-    **{
-        f"{file} a list": lambda run, file=file: (run / file).write_text("[]")
-        for file in ("run.json", "graph.json")
-    },
+    **{f"{file} noise": lambda run, file=file: (run / file).write_bytes(b"\xff\x00" * 50) for file in sorted(FILES)},
+    **{f"{file} a list": lambda run, file=file: (run / file).write_text("[]") for file in ("run.json", "graph.json")},
     "weights cut in the middle": lambda run: os.truncate(run / "weights.safetensors", 150),
     "graph cut at the end": lambda run: os.truncate(
         run / "graph.safetensors", (run / "graph.safetensors").stat().st_size - 1

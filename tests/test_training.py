@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cases import OwnGCN, random_graph
-from test_models import WithNorm
 from torch import Tensor, nn
 from torch.nn import functional
 
 import graphforget as gf
+from cases import OwnGCN, random_graph
 from graphforget.models.parameters import flatten
 from graphforget.objective import Objective
+from test_models import WithNorm
 
 CONVEX = ("sgc", "sign", "linearised-gcn", "linearised-gat", "linearised-gin")
 OTHERS = ("gcn", "gat", "gin")

@@ -11,7 +11,14 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
 
 import graphforget as gf
@@ -54,7 +61,9 @@ def _version(show: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     pass
 
@@ -96,7 +105,9 @@ def models(as_json: AsJson = False) -> None:
 
 @app.command(epilog="Example: graphforget train --data cora --model sgc --out runs/cora")
 def train(
-    data: Annotated[str, typer.Option(help="A dataset's name, a folder with CSV files or a PyG .pt file.")] = "patients",
+    data: Annotated[
+        str, typer.Option(help="A dataset's name, a folder with CSV files or a PyG .pt file.")
+    ] = "patients",
     model: Annotated[str, typer.Option(help="A built-in model, see 'graphforget models'.")] = "sgc",
     out_folder: Annotated[Path | None, typer.Option("--out", help="The run directory to write.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split, the weights and dropout.")] = 0,
@@ -112,7 +123,7 @@ def train(
     if out_folder is not None:
         check_free(out_folder, force=force)
     graph = gf.load(data, seed=seed, split=split)
-    options = {} if hidden is None else {"hidden": hidden}
+    options: dict[str, Any] = {} if hidden is None else {"hidden": hidden}
     with _progress(quiet=as_json) as report:
         trained = gf.train(
             graph,
@@ -157,12 +168,18 @@ def demo(as_json: AsJson = False) -> None:
         print(json.dumps(result))
         return
     _print_training(result)
-    out.print(f"\nA request to forget: {json.dumps(request.to_dict())}", highlight=False, markup=False, soft_wrap=True)
     out.print(
-        f"It removes {touched.removed.numel()} training node and changes the loss of {touched.affected.numel()} others; "
-        f"the remaining {result['train_nodes'] - touched.removed.numel() - touched.affected.numel()} training losses stay "
-        "exactly as they are.",
+        f"\nA request to forget: {json.dumps(request.to_dict())}",
         highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+    removed, affected = touched.removed.numel(), touched.affected.numel()
+    out.print(
+        f"It removes {removed} training node and changes the loss of {affected} others; the remaining "
+        f"{result['train_nodes'] - removed - affected} training losses stay exactly as they are.",
+        highlight=False,
+        soft_wrap=True,
     )
 
 
@@ -190,7 +207,11 @@ def _print_training(result: dict[str, Any]) -> None:
     reached = f"||grad F|| / mu = {result['gradient_norm_over_mu']:.1e}"
     if result["strongly_convex"]:
         bound = f"{reached}, a bound on the distance to the optimum"
-        state = bound if result["converged"] else f"{reached}: NOT CONVERGED, the tolerance is {result['recipe']['tolerance']}"
+        state = (
+            bound
+            if result["converged"]
+            else f"{reached}: NOT CONVERGED, the tolerance is {result['recipe']['tolerance']}"
+        )
     else:
         state = f"||grad F|| = {result['gradient_norm']:.1e} (not convex: no bound follows from it)"
     if result["certifiable"]:
@@ -202,7 +223,10 @@ def _print_training(result: dict[str, Any]) -> None:
     for key, value in (
         ("graph", f"{result['data']}: {result['nodes']:,} nodes, {result['edges']:,} edges"),
         ("split", f"{result['train_nodes']:,} training nodes, {result['test_nodes']:,} test nodes"),
-        ("model", f"{result['recipe']['model']}, {result['parameters']:,} parameters, mu = {result['recipe']['mu']:g}"),
+        (
+            "model",
+            f"{result['recipe']['model']}, {result['parameters']:,} parameters, mu = {result['recipe']['mu']:g}",
+        ),
         ("test micro-F1", "no test nodes" if f1 is None else f"{100 * f1:.2f} %"),
         ("optimum", state),
         ("certificate", level),
@@ -238,7 +262,13 @@ def _progress(*, quiet: bool) -> Iterator[Callable[[str, int, int], None] | None
     if quiet or not err.is_terminal:
         yield None
         return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task("preparing", total=None)
 

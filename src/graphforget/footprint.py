@@ -93,7 +93,12 @@ def paper_sets(graph: Graph, request: Request, *, layers: int) -> PaperSets:
     v3 = around_partial | _mask(graph, partial)
     v4 = _within(graph, ends, layers) & graph.train_mask
     sets = {"v1": around_nodes, "v2": v2, "v3": v3, "v4": v4}
-    sets |= {"v1_tilde": around_nodes | _mask(graph, what.node_rows), "v2_tilde": v2, "v3_tilde": v3, "v4_tilde": v4}
+    sets |= {
+        "v1_tilde": around_nodes | _mask(graph, what.node_rows),
+        "v2_tilde": v2,
+        "v3_tilde": v3,
+        "v4_tilde": v4,
+    }
     sets["v_tilde"] = around_nodes | v4 | around_full | around_partial
     return PaperSets(**{name: mask.nonzero().flatten() for name, mask in sets.items()})
 
@@ -106,8 +111,12 @@ def _within(graph: Graph, rows: Tensor, hops: int) -> Tensor:
     rows = rows.unique()
     source, target = graph.edge_index.numpy()
     n = graph.num_nodes
-    step = sp.csr_matrix((np.ones(source.size, dtype=np.int8), (source, target)), shape=(n, n)) + sp.eye(n, dtype=np.int8)
-    ball = sp.csr_matrix((np.ones(len(rows), dtype=np.int8), (np.arange(len(rows)), rows.numpy())), shape=(len(rows), n))
+    step = sp.csr_matrix((np.ones(source.size, dtype=np.int8), (source, target)), shape=(n, n)) + sp.eye(
+        n, dtype=np.int8
+    )
+    ball = sp.csr_matrix(
+        (np.ones(len(rows), dtype=np.int8), (np.arange(len(rows)), rows.numpy())), shape=(len(rows), n)
+    )
     for _ in range(hops):
         ball = (ball @ step).astype(bool).astype(np.int8)
     balls_over = torch.from_numpy(np.asarray(ball.astype(np.int64).sum(axis=0)).ravel())

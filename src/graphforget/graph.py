@@ -227,10 +227,22 @@ class Graph:
         x.eliminate_zeros()
         x.sort_indices()
         sha = hashlib.sha256(b"graphforget-graph-1")
-        header = [self.num_nodes, self.num_columns, self.num_classes, self.directed, self.column_names, self.class_names]
+        header = [
+            self.num_nodes,
+            self.num_columns,
+            self.num_classes,
+            self.directed,
+            self.column_names,
+            self.class_names,
+        ]
         columns = (x.indptr.astype("<i8"), x.indices.astype("<i8"), x.data.astype("<f8"))
         masks = (m.numpy()[order] for m in (self.train_mask, self.val_mask, self.test_mask))
-        parts = [repr(header).encode(), identities.encode(), keys.astype("<i8"), self.y.numpy()[order].astype("<i8")]
+        parts = [
+            repr(header).encode(),
+            identities.encode(),
+            keys.astype("<i8"),
+            self.y.numpy()[order].astype("<i8"),
+        ]
         for part in (*parts, *columns, *masks):
             content = part if isinstance(part, bytes) else part.tobytes()
             sha.update(len(content).to_bytes(8, "little") + content)

@@ -18,7 +18,7 @@ class Loss:
 
     def __init__(self, function: LossFunction, *, name: str | None = None) -> None:
         self.function = function
-        self.name = name or getattr(function, "__name__", type(function).__name__)
+        self.name = name or str(getattr(function, "__name__", type(function).__name__))
 
     def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
         return self.function(logits, labels)

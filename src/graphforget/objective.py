@@ -1,4 +1,4 @@
-"""`F(theta) = (1/m) sum_i l_i(theta; G) + (mu/2) ||theta||^2`: value, gradient and curvature products (MATHS section 1)."""
+"""`F(theta) = (1/m) sum_i l_i(theta; G) + (mu/2) ||theta||^2`: value, gradient, curvature products."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def model_inputs(
 
 
 def accepts_sparse(module: nn.Module, x: Tensor) -> bool:
-    """Whether `module` runs on sparse CSR attributes and can be differentiated twice there (PyG's GCNConv and GATConv can)."""
+    """Whether `module` runs on sparse CSR attributes and can be differentiated twice there, as PyG's GCNConv can."""
     probe = torch.eye(2, x.shape[1], dtype=x.dtype, device=x.device).to_sparse_csr()
     edge_index = torch.tensor([[0, 1], [1, 0]], device=x.device)
     theta = torch.cat([p.detach().reshape(-1) for _, p in trainable(module)]).to(x.dtype).requires_grad_()

@@ -67,14 +67,17 @@ class Request:
         whole = sum(columns == "all" for columns in self.attributes.values())
         single = sum(len(columns) for columns in self.attributes.values() if columns != "all")
         parts = [_count(len(self.nodes), "node"), _count(len(self.edges), "edge")]
-        parts += [f"all attributes of {_count(whole, 'node')}" if whole else "", _count(single, "single attribute")]
+        parts += [
+            f"all attributes of {_count(whole, 'node')}" if whole else "",
+            _count(single, "single attribute"),
+        ]
         return f"Request({', '.join(part for part in parts if part)})"
 
     # -- reading and writing -------------------------------------------------------------------------------------
 
     @classmethod
     def from_dict(cls, content: Any) -> Self:
-        """From the object of a `request.json`: `{"nodes": [..], "edges": [[u, v], ..], "attributes": [{"node": u}, ..]}`."""
+        """From the content of request.json: `{"nodes": [..], "edges": [[u, v], ..], "attributes": [{"node": u}, ..]}`."""
         if not isinstance(content, dict):
             raise InputError("a request is an object with 'nodes', 'edges' and 'attributes'")
         unknown = sorted(set(content) - {"nodes", "edges", "attributes"})
@@ -129,7 +132,9 @@ class Request:
                 case ["attribute", node, "", _] if node:
                     raise InputError(f"line {number} of {path}: node {node!r} stands twice among the attributes")
                 case _:
-                    raise InputError(f"line {number} of {path} is {','.join(line)!r}, which is no node, edge or attribute")
+                    raise InputError(
+                        f"line {number} of {path} is {','.join(line)!r}, which is no node, edge or attribute"
+                    )
         return cls(nodes, edges, attributes)
 
     @classmethod
@@ -147,7 +152,11 @@ class Request:
             {"node": node} if columns == "all" else {"node": node, "columns": list(columns)}
             for node, columns in self.attributes.items()
         ]
-        return {"nodes": list(self.nodes), "edges": [list(edge) for edge in self.edges], "attributes": attributes}
+        return {
+            "nodes": list(self.nodes),
+            "edges": [list(edge) for edge in self.edges],
+            "attributes": attributes,
+        }
 
     # -- against a graph -----------------------------------------------------------------------------------------
 

@@ -1,9 +1,9 @@
 """A run directory: a trained model and its graph on disk, in safe formats, written whole or not at all.
 
-    run.json             recipe, what training reached, versions
-    weights.safetensors  the flat parameters in float64
-    graph.safetensors    the graph's tensors
-    graph.json           its names
+run.json             recipe, what training reached, versions
+weights.safetensors  the flat parameters in float64
+graph.safetensors    the graph's tensors
+graph.json           its names
 """
 
 from __future__ import annotations
@@ -111,7 +111,10 @@ def _write(folder: Path, trained: Trained, graph: Graph) -> None:
     (folder / "run.json").write_text(json.dumps(run, indent=2) + "\n")
     names = {name: getattr(graph, name) for name in (*_NAMES, "num_columns")}
     (folder / "graph.json").write_text(json.dumps(names, indent=2) + "\n")
-    save_file({"theta": trained.theta.contiguous(), **_untrained_state(trained.module)}, folder / "weights.safetensors")
+    save_file(
+        {"theta": trained.theta.contiguous(), **_untrained_state(trained.module)},
+        folder / "weights.safetensors",
+    )
     tensors: dict[str, Tensor] = {name: getattr(graph, name).contiguous() for name in _TENSORS}
     if graph.x.layout == torch.sparse_csr:
         tensors |= {
@@ -143,11 +146,17 @@ def _graph(tensors: dict[str, Tensor], names: dict[str, Any]) -> Graph:
         width = int(names["num_columns"])
         crow = tensors["x.crow"]
         x = csr_tensor(crow, tensors["x.columns"], tensors["x.values"], (crow.numel() - 1, width))
-    return Graph(x=x, **{name: tensors[name] for name in _TENSORS}, **known)
+    known |= {name: tensors[name] for name in _TENSORS}
+    return Graph(x=x, **known)
 
 
 def _trained(
-    run: dict[str, Any], theta: Tensor, state: dict[str, Tensor], graph: Graph, model: nn.Module | None, loss: Loss
+    run: dict[str, Any],
+    theta: Tensor,
+    state: dict[str, Tensor],
+    graph: Graph,
+    model: nn.Module | None,
+    loss: Loss,
 ) -> Trained:
     recipe = Recipe(**run["recipe"])
     if recipe.loss != loss.name:

@@ -50,7 +50,7 @@ class Trained:
 
     @property
     def certifiable(self) -> bool:
-        """Whether the `certified` level is in reach: a strongly convex objective and nothing in the model against it."""
+        """Whether the `certified` level is in reach: a strongly convex objective, nothing in the model against it."""
         return self.strongly_convex and not self.obstacles
 
     @property

@@ -50,7 +50,7 @@ def train(
     called as `module(x, edge_index)`; it is copied, never changed. `reach` declares how far its messages travel.
 
     A strongly convex objective is minimised from 0 by Newton's method until `||grad F|| / mu <= tolerance`, in
-    float64. Any other is trained by Adam in float32 with dropout on, then polished by L-BFGS in float64 with dropout off.
+    float64. Any other is trained by Adam in float32 with dropout on, then polished by L-BFGS in float64, dropout off.
     """
     started = time.perf_counter()
     name, module = _module(graph, model, seed, options)
@@ -129,9 +129,7 @@ def _newton(objective: Objective, recipe: Recipe, progress: Progress | None) -> 
     return minimum.theta, minimum.status == "converged"
 
 
-def _adam(
-    module: nn.Module, graph: Graph, recipe: Recipe, loss: Loss, device: str, progress: Progress | None
-) -> None:
+def _adam(module: nn.Module, graph: Graph, recipe: Recipe, loss: Loss, device: str, progress: Progress | None) -> None:
     """Full-batch Adam on `F` with dropout on, from the module's own weights, which it changes."""
     module.to(device=device, dtype=torch.float32).train()
     inputs = model_inputs(module, graph, dtype=torch.float32, device=device)
@@ -174,5 +172,5 @@ def _polish(objective: Objective, start: Tensor, recipe: Recipe, progress: Progr
             progress("polish", min(next(evaluations), recipe.polish_steps), recipe.polish_steps)
         return value
 
-    optimiser.step(closure)  # type: ignore[arg-type]
+    optimiser.step(closure)
     return theta.detach()

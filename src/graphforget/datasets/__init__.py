@@ -41,9 +41,7 @@ DATASETS: Mapping[str, Dataset] = MappingProxyType(
 )
 
 
-def load(
-    name_or_path: str | Path, *, seed: int = 0, split: str | None = None, root: str | Path | None = None
-) -> Graph:
+def load(name_or_path: str | Path, *, seed: int = 0, split: str | None = None, root: str | Path | None = None) -> Graph:
     """A graph by name (see `DATASETS`), from a folder with nodes.csv and edges.csv, or from a PyG file (.pt).
 
     `split` says who trains and who tests:

@@ -196,9 +196,7 @@ def _read_edges(path: Path, row_of: Mapping[str, int]) -> Tensor:
     lines = _lines(path)
     line, header = next(lines, (1, []))
     if [cell.strip() for cell in header] != ["source", "target"]:
-        _refuse(
-            path, line, f"the header is {','.join(header)!r}, source,target is needed (edges have no weights)"
-        )
+        _refuse(path, line, f"the header is {','.join(header)!r}, source,target is needed (edges have no weights)")
     ends = array("q")
     for line, cells in lines:
         if len(cells) != 2:

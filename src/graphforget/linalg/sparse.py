@@ -64,8 +64,8 @@ def from_scipy(matrix: sp.csr_matrix) -> Tensor:
     matrix.sum_duplicates()
     matrix.eliminate_zeros()
     crow, columns = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64)
-    parts = (torch.from_numpy(part) for part in (crow, columns, np.ascontiguousarray(matrix.data)))
-    return csr_tensor(*parts, size=matrix.shape)
+    values = torch.from_numpy(np.ascontiguousarray(matrix.data))
+    return csr_tensor(torch.from_numpy(crow), torch.from_numpy(columns), values, matrix.shape)
 
 
 def to_scipy(csr: Tensor) -> sp.csr_matrix:

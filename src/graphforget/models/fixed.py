@@ -9,6 +9,7 @@ from graphforget.linalg.sparse import DenseMatrix, Matrix, SparseMatrix
 from graphforget.models.base import NormalisedModel
 from graphforget.models.reach import Reach
 
+
 class FixedPropagation(NormalisedModel):
     """`sum_h S^h X W_h + b` over the given powers `h` of the normalised adjacency `S`.
 

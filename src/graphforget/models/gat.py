@@ -31,7 +31,9 @@ class GATLayer(nn.Module):
             nn.init.uniform_(vector, -math.sqrt(6 / (heads + out)), math.sqrt(6 / (heads + out)))
 
     def forward(self, x: Matrix | Tensor, edges: Pattern) -> Tensor:
-        from torch_geometric.utils import softmax  # here, because importing PyG takes seconds that other models save
+        from torch_geometric.utils import (
+            softmax,
+        )  # here, because importing PyG takes seconds that other models save
 
         h: Tensor = self.linear(x).unflatten(1, (self.heads, -1))
         sent, received = (h * self.source).sum(dim=2), (h * self.target).sum(dim=2)

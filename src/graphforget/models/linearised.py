@@ -23,6 +23,7 @@ class Linearised(nn.Module):
     """
 
     affine = True
+    origin: Tensor
     public_buffers = ("origin",)  # drawn from a seed, so no statistic of the data
 
     def __init__(self, base: nn.Module, *, seed: int, columns: int) -> None:
@@ -87,7 +88,7 @@ class _Adjoint(torch.autograd.Function):
 
 
 def linearised(base: nn.Module, *, seed: int = 0, columns: int) -> Linearised:
-    """`base` linearised at weights drawn from the public `seed`. Wide models lose least: 256 hidden units rather than 64."""
+    """`base` linearised at weights drawn from the public `seed`. Wide models lose least: 256 hidden units, not 64."""
     return Linearised(base, seed=seed, columns=columns)
 
 

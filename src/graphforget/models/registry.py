@@ -47,11 +47,29 @@ MODELS = {
         ModelEntry("sgc", "SGC, two hops", SGC, mu=1e-4, affine=True),
         ModelEntry("sign", "SIGN with a linear head, hops 0 to 3", SIGN, mu=1e-4, affine=True),
         ModelEntry("gcn", "GCN, two layers", GCN, mu=5e-4, affine=False),
-        ModelEntry("gat", "GAT, two layers, eight heads", GAT, mu=5e-4, affine=False),
-        ModelEntry("gin", "GIN, two layers, no BatchNorm", GIN, mu=5e-4, affine=False),
-        ModelEntry("linearised-gcn", "GCN linearised at public weights", _linearised(GCN, hidden=256), mu=1e-4, affine=True),
-        ModelEntry("linearised-gat", "GAT linearised at public weights", _linearised(GAT, hidden=32), mu=1e-4, affine=True),
-        ModelEntry("linearised-gin", "GIN linearised at public weights", _linearised(GIN, hidden=256), mu=1e-4, affine=True),
+        ModelEntry("gat", "GAT, two layers, eight heads", GAT, mu=1e-3, affine=False, polish_steps=20),
+        ModelEntry("gin", "GIN, two layers, no BatchNorm", GIN, mu=2e-3, affine=False, polish_steps=3),
+        ModelEntry(
+            "linearised-gcn",
+            "GCN linearised at public weights",
+            _linearised(GCN, hidden=256),
+            mu=1e-4,
+            affine=True,
+        ),
+        ModelEntry(
+            "linearised-gat",
+            "GAT linearised at public weights",
+            _linearised(GAT, hidden=32),
+            mu=1e-4,
+            affine=True,
+        ),
+        ModelEntry(
+            "linearised-gin",
+            "GIN linearised at public weights",
+            _linearised(GIN, hidden=256),
+            mu=1e-4,
+            affine=True,
+        ),
     )
 }
 

@@ -1,0 +1,78 @@
+"""Test micro-F1 of the four GNNs on the five datasets against the paper's re-training row (its Table 1).
+
+    python benchmarks/accuracy.py                      all 20 cells, and the certifiable models beside them
+    python benchmarks/accuracy.py --data cora --models gcn sgc
+
+90/10 split, mean of three seeds, the models' defaults. Each run is a line of the output file and is not repeated
+when it is there already; the table is made from that file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+from pathlib import Path
+
+import graphforget as gf
+
+DATA = ("cora", "citeseer", "pubmed", "cs", "physics")
+PAPER = {
+    "gcn": (76.88, 67.27, 76.20, 86.79, 92.30),
+    "sgc": (76.14, 65.77, 75.90, 87.10, 92.01),
+    "gin": (82.90, 74.27, 85.31, 90.28, 95.57),
+    "gat": (83.76, 75.88, 85.02, 92.24, 95.28),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", nargs="+", default=list(DATA), choices=DATA)
+    parser.add_argument("--models", nargs="+", default=["sgc", "gcn", "gin", "gat", "sign"])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=Path("runs/accuracy.jsonl"))
+    args = parser.parse_args()
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    runs = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
+    done = {(run["data"], run["model"], run["seed"]) for run in runs}
+    for data in args.data:
+        for model in args.models:
+            for seed in range(args.seeds):
+                if (data, model, seed) not in done:
+                    runs.append(_run(data, model, seed))
+                    with args.out.open("a") as out:
+                        out.write(json.dumps(runs[-1]) + "\n")
+                    print(json.dumps(runs[-1]), flush=True)
+    _table(runs, args)
+
+
+def _run(data: str, model: str, seed: int) -> dict:
+    graph = gf.load(data, seed=seed)
+    trained = gf.train(graph, model, seed=seed)
+    return {
+        "data": data,
+        "model": model,
+        "seed": seed,
+        "test_micro_f1": round(100 * trained.micro_f1(graph), 3),
+        "gradient_norm_over_mu": trained.residual,
+        "converged": trained.converged,
+        "seconds": round(trained.seconds, 2),
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
+
+
+def _table(runs: list[dict], args: argparse.Namespace) -> None:
+    print(f"\n| model | {' | '.join(args.data)} |\n|---|{'---|' * len(args.data)}")
+    for model in args.models:
+        cells = []
+        for data in args.data:
+            found = [r for r in runs if (r["data"], r["model"]) == (data, model) and r["seed"] < args.seeds]
+            mean = sum(r["test_micro_f1"] for r in found) / len(found)
+            paper = PAPER.get(model)
+            cells.append(f"{mean:.1f}" + (f" ({paper[DATA.index(data)]:.1f})" if paper else ""))
+        print(f"| {model} | {' | '.join(cells)} |")
+    print("\nIn brackets: the paper's re-trained model.")
+
+
+if __name__ == "__main__":
+    main()
