@@ -56,8 +56,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         try:
             cli.main()
         except SystemExit as end:
-            assert end.code is None or isinstance(end.code, int)
-            code = end.code or 0
+            code = int(end.code or 0)
         return Ran(code, *capsys.readouterr())
 
     return call
@@ -99,7 +98,7 @@ def tree(folder: Path) -> dict[str, bytes | None]:
     return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None for p in sorted(folder.rglob("*"))}
 
 
-# -- what there is ----------------------------------------------------------------------------------------------
+# -- what there is -------------------------------------------------------------------------------------------
 
 
 def test_version(run: Run) -> None:
@@ -148,7 +147,7 @@ def test_models(run: Run) -> None:
     assert [row["name"] for row in rows] == list(gf.MODELS)
     for row in rows:
         entry = gf.MODELS[row["name"]]
-        assert row["certifiable"] is entry.convex
+        assert row["certifiable"] is entry.affine
         assert (row["mu"], row["epochs"], row["learning_rate"]) == (
             entry.mu,
             entry.epochs,
@@ -169,10 +168,10 @@ def test_tables_for_people_have_a_line_for_each(run: Run, command: str, names: l
 def test_tables_write_numbers_and_answers_for_people(run: Run) -> None:
     assert " 34,493 " in run("datasets").stdout
     answers = {line.split()[0]: " yes " in line for line in run("models").stdout.splitlines()[1:]}
-    assert answers == {name: entry.convex for name, entry in gf.MODELS.items()}
+    assert answers == {name: entry.affine for name, entry in gf.MODELS.items()}
 
 
-# -- train ------------------------------------------------------------------------------------------------------
+# -- train ---------------------------------------------------------------------------------------------------
 
 
 def test_train_without_out_writes_nothing(run: Run, club: Path, space: Path) -> None:
@@ -251,6 +250,15 @@ def test_an_existing_run_is_kept_unless_forced(run: Run, club: Path, space: Path
     assert os.listdir(space) == ["run"]
 
 
+def test_a_place_that_is_taken_is_refused_before_any_work(
+    run: Run, space: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (space / "taken").mkdir()
+    monkeypatch.setattr(gf, "load", lambda *_, **__: pytest.fail("the data was read"))
+    for more in ([], ["--force"]):
+        assert run("train", "--out", "taken", *more).code == 2
+
+
 def test_train_for_people(run: Run, club: Path, space: Path) -> None:
     ran = run("train", "--data", club, "--out", "run")
     assert (ran.code, ran.stderr) == (0, "")
@@ -283,7 +291,7 @@ def test_training_that_does_not_converge_says_so(run: Run, club: Path, monkeypat
     assert "a bound on the distance" not in ran.stdout
 
 
-# -- demo -------------------------------------------------------------------------------------------------------
+# -- demo ----------------------------------------------------------------------------------------------------
 
 
 def test_demo_for_machines(run: Run, space: Path) -> None:
@@ -313,7 +321,7 @@ def test_demo_for_people(run: Run, space: Path) -> None:
     assert not tree(space)
 
 
-# -- progress ---------------------------------------------------------------------------------------------------
+# -- progress ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -351,7 +359,7 @@ def test_progress_is_told_stage_by_stage(run: Run, club: Path, monkeypatch: pyte
     assert {stage for stage, _, _ in seen[3:]} == {"polish"}
 
 
-# -- bad input --------------------------------------------------------------------------------------------------
+# -- bad input -----------------------------------------------------------------------------------------------
 
 USAGE: list[tuple[list[str], str]] = [
     (["tarin"], "tarin"),
@@ -463,7 +471,7 @@ def test_an_interrupt_ends_with_130_and_a_sentence(
     assert not tree(space)
 
 
-# -- a real process ---------------------------------------------------------------------------------------------
+# -- a real process ------------------------------------------------------------------------------------------
 
 
 def process(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -481,7 +489,7 @@ def test_a_process_ends_with_2_and_one_sentence(club: Path, tmp_path: Path) -> N
 
 
 def test_a_process_gives_the_same_weights_and_clean_output(run: Run, club: Path, tmp_path: Path) -> None:
-    arguments = ["train", "--data", club, "--model", "gcn", "--epochs", "3", "--hidden", "4", "--json"]
+    arguments = ["train", "--data", club, "--model", "sgc", "--mu", "0.01", "--json"]
     ran = process(*arguments, "--out", "run", folder=tmp_path)
     assert (ran.returncode, ran.stderr) == (0, "")
     result = parsed(ran.stdout)

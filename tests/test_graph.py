@@ -20,7 +20,7 @@ from cases import CLASSES, COLUMNS, MODELS, graphs, make, random_graph, requests
 from graphforget.graph import UNLABELLED
 from graphforget.objective import model_inputs
 
-QUICK = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 FIELDS = ("edge_index", "y", "train_mask", "val_mask", "test_mask", "numbers")
 
 Plain = dict[str, Any]  # {"nodes": {number: what is known of it}, "edges": {(source number, target number)}}
@@ -108,7 +108,7 @@ def assert_canonical(graph: gf.Graph) -> None:
         assert (x.values() != 0).all()
 
 
-# -- without ----------------------------------------------------------------------------------------------------
+# -- without -------------------------------------------------------------------------------------------------
 
 
 @QUICK
@@ -208,7 +208,7 @@ def test_rows_whose_attributes_really_change(data: st.DataObject) -> None:
     assert graph.changed_attribute_rows(request.resolve(graph)).tolist() == expected.tolist()
 
 
-# -- the digest -------------------------------------------------------------------------------------------------
+# -- the digest ----------------------------------------------------------------------------------------------
 
 
 def made(**changes: Any) -> gf.Graph:
@@ -353,6 +353,7 @@ def explicit_zeros(x: Tensor) -> Tensor:
 def test_the_digest_does_not_see_the_layout(layout: Callable[[Tensor], Any]) -> None:
     graph = made(x=layout(made().x))
     assert graph.digest == made().digest
+    assert dataclasses.replace(made(), x=explicit_zeros(made().x)).digest == made().digest
     assert graph.x.layout in (torch.strided, torch.sparse_csr)
     assert not graph.x.requires_grad
     assert_canonical(graph)
@@ -389,7 +390,7 @@ def test_digest_of_without_is_that_of_a_graph_that_never_held_it(data: st.DataOb
     assert graph.without(request).digest == anew.digest
 
 
-# -- PyG --------------------------------------------------------------------------------------------------------
+# -- PyG -----------------------------------------------------------------------------------------------------
 
 
 @QUICK
@@ -469,7 +470,7 @@ def test_bad_content_of_pyg_is_refused_as_in_create() -> None:
             gf.Graph.from_pyg(data)
 
 
-# -- what create refuses ----------------------------------------------------------------------------------------
+# -- what create refuses -------------------------------------------------------------------------------------
 
 
 def masks(train: list[int], val: list[int], test: list[int]) -> dict[str, Tensor]:
@@ -569,7 +570,7 @@ def test_repr_counts_as_people_do() -> None:
     assert "4 directed edges" in repr(made(directed=True))
 
 
-# -- names ------------------------------------------------------------------------------------------------------
+# -- names ---------------------------------------------------------------------------------------------------
 
 ALL_TRAIN = {"train_mask": None, "val_mask": None, "test_mask": None}
 
@@ -636,7 +637,7 @@ def test_columns_are_named_by_the_same_rules() -> None:
             graph.column(column)
 
 
-# -- the neighbourhood ------------------------------------------------------------------------------------------
+# -- the neighbourhood ---------------------------------------------------------------------------------------
 
 
 def logits(module: nn.Module, graph: gf.Graph) -> Tensor:
@@ -645,7 +646,7 @@ def logits(module: nn.Module, graph: gf.Graph) -> Tensor:
 
 
 @pytest.mark.parametrize("name", MODELS)
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_the_neighbourhood_decides_the_logits(name: str, data: st.DataObject) -> None:
     graph = data.draw(graphs())
@@ -692,7 +693,7 @@ def test_the_neighbourhood_goes_against_the_message_flow() -> None:
     assert inside.tolist() == [3, 1]
 
 
-# -- splits -----------------------------------------------------------------------------------------------------
+# -- splits --------------------------------------------------------------------------------------------------
 
 
 def labelled(count: int, *, unlabelled: int = 0) -> gf.Graph:

@@ -20,7 +20,7 @@ import graphforget as gf
 from cases import graphs, requests
 
 QUICK = settings(
-    max_examples=60,
+    max_examples=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
@@ -99,7 +99,7 @@ def sentence(graph: gf.Graph, make: Callable[[], gf.Request]) -> str:
     return message
 
 
-# -- what a graph cannot forget, in all three forms -------------------------------------------------------------
+# -- what a graph cannot forget, in all three forms ----------------------------------------------------------
 
 BAD: dict[str, tuple[Content, str]] = {
     "unknown node": ({"nodes": [1, 99, 98]}, "node 99 is not in the graph"),
@@ -249,7 +249,7 @@ def test_a_graph_without_edges_has_none_to_forget() -> None:
     assert sentence(graph, lambda: gf.Request(edges=[(0, 1)])) == "edge (0, 1) is not in the graph"
 
 
-# -- values that are no names -----------------------------------------------------------------------------------
+# -- values that are no names --------------------------------------------------------------------------------
 
 NO_NAMES = [float("nan"), float("inf"), True, False, 1.5, 1.0, -1, None, "", "  ", [1], {}]
 PLACES: dict[str, Callable[[Any], Content]] = {
@@ -321,13 +321,21 @@ def test_an_empty_list_of_columns_is_not_taken_for_all(numbered: gf.Graph) -> No
     assert sentence(numbered, lambda: gf.Request.from_dict(content)) == expected
 
 
+@pytest.mark.parametrize(
+    "content", [{"nodes": [1, 1]}, {"edges": [(0, 1), (0, 1)]}, {"attributes": {1: [0, 0]}}, {}], ids=repr
+)
+def test_what_no_graph_could_forget_is_refused_without_one(content: dict[str, Any]) -> None:
+    with pytest.raises(gf.InputError, match="stands twice in the request|the request is empty"):
+        gf.Request(**content)
+
+
 def test_two_keys_that_are_one_number_do_not_overwrite_each_other(numbered: gf.Graph) -> None:
     """0-dimensional tensors are told apart by identity, so a dictionary can hold two that mean node 1."""
     attributes = {torch.tensor(1): "all", torch.tensor(1): [0]}
     assert "stands twice" in sentence(numbered, lambda: gf.Request(attributes=attributes))
 
 
-# -- files ------------------------------------------------------------------------------------------------------
+# -- files ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("suffix", [".json", ".csv"])
@@ -477,7 +485,7 @@ def test_json_dialects(tmp_path: Path) -> None:
     assert gf.Request.from_file(path) == gf.Request(attributes={"bob": "all"})
 
 
-# -- round trips ------------------------------------------------------------------------------------------------
+# -- round trips ---------------------------------------------------------------------------------------------
 
 WORDS = st.text(alphabet='al 0,"é-', min_size=1, max_size=4).filter(lambda text: text == text.strip())
 NAMES = st.one_of(st.integers(0, 10**20), WORDS)
@@ -527,7 +535,7 @@ def test_different_requests_are_not_equal() -> None:
     assert gf.Request(attributes={1: "all"}) != gf.Request(attributes={1: ["all"]})
 
 
-# -- what is accepted -------------------------------------------------------------------------------------------
+# -- what is accepted ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8, torch.tensor], ids=lambda kind: kind.__name__)
@@ -585,7 +593,7 @@ def test_resolved_rows(named: gf.Graph) -> None:
     assert {t.dtype for t in (what.node_rows, what.full_rows, what.partial_rows)} == {torch.int64}
 
 
-# -- the order of checks ----------------------------------------------------------------------------------------
+# -- the order of checks -------------------------------------------------------------------------------------
 
 
 def test_the_first_offender_is_the_same_every_time(numbered: gf.Graph) -> None:
@@ -606,11 +614,11 @@ def test_the_first_offender_is_the_same_every_time(numbered: gf.Graph) -> None:
     for request, message in worse:
         for _ in range(2):
             assert sentence(numbered, lambda request=request: request) == message
-    with pytest.raises(gf.InputError, match="^node -1 is neither"):
+    with pytest.raises(gf.InputError, match=r"^node -1 is neither"):
         gf.Request([99, -1, -2], [(0, 0)])
 
 
-# -- repr -------------------------------------------------------------------------------------------------------
+# -- repr ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Run directories: what is loaded is what was saved, nothing is half-written, and damage is told in one sentence."""
+"""Run directories: what is loaded is what was saved, nothing is half-written, damage is told in one sentence."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHORT: dict[str, Any] = {"epochs": 3, "polish_steps": 3, "mu": 1e-2}
 
 
 class OwnNorm(nn.Module):
-    """BatchNorm, a frozen parameter and a buffer: none of them is in theta, and all of them decide the logits."""
+    """BatchNorm, a frozen parameter and a buffer: none of them is in theta, all of them decide the logits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ def run(tmp_path: Path, trained: gf.Trained, graph: gf.Graph) -> Path:
     return gf.save_run(tmp_path / "run", trained, graph)
 
 
-# -- round trips ------------------------------------------------------------------------------------------------
+# -- round trips ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", gf.MODELS)
@@ -177,7 +177,7 @@ def test_run_json_tells_people_what_it_is(run: Path, trained: gf.Trained) -> Non
     assert content == json.loads(json.dumps(trained.summary()))
 
 
-# -- models and losses of one's own -----------------------------------------------------------------------------
+# -- models and losses of one's own --------------------------------------------------------------------------
 
 
 def test_an_own_module_has_to_be_handed_over_again(graph: gf.Graph, tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_an_own_loss_has_to_be_handed_over_again(graph: gf.Graph, tmp_path: Path
     run = gf.save_run(tmp_path / "run", trained, graph)
     for wrong in (None, gf.Loss(squared, name="cubed")):
         with pytest.raises(
-            gf.InputError, match="^this model was trained with the loss 'squared', hand it over as loss="
+            gf.InputError, match=r"^this model was trained with the loss 'squared', hand it over as loss="
         ):
             gf.load_run(run, loss=wrong)
     for right in (squared, gf.Loss(squared), gf.Loss(squared, name="squared")):
@@ -245,7 +245,7 @@ def test_a_loss_that_was_not_used_is_refused(run: Path) -> None:
         gf.load_run(run, loss=squared)
 
 
-# -- safe formats -----------------------------------------------------------------------------------------------
+# -- safe formats --------------------------------------------------------------------------------------------
 
 
 def test_no_pickle_is_written_or_read(
@@ -270,7 +270,7 @@ def test_no_pickle_is_written_or_read(
     assert torch.equal(gf.load_run(run)[0].theta, trained.theta)
 
 
-# -- places that exist ------------------------------------------------------------------------------------------
+# -- places that exist ---------------------------------------------------------------------------------------
 
 
 def test_folders_above_are_made(trained: gf.Trained, graph: gf.Graph, tmp_path: Path) -> None:
@@ -326,12 +326,12 @@ def test_a_file_cannot_hold_a_run(trained: gf.Trained, graph: gf.Graph, tmp_path
 def test_a_graph_that_the_model_was_not_trained_on_is_refused(
     trained: gf.Trained, graph: gf.Graph, tmp_path: Path
 ) -> None:
-    with pytest.raises(gf.InputError, match="^the graph is not the one that this model was trained on$"):
+    with pytest.raises(gf.InputError, match=r"^the graph is not the one that this model was trained on$"):
         gf.save_run(tmp_path / "run", trained, graph.without(gf.Request(attributes={0: "all"})))
     assert not any(tmp_path.iterdir())
 
 
-# -- crashes ----------------------------------------------------------------------------------------------------
+# -- crashes -------------------------------------------------------------------------------------------------
 
 
 class Crash(BaseException):
@@ -389,7 +389,7 @@ def test_a_crash_leaves_the_old_state_and_nothing_else(
     assert gf.load_run(tmp_path / "run")[1].digest == other.digest
 
 
-# -- damage -----------------------------------------------------------------------------------------------------
+# -- damage --------------------------------------------------------------------------------------------------
 
 Damage = Callable[[Path], object]
 
@@ -511,7 +511,7 @@ def test_a_later_format_is_named(run: Path) -> None:
 
 def test_a_swapped_graph_is_named(run: Path) -> None:
     retouched("graph.safetensors", "y", lambda y: y.roll(1))(run)
-    with pytest.raises(gf.InputError, match="its graph is not the one that the model was trained on$"):
+    with pytest.raises(gf.InputError, match=r"its graph is not the one that the model was trained on$"):
         gf.load_run(run)
 
 

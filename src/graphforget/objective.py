@@ -199,6 +199,7 @@ def model_inputs(
 
 def accepts_sparse(module: nn.Module, x: Tensor) -> bool:
     """Whether `module` runs on sparse CSR attributes and can be differentiated twice there, as PyG's GCNConv can."""
+    module = copy.deepcopy(module).eval()  # trying it out must leave no trace in it
     probe = torch.eye(2, x.shape[1], dtype=x.dtype, device=x.device).to_sparse_csr()
     edge_index = torch.tensor([[0, 1], [1, 0]], device=x.device)
     theta = torch.cat([p.detach().reshape(-1) for _, p in trainable(module)]).to(x.dtype).requires_grad_()

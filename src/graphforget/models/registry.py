@@ -48,7 +48,7 @@ MODELS = {
         ModelEntry("sign", "SIGN with a linear head, hops 0 to 3", SIGN, mu=1e-4, affine=True),
         ModelEntry("gcn", "GCN, two layers", GCN, mu=5e-4, affine=False),
         ModelEntry("gat", "GAT, two layers, eight heads", GAT, mu=1e-3, affine=False, polish_steps=20),
-        ModelEntry("gin", "GIN, two layers, no BatchNorm", GIN, mu=2e-3, affine=False, polish_steps=3),
+        ModelEntry("gin", "GIN, two layers, no BatchNorm", GIN, mu=5e-3, affine=False, epochs=200, polish_steps=3),
         ModelEntry(
             "linearised-gcn",
             "GCN linearised at public weights",
