@@ -1,6 +1,6 @@
 """Draws `docs/footprint.png`: what one request touches on the patients graph. Needs matplotlib.
 
-    python docs/footprint_figure.py
+python docs/footprint_figure.py
 """
 
 from __future__ import annotations

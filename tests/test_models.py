@@ -15,7 +15,7 @@ from graphforget.models.gin import GINLayer
 from graphforget.models.linearised import Linearised, draw_weights
 from graphforget.models.parameters import call_with, flatten
 from graphforget.models.registry import MODELS as REGISTRY
-from graphforget.models.registry import build
+from graphforget.models.registry import build, is_affine
 
 CLOSE = {"rtol": 1e-10, "atol": 1e-12}
 
@@ -283,7 +283,7 @@ def test_weights_come_from_the_seed(name: str) -> None:
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_the_registry_knows_what_is_convex(name: str) -> None:
-    assert REGISTRY[name].affine == build(name, columns=COLUMNS, classes=CLASSES).affine
+    assert REGISTRY[name].affine == is_affine(build(name, columns=COLUMNS, classes=CLASSES))
 
 
 def test_unknown_models_and_options_are_refused() -> None:

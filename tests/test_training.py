@@ -9,6 +9,7 @@ from torch.nn import functional
 
 import graphforget as gf
 from cases import OwnGCN, random_graph
+from graphforget.losses import CrossEntropy
 from graphforget.models.parameters import flatten
 from graphforget.objective import Objective
 from test_models import WithNorm
@@ -123,6 +124,19 @@ def test_a_module_with_batchnorm_trains_and_is_named_not_certifiable() -> None:
     assert "carries statistics of the training data" in trained.obstacles[0]
     assert float(trained.module.norm.running_mean.abs().sum()) > 0
     assert float(module.norm.running_mean.abs().sum()) == 0
+
+
+def test_nothing_can_claim_to_be_convex() -> None:
+    class Claims(OwnGCN):
+        affine = True
+        convex = True
+
+    class CrossEntropyToo(CrossEntropy):
+        convex = True
+
+    graph = random_graph(5)
+    assert not gf.train(graph, Claims(), epochs=1, polish_steps=0).strongly_convex
+    assert not gf.train(graph, "sgc", loss=CrossEntropyToo(), epochs=1, polish_steps=0).strongly_convex
 
 
 def test_a_convex_model_with_a_loss_of_ones_own_is_not_called_convex() -> None:

@@ -14,8 +14,6 @@ LossFunction = Callable[[Tensor, Tensor], Tensor]
 class Loss:
     """Any callable `(logits, labels) -> one loss a node`. Each loss must depend on its own node's logits alone."""
 
-    convex = False  # in the logits, by construction
-
     def __init__(self, function: LossFunction, *, name: str | None = None) -> None:
         self.function = function
         self.name = name or str(getattr(function, "__name__", type(function).__name__))
@@ -42,8 +40,6 @@ class Loss:
 class CrossEntropy(Loss):
     """`-log softmax(logits)[label]`: convex, at least 0, with closed derivatives."""
 
-    convex = True
-
     def __init__(self) -> None:
         super().__init__(lambda logits, y: functional.cross_entropy(logits, y, reduction="none"), name="cross_entropy")
 
@@ -62,6 +58,11 @@ class CrossEntropy(Loss):
             return weighted - p * weighted.sum(dim=1, keepdim=True)
 
         return product
+
+
+def is_convex(loss: Loss) -> bool:
+    """Whether the loss is convex in the logits by construction: cross-entropy itself, nothing that claims to be."""
+    return type(loss) is CrossEntropy
 
 
 def as_loss(loss: Loss | LossFunction | None) -> Loss:

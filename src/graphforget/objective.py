@@ -16,6 +16,7 @@ from graphforget.linalg.jacobian import AffineJacobian, Jacobian
 from graphforget.losses import Loss, LossFunction, as_loss
 from graphforget.models.parameters import call_with, trainable
 from graphforget.models.reach import Reach
+from graphforget.models.registry import is_affine
 
 Product = Callable[[Tensor], Tensor]
 
@@ -173,14 +174,6 @@ class Objective:
 
     def _regularised(self, product: Product) -> Product:
         return lambda v: product(v) / self.m + self.mu * v
-
-
-def is_affine(module: nn.Module) -> bool:
-    """Whether the logits are an affine function of the parameters, by the model's own declaration.
-
-    Together with a convex loss and mu > 0 the objective is then strongly convex by construction (MATHS section 5).
-    """
-    return getattr(module, "affine", False) is True
 
 
 def model_inputs(

@@ -77,7 +77,7 @@ class Request:
 
     @classmethod
     def from_dict(cls, content: Any) -> Self:
-        """From the content of request.json: `{"nodes": [..], "edges": [[u, v], ..], "attributes": [{"node": u}, ..]}`."""
+        """From a request.json: `{"nodes": [..], "edges": [[u, v], ..], "attributes": [{"node": u}, ..]}`."""
         if not isinstance(content, dict):
             raise InputError("a request is an object with 'nodes', 'edges' and 'attributes'")
         unknown = sorted(set(content) - {"nodes", "edges", "attributes"})

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from graphforget.errors import InputError
 from graphforget.graph import Graph
 from graphforget.linalg.newton import newton_cg
-from graphforget.losses import Loss, LossFunction, as_loss
+from graphforget.losses import Loss, LossFunction, as_loss, is_convex
 from graphforget.models.inspection import inspect
 from graphforget.models.parameters import assign, flatten, trainable
 from graphforget.models.reach import Reach
-from graphforget.models.registry import MODELS, ModelEntry, build
-from graphforget.objective import Objective, is_affine, model_inputs
+from graphforget.models.registry import MODELS, ModelEntry, build, is_affine
+from graphforget.objective import Objective, model_inputs
 from graphforget.trained import Recipe, Trained
 
 Progress = Callable[[str, int, int], None]  # stage, done, total
@@ -54,7 +54,7 @@ def train(
     """
     started = time.perf_counter()
     name, module = _module(graph, model, seed, options)
-    convex = is_affine(module) and as_loss(loss).convex
+    convex = is_affine(module) and is_convex(as_loss(loss))
     defaults = MODELS.get(name, OWN_MODEL)
     recipe = Recipe(
         model=name,
@@ -99,12 +99,13 @@ def _check(recipe: Recipe) -> None:
     for name, value, good in (
         ("mu", recipe.mu, 0 < recipe.mu < math.inf),
         ("tolerance", recipe.tolerance, 0 < recipe.tolerance < math.inf),
-        ("learning_rate", recipe.learning_rate, 0 <= recipe.learning_rate < math.inf),
-        ("epochs", recipe.epochs, recipe.epochs >= 0),
-        ("polish_steps", recipe.polish_steps, recipe.polish_steps >= 0),
+        ("learning_rate", recipe.learning_rate, 0 < recipe.learning_rate < math.inf),
     ):
         if not good:
-            raise InputError(f"{name} is {value}, a positive number is needed")
+            raise InputError(f"{name} is {value}, it must be positive and finite")
+    for name, count in (("epochs", recipe.epochs), ("polish_steps", recipe.polish_steps), ("seed", recipe.seed)):
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise InputError(f"{name} is {count!r}, a whole number from 0 is needed")
 
 
 def _module(graph: Graph, model: str | nn.Module, seed: int, options: dict[str, Any]) -> tuple[str, nn.Module]:

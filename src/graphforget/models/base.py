@@ -21,7 +21,6 @@ class GraphModel(nn.Module):
     """
 
     reach: Reach
-    affine = False  # True: the logits are an affine function of the parameters, so cross-entropy is convex in them
 
     def __init__(self, *, scale_rows: bool = True) -> None:
         super().__init__()

@@ -18,8 +18,6 @@ class FixedPropagation(NormalisedModel):
     edges. Dense ones are propagated once and kept, `[X, S X, S^2 X ...]`: a product no longer costs the edges.
     """
 
-    affine = True
-
     def __init__(self, columns: int, classes: int, *, powers: tuple[int, ...], scale_rows: bool = True) -> None:
         super().__init__(scale_rows=scale_rows)
         self.powers = powers

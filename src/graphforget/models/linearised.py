@@ -22,7 +22,6 @@ class Linearised(nn.Module):
     so none of them, and nothing that they were trained on, can be in the model.
     """
 
-    affine = True
     origin: Tensor
     public_buffers = ("origin",)  # drawn from a seed, so no statistic of the data
 

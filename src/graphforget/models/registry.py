@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from graphforget.errors import InputError
-from graphforget.models.fixed import SGC, SIGN
+from graphforget.models.fixed import SGC, SIGN, FixedPropagation
 from graphforget.models.gat import GAT
 from graphforget.models.gcn import GCN
 from graphforget.models.gin import GIN
-from graphforget.models.linearised import linearised
+from graphforget.models.linearised import Linearised, linearised
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,18 @@ MODELS = {
         ),
     )
 }
+
+
+AFFINE = (FixedPropagation, SGC, SIGN, Linearised)
+
+
+def is_affine(module: nn.Module) -> bool:
+    """Whether the logits are an affine function of the parameters, by construction.
+
+    Only for the classes of this package themselves: no attribute and no subclass can claim it. With cross-entropy and
+    mu > 0 the objective is then strongly convex (MATHS section 5).
+    """
+    return type(module) in AFFINE
 
 
 def build(name: str, *, columns: int, classes: int, seed: int = 0, **options: Any) -> nn.Module:
