@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -645,6 +646,13 @@ def logits(module: nn.Module, graph: gf.Graph) -> Tensor:
         return module(*model_inputs(module, graph, dtype=torch.float64))
 
 
+@functools.cache
+def hops(name: str) -> int:
+    found = gf.inspect(make(name), columns=COLUMNS).reach.hops
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize("name", MODELS)
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
@@ -652,9 +660,7 @@ def test_the_neighbourhood_decides_the_logits(name: str, data: st.DataObject) ->
     graph = data.draw(graphs())
     rows = torch.tensor(data.draw(st.lists(st.integers(0, graph.num_nodes - 1), min_size=1, max_size=3, unique=True)))
     module = make(name, seed=data.draw(st.integers(0, 99)))
-    hops = gf.inspect(module, columns=COLUMNS).reach.hops
-    assert hops is not None
-    part, inside = graph.neighbourhood(rows, hops=hops)
+    part, inside = graph.neighbourhood(rows, hops=hops(name))
     whole = logits(module, graph)
     close = 1e-12 * max(1.0, float(whole.abs().max()))
     torch.testing.assert_close(logits(module, part)[inside], whole[rows], rtol=0, atol=close)

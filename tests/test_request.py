@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import dataclasses
 import json
+import pickle
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -638,3 +640,10 @@ def test_the_first_offender_is_the_same_every_time(numbered: gf.Graph) -> None:
 )
 def test_repr(request_: gf.Request, text: str) -> None:
     assert repr(request_) == text
+
+
+def test_requests_can_be_compared_hashed_and_pickled() -> None:
+    request = gf.Request([1], [(2, 3)], {4: "all", 5: [0]})
+    same = gf.Request([1], [(2, 3)], {5: [0], 4: "all"})
+    assert request == same == pickle.loads(pickle.dumps(request)) == copy.deepcopy(request)
+    assert len({request, same}) == 1

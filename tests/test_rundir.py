@@ -174,6 +174,7 @@ def test_run_json_tells_people_what_it_is(run: Path, trained: gf.Trained) -> Non
     content = json.loads((run / "run.json").read_text())
     assert content.pop("format") == 1
     assert content.pop("versions").keys() >= {"graphforget", "torch"}
+    assert len(content.pop("weights_digest")) == 64
     assert content == json.loads(json.dumps(trained.summary()))
 
 
@@ -521,3 +522,16 @@ def test_places_that_hold_no_run(place: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("text")
     with pytest.raises(gf.InputError, match=f"^{tmp_path / place} "):
         gf.load_run(tmp_path / place)
+
+
+def test_changed_weights_are_noticed(run: Path) -> None:
+    retouched("weights.safetensors", "theta", lambda theta: theta + 1e-12)(run)
+    with pytest.raises(gf.InputError, match="its weights are not those that were trained"):
+        gf.load_run(run)
+
+
+def test_a_process_killed_between_the_two_renames_leaves_the_old_state(run: Path) -> None:
+    theta = gf.load_run(run)[0].theta
+    run.rename(run.with_name(f".{run.name}.old"))
+    assert torch.equal(gf.load_run(run)[0].theta, theta)
+    assert not run.with_name(f".{run.name}.old").exists()

@@ -25,6 +25,7 @@ import graphforget as gf
 from graphforget.rundir import check_free
 
 BAD_INPUT = 2
+INTERRUPTED = 130
 
 app = typer.Typer(
     name="graphforget",
@@ -48,9 +49,10 @@ def main() -> None:
     except gf.InputError as error:
         err.print(f"graphforget: {error}", markup=False, highlight=False, soft_wrap=True)
         sys.exit(BAD_INPUT)
-    except KeyboardInterrupt:
-        err.print("graphforget: stopped, nothing was written")
-        sys.exit(130)
+    except SystemExit as end:
+        if end.code == INTERRUPTED:  # typer has caught the KeyboardInterrupt
+            err.print("graphforget: stopped, nothing was written")
+        raise
 
 
 def _version(show: bool) -> None:

@@ -123,7 +123,8 @@ class Graph:
         given: dict[str, Any] = {m: getattr(data, m, None) for m in ("train_mask", "val_mask", "test_mask")}
         given["numbers"] = getattr(data, "node_numbers", None)
         if directed is None:
-            directed = not _is_symmetric(_checked_edges(data.edge_index, data.x.shape[0]), data.x.shape[0])
+            n = _checked_attributes(data.x).shape[0]
+            directed = not _is_symmetric(_checked_edges(data.edge_index, n), n)
         return cls.create(x=data.x, edges=data.edge_index, y=data.y, directed=directed, name=name, **given)
 
     @classmethod
@@ -305,10 +306,14 @@ class Graph:
 
     def hold_out(self, *, seed: int = 0, share: float = 0.1) -> Graph:
         """A share of the training nodes becomes validation nodes: to choose settings without looking at test nodes."""
+        if not 0 <= share < 1:
+            raise InputError(f"the validation share is {share}, it must lie between 0 and 1")
         chosen = _draw(self.train_rows, math.ceil(share * self.train_rows.numel()), seed)
+        if chosen.numel() == self.train_rows.numel():
+            raise InputError(f"a validation share of {share} leaves no training node")
         val_mask = torch.zeros(self.num_nodes, dtype=torch.bool)
         val_mask[chosen] = True
-        return dataclasses.replace(self, train_mask=self.train_mask & ~val_mask, val_mask=val_mask)
+        return dataclasses.replace(self, train_mask=self.train_mask & ~val_mask, val_mask=self.val_mask | val_mask)
 
     def _rows(self, keep: Tensor, x: Tensor) -> Graph:
         """The kept rows with attributes `x`; the caller sets the edges."""
@@ -345,6 +350,8 @@ def _select(x: Tensor, keep: Tensor) -> Tensor:
 
 
 def _draw(rows: Tensor, count: int, seed: int) -> Tensor:
+    if not 0 <= seed < 2**63:
+        raise InputError(f"the seed is {seed}, a whole number from 0 and under 2^63 is needed")
     generator = torch.Generator().manual_seed(seed)
     return rows[torch.randperm(rows.numel(), generator=generator)[:count]]
 
@@ -357,8 +364,10 @@ def _checked_attributes(x: Any) -> Tensor:
         raise InputError(f"the attributes have shape {tuple(x.shape)}, nodes x columns is needed")
     if x.layout not in (torch.strided, torch.sparse_csr):
         x = x.to_sparse_csr()
-    if not x.dtype.is_floating_point:
-        x = x.to(torch.float32)
+    if x.dtype.is_complex:
+        raise InputError(f"the attributes are {x.dtype}, real numbers are needed")
+    if x.dtype not in (torch.float32, torch.float64):
+        x = x.to(torch.float32)  # exact for half precision, which scipy does not take
     values = x.values() if x.layout == torch.sparse_csr else x
     if not torch.isfinite(values).all():
         raise InputError("the attributes hold NaN or infinity, every value must be finite")
@@ -400,6 +409,8 @@ def _checked_names(names: Sequence[str] | None, count: int, what: str) -> tuple[
     names = tuple(map(str, names))
     if len(names) != count:
         raise InputError(f"there are {len(names)} {what} for {count}")
+    if not all(map(str.strip, names)):
+        raise InputError(f"one of the {what} is blank, so nobody could name it")
     if len(set(names)) != count:
         seen: set[str] = set()
         twice = next(n for n in names if n in seen or seen.add(n))  # type: ignore[func-returns-value]
@@ -416,7 +427,8 @@ def _checked_numbers(numbers: Tensor, n: int) -> Tensor:
 
 
 def _is_digits(text: str) -> bool:
-    return text.isascii() and text.isdigit()
+    """Whether the text spells a whole number; none that a node could have is longer than 20 digits."""
+    return text.isascii() and text.isdigit() and len(text) <= 20
 
 
 def _checked_edges(edges: Tensor, n: int) -> Tensor:

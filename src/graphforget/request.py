@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -54,7 +54,11 @@ class Request:
         attributes: Mapping[Name, Literal["all"] | Iterable[Name]] | None = None,
     ) -> None:
         """Raises `InputError` on names that no graph could have, duplicates, and an empty request."""
-        named = {_name(node, "node"): _columns(node, columns) for node, columns in (attributes or {}).items()}
+        if not isinstance(attributes, Mapping | None):
+            raise InputError(f"'attributes' is {attributes!r}, a dictionary of nodes and their columns is needed")
+        listed = [(_name(node, "node"), columns) for node, columns in (attributes or {}).items()]
+        _refuse_twice(tuple(node for node, _ in listed), "attributes of node")
+        named = {node: _columns(node, columns) for node, columns in listed}
         object.__setattr__(self, "nodes", tuple(_name(node, "node") for node in _listed(nodes, "nodes")))
         object.__setattr__(self, "edges", tuple(_edge(edge) for edge in _listed(edges, "edges")))
         object.__setattr__(self, "attributes", MappingProxyType(named))
@@ -73,6 +77,12 @@ class Request:
         ]
         return f"Request({', '.join(part for part in parts if part)})"
 
+    def __hash__(self) -> int:
+        return hash((self.nodes, self.edges, frozenset(self.attributes.items())))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.nodes, self.edges, dict(self.attributes))
+
     # -- reading and writing -------------------------------------------------------------------------------------
 
     @classmethod
@@ -80,7 +90,7 @@ class Request:
         """From a request.json: `{"nodes": [..], "edges": [[u, v], ..], "attributes": [{"node": u}, ..]}`."""
         if not isinstance(content, dict):
             raise InputError("a request is an object with 'nodes', 'edges' and 'attributes'")
-        unknown = sorted(set(content) - {"nodes", "edges", "attributes"})
+        unknown = sorted(map(str, set(content) - {"nodes", "edges", "attributes"}))
         if unknown:
             raise InputError(f"a request has no field {unknown[0]!r}, only 'nodes', 'edges' and 'attributes'")
         attributes: dict[Any, Any] = {}
@@ -98,8 +108,10 @@ class Request:
         """From a `request.json` file."""
         text = _text(path)
         try:
-            content = json.loads(text)
-        except json.JSONDecodeError as error:
+            content = json.loads(text, object_pairs_hook=_no_field_twice)
+        except InputError:
+            raise
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{path} is not JSON: {error}") from error
         return cls.from_dict(content)
 
@@ -116,7 +128,7 @@ class Request:
         nodes: list[Name] = []
         edges: list[tuple[Name, Name]] = []
         attributes: dict[Name, Any] = {}
-        for number, line in enumerate(lines, start=2):
+        for number, line in enumerate(_rows(lines, path), start=2):
             cells = [cell.strip() for cell in line]
             if not any(cells):
                 continue
@@ -127,7 +139,7 @@ class Request:
                     edges.append((node, target))
                 case ["attribute", node, "", ""] if node and node not in attributes:
                     attributes[node] = "all"
-                case ["attribute", node, "", column] if node and attributes.get(node) != "all":
+                case ["attribute", node, "", column] if node and column and attributes.get(node) != "all":
                     attributes.setdefault(node, []).append(column)
                 case ["attribute", node, "", _] if node:
                     raise InputError(f"line {number} of {path}: node {node!r} stands twice among the attributes")
@@ -241,10 +253,23 @@ def _listed(values: Any, what: str) -> Iterable[Any]:
     return values
 
 
+def _no_field_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; the parser itself would silently keep the last of two equal fields."""
+    _refuse_twice(tuple(name for name, _ in pairs), "field")
+    return dict(pairs)
+
+
+def _rows(lines: Iterator[list[str]], path: str | Path) -> Iterator[list[str]]:
+    try:
+        yield from lines
+    except csv.Error as error:
+        raise InputError(f"{path} is not CSV: {error}") from error
+
+
 def _name(value: Any, what: str) -> Name:
     if isinstance(value, str) and value.strip():
         return value
-    if not isinstance(value, bool | str):
+    if not isinstance(value, bool | str) and getattr(value, "dtype", None) != torch.bool:
         try:
             number = operator.index(value)
         except TypeError:
@@ -255,7 +280,7 @@ def _name(value: Any, what: str) -> Name:
 
 
 def _edge(edge: Any) -> tuple[Name, Name]:
-    ends = tuple(edge) if isinstance(edge, Iterable) and not isinstance(edge, str | bytes) else ()
+    ends = tuple(edge) if isinstance(edge, Iterable) and not isinstance(edge, str | bytes | Mapping | Set) else ()
     if len(ends) != 2:
         raise InputError(f"edge {edge!r} is not a pair of nodes")
     return _name(ends[0], "node"), _name(ends[1], "node")

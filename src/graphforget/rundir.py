@@ -9,6 +9,7 @@ graph.json           its names
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import os
 import shutil
@@ -42,6 +43,7 @@ def save(folder: str | Path, trained: Trained, graph: Graph, *, force: bool = Fa
     Everything goes to a temporary folder beside it that is then renamed, so a crash leaves the old state or the new.
     """
     folder = Path(folder)
+    _recover(folder)
     check_free(folder, force=force)
     if trained.graph_digest != graph.digest:
         raise InputError("the graph is not the one that this model was trained on")
@@ -54,9 +56,13 @@ def save(folder: str | Path, trained: Trained, graph: Graph, *, force: bool = Fa
         _write(staging, trained, graph)
         staging.chmod(0o755)
         if folder.exists():
-            old = staging.with_name(staging.name + ".old")
+            old = _old(folder)
             folder.rename(old)
-            staging.rename(folder)
+            try:
+                staging.rename(folder)
+            except BaseException:
+                old.rename(folder)
+                raise
             shutil.rmtree(old)
         else:
             staging.rename(folder)
@@ -83,6 +89,7 @@ def load(
 ) -> tuple[Trained, Graph]:
     """Reads a run directory. A model or a loss that is not built in cannot be stored safely: hand it over again."""
     folder = Path(folder)
+    _recover(folder)
     try:
         run = json.loads((folder / "run.json").read_text())
         names = json.loads((folder / "graph.json").read_text())
@@ -93,21 +100,40 @@ def load(
         raise InputError(f"{folder} is not a run directory: {error.filename or error} is missing") from error
     except (OSError, ValueError, SafetensorError, KeyError) as error:
         raise InputError(f"{folder} cannot be read: {error}") from error
+    if not isinstance(run, dict):
+        raise InputError(f"{folder} is damaged: run.json is no object")
     if run.get("format") != FORMAT:
         raise InputError(f"{folder} has format {run.get('format')!r}, this version reads format {FORMAT}")
     try:
         graph = _graph(tensors, names)
         trained = _trained(run, theta, weights, graph, model, as_loss(loss))
-    except (KeyError, TypeError, RuntimeError) as error:
-        raise InputError(f"{folder} is damaged: {error!r}") from error
-    if graph.digest != trained.graph_digest:
+        digest = graph.digest
+    except InputError:
+        raise
+    except Exception as error:  # damaged tensors and names can raise any exception there is
+        raise InputError(f"{folder} is damaged: {type(error).__name__}: {' '.join(str(error).split())}") from error
+    if digest != trained.graph_digest:
         raise InputError(f"{folder} is damaged: its graph is not the one that the model was trained on")
     return trained, graph
 
 
+def _old(folder: Path) -> Path:
+    """Where the old state waits while the new one takes its place."""
+    return folder.with_name(f".{folder.name}.old")
+
+
+def _recover(folder: Path) -> None:
+    """Ends what a process that was killed between two renames left: the old state comes back, or is cleared away."""
+    old = _old(folder)
+    if old.is_dir() and not folder.exists():
+        old.rename(folder)
+    elif old.is_dir():
+        shutil.rmtree(old)
+
+
 def _write(folder: Path, trained: Trained, graph: Graph) -> None:
     versions = {name: version(name) for name in ("graphforget", "torch", "torch_geometric", "numpy", "scipy")}
-    run = {"format": FORMAT, **trained.summary(), "versions": versions}
+    run = {"format": FORMAT, **trained.summary(), "weights_digest": _digest(trained.theta), "versions": versions}
     (folder / "run.json").write_text(json.dumps(run, indent=2) + "\n")
     names = {name: getattr(graph, name) for name in (*_NAMES, "num_columns")}
     (folder / "graph.json").write_text(json.dumps(names, indent=2) + "\n")
@@ -128,6 +154,10 @@ def _write(folder: Path, trained: Trained, graph: Graph) -> None:
     for path in folder.iterdir():
         with path.open("rb") as file:
             os.fsync(file.fileno())
+
+
+def _digest(theta: Tensor) -> str:
+    return hashlib.sha256(theta.contiguous().numpy().tobytes()).hexdigest()
 
 
 def _untrained_state(module: nn.Module) -> dict[str, Tensor]:
@@ -159,6 +189,8 @@ def _trained(
     loss: Loss,
 ) -> Trained:
     recipe = Recipe(**run["recipe"])
+    if _digest(theta) != run["weights_digest"]:
+        raise InputError("the run directory is damaged: its weights are not those that were trained")
     if recipe.loss != loss.name:
         raise InputError(f"this model was trained with the loss {recipe.loss!r}, hand it over as loss=...")
     if recipe.model in MODELS:
