@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -96,7 +97,13 @@ def make(name: str, *, seed: int = 0) -> nn.Module:
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.copy_(torch.randn_like(parameter))
+    module.case = name
     return module
+
+
+@functools.cache
+def reach_of(name: str) -> gf.Reach:
+    return gf.inspect(make(name), columns=COLUMNS).reach
 
 
 def random_graph(

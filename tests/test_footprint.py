@@ -1,4 +1,4 @@
-"""The footprint: outside it nothing changes, inside it things do (MATHS section 2)."""
+"""The footprint: outside it nothing changes, inside it things do (docs/maths.md, section 2)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import graphforget as gf
-from cases import DEGREE_NORMALISED, MODELS, graphs, make, random_graph, requests
+from cases import DEGREE_NORMALISED, MODELS, graphs, make, random_graph, reach_of, requests
 from graphforget.objective import model_inputs
 
 
@@ -53,7 +53,7 @@ def test_outside_the_footprint_logits_are_bit_for_bit_equal(name: str, data: st.
     graph = data.draw(graphs())
     request = data.draw(requests(graph))
     module = make(name, seed=data.draw(st.integers(0, 99)))
-    reach = gf.inspect(module, columns=graph.num_columns).reach
+    reach = reach_of(name)
     assert reach.hops is not None
     found = gf.footprint(graph, request, reach)
     assert changed_rows(module, graph, request) <= set(found.reached.tolist())
@@ -88,8 +88,7 @@ def test_the_footprint_is_not_needlessly_large(name: str, directed: bool) -> Non
             changed: set[int] = set()
             for weights in range(4):
                 module = make(name, seed=weights)
-                reach = gf.inspect(module, columns=graph.num_columns).reach
-                reached = set(gf.footprint(graph, request, reach).reached.tolist())
+                reached = set(gf.footprint(graph, request, reach_of(name)).reached.tolist())
                 changed |= changed_rows(module, graph, request)
             assert changed == reached
 

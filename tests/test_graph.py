@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 import graphforget as gf
-from cases import CLASSES, COLUMNS, MODELS, graphs, make, random_graph, requests
+from cases import CLASSES, COLUMNS, MODELS, graphs, make, random_graph, reach_of, requests
 from graphforget.graph import UNLABELLED
 from graphforget.objective import model_inputs
 
@@ -60,7 +60,7 @@ def plain(graph: gf.Graph) -> Plain:
 
 
 def plain_without(graph: gf.Graph, request: gf.Request) -> Plain:
-    """The oracle: MATHS section 1 read literally, for a request that names nodes and columns by number."""
+    """The oracle: docs/maths.md, section 1 read literally, for a request that names nodes and columns by number."""
     before = plain(graph)
     gone = set(request.edges)
     if not graph.directed:
@@ -648,7 +648,7 @@ def logits(module: nn.Module, graph: gf.Graph) -> Tensor:
 
 @functools.cache
 def hops(name: str) -> int:
-    found = gf.inspect(make(name), columns=COLUMNS).reach.hops
+    found = reach_of(name).hops
     assert found is not None
     return found
 

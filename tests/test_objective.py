@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import graphforget as gf
-from cases import MODELS, make, random_graph
+from cases import MODELS, make, random_graph, reach_of
 from graphforget.models.parameters import call_with, flatten
 from graphforget.objective import Objective, model_inputs
 
@@ -100,7 +100,7 @@ def test_gauss_newton_is_the_dense_one(module: nn.Module, graph: gf.Graph, loss:
 
 def test_on_some_nodes_only_the_neighbourhood_is_needed(module: nn.Module, graph: gf.Graph) -> None:
     """The sum over some nodes, evaluated on their neighbourhood, against differences on the whole graph."""
-    reach = gf.inspect(module, columns=graph.num_columns).reach
+    reach = reach_of(module.case)
     objective = Objective(module, graph, mu=MU)
     rows = graph.train_rows[torch.tensor([0, 3, 4])]
     part = objective.on(rows, reach=reach)
@@ -124,11 +124,11 @@ def test_the_neighbourhood_of_few_nodes_is_smaller_than_the_graph() -> None:
     edges = torch.stack([torch.arange(49), torch.arange(1, 50)])
     path = gf.Graph.create(x=torch.ones(50, 4), edges=edges, y=torch.arange(50) % 3)
     part = Objective(make("sgc"), path, mu=MU).on(torch.tensor([0]), reach=gf.Reach(2))
-    assert part.inputs[0].shape[0] == 4
+    assert part.inputs[0].shape[0] == 4  # node 0 and three hops
 
 
 def test_parts_add_up_to_the_whole(module: nn.Module, graph: gf.Graph) -> None:
-    reach = gf.inspect(module, columns=graph.num_columns).reach
+    reach = reach_of(module.case)
     objective = Objective(module, graph, mu=MU)
     torch.manual_seed(8)
     theta, v = torch.randn(2, objective.size, dtype=torch.float64)

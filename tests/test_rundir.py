@@ -174,7 +174,7 @@ def test_run_json_tells_people_what_it_is(run: Path, trained: gf.Trained) -> Non
     content = json.loads((run / "run.json").read_text())
     assert content.pop("format") == 1
     assert content.pop("versions").keys() >= {"graphforget", "torch"}
-    assert len(content.pop("weights_digest")) == 64
+    assert all(len(digest) == 64 for digest in content.pop("sha256").values())
     assert content == json.loads(json.dumps(trained.summary()))
 
 
@@ -526,8 +526,18 @@ def test_places_that_hold_no_run(place: str, tmp_path: Path) -> None:
 
 def test_changed_weights_are_noticed(run: Path) -> None:
     retouched("weights.safetensors", "theta", lambda theta: theta + 1e-12)(run)
-    with pytest.raises(gf.InputError, match="its weights are not those that were trained"):
+    with pytest.raises(gf.InputError, match="weights.safetensors is not the file that was written"):
         gf.load_run(run)
+
+
+def test_another_public_seed_is_noticed(tmp_path: Path) -> None:
+    graph = random_graph(0, nodes=30, edges=40)
+    trained = gf.train(graph, gf.linearised(OwnGCN(), seed=0, columns=graph.num_columns))
+    gf.save_run(tmp_path / "run", trained, graph)
+    same = gf.linearised(OwnGCN(), seed=0, columns=graph.num_columns)
+    assert torch.equal(gf.load_run(tmp_path / "run", model=same)[0].theta, trained.theta)
+    with pytest.raises(gf.InputError, match="the model or the loss handed over is not the one that was trained"):
+        gf.load_run(tmp_path / "run", model=gf.linearised(OwnGCN(), seed=1, columns=graph.num_columns))
 
 
 def test_a_process_killed_between_the_two_renames_leaves_the_old_state(run: Path) -> None:

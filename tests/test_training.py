@@ -37,7 +37,7 @@ def test_a_convex_model_ends_within_its_tolerance_and_says_so(model: str) -> Non
 
 
 def test_the_residual_bounds_the_distance_to_the_optimum() -> None:
-    """MATHS section 4, on an optimum found by a dense Newton method."""
+    """docs/maths.md, section 4, on an optimum found by a dense Newton method."""
     graph = random_graph(1, nodes=30, edges=40)
     for tolerance in (100.0, 1.0, 1e-2):
         trained = gf.train(graph, "sgc", tolerance=tolerance)

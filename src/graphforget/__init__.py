@@ -1,4 +1,4 @@
-"""graphforget: make graph neural networks forget people, relations and attributes, and prove it.
+"""graphforget: make graph neural networks forget people, relations and attributes.
 
 >>> import graphforget as gf
 >>> graph = gf.load("patients")
@@ -8,11 +8,11 @@ True
 """
 
 from graphforget.datasets import DATASETS, load
+from graphforget.doctor import Inspection, inspect
 from graphforget.errors import InputError
 from graphforget.footprint import Footprint, PaperSets, footprint, paper_sets
 from graphforget.graph import Graph
 from graphforget.losses import Loss
-from graphforget.models.inspection import Inspection, inspect
 from graphforget.models.linearised import linearised
 from graphforget.models.reach import Reach
 from graphforget.models.registry import MODELS

@@ -29,7 +29,7 @@ INTERRUPTED = 130
 
 app = typer.Typer(
     name="graphforget",
-    help="Make graph neural networks forget people, relations and attributes, and prove it.",
+    help="Make graph neural networks forget people, relations and attributes.",
     epilog="Example: graphforget train --data cora --model sgc --out runs/cora",
     no_args_is_help=True,
     add_completion=False,
@@ -121,9 +121,12 @@ def train(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing run directory.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model and keep it, with its graph, in a run directory."""
+    """Train a model and, with --out, keep it and its graph in a run directory."""
     if out_folder is not None:
         check_free(out_folder, force=force)
+    entry = gf.MODELS.get(model.lower())
+    if entry is not None and entry.affine and (epochs is not None or learning_rate is not None):
+        raise gf.InputError(f"{model} is trained by Newton's method and takes no epochs and no learning rate")
     graph = gf.load(data, seed=seed, split=split)
     options: dict[str, Any] = {} if hidden is None else {"hidden": hidden}
     with _progress(quiet=as_json) as report:
@@ -146,6 +149,8 @@ def train(
     _print_training(result)
     if out_folder is not None:
         out.print(f"Written to {out_folder}.", highlight=False, markup=False)
+    else:
+        out.print("Not kept: --out FOLDER keeps the model and its graph.", highlight=False, markup=False)
 
 
 @app.command(epilog="Example: graphforget demo")
@@ -179,7 +184,7 @@ def demo(as_json: AsJson = False) -> None:
     removed, affected = touched.removed.numel(), touched.affected.numel()
     out.print(
         f"It removes {removed} training node and changes the loss of {affected} others; the remaining "
-        f"{result['train_nodes'] - removed - affected} training losses stay exactly as they are.",
+        f"{result['train_nodes'] - removed - affected} training losses are not touched.",
         highlight=False,
         soft_wrap=True,
     )
@@ -217,11 +222,11 @@ def _print_training(result: dict[str, Any]) -> None:
     else:
         state = f"||grad F|| = {result['gradient_norm']:.1e} (not convex: no bound follows from it)"
     if result["certifiable"]:
-        level = "certified level in reach"
+        level = "can be certified: strongly convex by construction"
     elif result["obstacles"]:
-        level = f"not certifiable: {result['obstacles'][0]}"
+        level = f"cannot be certified: {result['obstacles'][0]}"
     else:
-        level = "not certifiable: the objective is not convex"
+        level = "cannot be certified: the objective is not convex"
     for key, value in (
         ("graph", f"{result['data']}: {result['nodes']:,} nodes, {result['edges']:,} edges"),
         ("split", f"{result['train_nodes']:,} training nodes, {result['test_nodes']:,} test nodes"),

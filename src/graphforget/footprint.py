@@ -1,4 +1,4 @@
-"""Which training losses a request changes (MATHS section 2), and the paper's node sets."""
+"""Which training losses a request changes (docs/maths.md, section 2), and the paper's node sets."""
 
 from __future__ import annotations
 
@@ -45,6 +45,9 @@ def footprint(graph: Graph, request: Request, reach: Reach) -> Footprint:
     lost = what.edge_mask | ~stays[source] | ~stays[target]
     lost_input = _mask(graph, target[lost])
     kept_source, kept_target = graph.edge_index[:, ~lost]
+    if reach.both_ways and graph.directed:
+        lost_input |= _mask(graph, source[lost])
+        kept_source, kept_target = torch.cat([kept_source, kept_target]), torch.cat([kept_target, kept_source])
     changed = _mask(graph, graph.changed_attribute_rows(what))
     if reach.hops is None:
         changed = torch.full_like(changed, bool((changed | lost_input | ~stays).any()))
@@ -65,7 +68,7 @@ def footprint(graph: Graph, request: Request, reach: Reach) -> Footprint:
 class PaperSets:
     """The paper's `V_1 .. V_4` and `V~_1 .. V~_4`, and the `V~` of its Theorem 2, as rows of the graph before.
 
-    As printed there, with its errors (MATHS section 2): `V_1` ends one hop short for degree-normalised layers and
+    As printed there, with its errors (docs/maths.md, section 2): `V_1` ends one hop short for degree-normalised layers and
     holds removed nodes that neighbour each other; attribute and removed nodes count even if they do not train.
     """
 
@@ -111,15 +114,13 @@ def _within(graph: Graph, rows: Tensor, hops: int) -> Tensor:
     rows = rows.unique()
     source, target = graph.edge_index.numpy()
     n = graph.num_nodes
-    step = sp.csr_matrix((np.ones(source.size, dtype=np.int8), (source, target)), shape=(n, n)) + sp.eye(
-        n, dtype=np.int8
-    )
-    ball = sp.csr_matrix(
-        (np.ones(len(rows), dtype=np.int8), (np.arange(len(rows)), rows.numpy())), shape=(len(rows), n)
-    )
+    ones = np.ones(max(source.size, len(rows)), dtype=np.int64)
+    step = sp.csr_matrix((ones[: source.size], (source, target)), shape=(n, n)) + sp.eye(n, dtype=np.int64)
+    ball = sp.csr_matrix((ones[: len(rows)], (np.arange(len(rows)), rows.numpy())), shape=(len(rows), n))
     for _ in range(hops):
-        ball = (ball @ step).astype(bool).astype(np.int8)
-    balls_over = torch.from_numpy(np.asarray(ball.astype(np.int64).sum(axis=0)).ravel())
+        ball = ball @ step
+        ball.data[:] = 1  # how many ways there are does not matter
+    balls_over = torch.from_numpy(np.asarray(ball.sum(axis=0)).ravel())
     balls_over[rows] -= 1  # each row lies in its own ball
     return balls_over > 0
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from graphforget.request import Request, Resolved
 
 UNLABELLED = -1
+LARGEST = 1e15  # attributes are squared in float32
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -48,7 +49,7 @@ class Graph:
     column_names: tuple[str, ...] | None = None
     class_names: tuple[str, ...] | None = None
     name: str = "graph"
-    digit_ids: bool = False  # some subject id was made of digits, so a whole number means a subject id
+    digit_ids: bool = False  # some subject id was a number, so a whole number means a subject id, also later
 
     # -- making one ----------------------------------------------------------------------------------------------
 
@@ -105,11 +106,20 @@ class Graph:
             column_names=_checked_names(column_names, x.shape[1], "column names"),
             class_names=_checked_names(class_names, classes, "class names"),
             name=name,
-            digit_ids=any(map(_is_digits, subjects or ())),
+            digit_ids=any(map(_is_number, subjects or ())),
         )
 
     @classmethod
-    def from_pyg(cls, data: Data, *, name: str = "graph", directed: bool | None = None) -> Graph:
+    def from_pyg(
+        cls,
+        data: Data,
+        *,
+        name: str = "graph",
+        directed: bool | None = None,
+        subject_ids: Sequence[str] | None = None,
+        column_names: Sequence[str] | None = None,
+        class_names: Sequence[str] | None = None,
+    ) -> Graph:
         """From a PyG `Data` with `x`, `edge_index`, `y` and, if it has them, boolean masks and `node_numbers`.
 
         Undirected if every edge is there in both directions, unless `directed` says otherwise.
@@ -122,6 +132,7 @@ class Graph:
                 raise InputError(f"the PyG data has '{unsupported}', and only unweighted edges are supported")
         given: dict[str, Any] = {m: getattr(data, m, None) for m in ("train_mask", "val_mask", "test_mask")}
         given["numbers"] = getattr(data, "node_numbers", None)
+        given |= {"subject_ids": subject_ids, "column_names": column_names, "class_names": class_names}
         if directed is None:
             n = _checked_attributes(data.x).shape[0]
             directed = not _is_symmetric(_checked_edges(data.edge_index, n), n)
@@ -181,8 +192,10 @@ class Graph:
         """The row of a node named by its number or its subject id.
 
         A string is a subject id if the graph has those, and may otherwise spell a number. A whole number is a node
-        number, unless subject ids are made of digits: then it is one of them, lest 5 mean somebody other than "5".
+        number, unless subject ids are numbers themselves: then it is one of them, lest 5 mean somebody other than "5".
         """
+        if isinstance(node, bool):
+            raise InputError(f"node {node!r} is not in the graph")
         if self.subject_ids is None and isinstance(node, str) and _is_digits(node):
             node = int(node)
         found = self._row_of.get(str(node) if self.digit_ids else node)
@@ -193,12 +206,14 @@ class Graph:
     def column(self, column: int | str) -> int:
         """The position of a column named by its position or its name, by the same rules as `row`."""
         names = self.column_names
-        if names is not None and (isinstance(column, str) or any(map(_is_digits, names))):
+        if names is not None and (isinstance(column, str) or any(map(_is_number, names))):
             if str(column) not in names:
                 raise InputError(f"column {column!r} is not in the graph")
             return names.index(str(column))
         if isinstance(column, str) and not _is_digits(column):
             raise InputError(f"column {column!r} is not in the graph, whose columns have no names")
+        if isinstance(column, bool | float):
+            raise InputError(f"column {column!r} is neither a whole number nor a name")
         position = int(column)
         if not 0 <= position < self.num_columns:
             raise InputError(f"column {position} is out of range, the graph has columns 0 to {self.num_columns - 1}")
@@ -252,7 +267,7 @@ class Graph:
     # -- other graphs made from it -------------------------------------------------------------------------------
 
     def without(self, request: Request) -> Graph:
-        """`G (-) dG`: the graph as if it had never held what `request` names (MATHS section 1)."""
+        """`G (-) dG`: the graph as if it had never held what `request` names (docs/maths.md, section 1)."""
         what = request.resolve(self)
         keep = torch.ones(self.num_nodes, dtype=torch.bool)
         keep[what.node_rows] = False
@@ -265,21 +280,20 @@ class Graph:
     def neighbourhood(self, rows: Tensor, *, hops: int) -> tuple[Graph, Tensor]:
         """The part of the graph that decides what `hops` rounds of messages bring to `rows`, and their rows in it.
 
-        It holds every node within `hops` steps against the message flow with *all* its incoming edges (whose sources
-        may lie one step further), so the degrees that enter the result are those of the whole graph.
+        It holds every node within `hops + 1` steps, whichever way the edges point, and all edges among those: one
+        step more than messages travel, so that the degrees that weigh them are those of the whole graph.
         """
         source, target = self.edge_index
-        inner = torch.zeros(self.num_nodes, dtype=torch.bool)
-        inner[rows] = True
-        for _ in range(hops):
-            inner[source[inner[target]]] = True
-        edges = inner[target]
-        keep = inner.clone()
-        keep[source[edges]] = True
+        keep = torch.zeros(self.num_nodes, dtype=torch.bool)
+        keep[rows] = True
+        for _ in range(hops + 1):
+            sends, receives = keep[source], keep[target]
+            keep[source[receives]] = True
+            keep[target[sends]] = True
         new_row = keep.cumsum(0) - 1
+        edges = self.edge_index[:, keep[source] & keep[target]]
         part = self._rows(keep, _select(self.x, keep))
-        part = dataclasses.replace(part, edge_index=new_row[self.edge_index[:, edges]], directed=True)
-        return part, new_row[rows]
+        return dataclasses.replace(part, edge_index=new_row[edges]), new_row[rows]
 
     def changed_attribute_rows(self, what: Resolved) -> Tensor:
         """Rows whose attributes really change: a value that is 0 already is not changed by setting it to 0."""
@@ -371,6 +385,8 @@ def _checked_attributes(x: Any) -> Tensor:
     values = x.values() if x.layout == torch.sparse_csr else x
     if not torch.isfinite(values).all():
         raise InputError("the attributes hold NaN or infinity, every value must be finite")
+    if values.numel() and float(values.abs().max()) > LARGEST:
+        raise InputError(f"an attribute is {float(values.abs().max()):g}, values up to {LARGEST:g} are possible")
     return from_scipy(to_scipy(x)) if x.layout == torch.sparse_csr else x.clone()
 
 
@@ -424,6 +440,15 @@ def _checked_numbers(numbers: Tensor, n: int) -> Tensor:
     if not whole or int(numbers.min()) < 0 or (numbers.diff() <= 0).any():
         raise InputError("the node numbers must be one whole number from 0 a node, in ascending order")
     return numbers.to(torch.int64).clone()
+
+
+def _is_number(text: str) -> bool:
+    """Whether anybody could take the text for a number: "5", "5.0", "+5" ..."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_digits(text: str) -> bool:

@@ -8,6 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from graphforget.errors import InputError
+
+CROSS_ENTROPY = "cross_entropy"
+
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -15,6 +19,8 @@ class Loss:
     """Any callable `(logits, labels) -> one loss a node`. Each loss must depend on its own node's logits alone."""
 
     def __init__(self, function: LossFunction, *, name: str | None = None) -> None:
+        if not callable(function):
+            raise InputError(f"the loss is {function!r}, a callable (logits, labels) -> one loss a node is needed")
         self.function = function
         self.name = name or str(getattr(function, "__name__", type(function).__name__))
 
@@ -41,7 +47,7 @@ class CrossEntropy(Loss):
     """`-log softmax(logits)[label]`: convex, at least 0, with closed derivatives."""
 
     def __init__(self) -> None:
-        super().__init__(lambda logits, y: functional.cross_entropy(logits, y, reduction="none"), name="cross_entropy")
+        super().__init__(lambda logits, y: functional.cross_entropy(logits, y, reduction="none"), name=CROSS_ENTROPY)
 
     def gradient(self, logits: Tensor, labels: Tensor) -> Tensor:
         """`softmax(z) - e_y`."""
@@ -66,7 +72,28 @@ def is_convex(loss: Loss) -> bool:
 
 
 def as_loss(loss: Loss | LossFunction | None) -> Loss:
-    """The default is cross-entropy."""
+    """The default is cross-entropy, and a loss of one's own cannot go by its name."""
     if loss is None:
         return CrossEntropy()
-    return loss if isinstance(loss, Loss) else Loss(loss)
+    loss = loss if isinstance(loss, Loss) else Loss(loss)
+    if loss.name == CROSS_ENTROPY and not isinstance(loss, CrossEntropy):
+        raise InputError("a loss of one's own is named 'cross_entropy', leave the loss out to have that one")
+    return loss
+
+
+def check_loss(loss: Loss, *, classes: int) -> None:
+    """Tries the loss on random logits: it must give one finite loss a node that depends on that node alone."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(7, classes, generator=generator, dtype=torch.float64)
+    labels = torch.arange(7) % classes
+    try:
+        together, apart = loss(logits, labels), loss(logits[2:5], labels[2:5])
+    except Exception as error:
+        raise InputError(f"the loss {loss.name!r} does not run: {' '.join(str(error).split())}") from error
+    if not isinstance(together, Tensor) or together.shape != (7,):
+        shape = tuple(together.shape) if isinstance(together, Tensor) else type(together).__name__
+        raise InputError(
+            f"the loss {loss.name!r} gives {shape} for 7 nodes, one loss a node is needed (reduction='none')"
+        )
+    if not torch.isfinite(together).all() or not torch.allclose(together[2:5], apart, rtol=1e-9, atol=1e-12):
+        raise InputError(f"the loss {loss.name!r} of a node depends on other nodes or is not finite")

@@ -14,6 +14,8 @@ from graphforget.errors import InputError
 from graphforget.graph import Graph
 from graphforget.linalg.jacobian import AffineJacobian, Jacobian
 from graphforget.losses import Loss, LossFunction, as_loss
+from graphforget.models.base import GraphModel
+from graphforget.models.linearised import Linearised
 from graphforget.models.parameters import call_with, trainable
 from graphforget.models.reach import Reach
 from graphforget.models.registry import is_affine
@@ -84,9 +86,8 @@ class LossSum:
     @cached_property
     def _jacobian(self) -> Jacobian:
         """Of an affine model: the same at every theta, so recorded once."""
-        own = getattr(self.module, "jacobian", None)
-        if own is not None:
-            return _RowsOf(own(*self.inputs), self.rows)
+        if isinstance(self.module, Linearised):
+            return _RowsOf(self.module.jacobian(*self.inputs), self.rows)
         return AffineJacobian(self.logits, self.size, like=self.like)
 
     def _logits_at(self, theta: Tensor) -> Tensor:
@@ -114,9 +115,7 @@ class _RowsOf(Jacobian):
         return self._whole.apply(v)[self._rows]
 
     def adjoint(self, u: Tensor) -> Tensor:
-        padded = torch.zeros_like(self._whole.value)
-        padded[self._rows] = u
-        return self._whole.adjoint(padded)
+        return self._whole.adjoint(torch.zeros_like(self._whole.value).index_add_(0, self._rows, u))
 
 
 class Objective:
@@ -181,10 +180,10 @@ def model_inputs(
 ) -> tuple[Any, Any]:
     """What `module` is called with: its own prepared form of the graph, or `(x, edge_index)`."""
     x, edge_index = graph.x.to(device=device, dtype=dtype), graph.edge_index.to(device)
-    prepare = getattr(module, "prepare", None)
-    if prepare is not None:
-        prepared: tuple[Any, Any] = prepare(x, edge_index)
-        return prepared
+    if isinstance(module, GraphModel):
+        return module.prepare(x, edge_index)
+    if isinstance(module, Linearised):
+        return model_inputs(module.base, graph, dtype=dtype, device=device)
     if x.layout == torch.sparse_csr and not accepts_sparse(module, x):
         x = x.to_dense()
     return x, edge_index

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -121,7 +122,7 @@ class Request:
 
         An attribute line without a column means all of that node's attributes.
         """
-        lines = csv.reader(_text(path).splitlines())
+        lines = csv.reader(io.StringIO(_text(path), newline=""), strict=True)
         header = tuple(cell.strip() for cell in next(lines, []))
         if header != CSV_HEADER:
             raise InputError(f"{path} starts with {','.join(header)!r}, the header {','.join(CSV_HEADER)!r} is needed")
@@ -215,18 +216,22 @@ class Request:
 
 
 def _refuse_emptied(graph: Graph, node_rows: list[int]) -> None:
-    """A class that loses its last training node would still show in the number of the model's outputs."""
+    """A class that loses its last node would still show in the number of the model's outputs."""
     train = graph.train_mask.clone()
     train[node_rows] = False
     if not train.any():
         raise InputError("the request leaves no training node")
-    before = torch.bincount(graph.y[graph.train_mask], minlength=graph.num_classes) > 0
-    after = torch.bincount(graph.y[train], minlength=graph.num_classes) > 0
-    lost = (before & ~after).nonzero().flatten()
-    if lost.numel():
-        label = int(lost[0])
-        named = repr(graph.class_names[label]) if graph.class_names else label
-        raise InputError(f"the request leaves no training node of class {named}, train anew without that class")
+    stays = torch.ones_like(train)
+    stays[node_rows] = False
+    labelled = graph.y >= 0
+    for some, left, what in ((graph.train_mask, train, "training node"), (labelled, labelled & stays, "node")):
+        before = torch.bincount(graph.y[some], minlength=graph.num_classes) > 0
+        after = torch.bincount(graph.y[left], minlength=graph.num_classes) > 0
+        lost = (before & ~after).nonzero().flatten()
+        if lost.numel():
+            label = int(lost[0])
+            named = repr(graph.class_names[label]) if graph.class_names else label
+            raise InputError(f"the request leaves no {what} of class {named}, train anew without that class")
 
 
 def _unique_rows(named: Iterable[tuple[Any, int]], what: str) -> list[int]:
@@ -248,7 +253,7 @@ def _refuse_twice(names: tuple[Any, ...], what: str) -> None:
 
 
 def _listed(values: Any, what: str) -> Iterable[Any]:
-    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0:
         raise InputError(f"'{what}' is {values!r}, a list is needed")
     return values
 

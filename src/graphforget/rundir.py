@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -33,6 +34,7 @@ from graphforget.models.registry import MODELS, build
 from graphforget.trained import Recipe, Trained
 
 FORMAT = 1
+_FILES = ("weights.safetensors", "graph.safetensors", "graph.json")
 _TENSORS = ("edge_index", "y", "train_mask", "val_mask", "test_mask", "numbers")
 _NAMES = ("num_classes", "directed", "subject_ids", "column_names", "class_names", "name", "digit_ids")
 
@@ -42,19 +44,19 @@ def save(folder: str | Path, trained: Trained, graph: Graph, *, force: bool = Fa
 
     Everything goes to a temporary folder beside it that is then renamed, so a crash leaves the old state or the new.
     """
-    folder = Path(folder)
+    folder = _real(folder)
     _recover(folder)
     check_free(folder, force=force)
     if trained.graph_digest != graph.digest:
         raise InputError("the graph is not the one that this model was trained on")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.{os.getpid()}.", dir=folder.parent))
     except OSError as error:
         raise InputError(f"{folder} cannot be written: {error}") from error
     try:
         _write(staging, trained, graph)
-        staging.chmod(0o755)
+        staging.chmod(0o777 & ~_umask())
         if folder.exists():
             old = _old(folder)
             folder.rename(old)
@@ -74,7 +76,7 @@ def save(folder: str | Path, trained: Trained, graph: Graph, *, force: bool = Fa
 
 def check_free(folder: str | Path, *, force: bool = False) -> None:
     """Refuses a place that `save` could not or should not write to."""
-    folder = Path(folder)
+    folder = _real(folder)
     if folder.exists() and not force:
         raise InputError(f"{folder} exists already, choose another place or overwrite it with --force (force=True)")
     if folder.exists() and not (folder / "run.json").is_file():
@@ -88,7 +90,7 @@ def load(
     folder: str | Path, *, model: nn.Module | None = None, loss: Loss | LossFunction | None = None
 ) -> tuple[Trained, Graph]:
     """Reads a run directory. A model or a loss that is not built in cannot be stored safely: hand it over again."""
-    folder = Path(folder)
+    folder = _real(folder)
     _recover(folder)
     try:
         run = json.loads((folder / "run.json").read_text())
@@ -105,15 +107,24 @@ def load(
     if run.get("format") != FORMAT:
         raise InputError(f"{folder} has format {run.get('format')!r}, this version reads format {FORMAT}")
     try:
+        changed = [name for name, digest in _checksums(folder).items() if digest != run["sha256"][name]]
+        if changed:
+            raise InputError(f"{folder} is damaged: {changed[0]} is not the file that was written")
         graph = _graph(tensors, names)
         trained = _trained(run, theta, weights, graph, model, as_loss(loss))
         digest = graph.digest
+        value = trained.objective(graph).value(trained.theta)
     except InputError:
         raise
     except Exception as error:  # damaged tensors and names can raise any exception there is
         raise InputError(f"{folder} is damaged: {type(error).__name__}: {' '.join(str(error).split())}") from error
     if digest != trained.graph_digest:
         raise InputError(f"{folder} is damaged: its graph is not the one that the model was trained on")
+    if not math.isclose(value, trained.objective_value, rel_tol=1e-6):
+        raise InputError(
+            f"{folder} does not fit together: the objective is {value:g} instead of {trained.objective_value:g}, "
+            "so the model or the loss handed over is not the one that was trained"
+        )
     return trained, graph
 
 
@@ -122,8 +133,28 @@ def _old(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.old")
 
 
+def _real(folder: str | Path) -> Path:
+    """The folder itself where a link is given."""
+    try:
+        folder = Path(folder).resolve()
+        folder.exists()
+    except OSError as error:
+        raise InputError(f"{folder} cannot be used: {error}") from error
+    return folder
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
 def _recover(folder: Path) -> None:
-    """Ends what a process that was killed between two renames left: the old state comes back, or is cleared away."""
+    """Ends what a killed process left: the old state comes back or is cleared away, half-written ones go."""
+    for left in folder.parent.glob(f".{folder.name}.*.*"):
+        pid = left.name.removeprefix(f".{folder.name}.").split(".")[0]
+        if pid.isdigit() and not _alive(int(pid)):
+            shutil.rmtree(left, ignore_errors=True)
     old = _old(folder)
     if old.is_dir() and not folder.exists():
         old.rename(folder)
@@ -131,10 +162,18 @@ def _recover(folder: Path) -> None:
         shutil.rmtree(old)
 
 
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
 def _write(folder: Path, trained: Trained, graph: Graph) -> None:
     versions = {name: version(name) for name in ("graphforget", "torch", "torch_geometric", "numpy", "scipy")}
-    run = {"format": FORMAT, **trained.summary(), "weights_digest": _digest(trained.theta), "versions": versions}
-    (folder / "run.json").write_text(json.dumps(run, indent=2) + "\n")
     names = {name: getattr(graph, name) for name in (*_NAMES, "num_columns")}
     (folder / "graph.json").write_text(json.dumps(names, indent=2) + "\n")
     save_file(
@@ -151,13 +190,16 @@ def _write(folder: Path, trained: Trained, graph: Graph) -> None:
     else:
         tensors["x"] = graph.x.contiguous()
     save_file({name: tensor.clone() for name, tensor in tensors.items()}, folder / "graph.safetensors")
+    run = {"format": FORMAT, **trained.summary(), "sha256": _checksums(folder), "versions": versions}
+    (folder / "run.json").write_text(json.dumps(run, indent=2) + "\n")
     for path in folder.iterdir():
         with path.open("rb") as file:
             os.fsync(file.fileno())
 
 
-def _digest(theta: Tensor) -> str:
-    return hashlib.sha256(theta.contiguous().numpy().tobytes()).hexdigest()
+def _checksums(folder: Path) -> dict[str, str]:
+    """SHA-256 of each file that run.json vouches for."""
+    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in _FILES}
 
 
 def _untrained_state(module: nn.Module) -> dict[str, Tensor]:
@@ -189,8 +231,6 @@ def _trained(
     loss: Loss,
 ) -> Trained:
     recipe = Recipe(**run["recipe"])
-    if _digest(theta) != run["weights_digest"]:
-        raise InputError("the run directory is damaged: its weights are not those that were trained")
     if recipe.loss != loss.name:
         raise InputError(f"this model was trained with the loss {recipe.loss!r}, hand it over as loss=...")
     if recipe.model in MODELS:

@@ -18,7 +18,8 @@ from graphforget.objective import Objective, model_inputs
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides the weights, given a graph: enough to train again from scratch."""
+    """How it was trained. For built-in models this and the graph decide the weights; a module of one's own also
+    brings initial weights, which are not recorded."""
 
     model: str
     options: dict[str, Any]
@@ -55,7 +56,10 @@ class Trained:
 
     @property
     def residual(self) -> float:
-        """`||grad F|| / mu`; for a strongly convex objective an upper bound on the distance to its minimiser."""
+        """`||grad F|| / mu`; for a strongly convex objective an upper bound on the distance to its minimiser.
+
+        Measured in float64 and without an allowance for its rounding, which `train` keeps far below the tolerance.
+        """
         return self.gradient_norm / self.recipe.mu
 
     def objective(self, graph: Graph, *, device: str = "cpu") -> Objective:

@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from graphforget.doctor import Inspection, inspect
 from graphforget.errors import InputError
 from graphforget.graph import Graph
 from graphforget.linalg.newton import newton_cg
-from graphforget.losses import Loss, LossFunction, as_loss, is_convex
-from graphforget.models.inspection import inspect
+from graphforget.losses import Loss, LossFunction, as_loss, check_loss, is_convex
+from graphforget.models.linearised import Linearised
 from graphforget.models.parameters import assign, flatten, trainable
 from graphforget.models.reach import Reach
 from graphforget.models.registry import MODELS, ModelEntry, build, is_affine
@@ -24,6 +25,9 @@ from graphforget.objective import Objective, model_inputs
 from graphforget.trained import Recipe, Trained
 
 Progress = Callable[[str, int, int], None]  # stage, done, total
+
+# Gradients are measured in float64; below this norm what is measured may be rounding.
+ROUNDING_FLOOR = 1e-12
 
 OWN_MODEL = ModelEntry("own", "a model of one's own", nn.Module, mu=5e-4, affine=False)
 
@@ -53,6 +57,8 @@ def train(
     float64. Any other is trained by Adam in float32 with dropout on, then polished by L-BFGS in float64, dropout off.
     """
     started = time.perf_counter()
+    if not isinstance(graph, Graph):
+        raise InputError(f"the graph is a {type(graph).__name__}, a graphforget.Graph is needed")
     name, module = _module(graph, model, seed, options)
     convex = is_affine(module) and is_convex(as_loss(loss))
     defaults = MODELS.get(name, OWN_MODEL)
@@ -68,7 +74,8 @@ def train(
         tolerance=float(tolerance),
     )
     _check(recipe)
-    inspection = inspect(module, columns=graph.num_columns, declared=reach)
+    check_loss(as_loss(loss), classes=graph.num_classes)
+    inspection = _inspected(module, graph, reach)
     if not convex:
         _adam(module, graph, recipe, as_loss(loss), device, progress)
     objective = Objective(module, graph, mu=recipe.mu, loss=loss, device=device)
@@ -99,10 +106,11 @@ def _check(recipe: Recipe) -> None:
     for name, value, good in (
         ("mu", recipe.mu, 0 < recipe.mu < math.inf),
         ("tolerance", recipe.tolerance, 0 < recipe.tolerance < math.inf),
+        ("tolerance x mu", recipe.tolerance * recipe.mu, recipe.tolerance * recipe.mu >= ROUNDING_FLOOR),
         ("learning_rate", recipe.learning_rate, 0 < recipe.learning_rate < math.inf),
     ):
         if not good:
-            raise InputError(f"{name} is {value}, it must be positive and finite")
+            raise InputError(f"{name} is {value}, it must be positive, finite and well above rounding")
     for name, count in (("epochs", recipe.epochs), ("polish_steps", recipe.polish_steps), ("seed", recipe.seed)):
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise InputError(f"{name} is {count!r}, a whole number from 0 is needed")
@@ -118,6 +126,12 @@ def _module(graph: Graph, model: str | nn.Module, seed: int, options: dict[str, 
     if not trainable(model):
         raise InputError("the model has no trainable parameter")
     return f"{type(model).__module__}.{type(model).__qualname__}", copy.deepcopy(model)
+
+
+def _inspected(module: nn.Module, graph: Graph, reach: Reach | None) -> Inspection:
+    if type(module) is Linearised and reach is None:  # inspected when it was made
+        return Inspection(module.reach, ())
+    return inspect(module, columns=graph.num_columns, classes=graph.num_classes, declared=reach)
 
 
 def _newton(objective: Objective, recipe: Recipe, progress: Progress | None) -> tuple[Tensor, bool]:

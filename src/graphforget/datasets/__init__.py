@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+import torch
+
 from graphforget.errors import InputError
-from graphforget.graph import Graph
+from graphforget.graph import UNLABELLED, Graph
 
 SPLITS = ("random", "public", "given")
 
@@ -48,7 +50,7 @@ def load(name_or_path: str | Path, *, seed: int = 0, split: str | None = None, r
     - "random": 90/10 of the labelled nodes, drawn by `seed`, as in the paper;
     - "public": the benchmark's fixed split (cora, citeseer and pubmed only);
     - "given": own data's masks as they are; without any, every labelled node trains;
-    - None: "given" for own data that marks test nodes, "random" for everything else.
+    - None: "given" for own data that keeps any labelled node out of training, "random" for everything else.
 
     The raw files of all names but `patients` are looked for in $GRAPHFORGET_DATA, then in
     ~/.cache/graphforget, and downloaded into the latter if need be; `root` is one folder that stands in place
@@ -64,7 +66,7 @@ def load(name_or_path: str | Path, *, seed: int = 0, split: str | None = None, r
     graph = _read_own(Path(name_or_path))
     if split == "public":
         raise InputError(f"{name_or_path} has no 'public' split, 'random' and 'given' are possible for it")
-    if split == "given" or (split is None and bool(graph.test_mask.any())):
+    if split == "given" or (split is None and not torch.equal(graph.train_mask, graph.y != UNLABELLED)):
         return graph
     return graph.split(seed=seed)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -9,7 +10,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Status = Literal["converged", "iterations spent", "negative curvature"]
+Status = Literal["converged", "iterations spent", "negative curvature", "stagnated", "not finite"]
+
+DRIFT = 1e-6
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,9 @@ def conjugate_gradient(
 ) -> Solution:
     """Solves `A x = b` for positive definite `A` until `||b - A x|| <= tolerance ||b||`.
 
-    A direction of curvature at most 0 ends it with the last iterate (`b` itself if it was the first direction).
+    A direction of curvature at most 0 ends it with the last iterate (`b` itself if it was the first direction). The
+    residual is that of the recurrence; below `DRIFT`, where rounding can part the two, the true one is computed and a
+    solve that fell short of the tolerance by more than twice is called stagnated.
     """
     x = torch.zeros_like(b)
     scale = float(b.norm())
@@ -38,14 +43,18 @@ def conjugate_gradient(
     for iteration in range(1, max_iterations + 1):
         image = product(direction)
         curvature = float(direction @ image)
-        if not curvature > 0.0:
-            found = b.clone() if iteration == 1 else x
-            return Solution(found, "negative curvature", iteration, squared**0.5 / scale)
+        if not math.isfinite(curvature):
+            return Solution(x, "not finite", iteration, squared**0.5 / scale)
+        if curvature <= 0.0:
+            if iteration == 1:
+                return Solution(b.clone(), "negative curvature", 1, float((b - image).norm()) / scale)
+            return Solution(x, "negative curvature", iteration, squared**0.5 / scale)
         step = squared / curvature
         x = x + step * direction
         residual = residual - step * image
         previous, squared = squared, float(residual @ residual)
         if squared**0.5 <= tolerance * scale:
-            return Solution(x, "converged", iteration, squared**0.5 / scale)
+            reached = squared**0.5 / scale if tolerance >= DRIFT else float((b - product(x)).norm()) / scale
+            return Solution(x, "converged" if reached <= 2 * tolerance else "stagnated", iteration, reached)
         direction = residual + (squared / previous) * direction
     return Solution(x, "iterations spent", max_iterations, squared**0.5 / scale)

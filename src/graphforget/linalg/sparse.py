@@ -100,13 +100,15 @@ def keep_entries(csr: Tensor, keep: Tensor, rows: Tensor) -> Tensor:
 
 
 def scale_rows_to_unit(matrix: Tensor) -> Tensor:
-    """Every row divided by its Euclidean norm; zero rows stay zero. Depends on nothing but the row itself."""
+    """Every row divided by its Euclidean norm; rows too short to have one stay as they are."""
     if matrix.layout != torch.sparse_csr:
-        return matrix / matrix.norm(dim=1, keepdim=True).clamp_min(torch.finfo(matrix.dtype).tiny)
+        norms = matrix.norm(dim=1, keepdim=True)
+        return matrix / torch.where(norms > 0, norms, 1)
     rows, values = entry_rows(matrix), matrix.values()
     squares = torch.zeros(matrix.shape[0], dtype=values.dtype, device=values.device)
     squares.index_add_(0, rows, values.square())
-    return with_values(matrix, values / squares.sqrt().clamp_min(torch.finfo(values.dtype).tiny)[rows])
+    norms = squares.sqrt()
+    return with_values(matrix, values / torch.where(norms > 0, norms, 1)[rows])
 
 
 class DenseMatrix:

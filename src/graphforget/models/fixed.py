@@ -1,10 +1,13 @@
-"""SGC and SIGN: fixed propagation and a linear head, strongly convex by construction (MATHS section 5.1)."""
+"""SGC and SIGN: fixed propagation and a linear head, strongly convex by construction (docs/maths.md, section 5.1)."""
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
+from graphforget.errors import InputError
 from graphforget.linalg.sparse import DenseMatrix, Matrix, SparseMatrix
 from graphforget.models.base import NormalisedModel
 from graphforget.models.reach import Reach
@@ -20,6 +23,8 @@ class FixedPropagation(NormalisedModel):
 
     def __init__(self, columns: int, classes: int, *, powers: tuple[int, ...], scale_rows: bool = True) -> None:
         super().__init__(scale_rows=scale_rows)
+        if not powers or powers[0] < 0 or any(b <= a for a, b in pairwise(powers)):
+            raise InputError(f"the powers are {powers}, ascending whole numbers from 0 are needed")
         self.powers = powers
         self.reach = Reach(max(powers), degree_normalised=True)
         self.weight = nn.Parameter(torch.zeros(len(powers), columns, classes))
@@ -34,7 +39,7 @@ class FixedPropagation(NormalisedModel):
         power = rows.values
         for hop in range(max(self.powers) + 1):
             power = propagation @ power if hop else power
-            kept += [power] * self.powers.count(hop)
+            kept += [power] if hop in self.powers else []
         return DenseMatrix(torch.cat(kept, dim=1)), None
 
     def logits(self, x: Matrix, propagation: object) -> Tensor:

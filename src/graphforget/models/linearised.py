@@ -1,4 +1,4 @@
-"""Any GNN, linearised at public weights: strongly convex with an L2 term (MATHS section 5.2)."""
+"""Any GNN, linearised at public weights: strongly convex with an L2 term (docs/maths.md, section 5.2)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from graphforget.doctor import inspect
 from graphforget.errors import InputError
 from graphforget.linalg.jacobian import Jacobian
-from graphforget.models.inspection import inspect
+from graphforget.models.base import GraphModel
 from graphforget.models.parameters import assign, call_with, flatten, trainable
 
 
@@ -21,9 +22,6 @@ class Linearised(nn.Module):
     `theta_0` is drawn from `seed` and the parameters' shapes alone. Whatever weights `base` came with are overwritten,
     so none of them, and nothing that they were trained on, can be in the model.
     """
-
-    origin: Tensor
-    public_buffers = ("origin",)  # drawn from a seed, so no statistic of the data
 
     def __init__(self, base: nn.Module, *, seed: int, columns: int) -> None:
         super().__init__()
@@ -36,16 +34,19 @@ class Linearised(nn.Module):
         draw_weights(base, seed=seed)
         # Hidden in a tuple so that `base` is no submodule: `delta` stays the only parameter.
         self._base = (base,)
-        self.register_buffer("origin", flatten(base), persistent=False)
-        self.delta = nn.Parameter(torch.zeros(self.origin.numel()))
+        self.delta = nn.Parameter(torch.zeros_like(self.origin))
 
     @property
     def base(self) -> nn.Module:
         return self._base[0]
 
+    @property
+    def origin(self) -> Tensor:
+        """`theta_0`."""
+        return flatten(self.base)
+
     def prepare(self, x: Tensor, edge_index: Tensor) -> tuple[Any, Any]:
-        prepare = getattr(self.base, "prepare", None)
-        return prepare(x, edge_index) if prepare else (x, edge_index)
+        return self.base.prepare(x, edge_index) if isinstance(self.base, GraphModel) else (x, edge_index)
 
     def jacobian(self, *inputs: Any) -> Jacobian:
         """The base model's Jacobian at `theta_0` on these inputs."""

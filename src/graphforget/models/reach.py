@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from graphforget.errors import InputError
+
 
 @dataclass(frozen=True)
 class Reach:
-    """What `footprint` must know of a model's layers (MATHS section 2).
+    """What `footprint` must know of a model's layers (docs/maths.md, section 2).
 
     `hops` is the number of message-passing rounds; None means that no bound is known, so every node may be touched.
     `degree_normalised` says that an edge's weight depends on the degree of its *source* (GCN, SGC, APPNP ...), so a
     lost edge changes every message its end sends. It is the larger footprint, and the one for unknown layers.
+    `both_ways` says that messages, or the degrees they are weighted by, may go against the edges of a directed graph.
     """
 
     hops: int | None
     degree_normalised: bool = True
+    both_ways: bool = False
+
+    def __post_init__(self) -> None:
+        if self.hops is not None and (isinstance(self.hops, bool) or type(self.hops) is not int or self.hops < 0):
+            raise InputError(f"hops is {self.hops!r}, a whole number from 0, or None for no bound, is needed")
 
     def __str__(self) -> str:
         if self.hops is None:
             return "unbounded"
-        return f"{self.hops} hops, {'degree-normalised' if self.degree_normalised else 'plain'}"
+        kind = "degree-normalised" if self.degree_normalised else "plain"
+        return f"{self.hops} hops, {kind}{', both ways' * self.both_ways}"

@@ -81,7 +81,7 @@ def is_affine(module: nn.Module) -> bool:
     """Whether the logits are an affine function of the parameters, by construction.
 
     Only for the classes of this package themselves: no attribute and no subclass can claim it. With cross-entropy and
-    mu > 0 the objective is then strongly convex (MATHS section 5).
+    mu > 0 the objective is then strongly convex (docs/maths.md, section 5).
     """
     return type(module) in AFFINE
 
@@ -95,5 +95,6 @@ def build(name: str, *, columns: int, classes: int, seed: int = 0, **options: An
         torch.manual_seed(seed)
         try:
             return entry.build(columns, classes, **options)
-        except TypeError as error:
-            raise InputError(f"model {entry.name!r} does not take these options: {error}") from error
+        except (TypeError, RuntimeError, ValueError, MemoryError) as error:
+            told = " ".join(str(error).split())
+            raise InputError(f"model {entry.name!r} does not take these options: {told}") from error

@@ -1,0 +1,222 @@
+"""A doctor for models: how far messages travel, and what would spoil a certificate."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from graphforget.errors import InputError
+from graphforget.footprint import footprint
+from graphforget.graph import Graph
+from graphforget.models.base import GraphModel
+from graphforget.models.parameters import trainable
+from graphforget.models.reach import Reach
+from graphforget.request import Request
+
+# PyG layers that send along the edges, with weights that depend on the degree of the sender or not.
+NORMALISED_LAYERS = ("GCNConv", "SGConv", "APPNP")
+PLAIN_LAYERS = ("GATConv", "GATv2Conv", "GINConv", "GINEConv", "SAGEConv", "GraphConv", "TransformerConv")
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What was found: the reach, and each thing that rules out a certificate, in words."""
+
+    reach: Reach
+    obstacles: tuple[str, ...]
+
+
+def inspect(
+    module: nn.Module, *, columns: int, classes: int | None = None, declared: Reach | None = None
+) -> Inspection:
+    """Looks at a model of one's own and tries it on small graphs of `columns` attributes.
+
+    The reach is `declared`, or the module's own `reach`, or counted: one hop for every propagation of PyG's
+    message-passing layers. A module that passes messages by other means has an unknown reach, which means that every
+    node counts as touched; declare it to do better. Then nodes, edges and attributes are removed from small graphs,
+    under random weights; outputs that change outside the footprint refute the reach (a declared one is then an
+    `InputError`). Passing these trials is evidence, not proof: a module can be built to fool them.
+    """
+    if isinstance(module, GraphModel):
+        if declared is not None:
+            raise InputError(f"the reach of {type(module).__name__} is known, declare one only for your own modules")
+        return Inspection(module.reach, ())
+    _refuse_cached_graphs(module)
+    own = getattr(module, "reach", None)
+    if not isinstance(own, Reach | None):
+        raise InputError(f"the module's 'reach' is {own!r}, a graphforget.Reach is needed")
+    obstacles = list(_data_carriers(module))
+    try:
+        reach = declared or own or _counted_reach(_copy(module), columns)
+        with torch.random.fork_rng(devices=[]):
+            complaint, refutes = _tried(module, columns, classes, reach)
+    except InputError:
+        raise
+    except Exception as error:
+        told = " ".join(str(error).split())
+        raise InputError(f"the model does not run as model(x, edge_index) on {columns} columns: {told}") from error
+    if complaint and refutes and (declared or own):
+        raise InputError(f"the model's declared reach ({reach}) is too small: {complaint}")
+    if complaint:
+        obstacles.append(complaint)
+        reach = Reach(None)
+    return Inspection(reach, tuple(obstacles))
+
+
+# -- looking ---------------------------------------------------------------------------------------------------------
+
+
+def _refuse_cached_graphs(module: nn.Module) -> None:
+    for name, part in module.named_modules():
+        if getattr(part, "cached", False) is True:
+            raise InputError(
+                f"layer '{name}' ({type(part).__name__}) is built with cached=True and would go on using the old graph "
+                "after a deletion, build it with cached=False"
+            )
+
+
+def _data_carriers(module: nn.Module) -> Iterator[str]:
+    """Whatever in the module is no trainable parameter but may hold data or what was learned from it."""
+    for name, part in module.named_modules():
+        where = f"layer '{name}' ({type(part).__name__})" if name else f"the module ({type(part).__name__})"
+        if isinstance(part, nn.modules.batchnorm._NormBase):
+            yield f"{where} carries statistics of the training data"
+            continue
+        for buffer in part._buffers:
+            if not (type(part).__name__ in ("GINConv", "GINEConv") and buffer == "eps"):  # a constant of the layer
+                yield f"buffer '{f'{name}.{buffer}'.lstrip('.')}' may carry statistics of the training data"
+        for attribute, value in vars(part).items():
+            if not attribute.startswith("_") and any(_holds_data(item) for item in _items(value)):
+                yield f"attribute '{attribute}' of {where} holds a tensor or a model that is no registered parameter"
+        if part._forward_hooks or part._forward_pre_hooks:
+            yield f"{where} has hooks, which nobody can look into"
+    for name, parameter in module.named_parameters():
+        if not parameter.requires_grad:
+            yield f"parameter '{name}' is frozen and keeps what it was trained on"
+
+
+def _items(value: Any) -> Iterator[Any]:
+    if isinstance(value, list | tuple | set):
+        for item in value:
+            yield from _items(item)
+    elif isinstance(value, dict):
+        yield from _items(list(value.values()))
+    else:
+        yield value
+
+
+def _holds_data(value: Any) -> bool:
+    return isinstance(value, Tensor | np.ndarray | nn.Module | Graph)
+
+
+def _counted_reach(module: nn.Module, columns: int) -> Reach:
+    import torch_geometric.nn as pyg
+
+    called: list[nn.Module] = []
+    for part in module.modules():
+        if isinstance(part, pyg.MessagePassing):
+            part.register_propagate_forward_pre_hook(lambda layer, _: called.append(layer))
+    graph = _small_graph(columns, directed=False, arm=4)
+    with torch.no_grad():
+        module(graph.x, graph.edge_index)
+    if not called:
+        return Reach(None)
+    plain = tuple(getattr(pyg, name) for name in PLAIN_LAYERS)
+    known = plain + tuple(getattr(pyg, name) for name in NORMALISED_LAYERS)
+    one_way = all(type(layer) in known and layer.flow == "source_to_target" for layer in called)
+    normalised = not all(type(layer) in plain for layer in called)
+    return Reach(len(called), degree_normalised=normalised, both_ways=not one_way)
+
+
+# -- trying ----------------------------------------------------------------------------------------------------------
+
+
+def _tried(module: nn.Module, columns: int, classes: int | None, reach: Reach) -> tuple[str, bool]:
+    """The first complaint in words, or nothing, and whether it speaks against the reach."""
+    arm = 6 if reach.hops is None else reach.hops + 4
+    graphs = [_small_graph(columns, directed=directed, arm=arm) for directed in (False, True)]
+    for seed in range(2):
+        drawn = _with_random_weights(module, seed)
+        for graph in graphs:
+            before = _logits(_copy(drawn), graph)
+            if (
+                before.dim() != 2
+                or before.shape[0] != graph.num_nodes
+                or before.shape[1] != (classes or before.shape[1])
+            ):
+                wanted = f"{graph.num_nodes} x {classes or 'classes'}"
+                raise InputError(f"the model gives an output of shape {tuple(before.shape)}, {wanted} is needed")
+            if not torch.isfinite(before).all():
+                return "its outputs are not finite on small positive attributes", False
+            if not torch.equal(before, _logits(_copy(drawn), graph)):
+                return "the same input gives different outputs in eval mode", False
+            for request in _small_requests(graph, arm):
+                after = graph.without(request)
+                expected = _logits(_copy(drawn), after)
+                used = _copy(drawn)
+                _logits(used, graph)
+                if not torch.equal(_logits(used, after), expected):
+                    return "its output depends on a graph it has seen before", False
+                stays = torch.ones(graph.num_nodes, dtype=torch.bool)
+                stays[footprint(graph, request, reach).reached] = False
+                rows = torch.isin(graph.numbers, after.numbers) & stays
+                there = torch.searchsorted(after.numbers, graph.numbers[rows])
+                if not torch.allclose(before[rows], expected[there], rtol=1e-8, atol=1e-9):
+                    hops = f"more than {reach.hops} hops away"
+                    return (
+                        f"a change reaches nodes {hops} (pooling, normalisation over nodes, the order of nodes ...)",
+                        True,
+                    )
+    return "", False
+
+
+def _copy(module: nn.Module) -> nn.Module:
+    """A fresh one in float64 and eval mode, so that nothing that a trial leaves behind meets the next."""
+    return copy.deepcopy(module).eval().to(device="cpu", dtype=torch.float64)
+
+
+def _with_random_weights(module: nn.Module, seed: int) -> nn.Module:
+    """Weights as they are may be zero here and there, and hide a path that training would open."""
+    module = _copy(module)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for _, parameter in trainable(module):
+            width = max(1, parameter.shape[0] if parameter.dim() == 2 else 1) ** 0.5
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) / width)
+    return module
+
+
+def _logits(module: nn.Module, graph: Graph) -> Tensor:
+    with torch.no_grad():
+        out: Tensor = module(graph.x, graph.edge_index)
+        return out
+
+
+def _small_graph(columns: int, *, directed: bool, arm: int) -> Graph:
+    """A hub with five neighbours and two triangles (0 to 5), a long arm from there, a triangle apart, a lone node."""
+    last = 5 + arm
+    edges = [(0, i) for i in range(1, 6)] + [(1, 2), (2, 3)] + [(i, i + 1) for i in range(5, last)]
+    edges += [(last + 1, last + 2), (last + 2, last + 3), (last + 3, last + 1)]
+    n = last + 5
+    x = torch.rand(n, columns, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.1
+    x[3] *= 3  # the extremes lie on nodes that the requests change
+    x[last] *= 0.2
+    return Graph.create(x=x, edges=torch.tensor(edges).T, y=torch.arange(n) % 2, directed=directed)
+
+
+def _small_requests(graph: Graph, arm: int) -> list[Request]:
+    last = 5 + arm
+    return [
+        Request(nodes=[0]),
+        Request(nodes=[last]),
+        Request(edges=[(1, 2)]),
+        Request(edges=[(last - 1, last)]),
+        Request(attributes={3: "all"}),
+        Request(attributes={last: "all"}),
+    ]
