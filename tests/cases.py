@@ -126,7 +126,7 @@ def random_graph(
     y[outside] = -1
     test[outside] = False
     ends = torch.from_numpy(rng.integers(0, nodes, size=(2, edges)))
-    ends = ends[:, ends[0] != ends[1]]
+    ends = ends[:, (ends[0] != ends[1]) | (ends[0] == seed % nodes)]  # a few self-loops
     return gf.Graph.create(
         x=x.to_sparse_csr() if sparse else x,
         edges=ends,

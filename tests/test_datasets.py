@@ -587,3 +587,11 @@ def test_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data.txt").write_text("hello")
     with pytest.raises(InputError, match=r"ends in \.pt"):
         load(tmp_path / "data.txt")
+
+
+def test_a_split_that_keeps_people_out_of_training_is_kept(tmp_path: Path) -> None:
+    rows = "".join(f"p{i},{i % 2},{i},{'train' if i < 6 else 'val' if i < 8 else ''}\n" for i in range(12))
+    (tmp_path / "nodes.csv").write_text("id,label,a,split\n" + rows)
+    (tmp_path / "edges.csv").write_text("source,target\np0,p1\n")
+    graph = load(tmp_path)
+    assert (int(graph.train_mask.sum()), int(graph.val_mask.sum()), int(graph.test_mask.sum())) == (6, 2, 0)

@@ -190,3 +190,13 @@ def test_paper_sets_by_shortest_paths(data: st.DataObject) -> None:
     }
     found = gf.paper_sets(graph, request, layers=layers)
     assert {name: set(getattr(found, name).tolist()) for name in expected} == expected
+
+
+def test_paper_sets_count_no_paths() -> None:
+    """Node 1 is reached from node 0 in 256 ways."""
+    middle = torch.arange(2, 258)
+    edges = torch.cat(
+        [torch.stack([torch.zeros(256, dtype=torch.int64), middle]), torch.stack([middle, torch.ones_like(middle)])], 1
+    )
+    graph = gf.Graph.create(x=torch.ones(258, 1), edges=edges, y=torch.arange(258) % 2)
+    assert 1 in gf.paper_sets(graph, gf.Request(nodes=[0]), layers=2).v1.tolist()

@@ -111,6 +111,21 @@ def test_conjugate_gradient_meets_negative_curvature() -> None:
     found = conjugate_gradient(lambda v: a @ v, torch.tensor([0.1, 1.0, 0.1], dtype=F64))
     assert found.status == "negative curvature"
     assert torch.isfinite(found.x).all()
+    b = torch.tensor([1.0, 2.0], dtype=F64)
+    first = conjugate_gradient(lambda v: -v, b)
+    assert torch.equal(first.x, b)
+    assert first.residual == pytest.approx(2.0)
+    assert conjugate_gradient(lambda v: v * float("nan"), b).status == "not finite"
+
+
+def test_conjugate_gradient_does_not_claim_what_rounding_has_taken() -> None:
+    torch.manual_seed(0)
+    q, _ = torch.linalg.qr(torch.randn(60, 60, dtype=F64))
+    a = q @ torch.diag(torch.logspace(0, 8, 60, dtype=F64)) @ q.T
+    b = torch.randn(60, dtype=F64)
+    found = conjugate_gradient(lambda v: a @ v, b, tolerance=1e-13, max_iterations=5000)
+    assert found.status != "converged"
+    assert found.residual == pytest.approx(float((b - a @ found.x).norm() / b.norm()), rel=0.5)
 
 
 def test_conjugate_gradient_of_zero_is_zero() -> None:
@@ -141,6 +156,16 @@ def test_newton_reaches_the_tolerance_from_afar(seed: int) -> None:
     assert found.status == "converged"
     assert found.gradient_norm <= 1e-9
     assert float(function.value_and_gradient(found.theta)[1].norm()) == found.gradient_norm
+
+
+def test_newton_says_when_nothing_goes_down() -> None:
+    class Lies(Softplus):
+        def value_and_gradient(self, t: Tensor) -> tuple[float, Tensor]:
+            value, gradient = super().value_and_gradient(t)
+            return -value, gradient
+
+    found = newton_cg(Lies(0), torch.full((10,), 3.0, dtype=F64), gradient_tolerance=1e-9)
+    assert found.status == "no descent"
 
 
 def test_newton_says_when_its_steps_are_spent() -> None:

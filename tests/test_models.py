@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphNorm, SGConv, global_mean_pool
+from torch_geometric.nn import GATConv, GCNConv, GINConv, SGConv
 
 import graphforget as gf
 from cases import CLASSES, COLUMNS, MODELS, OwnGCN, make, random_graph
@@ -16,6 +16,7 @@ from graphforget.models.linearised import Linearised, draw_weights
 from graphforget.models.parameters import call_with, flatten
 from graphforget.models.registry import MODELS as REGISTRY
 from graphforget.models.registry import build, is_affine
+from test_doctor import WithNorm
 
 CLOSE = {"rtol": 1e-10, "atol": 1e-12}
 
@@ -112,123 +113,6 @@ def test_forgetting_a_column_also_changes_the_length_of_its_row() -> None:
     graph = gf.Graph.create(x=x, edges=torch.zeros(2, 0), y=torch.tensor([0, 1]))
     after = graph.without(gf.Request(attributes={0: [1]}))
     assert scale_rows_to_unit(after.x)[0].tolist() == [1.0, 0.0]
-
-
-# -- the doctor ------------------------------------------------------------------------------------------------------
-
-
-class WithNorm(OwnGCN):
-    def __init__(self, norm: nn.Module) -> None:
-        super().__init__()
-        self.norm = norm
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.norm(super().forward(x, edge_index))
-
-
-class WithPooling(OwnGCN):
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        out = super().forward(x, edge_index)
-        return out + global_mean_pool(out, torch.zeros(len(out), dtype=torch.int64))
-
-
-class WithBuffer(OwnGCN):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("mean_of_the_data", torch.zeros(CLASSES))
-
-
-class ByHand(nn.Module):
-    """Passes messages without PyG, so that nobody can count them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(COLUMNS, CLASSES)
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        h = self.linear(x)
-        return h.index_add(0, edge_index[1], h[edge_index[0]])
-
-
-class Noisy(OwnGCN):
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return super().forward(x, edge_index) + torch.rand(len(x), CLASSES)
-
-
-@pytest.mark.parametrize(
-    ("name", "hops", "normalised"),
-    [
-        ("sgc", 2, True),
-        ("sgc-3", 3, True),
-        ("sign", 2, True),
-        ("gcn", 2, True),
-        ("gat", 2, False),
-        ("gin", 2, False),
-        ("linearised-gcn", 2, True),
-        ("linearised-gat", 2, False),
-        ("own-gcn", 2, True),
-        ("own-mixture", 2, False),
-        ("own-appnp", 3, True),
-        ("own-mlp", 0, False),
-    ],
-)
-def test_the_reach_is_found(name: str, hops: int, normalised: bool) -> None:
-    found = gf.inspect(make(name), columns=COLUMNS)
-    assert found.reach == gf.Reach(hops, degree_normalised=normalised)
-    assert found.obstacles == ()
-
-
-@pytest.mark.parametrize(
-    ("module", "words"),
-    [
-        (lambda: WithNorm(nn.BatchNorm1d(CLASSES)), "layer 'norm' (BatchNorm1d) carries statistics"),
-        (lambda: WithNorm(GraphNorm(CLASSES)), "a change reaches nodes more than 2 hops away"),
-        (WithPooling, "a change reaches nodes more than 2 hops away"),
-        (WithBuffer, "buffer 'mean_of_the_data' may carry statistics"),
-        (lambda: OwnGCN().requires_grad_(False), "parameter 'first.bias' is frozen"),
-        (Noisy, "different outputs in eval mode"),
-    ],
-)
-def test_what_rules_out_a_certificate_is_named(module: object, words: str) -> None:
-    assert words in gf.inspect(module(), columns=COLUMNS).obstacles[0]  # type: ignore[operator]
-
-
-def test_global_models_reach_everything() -> None:
-    assert gf.inspect(WithPooling(), columns=COLUMNS).reach == gf.Reach(None)
-
-
-def test_messages_that_cannot_be_counted_reach_everything_unless_declared() -> None:
-    assert gf.inspect(ByHand(), columns=COLUMNS).reach == gf.Reach(None)
-    declared = gf.Reach(1, degree_normalised=False)
-    assert gf.inspect(ByHand(), columns=COLUMNS, declared=declared).reach == declared
-
-
-def test_a_declared_reach_that_is_too_small_is_refused() -> None:
-    with pytest.raises(gf.InputError, match="declared reach .* is too small"):
-        gf.inspect(ByHand(), columns=COLUMNS, declared=gf.Reach(0))
-    with pytest.raises(gf.InputError, match="declared reach .* is too small"):
-        gf.inspect(OwnGCN(), columns=COLUMNS, declared=gf.Reach(2, degree_normalised=False))
-
-
-def test_a_layer_that_caches_the_graph_is_refused() -> None:
-    module = OwnGCN()
-    module.first.cached = True
-    with pytest.raises(gf.InputError, match="'first' .* cached=True"):
-        gf.inspect(module, columns=COLUMNS)
-
-
-def test_a_module_that_does_not_run_is_refused_in_one_sentence() -> None:
-    with pytest.raises(gf.InputError, match=r"does not run as model\(x, edge_index\)"):
-        gf.inspect(nn.Linear(COLUMNS, CLASSES), columns=COLUMNS)
-
-
-def test_inspecting_leaves_the_module_as_it_was() -> None:
-    module = OwnGCN().train()
-    before = flatten(module)
-    gf.inspect(module, columns=COLUMNS)
-    assert module.training
-    assert torch.equal(before, flatten(module))
-    assert not module.first._propagate_forward_pre_hooks
 
 
 # -- linearised ------------------------------------------------------------------------------------------------------

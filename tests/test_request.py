@@ -647,3 +647,37 @@ def test_requests_can_be_compared_hashed_and_pickled() -> None:
     same = gf.Request([1], [(2, 3)], {5: [0], 4: "all"})
     assert request == same == pickle.loads(pickle.dumps(request)) == copy.deepcopy(request)
     assert len({request, same}) == 1
+
+
+def test_ids_with_line_breaks_in_a_csv_file_are_read_whole(tmp_path: Path) -> None:
+    """Cut at the break, "1\n2" would become the id of somebody else."""
+    graph = gf.Graph.create(
+        x=torch.eye(4),
+        edges=torch.tensor([[0], [1]]),
+        y=torch.tensor([0, 1, 0, 1]),
+        subject_ids=["1\n2", "12", "a", "b"],
+    )
+    (tmp_path / "request.csv").write_text('kind,node,target,column\nnode,"1\n2",,\n')
+    after = graph.without(gf.Request.from_file(tmp_path / "request.csv"))
+    assert after.subject_ids == ("12", "a", "b")
+
+
+@pytest.mark.parametrize("ids", [["1.0", "2.0", "3.0", "4.0"], ["+1", "+2", "+3", "+4"], ["1e0", "x", "y", "z"]])
+def test_a_whole_number_never_means_a_row_where_ids_are_numbers(ids: list[str]) -> None:
+    graph = gf.Graph.create(
+        x=torch.eye(4), edges=torch.tensor([[0], [1]]), y=torch.tensor([0, 1, 0, 1]), subject_ids=ids
+    )
+    with pytest.raises(gf.InputError, match="node 1 is not in the graph"):
+        graph.without(gf.Request(nodes=[1]))
+
+
+def test_the_last_node_of_a_class_cannot_go_even_if_it_does_not_train() -> None:
+    graph = gf.Graph.create(
+        x=torch.eye(4),
+        edges=torch.tensor([[0], [1]]),
+        y=torch.tensor([0, 1, 0, 2]),
+        test_mask=torch.tensor([False, False, False, True]),
+        class_names=["x", "y", "rare"],
+    )
+    with pytest.raises(gf.InputError, match="leaves no node of class 'rare'"):
+        graph.without(gf.Request(nodes=[3]))

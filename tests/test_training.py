@@ -12,7 +12,7 @@ from cases import OwnGCN, random_graph
 from graphforget.losses import CrossEntropy
 from graphforget.models.parameters import flatten
 from graphforget.objective import Objective
-from test_models import WithNorm
+from test_doctor import WithNorm
 
 CONVEX = ("sgc", "sign", "linearised-gcn", "linearised-gat", "linearised-gin")
 OTHERS = ("gcn", "gat", "gin")
@@ -48,6 +48,22 @@ def test_the_residual_bounds_the_distance_to_the_optimum() -> None:
             theta = theta - torch.linalg.solve(hessian, objective.gradient(theta))
         assert float(objective.gradient(theta).norm()) < 1e-13
         assert float((trained.theta - theta).norm()) <= trained.residual
+
+
+def test_the_bound_is_tight() -> None:
+    """A shift of all biases by one amount changes no softmax, so there the residual *is* the distance."""
+    graph = random_graph(1, nodes=30, edges=40)
+    trained = gf.train(graph, "sgc", tolerance=1e-6)
+    shift = torch.zeros_like(trained.theta)
+    shift[-3:] = 1.0
+    gradient = trained.objective(graph).gradient(trained.theta + shift)
+    assert float(gradient.norm()) / trained.recipe.mu == pytest.approx(float(shift.norm()), rel=1e-5)
+
+
+def test_adam_minimises_the_whole_objective(patients: gf.Graph) -> None:
+    """The L2 term too: with a heavy one the weights shrink to almost nothing."""
+    light, heavy = (gf.train(patients, "gcn", mu=mu, epochs=200, polish_steps=0) for mu in (1e-4, 1.0))
+    assert float(heavy.theta.norm()) < 0.05 * float(light.theta.norm())
 
 
 @pytest.mark.parametrize("model", OTHERS)
@@ -156,6 +172,10 @@ def test_a_convex_model_with_a_loss_of_ones_own_is_not_called_convex() -> None:
         ({"mu": float("inf")}, "mu is inf"),
         ({"tolerance": -1.0}, "tolerance is -1.0"),
         ({"learning_rate": float("nan")}, "learning_rate is nan"),
+        ({"tolerance": 1e-9, "mu": 1e-4}, "tolerance x mu"),
+        ({"seed": 1.5}, "seed is 1.5"),
+        ({"hidden": 10**11, "model": "gcn"}, "does not take these options"),
+        ({"reach": gf.Reach(0)}, "the reach of SGC is known"),
         ({"epochs": -1}, "epochs is -1"),
         ({"model": "none"}, "there is no model 'none'"),
         ({"model": 3}, "the model is a int"),
@@ -166,6 +186,29 @@ def test_a_convex_model_with_a_loss_of_ones_own_is_not_called_convex() -> None:
 def test_bad_options_are_refused_in_one_sentence(options: dict, words: str) -> None:
     with pytest.raises(gf.InputError, match=words):
         gf.train(random_graph(0), **options)
+
+
+def class_weighted(logits: Tensor, labels: Tensor) -> Tensor:
+    weights = 1.0 / torch.bincount(labels, minlength=logits.shape[1]).clamp_min(1).to(logits.dtype)
+    return weights[labels] * functional.cross_entropy(logits, labels, reduction="none")
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (nn.CrossEntropyLoss(), r"gives \(\) for 7 nodes, one loss a node is needed"),
+        (lambda logits, labels: logits, r"gives \(7, 3\) for 7 nodes"),
+        (lambda logits, labels: 1.0, "gives float for 7 nodes"),
+        (functional.cross_entropy, "named 'cross_entropy'"),
+        (class_weighted, "depends on other nodes"),
+        (lambda logits, labels: logits[:, 0] / 0, "is not finite"),
+        ("mse", "the loss is 'mse'"),
+        (lambda logits: logits, "does not run"),
+    ],
+)
+def test_a_loss_that_is_not_one_loss_a_node_is_refused(loss: object, words: str) -> None:
+    with pytest.raises(gf.InputError, match=words):
+        gf.train(random_graph(0), "gcn", loss=loss)  # type: ignore[arg-type]
 
 
 def test_scoring_without_nodes_is_refused() -> None:

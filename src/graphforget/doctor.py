@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +57,9 @@ def inspect(
         reach = declared or own or _counted_reach(_copy(module), columns)
         with torch.random.fork_rng(devices=[]):
             complaint, refutes = _tried(module, columns, classes, reach)
+            if refutes and not (declared or own or reach.both_ways):
+                reach = dataclasses.replace(reach, both_ways=True)
+                complaint, refutes = _tried(module, columns, classes, reach)
     except InputError:
         raise
     except Exception as error:

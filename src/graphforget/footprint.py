@@ -68,8 +68,9 @@ def footprint(graph: Graph, request: Request, reach: Reach) -> Footprint:
 class PaperSets:
     """The paper's `V_1 .. V_4` and `V~_1 .. V~_4`, and the `V~` of its Theorem 2, as rows of the graph before.
 
-    As printed there, with its errors (docs/maths.md, section 2): `V_1` ends one hop short for degree-normalised layers and
-    holds removed nodes that neighbour each other; attribute and removed nodes count even if they do not train.
+    As printed there, with its errors (docs/maths.md, section 2): `V_1` ends one hop short for degree-normalised
+    layers and holds removed nodes that neighbour each other; attribute and removed nodes count even if they do not
+    train.
     """
 
     v1: Tensor
