@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 from pathlib import Path
 
 import graphforget as gf
@@ -57,7 +56,6 @@ def _run(data: str, model: str, seed: int) -> dict:
         "gradient_norm_over_mu": trained.residual,
         "converged": trained.converged,
         "seconds": round(trained.seconds, 2),
-        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }
 
 

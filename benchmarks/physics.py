@@ -3,7 +3,8 @@
     python benchmarks/physics.py
 
 Memory is the peak of a process of its own. Steps are timed in one run on the same machine, in turns: ours on sparse
-attributes, PyG's `GCN` on dense ones, as its users have them. Same width, same loss, Adam, dropout on.
+attributes, PyG's `GCN` on dense ones, as it comes and with its adjacency cached (ours is
+prepared once as well). Same width, same loss, Adam, dropout on.
 """
 
 from __future__ import annotations
@@ -54,9 +55,12 @@ def gcn_steps() -> None:
     rows, labels = graph.train_rows, graph.y[graph.train_rows]
     ours = build("gcn", columns=graph.num_columns, classes=graph.num_classes)
     prepared = ours.prepare(graph.x.float(), graph.edge_index)
-    stock = GCN(graph.num_columns, 64, num_layers=2, out_channels=graph.num_classes, dropout=0.5)
+    shape = {"num_layers": 2, "out_channels": graph.num_classes, "dropout": 0.5}
     dense = (graph.x.float().to_dense(), graph.edge_index)
-    candidates = {"ours": step(ours, prepared, rows, labels), "PyG": step(stock, dense, rows, labels)}
+    candidates = {"ours": step(ours, prepared, rows, labels)}
+    for name, cached in (("PyG", False), ("PyG cached", True)):
+        stock = GCN(graph.num_columns, 64, cached=cached, **shape)
+        candidates[name] = step(stock, dense, rows, labels)
     times: dict[str, list[float]] = {name: [] for name in candidates}
     for turn in range(STEPS + 1):
         for name, one in candidates.items():
@@ -65,11 +69,10 @@ def gcn_steps() -> None:
             if turn:  # the first is a warm-up
                 times[name].append(time.perf_counter() - started)
     median = {name: statistics.median(values) for name, values in times.items()}
-    print(
-        f"GCN training step on Physics: ours {1000 * median['ours']:.0f} ms, PyG {1000 * median['PyG']:.0f} ms, ",
-        end="",
-    )
-    print(f"{median['PyG'] / median['ours']:.1f} times faster (median of {STEPS})", flush=True)
+    print(f"GCN training step on Physics, median of {STEPS}: ours {1000 * median['ours']:.0f} ms", flush=True)
+    for name in ("PyG", "PyG cached"):
+        ratio = median[name] / median["ours"]
+        print(f"  {name}: {1000 * median[name]:.0f} ms, ours is {ratio:.1f} times faster (wanted: 5)", flush=True)
 
 
 if __name__ == "__main__":
