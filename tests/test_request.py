@@ -574,16 +574,6 @@ def test_a_removed_node_may_also_be_named_by_its_edges_and_attributes(numbered: 
     assert numbered.without(request).digest == numbered.without(gf.Request([0])).digest
 
 
-def test_a_class_that_nobody_trained_may_lose_its_last_node() -> None:
-    graph = gf.Graph.create(
-        x=torch.eye(3),
-        edges=torch.zeros(2, 0),
-        y=torch.tensor([0, 1, 2]),
-        test_mask=torch.tensor([False, False, True]),
-    )
-    assert graph.without(gf.Request([2])).num_nodes == 2
-
-
 def test_resolved_rows(named: gf.Graph) -> None:
     graph = named.without(gf.Request(nodes=["ann"]))
     what = gf.Request(["dan"], [("eve", 3)], {"bob": "all", 2: ["weight", 0]}).resolve(graph)

@@ -44,9 +44,9 @@ def save(folder: str | Path, trained: Trained, graph: Graph, *, force: bool = Fa
 
     Everything goes to a temporary folder beside it that is then renamed, so a crash leaves the old state or the new.
     """
-    folder = _real(folder)
+    named, folder = folder, _real(folder)
     _recover(folder)
-    check_free(folder, force=force)
+    check_free(named, force=force)
     if trained.graph_digest != graph.digest:
         raise InputError("the graph is not the one that this model was trained on")
     try:
@@ -76,12 +76,12 @@ def save(folder: str | Path, trained: Trained, graph: Graph, *, force: bool = Fa
 
 def check_free(folder: str | Path, *, force: bool = False) -> None:
     """Refuses a place that `save` could not or should not write to."""
-    folder = _real(folder)
+    named, folder = folder, _real(folder)
     if folder.exists() and not force:
-        raise InputError(f"{folder} exists already, choose another place or overwrite it with --force (force=True)")
+        raise InputError(f"{named} exists already, choose another place or overwrite it with --force (force=True)")
     if folder.exists() and not (folder / "run.json").is_file():
-        raise InputError(f"{folder} is not a run directory and is not overwritten")
-    anchor = next(parent for parent in folder.absolute().parents if parent.exists())
+        raise InputError(f"{named} is not a run directory and is not overwritten")
+    anchor = next(parent for parent in folder.parents if parent.exists())
     if not anchor.is_dir() or not os.access(anchor, os.W_OK):
         raise InputError(f"{anchor} is not a folder that can be written to")
 
