@@ -20,7 +20,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 unit: $(READY)
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest  # one thread for each of the two workers
 
 # torch comes first and alone: with its pinned build in place nothing else pulls a larger one.
 $(READY): pyproject.toml constraints.txt
