@@ -16,16 +16,27 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from graphforget.checks import (
+    UNLABELLED,
+    canonical_edges,
+    check_split,
+    checked_attributes,
+    checked_edges,
+    checked_labels,
+    checked_mask,
+    checked_names,
+    checked_numbers,
+    is_digits,
+    is_number,
+    is_symmetric,
+)
 from graphforget.errors import InputError
-from graphforget.linalg.sparse import entry_rows, from_scipy, keep_entries, to_scipy
+from graphforget.linalg.sparse import entry_rows, keep_entries, to_scipy
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
     from graphforget.request import Request, Resolved
-
-UNLABELLED = -1
-LARGEST = 1e15  # attributes are squared in float32
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -75,9 +86,9 @@ class Graph:
 
         Every labelled node trains unless masks say otherwise. `numbers` are stable node numbers, 0 to n - 1 by default.
         """
-        x = _checked_attributes(x)
+        x = checked_attributes(x)
         n = x.shape[0]
-        y = _checked_labels(y, n)
+        y = checked_labels(y, n)
         classes = int(y.max()) + 1 if n and num_classes is None else int(num_classes or 0)
         if class_names is not None:
             classes = max(classes, len(class_names))
@@ -86,27 +97,27 @@ class Graph:
         if int(y.max()) >= classes:
             raise InputError(f"label {int(y.max())} is out of range for {classes} classes")
         none = torch.zeros(n, dtype=torch.bool)
-        val = _checked_mask(none if val_mask is None else val_mask, n, "val_mask")
-        test = _checked_mask(none if test_mask is None else test_mask, n, "test_mask")
+        val = checked_mask(none if val_mask is None else val_mask, n, "val_mask")
+        test = checked_mask(none if test_mask is None else test_mask, n, "test_mask")
         rest = (y != UNLABELLED) & ~val & ~test
-        train = _checked_mask(rest if train_mask is None else train_mask, n, "train_mask")
-        _check_split(y, train, val, test)
-        subjects = _checked_names(subject_ids, n, "subject ids")
+        train = checked_mask(rest if train_mask is None else train_mask, n, "train_mask")
+        check_split(y, train, val, test)
+        subjects = checked_names(subject_ids, n, "subject ids")
         return cls(
             x=x,
-            edge_index=_canonical_edges(edges, n, directed=directed),
+            edge_index=canonical_edges(edges, n, directed=directed),
             y=y,
             train_mask=train,
             val_mask=val,
             test_mask=test,
             num_classes=classes,
             directed=directed,
-            numbers=torch.arange(n) if numbers is None else _checked_numbers(numbers, n),
+            numbers=torch.arange(n) if numbers is None else checked_numbers(numbers, n),
             subject_ids=subjects,
-            column_names=_checked_names(column_names, x.shape[1], "column names"),
-            class_names=_checked_names(class_names, classes, "class names"),
+            column_names=checked_names(column_names, x.shape[1], "column names"),
+            class_names=checked_names(class_names, classes, "class names"),
             name=name,
-            digit_ids=any(map(_is_number, subjects or ())),
+            digit_ids=any(map(is_number, subjects or ())),
         )
 
     @classmethod
@@ -134,8 +145,8 @@ class Graph:
         given["numbers"] = getattr(data, "node_numbers", None)
         given |= {"subject_ids": subject_ids, "column_names": column_names, "class_names": class_names}
         if directed is None:
-            n = _checked_attributes(data.x).shape[0]
-            directed = not _is_symmetric(_checked_edges(data.edge_index, n), n)
+            n = checked_attributes(data.x).shape[0]
+            directed = not is_symmetric(checked_edges(data.edge_index, n), n)
         return cls.create(x=data.x, edges=data.edge_index, y=data.y, directed=directed, name=name, **given)
 
     @classmethod
@@ -196,7 +207,7 @@ class Graph:
         """
         if isinstance(node, bool):
             raise InputError(f"node {node!r} is not in the graph")
-        if self.subject_ids is None and isinstance(node, str) and _is_digits(node):
+        if self.subject_ids is None and isinstance(node, str) and is_digits(node):
             node = int(node)
         found = self._row_of.get(str(node) if self.digit_ids else node)
         if found is None:
@@ -206,11 +217,11 @@ class Graph:
     def column(self, column: int | str) -> int:
         """The position of a column named by its position or its name, by the same rules as `row`."""
         names = self.column_names
-        if names is not None and (isinstance(column, str) or any(map(_is_number, names))):
+        if names is not None and (isinstance(column, str) or any(map(is_number, names))):
             if str(column) not in names:
                 raise InputError(f"column {column!r} is not in the graph")
             return names.index(str(column))
-        if isinstance(column, str) and not _is_digits(column):
+        if isinstance(column, str) and not is_digits(column):
             raise InputError(f"column {column!r} is not in the graph, whose columns have no names")
         if isinstance(column, bool | float):
             raise InputError(f"column {column!r} is neither a whole number nor a name")
@@ -368,115 +379,3 @@ def _draw(rows: Tensor, count: int, seed: int) -> Tensor:
         raise InputError(f"the seed is {seed}, a whole number from 0 and under 2^63 is needed")
     generator = torch.Generator().manual_seed(seed)
     return rows[torch.randperm(rows.numel(), generator=generator)[:count]]
-
-
-def _checked_attributes(x: Any) -> Tensor:
-    if sp.issparse(x):
-        x = from_scipy(sp.csr_matrix(x))
-    x = torch.as_tensor(x).detach().cpu()
-    if x.dim() != 2 or x.shape[0] == 0 or x.shape[1] == 0:
-        raise InputError(f"the attributes have shape {tuple(x.shape)}, nodes x columns is needed")
-    if x.layout not in (torch.strided, torch.sparse_csr):
-        x = x.to_sparse_csr()
-    if x.dtype.is_complex:
-        raise InputError(f"the attributes are {x.dtype}, real numbers are needed")
-    if x.dtype not in (torch.float32, torch.float64):
-        x = x.to(torch.float32)  # exact for half precision, which scipy does not take
-    values = x.values() if x.layout == torch.sparse_csr else x
-    if not torch.isfinite(values).all():
-        raise InputError("the attributes hold NaN or infinity, every value must be finite")
-    if values.numel() and float(values.abs().max()) > LARGEST:
-        raise InputError(f"an attribute is {float(values.abs().max()):g}, values up to {LARGEST:g} are possible")
-    return from_scipy(to_scipy(x)) if x.layout == torch.sparse_csr else x.clone()
-
-
-def _checked_labels(y: Any, n: int) -> Tensor:
-    y = torch.as_tensor(y).detach().cpu().flatten()
-    if y.numel() != n:
-        raise InputError(f"there are {y.numel()} labels for {n} nodes, each node needs one ({UNLABELLED}: unlabelled)")
-    if y.dtype.is_floating_point and not torch.equal(y, y.round()):
-        raise InputError("the labels are not whole numbers")
-    y = y.to(torch.int64)
-    if (y < UNLABELLED).any():
-        raise InputError(f"label {int(y.min())} is negative, classes count from 0 ({UNLABELLED}: unlabelled)")
-    return y.clone()
-
-
-def _checked_mask(mask: Tensor, n: int, what: str) -> Tensor:
-    mask = torch.as_tensor(mask).detach().cpu()
-    if mask.dtype != torch.bool or mask.shape != (n,):
-        raise InputError(f"{what} is {mask.dtype} of shape {tuple(mask.shape)}, one boolean a node is needed")
-    return mask.clone()
-
-
-def _check_split(y: Tensor, train: Tensor, val: Tensor, test: Tensor) -> None:
-    if not train.any():
-        raise InputError("the graph has no training node")
-    if (train & (val | test)).any() or (val & test).any():
-        raise InputError("a node is in two parts of the split, the masks must not overlap")
-    unlabelled = ((train | val | test) & (y == UNLABELLED)).nonzero()
-    if unlabelled.numel():
-        raise InputError(f"node {int(unlabelled[0])} is in the split but has no label")
-
-
-def _checked_names(names: Sequence[str] | None, count: int, what: str) -> tuple[str, ...] | None:
-    if names is None:
-        return None
-    names = tuple(map(str, names))
-    if len(names) != count:
-        raise InputError(f"there are {len(names)} {what} for {count}")
-    if not all(map(str.strip, names)):
-        raise InputError(f"one of the {what} is blank, so nobody could name it")
-    if len(set(names)) != count:
-        seen: set[str] = set()
-        twice = next(n for n in names if n in seen or seen.add(n))  # type: ignore[func-returns-value]
-        raise InputError(f"{twice!r} stands twice among the {what}")
-    return names
-
-
-def _checked_numbers(numbers: Tensor, n: int) -> Tensor:
-    numbers = torch.as_tensor(numbers).detach().cpu()
-    whole = not numbers.dtype.is_floating_point and numbers.shape == (n,)
-    if not whole or int(numbers.min()) < 0 or (numbers.diff() <= 0).any():
-        raise InputError("the node numbers must be one whole number from 0 a node, in ascending order")
-    return numbers.to(torch.int64).clone()
-
-
-def _is_number(text: str) -> bool:
-    """Whether anybody could take the text for a number: "5", "5.0", "+5" ..."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_digits(text: str) -> bool:
-    """Whether the text spells a whole number; none that a node could have is longer than 20 digits."""
-    return text.isascii() and text.isdigit() and len(text) <= 20
-
-
-def _checked_edges(edges: Tensor, n: int) -> Tensor:
-    edges = torch.as_tensor(edges).detach().cpu()
-    if edges.numel() == 0:
-        return torch.zeros(2, 0, dtype=torch.int64)
-    if edges.dim() != 2 or edges.shape[0] != 2 or edges.dtype.is_floating_point:
-        raise InputError(f"the edges are {edges.dtype} of shape {tuple(edges.shape)}, whole numbers 2 x E are needed")
-    edges = edges.to(torch.int64)
-    if int(edges.min()) < 0 or int(edges.max()) >= n:
-        bad = int(edges.min()) if int(edges.min()) < 0 else int(edges.max())
-        raise InputError(f"an edge names node {bad}, the graph has nodes 0 to {n - 1}")
-    return edges
-
-
-def _canonical_edges(edges: Tensor, n: int, *, directed: bool) -> Tensor:
-    edges = _checked_edges(edges, n)
-    if not directed:
-        edges = torch.cat([edges, edges.flip(0)], dim=1)
-    keys = torch.unique(edges[1] * n + edges[0])
-    return torch.stack([keys % n, keys // n])
-
-
-def _is_symmetric(edges: Tensor, n: int) -> bool:
-    forward = torch.unique(edges[1] * n + edges[0])
-    return torch.equal(forward, torch.unique(edges[0] * n + edges[1]))

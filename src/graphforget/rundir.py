@@ -45,8 +45,9 @@ def save(folder: str | Path, trained: Trained, graph: Graph, *, force: bool = Fa
     Everything goes to a temporary folder beside it that is then renamed, so a crash leaves the old state or the new.
     """
     named, folder = folder, _real(folder)
-    _recover(folder)
+    _restore(folder)
     check_free(named, force=force)
+    _clear(folder)
     if trained.graph_digest != graph.digest:
         raise InputError("the graph is not the one that this model was trained on")
     try:
@@ -65,7 +66,7 @@ def save(folder: str | Path, trained: Trained, graph: Graph, *, force: bool = Fa
             except BaseException:
                 old.rename(folder)
                 raise
-            shutil.rmtree(old)
+            shutil.rmtree(old, ignore_errors=True)
         else:
             staging.rename(folder)
     except BaseException:
@@ -91,7 +92,7 @@ def load(
 ) -> tuple[Trained, Graph]:
     """Reads a run directory. A model or a loss that is not built in cannot be stored safely: hand it over again."""
     folder = _real(folder)
-    _recover(folder)
+    _restore(folder)
     try:
         run = json.loads((folder / "run.json").read_text())
         names = json.loads((folder / "graph.json").read_text())
@@ -149,17 +150,19 @@ def _umask() -> int:
     return mask
 
 
-def _recover(folder: Path) -> None:
-    """Ends what a killed process left: the old state comes back or is cleared away, half-written ones go."""
+def _restore(folder: Path) -> None:
+    """Puts the old state back that a process left aside when it was killed between two renames."""
+    if _old(folder).is_dir() and not folder.exists():
+        _old(folder).rename(folder)
+
+
+def _clear(folder: Path) -> None:
+    """Removes what killed processes left beside the folder: it may hold data that was to be forgotten."""
+    shutil.rmtree(_old(folder), ignore_errors=True)
     for left in folder.parent.glob(f".{folder.name}.*.*"):
         pid = left.name.removeprefix(f".{folder.name}.").split(".")[0]
         if pid.isdigit() and not _alive(int(pid)):
             shutil.rmtree(left, ignore_errors=True)
-    old = _old(folder)
-    if old.is_dir() and not folder.exists():
-        old.rename(folder)
-    elif old.is_dir():
-        shutil.rmtree(old)
 
 
 def _alive(pid: int) -> bool:

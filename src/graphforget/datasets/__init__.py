@@ -9,8 +9,9 @@ from types import MappingProxyType
 
 import torch
 
+from graphforget.checks import UNLABELLED
 from graphforget.errors import InputError
-from graphforget.graph import UNLABELLED, Graph
+from graphforget.graph import Graph
 
 SPLITS = ("random", "public", "given")
 

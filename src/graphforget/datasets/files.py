@@ -16,8 +16,9 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from graphforget.checks import UNLABELLED
 from graphforget.errors import InputError
-from graphforget.graph import UNLABELLED, Graph
+from graphforget.graph import Graph
 
 SPARSE_BELOW = 0.1  # share of non-zero attributes under which they are kept sparse
 PARTS = ("train", "val", "test")

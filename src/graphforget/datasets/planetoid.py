@@ -12,8 +12,9 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from graphforget.checks import UNLABELLED
 from graphforget.errors import InputError
-from graphforget.graph import UNLABELLED, Graph
+from graphforget.graph import Graph
 
 VALIDATION_NODES = 500  # of the public split: the rows that follow its training rows
 
