@@ -595,3 +595,21 @@ def test_a_split_that_keeps_people_out_of_training_is_kept(tmp_path: Path) -> No
     (tmp_path / "edges.csv").write_text("source,target\np0,p1\n")
     graph = load(tmp_path)
     assert (int(graph.train_mask.sum()), int(graph.val_mask.sum()), int(graph.test_mask.sum())) == (6, 2, 0)
+
+
+def test_counts_agree_with_the_papers_table_of_statistics() -> None:
+    """It counts directed edges for the larger three and duplicates for Cora and CiteSeer."""
+    paper = {
+        "cora": (2_708, 5_429, 1_433, 7),
+        "citeseer": (3_327, 4_723, 3_703, 6),
+        "pubmed": (19_717, 88_648, 500, 3),
+        "cs": (18_333, 163_788, 6_805, 15),
+        "physics": (34_493, 495_924, 8_415, 5),
+    }
+    for name, (nodes, edges, columns, classes) in paper.items():
+        ours = DATASETS[name]
+        assert (ours.nodes, ours.columns, ours.classes) == (nodes, columns, classes)
+        if name in ("pubmed", "cs", "physics"):
+            assert 2 * ours.edges == edges
+        else:
+            assert 0 <= edges - ours.edges < 200
