@@ -12,6 +12,8 @@ from torch_geometric.utils import sort_edge_index
 
 import graphforget as gf
 from cases import CLASSES, COLUMNS, OwnGCN, make
+from graphforget.linalg.sparse import Matrix
+from graphforget.models.gcn import GCN
 from graphforget.models.parameters import flatten
 
 
@@ -180,6 +182,16 @@ def test_hooks_are_named() -> None:
     module = OwnGCN()
     module.first.register_forward_hook(lambda *_: None)
     assert "has hooks" in gf.inspect(module, columns=COLUMNS).obstacles[0]
+
+
+def test_a_subclass_of_a_built_in_model_is_not_believed() -> None:
+    class Pooled(GCN):
+        def logits(self, x: Matrix, propagation: object) -> Tensor:
+            out = super().logits(x, propagation)
+            return out + out.mean(dim=0)
+
+    with pytest.raises(gf.InputError, match="declared reach .* is too small"):
+        gf.inspect(Pooled(COLUMNS, CLASSES), columns=COLUMNS)
 
 
 def test_global_models_reach_everything() -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from graphforget.errors import InputError
 from graphforget.footprint import footprint
 from graphforget.graph import Graph
-from graphforget.models.base import GraphModel
+from graphforget.models.base import is_built_in
 from graphforget.models.parameters import trainable
 from graphforget.models.reach import Reach
 from graphforget.request import Request
@@ -44,10 +44,10 @@ def inspect(
     under random weights; outputs that change outside the footprint refute the reach (a declared one is then an
     `InputError`). Passing these trials is evidence, not proof: a module can be built to fool them.
     """
-    if isinstance(module, GraphModel):
+    if is_built_in(module):
         if declared is not None:
             raise InputError(f"the reach of {type(module).__name__} is known, declare one only for your own modules")
-        return Inspection(module.reach, ())
+        return Inspection(module.reach, ())  # type: ignore[arg-type]
     _refuse_cached_graphs(module)
     own = getattr(module, "reach", None)
     if not isinstance(own, Reach | None):

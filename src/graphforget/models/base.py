@@ -46,6 +46,11 @@ class GraphModel(nn.Module):
         return self.logits(x, edge_index)
 
 
+def is_built_in(module: nn.Module) -> bool:
+    """Whether it is a model of this package itself, whose reach is known by construction; a subclass is not."""
+    return isinstance(module, GraphModel) and type(module).__module__.startswith("graphforget.")
+
+
 class NormalisedModel(GraphModel):
     """A model whose messages are weighted by `D^-1/2 (A + I) D^-1/2`."""
 
