@@ -209,12 +209,16 @@ def test_messages_that_cannot_be_counted_reach_everything_unless_declared() -> N
     [
         (ByHand(), gf.Reach(0)),
         (OwnGCN(), gf.Reach(2, degree_normalised=False)),
-        (One(GCNConv(COLUMNS, CLASSES, flow="target_to_source")), gf.Reach(1)),
     ],
 )
 def test_a_declared_reach_that_is_too_small_is_refused(module: nn.Module, reach: gf.Reach) -> None:
     with pytest.raises(gf.InputError, match="declared reach .* is too small"):
         gf.inspect(module, columns=COLUMNS, declared=reach)
+
+
+def test_a_declared_reach_is_widened_where_messages_go_against_the_edges() -> None:
+    module = One(GCNConv(COLUMNS, CLASSES, flow="target_to_source"))
+    assert gf.inspect(module, columns=COLUMNS, declared=gf.Reach(1)).reach == gf.Reach(1, both_ways=True)
 
 
 def test_the_reach_of_built_in_models_is_not_declared() -> None:

@@ -542,6 +542,21 @@ def test_another_public_seed_is_noticed(tmp_path: Path) -> None:
 
 def test_a_process_killed_between_the_two_renames_leaves_the_old_state(run: Path) -> None:
     theta = gf.load_run(run)[0].theta
-    run.rename(run.with_name(f".{run.name}.old"))
+    old = run.with_name(f".{run.name}.graphforget-old")
+    run.rename(old)
     assert torch.equal(gf.load_run(run)[0].theta, theta)
-    assert not run.with_name(f".{run.name}.old").exists()
+    with pytest.raises(gf.InputError, match="exists already"):
+        gf.save_run(run, *gf.load_run(run))
+    gf.save_run(run, *gf.load_run(run), force=True)
+    assert torch.equal(gf.load_run(run)[0].theta, theta)
+    assert not old.exists()
+
+
+def test_what_killed_writers_left_is_removed_and_nothing_else(run: Path) -> None:
+    dead = run.with_name(f".{run.name}.graphforget-4000000-abc")
+    others = [run.with_name(f".{run.name}.{rest}") for rest in ("2024.bak", "20240101123456.old", "5.graphforget-old")]
+    for folder in (dead, *others):
+        folder.mkdir()
+    gf.save_run(run, *gf.load_run(run), force=True)
+    assert not dead.exists()
+    assert all(folder.exists() for folder in others)

@@ -199,7 +199,8 @@ def class_weighted(logits: Tensor, labels: Tensor) -> Tensor:
         (nn.CrossEntropyLoss(), r"gives \(\) for 7 nodes, one loss a node is needed"),
         (lambda logits, labels: logits, r"gives \(7, 3\) for 7 nodes"),
         (lambda logits, labels: 1.0, "gives float for 7 nodes"),
-        (functional.cross_entropy, "named 'cross_entropy'"),
+        (functional.cross_entropy, r"'own cross_entropy' gives \(\) for 7 nodes"),
+        (gf.Loss(functional.cross_entropy, name="cross_entropy"), "cannot be named 'cross_entropy'"),
         (class_weighted, "depends on other nodes"),
         (lambda logits, labels: logits[:, 0] / 0, "is not finite"),
         ("mse", "the loss is 'mse'"),
@@ -209,6 +210,21 @@ def class_weighted(logits: Tensor, labels: Tensor) -> Tensor:
 def test_a_loss_that_is_not_one_loss_a_node_is_refused(loss: object, words: str) -> None:
     with pytest.raises(gf.InputError, match=words):
         gf.train(random_graph(0), "gcn", loss=loss)  # type: ignore[arg-type]
+
+
+def test_a_loss_on_probabilities_is_tried_on_probabilities() -> None:
+    class Probabilities(OwnGCN):
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return super().forward(x, edge_index).softmax(dim=1)
+
+    trained = gf.train(
+        random_graph(0),
+        Probabilities(),
+        loss=lambda p, y: -p.gather(1, y[:, None])[:, 0].log(),
+        epochs=2,
+        polish_steps=0,
+    )
+    assert torch.isfinite(trained.theta).all()
 
 
 def test_scoring_without_nodes_is_refused() -> None:

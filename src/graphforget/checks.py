@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import operator
+import re
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
@@ -89,12 +92,19 @@ def checked_numbers(numbers: Tensor, n: int) -> Tensor:
 
 
 def is_number(text: str) -> bool:
-    """Whether anybody could take the text for a number: "5", "5.0", "+5" ..."""
+    """Whether the text could be taken for a whole number: "5", "5.0", "+5" ..."""
+    return re.fullmatch(r"[+-]?\d+(\.0*)?", text.strip()) is not None
+
+
+def whole_number(value: Any, what: str) -> int:
+    """The value as an int from 0; booleans and fractions are no whole numbers."""
     try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+        number = -1 if isinstance(value, bool | np.bool_) or value is None else operator.index(value)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 2**63:
+        raise InputError(f"{what} is {value!r}, a whole number from 0 is needed")
+    return number
 
 
 def is_digits(text: str) -> bool:

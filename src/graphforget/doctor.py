@@ -57,7 +57,7 @@ def inspect(
         reach = declared or own or _counted_reach(_copy(module), columns)
         with torch.random.fork_rng(devices=[]):
             complaint, refutes = _tried(module, columns, classes, reach)
-            if refutes and not (declared or own or reach.both_ways):
+            if refutes and not reach.both_ways:
                 reach = dataclasses.replace(reach, both_ways=True)
                 complaint, refutes = _tried(module, columns, classes, reach)
     except InputError:

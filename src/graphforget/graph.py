@@ -29,6 +29,7 @@ from graphforget.checks import (
     is_digits,
     is_number,
     is_symmetric,
+    whole_number,
 )
 from graphforget.errors import InputError
 from graphforget.linalg.sparse import entry_rows, keep_entries, to_scipy
@@ -205,8 +206,11 @@ class Graph:
         A string is a subject id if the graph has those, and may otherwise spell a number. A whole number is a node
         number, unless subject ids are numbers themselves: then it is one of them, lest 5 mean somebody other than "5".
         """
-        if isinstance(node, bool):
-            raise InputError(f"node {node!r} is not in the graph")
+        if not isinstance(node, str):
+            try:
+                node = whole_number(node, "a node")
+            except InputError as error:
+                raise InputError(f"node {node!r} is not in the graph") from error
         if self.subject_ids is None and isinstance(node, str) and is_digits(node):
             node = int(node)
         found = self._row_of.get(str(node) if self.digit_ids else node)
@@ -217,14 +221,17 @@ class Graph:
     def column(self, column: int | str) -> int:
         """The position of a column named by its position or its name, by the same rules as `row`."""
         names = self.column_names
+        if not isinstance(column, str):
+            try:
+                column = whole_number(column, "a column")
+            except InputError as error:
+                raise InputError(f"column {column!r} is neither a whole number nor a name") from error
         if names is not None and (isinstance(column, str) or any(map(is_number, names))):
             if str(column) not in names:
                 raise InputError(f"column {column!r} is not in the graph")
             return names.index(str(column))
         if isinstance(column, str) and not is_digits(column):
             raise InputError(f"column {column!r} is not in the graph, whose columns have no names")
-        if isinstance(column, bool | float):
-            raise InputError(f"column {column!r} is neither a whole number nor a name")
         position = int(column)
         if not 0 <= position < self.num_columns:
             raise InputError(f"column {position} is out of range, the graph has columns 0 to {self.num_columns - 1}")
@@ -375,7 +382,5 @@ def _select(x: Tensor, keep: Tensor) -> Tensor:
 
 
 def _draw(rows: Tensor, count: int, seed: int) -> Tensor:
-    if not 0 <= seed < 2**63:
-        raise InputError(f"the seed is {seed}, a whole number from 0 and under 2^63 is needed")
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(whole_number(seed, "the seed"))
     return rows[torch.randperm(rows.numel(), generator=generator)[:count]]

@@ -75,25 +75,35 @@ def as_loss(loss: Loss | LossFunction | None) -> Loss:
     """The default is cross-entropy, and a loss of one's own cannot go by its name."""
     if loss is None:
         return CrossEntropy()
-    loss = loss if isinstance(loss, Loss) else Loss(loss)
+    if not isinstance(loss, Loss):
+        loss = Loss(loss)
+        loss.name = f"own {loss.name}" if loss.name == CROSS_ENTROPY else loss.name
     if loss.name == CROSS_ENTROPY and not isinstance(loss, CrossEntropy):
-        raise InputError("a loss of one's own is named 'cross_entropy', leave the loss out to have that one")
+        raise InputError("a loss of one's own cannot be named 'cross_entropy'")
     return loss
 
 
 def check_loss(loss: Loss, *, classes: int) -> None:
-    """Tries the loss on random logits: it must give one finite loss a node that depends on that node alone."""
+    """Tries the loss on random logits, or else on probabilities, in float64.
+
+    It must give one finite loss a node that depends on that node alone.
+    """
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(7, classes, generator=generator, dtype=torch.float64)
     labels = torch.arange(7) % classes
-    try:
-        together, apart = loss(logits, labels), loss(logits[2:5], labels[2:5])
-    except Exception as error:
-        raise InputError(f"the loss {loss.name!r} does not run: {' '.join(str(error).split())}") from error
-    if not isinstance(together, Tensor) or together.shape != (7,):
-        shape = tuple(together.shape) if isinstance(together, Tensor) else type(together).__name__
-        raise InputError(
-            f"the loss {loss.name!r} gives {shape} for 7 nodes, one loss a node is needed (reduction='none')"
-        )
-    if not torch.isfinite(together).all() or not torch.allclose(together[2:5], apart, rtol=1e-9, atol=1e-12):
-        raise InputError(f"the loss {loss.name!r} of a node depends on other nodes or is not finite")
+    for outputs in (logits, logits.softmax(dim=1)):
+        try:
+            together, apart = loss(outputs, labels), loss(outputs[2:5], labels[2:5])
+        except Exception as error:
+            raise InputError(
+                f"the loss {loss.name!r} does not run in float64: {' '.join(str(error).split())}"
+            ) from error
+        if not isinstance(together, Tensor) or together.shape != (7,):
+            shape = tuple(together.shape) if isinstance(together, Tensor) else type(together).__name__
+            raise InputError(f"the loss {loss.name!r} gives {shape} for 7 nodes, one loss a node is needed")
+        if torch.isfinite(together).all():
+            break
+    else:
+        raise InputError(f"the loss {loss.name!r} is not finite, neither on logits nor on probabilities")
+    if not torch.allclose(together[2:5], apart, rtol=1e-9, atol=1e-12):
+        raise InputError(f"the loss {loss.name!r} of a node depends on other nodes")

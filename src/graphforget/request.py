@@ -122,14 +122,14 @@ class Request:
 
         An attribute line without a column means all of that node's attributes.
         """
-        lines = csv.reader(io.StringIO(_text(path), newline=""), strict=True)
+        lines = _rows(csv.reader(io.StringIO(_text(path), newline=""), strict=True), path)
         header = tuple(cell.strip() for cell in next(lines, []))
         if header != CSV_HEADER:
             raise InputError(f"{path} starts with {','.join(header)!r}, the header {','.join(CSV_HEADER)!r} is needed")
         nodes: list[Name] = []
         edges: list[tuple[Name, Name]] = []
         attributes: dict[Name, Any] = {}
-        for number, line in enumerate(_rows(lines, path), start=2):
+        for number, line in enumerate(lines, start=2):
             cells = [cell.strip() for cell in line]
             if not any(cells):
                 continue

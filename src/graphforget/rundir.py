@@ -13,6 +13,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import tempfile
 from importlib.metadata import version
@@ -45,14 +46,13 @@ def save(folder: str | Path, trained: Trained, graph: Graph, *, force: bool = Fa
     Everything goes to a temporary folder beside it that is then renamed, so a crash leaves the old state or the new.
     """
     named, folder = folder, _real(folder)
-    _restore(folder)
     check_free(named, force=force)
     _clear(folder)
     if trained.graph_digest != graph.digest:
         raise InputError("the graph is not the one that this model was trained on")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.{os.getpid()}.", dir=folder.parent))
+        staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.graphforget-{os.getpid()}-", dir=folder.parent))
     except OSError as error:
         raise InputError(f"{folder} cannot be written: {error}") from error
     try:
@@ -64,7 +64,7 @@ def save(folder: str | Path, trained: Trained, graph: Graph, *, force: bool = Fa
             try:
                 staging.rename(folder)
             except BaseException:
-                old.rename(folder)
+                _restore(folder)
                 raise
             shutil.rmtree(old, ignore_errors=True)
         else:
@@ -78,6 +78,7 @@ def save(folder: str | Path, trained: Trained, graph: Graph, *, force: bool = Fa
 def check_free(folder: str | Path, *, force: bool = False) -> None:
     """Refuses a place that `save` could not or should not write to."""
     named, folder = folder, _real(folder)
+    _restore(folder)
     if folder.exists() and not force:
         raise InputError(f"{named} exists already, choose another place or overwrite it with --force (force=True)")
     if folder.exists() and not (folder / "run.json").is_file():
@@ -92,7 +93,8 @@ def load(
 ) -> tuple[Trained, Graph]:
     """Reads a run directory. A model or a loss that is not built in cannot be stored safely: hand it over again."""
     folder = _real(folder)
-    _restore(folder)
+    if not folder.exists() and _old(folder).is_dir():  # a writer was killed between two renames
+        folder = _old(folder)
     try:
         run = json.loads((folder / "run.json").read_text())
         names = json.loads((folder / "graph.json").read_text())
@@ -131,7 +133,7 @@ def load(
 
 def _old(folder: Path) -> Path:
     """Where the old state waits while the new one takes its place."""
-    return folder.with_name(f".{folder.name}.old")
+    return folder.with_name(f".{folder.name}.graphforget-old")
 
 
 def _real(folder: str | Path) -> Path:
@@ -158,17 +160,18 @@ def _restore(folder: Path) -> None:
 
 def _clear(folder: Path) -> None:
     """Removes what killed processes left beside the folder: it may hold data that was to be forgotten."""
-    shutil.rmtree(_old(folder), ignore_errors=True)
-    for left in folder.parent.glob(f".{folder.name}.*.*"):
-        pid = left.name.removeprefix(f".{folder.name}.").split(".")[0]
-        if pid.isdigit() and not _alive(int(pid)):
+    if folder.exists():
+        shutil.rmtree(_old(folder), ignore_errors=True)
+    for left in folder.parent.iterdir() if folder.parent.is_dir() else ():
+        staged = re.fullmatch(rf"\.{re.escape(folder.name)}\.graphforget-(\d+)-\w+", left.name)
+        if staged and not _alive(int(staged[1])):
             shutil.rmtree(left, ignore_errors=True)
 
 
 def _alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except OSError:
         return True

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from graphforget.checks import whole_number
 from graphforget.doctor import Inspection, inspect
 from graphforget.errors import InputError
 from graphforget.graph import Graph
@@ -59,6 +60,7 @@ def train(
     started = time.perf_counter()
     if not isinstance(graph, Graph):
         raise InputError(f"the graph is a {type(graph).__name__}, a graphforget.Graph is needed")
+    seed = whole_number(seed, "seed")
     name, module = _module(graph, model, seed, options)
     convex = is_affine(module) and is_convex(as_loss(loss))
     defaults = MODELS.get(name, OWN_MODEL)
@@ -68,9 +70,9 @@ def train(
         seed=seed,
         mu=defaults.mu if mu is None else float(mu),
         loss=as_loss(loss).name,
-        epochs=defaults.epochs if epochs is None else epochs,
+        epochs=defaults.epochs if epochs is None else whole_number(epochs, "epochs"),
         learning_rate=defaults.learning_rate if learning_rate is None else float(learning_rate),
-        polish_steps=defaults.polish_steps if polish_steps is None else polish_steps,
+        polish_steps=defaults.polish_steps if polish_steps is None else whole_number(polish_steps, "polish_steps"),
         tolerance=float(tolerance),
     )
     _check(recipe)
@@ -111,9 +113,6 @@ def _check(recipe: Recipe) -> None:
     ):
         if not good:
             raise InputError(f"{name} is {value}, it must be positive, finite and well above rounding")
-    for name, count in (("epochs", recipe.epochs), ("polish_steps", recipe.polish_steps), ("seed", recipe.seed)):
-        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise InputError(f"{name} is {count!r}, a whole number from 0 is needed")
 
 
 def _module(graph: Graph, model: str | nn.Module, seed: int, options: dict[str, Any]) -> tuple[str, nn.Module]:

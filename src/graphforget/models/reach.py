@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphforget.errors import InputError
+from graphforget.checks import whole_number
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Reach:
     both_ways: bool = False
 
     def __post_init__(self) -> None:
-        if self.hops is not None and (isinstance(self.hops, bool) or type(self.hops) is not int or self.hops < 0):
-            raise InputError(f"hops is {self.hops!r}, a whole number from 0, or None for no bound, is needed")
+        if self.hops is not None:
+            object.__setattr__(self, "hops", whole_number(self.hops, "hops"))
 
     def __str__(self) -> str:
         if self.hops is None:
