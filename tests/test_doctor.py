@@ -88,6 +88,12 @@ class WithAttribute(OwnGCN):
         self.hidden = value
 
 
+class WithPrivateAttribute(OwnGCN):
+    def __init__(self) -> None:
+        super().__init__()
+        self._mean = torch.zeros(3)
+
+
 class Remembers(OwnGCN):
     """Keeps the first graph it sees: a deletion would be a silent no-op."""
 
@@ -166,6 +172,7 @@ FAR = "a change reaches nodes more than"
         (WithBuffer(torch.zeros(2, 3, dtype=torch.int64)), "buffer 'of_the_data' may carry"),
         (WithAttribute(torch.zeros(3)), "attribute 'hidden' of the module (WithAttribute) holds a tensor or a model"),
         (WithAttribute([{"a": nn.Linear(1, 1)}]), "attribute 'hidden' of the module"),
+        (WithPrivateAttribute(), "attribute '_mean' of the module"),
         (OwnGCN().requires_grad_(False), "parameter 'first.bias' is frozen"),
         (Noisy(), "different outputs in eval mode"),
         (Remembers(), "depends on a graph it has seen before"),

@@ -142,7 +142,7 @@ def test_linearised_logits_are_value_plus_jacobian(base: str, graph: gf.Graph) -
     module = Linearised(MODELS[base](), seed=1, columns=COLUMNS).double()
     with torch.no_grad():
         module.delta.copy_(torch.randn_like(module.delta))
-    inputs = module.prepare(graph.x, graph.edge_index)
+    inputs = (graph.x, graph.edge_index)
     value = call_with(module.base, module.origin, *inputs)
     jacobian = torch.autograd.functional.jacobian(lambda t: call_with(module.base, t, *inputs), module.origin)
     expected = value + jacobian @ module.delta

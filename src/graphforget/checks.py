@@ -96,13 +96,21 @@ def is_number(text: str) -> bool:
     return re.fullmatch(r"[+-]?\d+(\.0*)?", text.strip()) is not None
 
 
-def whole_number(value: Any, what: str) -> int:
-    """The value as an int from 0; booleans and fractions are no whole numbers."""
+def as_whole_number(value: Any) -> int | None:
+    """The value as an int from 0, or None; booleans and fractions are no whole numbers."""
+    if isinstance(value, bool | np.bool_) or getattr(value, "dtype", None) == torch.bool:
+        return None
     try:
-        number = -1 if isinstance(value, bool | np.bool_) or value is None else operator.index(value)
+        number = operator.index(value)
     except TypeError:
-        number = -1
-    if not 0 <= number < 2**63:
+        return None
+    return number if number >= 0 else None
+
+
+def whole_number(value: Any, what: str) -> int:
+    """The value as an int from 0 that fits into 64 bits."""
+    number = as_whole_number(value)
+    if number is None or number >= 2**63:
         raise InputError(f"{what} is {value!r}, a whole number from 0 is needed")
     return number
 

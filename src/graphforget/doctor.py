@@ -22,6 +22,7 @@ from graphforget.request import Request
 
 # PyG layers that send along the edges, with weights that depend on the degree of the sender or not.
 NORMALISED_LAYERS = ("GCNConv", "SGConv", "APPNP")
+MODULE_INTERNALS = frozenset(vars(nn.Module()))  # where registered parameters, buffers and submodules live
 PLAIN_LAYERS = ("GATConv", "GATv2Conv", "GINConv", "GINEConv", "SAGEConv", "GraphConv", "TransformerConv")
 
 
@@ -87,6 +88,7 @@ def _refuse_cached_graphs(module: nn.Module) -> None:
 
 def _data_carriers(module: nn.Module) -> Iterator[str]:
     """Whatever in the module is no trainable parameter but may hold data or what was learned from it."""
+    registered = {id(item) for item in (*module.parameters(), *module.buffers(), *module.modules())}
     for name, part in module.named_modules():
         where = f"layer '{name}' ({type(part).__name__})" if name else f"the module ({type(part).__name__})"
         if isinstance(part, nn.modules.batchnorm._NormBase):
@@ -96,7 +98,8 @@ def _data_carriers(module: nn.Module) -> Iterator[str]:
             if not (type(part).__name__ in ("GINConv", "GINEConv") and buffer == "eps"):  # a constant of the layer
                 yield f"buffer '{f'{name}.{buffer}'.lstrip('.')}' may carry statistics of the training data"
         for attribute, value in vars(part).items():
-            if not attribute.startswith("_") and any(_holds_data(item) for item in _items(value)):
+            held = [item for item in _items(value) if _holds_data(item) and id(item) not in registered]
+            if held and attribute not in MODULE_INTERNALS:
                 yield f"attribute '{attribute}' of {where} holds a tensor or a model that is no registered parameter"
         if part._forward_hooks or part._forward_pre_hooks:
             yield f"{where} has hooks, which nobody can look into"

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from graphforget.checks import (
     UNLABELLED,
+    as_whole_number,
     canonical_edges,
     check_split,
     checked_attributes,
@@ -206,33 +207,29 @@ class Graph:
         A string is a subject id if the graph has those, and may otherwise spell a number. A whole number is a node
         number, unless subject ids are numbers themselves: then it is one of them, lest 5 mean somebody other than "5".
         """
-        if not isinstance(node, str):
-            try:
-                node = whole_number(node, "a node")
-            except InputError as error:
-                raise InputError(f"node {node!r} is not in the graph") from error
-        if self.subject_ids is None and isinstance(node, str) and is_digits(node):
-            node = int(node)
-        found = self._row_of.get(str(node) if self.digit_ids else node)
-        if found is None:
+        name = node if isinstance(node, str) else as_whole_number(node)
+        if self.subject_ids is None and isinstance(name, str) and is_digits(name):
+            name = int(name)
+        if name is None:
             raise InputError(f"node {node!r} is not in the graph")
+        found = self._row_of.get(str(name) if self.digit_ids else name)
+        if found is None:
+            raise InputError(f"node {name!r} is not in the graph")
         return found
 
     def column(self, column: int | str) -> int:
         """The position of a column named by its position or its name, by the same rules as `row`."""
         names = self.column_names
-        if not isinstance(column, str):
-            try:
-                column = whole_number(column, "a column")
-            except InputError as error:
-                raise InputError(f"column {column!r} is neither a whole number nor a name") from error
-        if names is not None and (isinstance(column, str) or any(map(is_number, names))):
-            if str(column) not in names:
+        name = column if isinstance(column, str) else as_whole_number(column)
+        if name is None:
+            raise InputError(f"column {column!r} is neither a whole number nor a name")
+        if names is not None and (isinstance(name, str) or any(map(is_number, names))):
+            if str(name) not in names:
                 raise InputError(f"column {column!r} is not in the graph")
-            return names.index(str(column))
-        if isinstance(column, str) and not is_digits(column):
+            return names.index(str(name))
+        if isinstance(name, str) and not is_digits(name):
             raise InputError(f"column {column!r} is not in the graph, whose columns have no names")
-        position = int(column)
+        position = int(name)
         if not 0 <= position < self.num_columns:
             raise InputError(f"column {position} is out of range, the graph has columns 0 to {self.num_columns - 1}")
         return position

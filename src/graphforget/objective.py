@@ -16,7 +16,7 @@ from graphforget.linalg.jacobian import AffineJacobian, Jacobian
 from graphforget.losses import Loss, LossFunction, as_loss
 from graphforget.models.base import GraphModel
 from graphforget.models.linearised import Linearised
-from graphforget.models.parameters import call_with, trainable
+from graphforget.models.parameters import call_with, flatten, trainable
 from graphforget.models.reach import Reach
 from graphforget.models.registry import is_affine
 
@@ -194,7 +194,7 @@ def accepts_sparse(module: nn.Module, x: Tensor) -> bool:
     module = copy.deepcopy(module).eval()  # trying it out must leave no trace in it
     probe = torch.eye(2, x.shape[1], dtype=x.dtype, device=x.device).to_sparse_csr()
     edge_index = torch.tensor([[0, 1], [1, 0]], device=x.device)
-    theta = torch.cat([p.detach().reshape(-1) for _, p in trainable(module)]).to(x.dtype).requires_grad_()
+    theta = flatten(module).to(x.dtype).requires_grad_()
     try:
         with torch.enable_grad():
             out = call_with(module, theta, probe, edge_index).square().sum()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import operator
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import torch
 from torch import Tensor
 
+from graphforget.checks import as_whole_number
 from graphforget.errors import InputError
 
 if TYPE_CHECKING:
@@ -272,16 +272,10 @@ def _rows(lines: Iterator[list[str]], path: str | Path) -> Iterator[list[str]]:
 
 
 def _name(value: Any, what: str) -> Name:
-    if isinstance(value, str) and value.strip():
-        return value
-    if not isinstance(value, bool | str) and getattr(value, "dtype", None) != torch.bool:
-        try:
-            number = operator.index(value)
-        except TypeError:
-            number = -1
-        if number >= 0:
-            return number
-    raise InputError(f"{what} {value!r} is neither a whole number from 0 nor a name")
+    name = (value if value.strip() else None) if isinstance(value, str) else as_whole_number(value)
+    if name is None:
+        raise InputError(f"{what} {value!r} is neither a whole number from 0 nor a name")
+    return name
 
 
 def _edge(edge: Any) -> tuple[Name, Name]:

@@ -13,12 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from graphforget.checks import whole_number
-from graphforget.doctor import Inspection, inspect
+from graphforget.doctor import inspect
 from graphforget.errors import InputError
 from graphforget.graph import Graph
 from graphforget.linalg.newton import newton_cg
 from graphforget.losses import Loss, LossFunction, as_loss, check_loss, is_convex
-from graphforget.models.linearised import Linearised
 from graphforget.models.parameters import assign, flatten, trainable
 from graphforget.models.reach import Reach
 from graphforget.models.registry import MODELS, ModelEntry, build, is_affine
@@ -77,7 +76,7 @@ def train(
     )
     _check(recipe)
     check_loss(as_loss(loss), classes=graph.num_classes)
-    inspection = _inspected(module, graph, reach)
+    inspection = inspect(module, columns=graph.num_columns, classes=graph.num_classes, declared=reach)
     if not convex:
         _adam(module, graph, recipe, as_loss(loss), device, progress)
     objective = Objective(module, graph, mu=recipe.mu, loss=loss, device=device)
@@ -125,12 +124,6 @@ def _module(graph: Graph, model: str | nn.Module, seed: int, options: dict[str, 
     if not trainable(model):
         raise InputError("the model has no trainable parameter")
     return f"{type(model).__module__}.{type(model).__qualname__}", copy.deepcopy(model)
-
-
-def _inspected(module: nn.Module, graph: Graph, reach: Reach | None) -> Inspection:
-    if type(module) is Linearised and reach is None:  # inspected when it was made
-        return Inspection(module.reach, ())
-    return inspect(module, columns=graph.num_columns, classes=graph.num_classes, declared=reach)
 
 
 def _newton(objective: Objective, recipe: Recipe, progress: Progress | None) -> tuple[Tensor, bool]:

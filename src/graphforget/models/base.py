@@ -47,8 +47,8 @@ class GraphModel(nn.Module):
 
 
 def is_built_in(module: nn.Module) -> bool:
-    """Whether it is a model of this package itself, whose reach is known by construction; a subclass is not."""
-    return isinstance(module, GraphModel) and type(module).__module__.startswith("graphforget.")
+    """Whether it is a model of this package itself, whose reach is known when it is made; a subclass is not."""
+    return type(module).__module__.startswith("graphforget.models.")
 
 
 class NormalisedModel(GraphModel):

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from graphforget.doctor import inspect
 from graphforget.errors import InputError
 from graphforget.linalg.jacobian import Jacobian
-from graphforget.models.base import GraphModel
 from graphforget.models.parameters import assign, call_with, flatten, trainable
 
 
@@ -44,9 +43,6 @@ class Linearised(nn.Module):
     def origin(self) -> Tensor:
         """`theta_0`."""
         return flatten(self.base)
-
-    def prepare(self, x: Tensor, edge_index: Tensor) -> tuple[Any, Any]:
-        return self.base.prepare(x, edge_index) if isinstance(self.base, GraphModel) else (x, edge_index)
 
     def jacobian(self, *inputs: Any) -> Jacobian:
         """The base model's Jacobian at `theta_0` on these inputs."""

@@ -34,11 +34,12 @@ class ModelEntry:
     polish_steps: int = 100
 
 
-def _linearised(base: Callable[..., nn.Module], **defaults: Any) -> Callable[..., nn.Module]:
+def _linearised(name: str, base: Callable[..., nn.Module], **defaults: Any) -> ModelEntry:
     def build(columns: int, classes: int, *, weights_seed: int = 0, **options: Any) -> nn.Module:
         return linearised(base(columns, classes, **{**defaults, **options}), seed=weights_seed, columns=columns)
 
-    return build
+    title = f"{name.upper()} linearised at public weights"
+    return ModelEntry(f"linearised-{name}", title, build, mu=1e-4, affine=True)
 
 
 MODELS = {
@@ -49,27 +50,9 @@ MODELS = {
         ModelEntry("gcn", "GCN, two layers", GCN, mu=5e-4, affine=False),
         ModelEntry("gat", "GAT, two layers, eight heads", GAT, mu=1e-3, affine=False, polish_steps=20),
         ModelEntry("gin", "GIN, two layers, no BatchNorm", GIN, mu=5e-3, affine=False, epochs=200, polish_steps=3),
-        ModelEntry(
-            "linearised-gcn",
-            "GCN linearised at public weights",
-            _linearised(GCN, hidden=256),
-            mu=1e-4,
-            affine=True,
-        ),
-        ModelEntry(
-            "linearised-gat",
-            "GAT linearised at public weights",
-            _linearised(GAT, hidden=32),
-            mu=1e-4,
-            affine=True,
-        ),
-        ModelEntry(
-            "linearised-gin",
-            "GIN linearised at public weights",
-            _linearised(GIN, hidden=256),
-            mu=1e-4,
-            affine=True,
-        ),
+        _linearised("gcn", GCN, hidden=256),
+        _linearised("gat", GAT, hidden=32),
+        _linearised("gin", GIN, hidden=256),
     )
 }
 
