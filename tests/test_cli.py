@@ -17,10 +17,10 @@ from rich.console import Console
 
 import graphforget as gf
 from cases import random_graph
-from graphforget import cli
+from graphforget import cli, terminal
 from graphforget.linalg.newton import newton_cg
 
-COMMANDS = ("datasets", "models", "train", "demo")
+COMMANDS = ("datasets", "models", "methods", "train", "plan", "unlearn", "demo")
 RESULT_FIELDS = {
     *(
         "data",
@@ -34,7 +34,7 @@ RESULT_FIELDS = {
         "reach",
     ),
     *("certifiable", "obstacles", "strongly_convex", "converged", "objective", "gradient_norm"),
-    *("gradient_norm_over_mu", "graph_digest", "seconds"),
+    *("gradient_norm_over_mu", "graph_digest", "seconds", "history"),
 }
 
 
@@ -327,17 +327,17 @@ def test_demo_for_people(run: Run, space: Path) -> None:
 
 
 @pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "err", Console(stderr=True, force_terminal=True))
+def people(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "err", Console(stderr=True, force_terminal=True))
 
 
-@pytest.mark.usefixtures("terminal")
+@pytest.mark.usefixtures("people")
 def test_progress_stands_on_standard_error_for_people_only(run: Run, club: Path) -> None:
     arguments = ["train", "--data", club, "--model", "gcn", "--epochs", "3"]
-    people = run(*arguments)
-    assert "\x1b" in people.stderr
-    assert "\x1b" not in people.stdout
-    assert people.stdout.startswith("graph ")
+    shown = run(*arguments)
+    assert "\x1b" in shown.stderr
+    assert "\x1b" not in shown.stdout
+    assert shown.stdout.startswith("graph ")
     machine = run(*arguments, "--json")
     assert machine.stderr == ""
     assert parsed(machine.stdout)["recipe"]["epochs"] == 3
@@ -500,3 +500,113 @@ def test_a_process_gives_the_same_weights_and_clean_output(run: Run, club: Path,
     trained, graph = gf.load_run(tmp_path / "run")
     assert float(trained.objective(graph).value(trained.theta)) == pytest.approx(result["objective"], rel=1e-12)
     assert torch.isfinite(trained.logits(graph)).all()
+
+
+# -- plan and unlearn ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def members(run: Run, club: Path, space: Path) -> Path:
+    """A run directory of a trained model, with requests beside it."""
+    assert run("train", "--data", club, "--out", "run").code == 0
+    (space / "request.json").write_text('{"nodes": ["m3"], "attributes": [{"node": "m5", "columns": ["a", "b"]}]}')
+    (space / "next.csv").write_text("kind,node,target,column\nnode,m4,,\n")
+    (space / "bad.json").write_text('{"nodes": ["nobody"]}')
+    return space
+
+
+def test_methods(run: Run) -> None:
+    ran = run("methods", "--json")
+    assert (ran.code, ran.stderr) == (0, "")
+    rows = parsed(ran.stdout)
+    assert [row["name"] for row in rows] == list(gf.METHODS)
+    assert all(row["level"] and row["forgets"] for row in rows)
+    assert "conditional" in run("methods").stdout
+
+
+def test_plan(run: Run, members: Path) -> None:
+    before = tree(members)
+    ran = run("plan", "run", "request.json", "--json")
+    assert (ran.code, ran.stderr) == (0, "")
+    found = parsed(ran.stdout)
+    assert (found["nodes"], found["attribute_nodes"], found["level"]) == (1, 1, "conditional")
+    text = run("plan", "run", "request.json").stdout
+    assert "nodes that go" in text
+    assert "Not covered, whatever the level:" in text
+    assert tree(members) == before
+
+
+def test_unlearn_writes_a_run_that_can_go_on(run: Run, members: Path) -> None:
+    before = tree(members / "run")
+    ran = run("unlearn", "run", "request.json", "--out", "two", "--json")
+    assert (ran.code, ran.stderr) == (0, "")
+    result = parsed(ran.stdout)
+    assert (result["method"], result["level"], result["run"]) == ("idea", "conditional", "two")
+    assert set(result["test_micro_f1"]) == {"old weights", "unlearned", "released"}
+    assert json.loads((members / "two" / "outcome.json").read_text()).items() <= result.items()
+    _, graph = gf.load_run(members / "two")
+    assert "m3" not in graph.subject_ids
+    assert tree(members / "run") == before
+    ran = run("unlearn", "two", "next.csv", "--out", "three", "--method", "retrain")
+    assert (ran.code, ran.stderr) == (0, "")
+    assert "exact: the model was trained from fresh weights" in " ".join(ran.stdout.split())
+    assert "Written to three." in ran.stdout
+    trained, graph = gf.load_run(members / "three")
+    assert {"m3", "m4"}.isdisjoint(graph.subject_ids)
+    assert trained.history == ()
+
+
+def test_unlearn_says_what_does_not_hold(run: Run, members: Path) -> None:
+    text = " ".join(run("unlearn", "run", "request.json").stdout.split())
+    assert "conditional: if every condition listed holds" in text
+    assert "Some of it does NOT hold here, so the claim says nothing about this model." in text
+    assert "Not kept: --out FOLDER keeps the model and its graph." in text
+    bare = " ".join(run("unlearn", "run", "request.json", "--sigma", "0").stdout.split())
+    assert "empirical: no noise was added, so nothing is guaranteed" in bare
+
+
+def test_unlearn_takes_options_of_the_method(run: Run, members: Path) -> None:
+    ran = run("unlearn", "run", "request.json", "--json", "--option", "solver=lissa", "--option", "iterations=7")
+    (step,) = parsed(ran.stdout)["details"]["steps"]
+    assert (step["name"], step["iterations"]) == ("lissa", 7)
+    constants = 'constants={"strong_convexity": 1e-4, "lipschitz": 9, "loss_bound": 20}'
+    ran = run("unlearn", "run", "request.json", "--json", "--option", constants, "--option", "audit=false")
+    certificate = parsed(ran.stdout)["certificate"]
+    assert certificate["constants"]["strong_convexity"] == 1e-4
+    assert certificate["conditions"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("run", "bad.json"), "node 'nobody' is not in the graph"),
+        (("run", "absent.json"), "absent.json cannot be read"),
+        (("absent", "request.json"), "is not a run directory"),
+        (("run", "request.json", "--method", "magic"), "there is no method 'magic', only idea, retrain"),
+        (("run", "request.json", "--epsilon", "0"), "epsilon is 0.0, a positive number is needed"),
+        (("run", "request.json", "--delta", "2"), "delta is 2.0, a number between 0 and 1 is needed"),
+        (("run", "request.json", "--option", "solver"), "the option 'solver' is not of the form name=value"),
+        (("run", "request.json", "--option", "color=red"), "method 'idea' has no option 'color', only solver"),
+        (("run", "request.json", "--option", "solver=magic"), "there is no solver 'magic', only cg, lissa, dense"),
+        (("run", "request.json", "--out", "run"), "run exists already, choose another place"),
+    ],
+)
+def test_bad_input_to_unlearn(run: Run, members: Path, arguments: tuple[str, ...], told: str) -> None:
+    before = tree(members)
+    ran = run("unlearn", *arguments, *(() if "--out" in arguments else ("--out", "two")))
+    assert ran.code == 2
+    assert ran.stdout == ""
+    assert told in ran.stderr
+    assert ran.stderr.count("\n") == 1
+    assert tree(members) == before
+
+
+def test_a_refusal_ends_with_code_3_and_writes_nothing(
+    run: Run, members: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("graphforget.unlearning.idea.kept_part", lambda *_, **__: None)
+    before = tree(members)
+    ran = run("unlearn", "run", "request.json", "--out", "two")
+    assert (ran.code, ran.stdout) == (3, "")
+    assert ran.stderr.startswith("graphforget: no part of the influence step lowers what it aims at")
+    assert tree(members) == before

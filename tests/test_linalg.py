@@ -1,4 +1,4 @@
-"""Sparse products, Jacobians, conjugate gradient and Newton's method against dense oracles."""
+"""Sparse products, Jacobians, solvers, eigenvalues and Newton's method against dense oracles."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from graphforget.errors import InputError
 from graphforget.linalg.cg import conjugate_gradient
+from graphforget.linalg.dense import dense_matrix, dense_solve
 from graphforget.linalg.jacobian import AffineJacobian, Jacobian
+from graphforget.linalg.lanczos import extreme_eigenvalues
+from graphforget.linalg.lissa import lissa
 from graphforget.linalg.newton import newton_cg
 from graphforget.linalg.pattern import Pattern
 from graphforget.linalg.sparse import SparseMatrix, keep_entries, scale_rows_to_unit
@@ -172,3 +176,105 @@ def test_newton_says_when_its_steps_are_spent() -> None:
     found = newton_cg(Softplus(0), torch.full((10,), 3.0, dtype=F64), gradient_tolerance=1e-9, max_steps=1)
     assert found.status == "steps spent"
     assert found.gradient_norm > 1e-9
+
+
+# -- dense, LiSSA, Lanczos -------------------------------------------------------------------------------------------
+
+
+def test_the_dense_oracle() -> None:
+    matrix = positive_definite(0)
+    b = torch.randn(20, dtype=F64)
+    torch.testing.assert_close(dense_matrix(lambda v: matrix @ v, b), matrix)
+    solution = dense_solve(lambda v: matrix @ v, b)
+    torch.testing.assert_close(solution.x, torch.linalg.solve(matrix, b))
+    assert solution.status == "converged"
+    assert solution.residual < 1e-10
+    indefinite = matrix - 5 * torch.eye(20, dtype=F64)
+    assert dense_solve(lambda v: indefinite @ v, b).status == "negative curvature"
+    assert dense_solve(lambda v: float("nan") * v, b).status == "not finite"
+    with pytest.raises(InputError, match=r"^a dense matrix of 5,001 parameters is too large"):
+        dense_matrix(lambda v: v, torch.zeros(5001, dtype=F64))
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10**6))
+def test_lissa_solves_where_it_contracts(seed: int) -> None:
+    matrix = positive_definite(seed)
+    b = torch.randn(20, dtype=F64)
+    scale = 1.1 * float(torch.linalg.eigvalsh(matrix)[-1])
+    solution = lissa(lambda: lambda v: matrix @ v, b, iterations=20_000, scale=scale, tolerance=1e-8)
+    assert solution.status == "converged"
+    assert float((b - matrix @ solution.x).norm() / b.norm()) == pytest.approx(solution.residual, rel=1e-6, abs=1e-12)
+    assert solution.residual <= 2e-8
+    short = lissa(lambda: lambda v: matrix @ v, b, iterations=3, scale=scale, tolerance=1e-8)
+    assert short.status == "iterations spent"
+    assert short.iterations == 3
+    assert solution.residual < short.residual <= 1
+
+
+def test_lissa_with_damping_solves_the_damped_system() -> None:
+    """`h <- b + (1 - damping) h - A h / scale` ends at `(A + damping scale) x = b`."""
+    matrix = positive_definite(1)
+    b = torch.randn(20, dtype=F64)
+    solution = lissa(lambda: lambda v: matrix @ v, b, iterations=20_000, scale=200.0, damping=0.01, tolerance=1e-12)
+    damped = matrix + 2.0 * torch.eye(20, dtype=F64)
+    torch.testing.assert_close(solution.x, torch.linalg.solve(damped, b), rtol=1e-6, atol=1e-9)
+
+
+def test_lissa_says_when_it_diverges() -> None:
+    matrix = positive_definite(2)
+    b = torch.randn(20, dtype=F64)
+    largest = float(torch.linalg.eigvalsh(matrix)[-1])
+    run_away = lissa(lambda: lambda v: matrix @ v, b, iterations=1000, scale=largest / 3)
+    assert run_away.status == "diverged"
+    assert run_away.iterations < 1000
+    indefinite = matrix - 5 * torch.eye(20, dtype=F64)
+    assert lissa(lambda: lambda v: indefinite @ v, b, iterations=3000, scale=2 * largest).status == "diverged"
+    slow = lissa(lambda: lambda v: -v, b, iterations=3, scale=50.0)  # too few to run away, yet worse than nothing
+    assert slow.status == "diverged"
+    assert lissa(lambda: lambda v: float("nan") * v, b, iterations=3, scale=1.0).status == "not finite"
+    assert lissa(lambda: lambda v: v, torch.zeros(3), iterations=3, scale=1.0).status == "converged"
+
+
+def test_sampled_lissa_is_judged_by_the_true_residual() -> None:
+    torch.manual_seed(0)
+    rows = torch.randn(200, 10, dtype=F64)
+    matrix = rows.T @ rows / 200 + 0.5 * torch.eye(10, dtype=F64)
+    b = torch.randn(10, dtype=F64)
+
+    def draw() -> Callable[[Tensor], Tensor]:
+        some = rows[torch.randint(200, (50,))]
+        return lambda v: some.T @ (some @ v) / 50 + 0.5 * v
+
+    solution = lissa(draw, b, iterations=200, scale=5.0, exact=lambda v: matrix @ v)
+    assert solution.residual == pytest.approx(float((b - matrix @ solution.x).norm() / b.norm()))
+    assert 0 < solution.residual < 0.5
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 10**6), steps=st.integers(1, 20), shift=st.floats(-50, 50))
+def test_ritz_values_lie_inside_the_spectrum_and_near_an_eigenvalue(seed: int, steps: int, shift: float) -> None:
+    matrix = positive_definite(seed) + shift * torch.eye(20, dtype=F64)
+    values = torch.linalg.eigvalsh(matrix)
+    found = extreme_eigenvalues(lambda v: matrix @ v, values, steps=steps, tolerance=1e-9)
+    slack = 1e-9 * float(values.abs().max())
+    assert found.smallest >= float(values[0]) - slack
+    assert found.largest <= float(values[-1]) + slack
+    assert float((values - found.smallest).abs().min()) <= found.smallest_residual + slack
+    assert float((values - found.largest).abs().min()) <= found.largest_residual + slack
+    if steps == 20:
+        assert found.smallest == pytest.approx(float(values[0]), abs=1e-6 * float(values.abs().max()))
+        assert found.largest == pytest.approx(float(values[-1]), rel=1e-6)
+
+
+def test_lanczos_stops_when_the_answer_is_known_and_says_how_it_ended() -> None:
+    matrix = torch.diag(torch.linspace(-1, 100, 200, dtype=F64))
+    like = torch.zeros(200, dtype=F64)
+    found = extreme_eigenvalues(lambda v: matrix @ v, like, steps=200, stop_below=1.0, tolerance=1e-12)
+    assert found.status == "stopped"
+    assert found.smallest < 1.0
+    assert found.products < 200
+    assert extreme_eigenvalues(lambda v: matrix @ v, like, steps=3, tolerance=1e-12).status == "steps spent"
+    assert extreme_eigenvalues(lambda v: 2 * v, like).status == "converged"
+    assert extreme_eigenvalues(lambda v: 2 * v, like).smallest == pytest.approx(2)
+    assert extreme_eigenvalues(lambda v: float("nan") * v, like).status == "not finite"

@@ -172,7 +172,7 @@ def test_a_run_can_be_moved_and_saved_again(run: Path, trained: gf.Trained, grap
 
 def test_run_json_tells_people_what_it_is(run: Path, trained: gf.Trained) -> None:
     content = json.loads((run / "run.json").read_text())
-    assert content.pop("format") == 1
+    assert content.pop("format") == 2
     assert content.pop("versions").keys() >= {"graphforget", "torch"}
     assert all(len(digest) == 64 for digest in content.pop("sha256").values())
     assert content == json.loads(json.dumps(trained.summary()))
@@ -439,8 +439,8 @@ DAMAGES: dict[str, Damage] = {
         run / "graph.safetensors", (run / "graph.safetensors").stat().st_size - 1
     ),
     "no format": edited("run.json", format=...),
-    "a later format": edited("run.json", format=2),
-    "a format in words": edited("run.json", format="1"),
+    "a later format": edited("run.json", format=3),
+    "a format in words": edited("run.json", format="2"),
     "no recipe": edited("run.json", recipe=...),
     "an unknown field in the recipe": edited("run.json", recipe={"colour": "red"}),
     "a seed in words": edited("run.json", recipe={"seed": "zero"}),
@@ -505,8 +505,8 @@ def test_a_missing_file_is_named(file: str, run: Path) -> None:
 
 
 def test_a_later_format_is_named(run: Path) -> None:
-    edited("run.json", format=2)(run)
-    with pytest.raises(gf.InputError, match=f"^{run} has format 2, this version reads format 1$"):
+    edited("run.json", format=3)(run)
+    with pytest.raises(gf.InputError, match=f"^{run} has format 3, this version reads format 2$"):
         gf.load_run(run)
 
 
@@ -560,3 +560,40 @@ def test_what_killed_writers_left_is_removed_and_nothing_else(run: Path) -> None
     gf.save_run(run, *gf.load_run(run), force=True)
     assert not dead.exists()
     assert all(folder.exists() for folder in others)
+
+
+# -- outcomes --------------------------------------------------------------------------------------------------------
+
+
+def test_an_outcome_is_kept_with_its_history_claim_and_released_weights(
+    trained: gf.Trained, graph: gf.Graph, tmp_path: Path
+) -> None:
+    first = gf.unlearn(trained, graph, gf.Request(nodes=[int(graph.numbers[5])]), audit=False)
+    run = gf.save_outcome(tmp_path / "one", first)
+    loaded, retained = gf.load_run(run)
+    assert loaded.history == first.trained.history
+    assert torch.equal(loaded.theta, first.trained.theta)
+    assert retained.digest == first.graph.digest
+    assert json.loads((run / "outcome.json").read_text()) == json.loads(json.dumps(first.summary()))
+    released = load_file(run / "released.safetensors")["theta"]
+    assert torch.equal(released, first.released_theta)
+    assert not torch.equal(released, loaded.theta)
+    second = gf.unlearn(
+        loaded, retained, gf.Request(nodes=[int(retained.numbers[retained.train_rows[-1]])]), audit=False
+    )
+    assert len(second.trained.history) == 2
+    assert second.certificate.distance > first.certificate.distance
+
+
+@pytest.mark.parametrize("file", ["outcome.json", "released.safetensors"])
+def test_a_changed_or_missing_part_of_an_outcome_is_noticed(
+    file: str, trained: gf.Trained, graph: gf.Graph, tmp_path: Path
+) -> None:
+    outcome = gf.unlearn(trained, graph, gf.Request(nodes=[int(graph.numbers[5])]), audit=False)
+    run = gf.save_outcome(tmp_path / "one", outcome)
+    (run / file).write_bytes((run / file).read_bytes() + b" ")
+    with pytest.raises(gf.InputError, match=f"is damaged: {file} is not the file that was written"):
+        gf.load_run(run)
+    (run / file).unlink()
+    with pytest.raises(gf.InputError, match=f"is damaged.*{file}"):
+        gf.load_run(run)

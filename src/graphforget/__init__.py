@@ -7,9 +7,11 @@
 True
 """
 
+from graphforget.certificates.claim import Certificate
+from graphforget.certificates.paper_bounds import Constants
 from graphforget.datasets import DATASETS, load
 from graphforget.doctor import Inspection, inspect
-from graphforget.errors import InputError
+from graphforget.errors import InputError, Refused
 from graphforget.footprint import Footprint, PaperSets, footprint, paper_sets
 from graphforget.graph import Graph
 from graphforget.losses import Loss
@@ -17,26 +19,37 @@ from graphforget.models.linearised import linearised
 from graphforget.models.reach import Reach
 from graphforget.models.registry import MODELS
 from graphforget.objective import Objective
+from graphforget.plan import Plan, plan
 from graphforget.request import Request
 from graphforget.rundir import load as load_run
 from graphforget.rundir import save as save_run
+from graphforget.rundir import save_outcome
 from graphforget.trained import Recipe, Trained
 from graphforget.training import train
+from graphforget.unlearning.base import Method, Outcome
+from graphforget.unlearning.registry import METHODS, unlearn
 
 __version__ = "0.1.0"
 
 __all__ = [
     "DATASETS",
+    "METHODS",
     "MODELS",
+    "Certificate",
+    "Constants",
     "Footprint",
     "Graph",
     "InputError",
     "Inspection",
     "Loss",
+    "Method",
     "Objective",
+    "Outcome",
     "PaperSets",
+    "Plan",
     "Reach",
     "Recipe",
+    "Refused",
     "Request",
     "Trained",
     "footprint",
@@ -45,6 +58,9 @@ __all__ = [
     "load",
     "load_run",
     "paper_sets",
+    "plan",
+    "save_outcome",
     "save_run",
     "train",
+    "unlearn",
 ]

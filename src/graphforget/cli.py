@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
-from rich.table import Table
 
 import graphforget as gf
+from graphforget.request import KINDS
 from graphforget.rundir import check_free
+from graphforget.terminal import complain, facts, progress, say, show
 
 BAD_INPUT = 2
+REFUSED = 3
 INTERRUPTED = 130
 
 app = typer.Typer(
@@ -36,9 +27,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-out = Console()
-err = Console(stderr=True)
-
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, as 'train --out' writes it.")]
+RequestFile = Annotated[Path, typer.Argument(metavar="REQUEST", help="What to forget, a .json or .csv file.")]
+MethodName = Annotated[str, typer.Option("--method", help="An unlearning method, see 'graphforget methods'.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines instead of tables.")]
 
 
@@ -47,11 +38,14 @@ def main() -> None:
     try:
         app()
     except gf.InputError as error:
-        err.print(f"graphforget: {error}", markup=False, highlight=False, soft_wrap=True)
+        complain(str(error))
         sys.exit(BAD_INPUT)
+    except gf.Refused as error:
+        complain(str(error))
+        sys.exit(REFUSED)
     except SystemExit as end:
         if end.code == INTERRUPTED:  # typer has caught the KeyboardInterrupt
-            err.print("graphforget: stopped, nothing was written")
+            complain("stopped, nothing was written")
         raise
 
 
@@ -85,7 +79,7 @@ def datasets(as_json: AsJson = False) -> None:
         }
         for name, d in gf.DATASETS.items()
     ]
-    _show(rows, as_json=as_json, hidden=("source",))
+    show(rows, as_json=as_json, hidden=("source",))
 
 
 @app.command(epilog="Example: graphforget models --json")
@@ -102,7 +96,7 @@ def models(as_json: AsJson = False) -> None:
         }
         for entry in gf.MODELS.values()
     ]
-    _show(rows, as_json=as_json, hidden=("epochs", "learning_rate"))
+    show(rows, as_json=as_json, hidden=("epochs", "learning_rate"))
 
 
 @app.command(epilog="Example: graphforget train --data cora --model sgc --out runs/cora")
@@ -129,7 +123,7 @@ def train(
         raise gf.InputError(f"{model} is trained by Newton's method and takes no epochs and no learning rate")
     graph = gf.load(data, seed=seed, split=split)
     options: dict[str, Any] = {} if hidden is None else {"hidden": hidden}
-    with _progress(quiet=as_json) as report:
+    with progress(quiet=as_json) as report:
         trained = gf.train(
             graph,
             model,
@@ -147,17 +141,104 @@ def train(
         print(json.dumps(result))
         return
     _print_training(result)
+    _say_where(out_folder)
+
+
+@app.command(epilog="Example: graphforget methods --json")
+def methods(as_json: AsJson = False) -> None:
+    """The unlearning methods, what they can forget and the best level of guarantee they can give."""
+    rows = [
+        {
+            "name": method.name,
+            "method": method.title,
+            "level": method.level,
+            "forgets": ", ".join(kind for kind in KINDS if kind in method.kinds),
+            "reference": method.reference,
+        }
+        for method in gf.METHODS.values()
+    ]
+    show(rows, as_json=as_json, hidden=())
+
+
+@app.command(epilog="Example: graphforget plan runs/cora request.json")
+def plan(run: Run, request_file: RequestFile, method: MethodName = "idea", as_json: AsJson = False) -> None:
+    """What a request would touch, what can be guaranteed and about how long it takes. Changes nothing."""
+    trained, graph = gf.load_run(run)
+    found = gf.plan(trained, graph, gf.Request.from_file(request_file), method=method)
+    if as_json:
+        print(json.dumps(found.to_dict()))
+        return
+    facts(
+        (
+            ("nodes that go", f"{found.nodes:,}, of which {found.training_nodes:,} in training"),
+            ("edges that go", f"{found.edges:,}"),
+            ("values set to 0", f"{found.values:,}, of nodes: {found.attribute_nodes:,}"),
+            ("training losses", f"{found.affected:,} may change, {found.untouched:,} stay as they are"),
+            ("method", found.method),
+            ("best level", f"{found.level}: {found.meaning}"),
+            ("time", f"about {found.seconds:.2g} s; training took {found.retrain_seconds:.2g} s"),
+        )
+    )
+    say("\nNot covered, whatever the level:")
+    for gap in found.not_covered:
+        say(f"  - {gap}")
+
+
+@app.command(epilog="Example: graphforget unlearn runs/cora request.json --method idea --out runs/cora-2")
+def unlearn(
+    run: Run,
+    request_file: RequestFile,
+    method: MethodName = "idea",
+    epsilon: Annotated[float, typer.Option(help="The epsilon to guarantee, which sets the noise.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="The delta to guarantee.")] = 1e-5,
+    sigma: Annotated[
+        float | None, typer.Option(help="The noise itself; the epsilon it implies is reported. 0: none.")
+    ] = None,
+    out_folder: Annotated[Path | None, typer.Option("--out", help="The run directory to write.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the method's own randomness.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(help="An option of the method, such as solver=lissa. May be repeated.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing run directory.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Forget what a request names. With --out, keep the model, the retained graph and the weights to release."""
     if out_folder is not None:
-        out.print(f"Written to {out_folder}.", highlight=False, markup=False)
-    else:
-        out.print("Not kept: --out FOLDER keeps the model and its graph.", highlight=False, markup=False)
+        check_free(out_folder, force=force)
+    request = gf.Request.from_file(request_file)
+    trained, graph = gf.load_run(run)
+    options = dict(map(_option, option or []))
+    with progress(quiet=as_json) as report:
+        outcome = gf.unlearn(
+            trained,
+            graph,
+            request,
+            method=method,
+            epsilon=epsilon,
+            delta=delta,
+            sigma=sigma,
+            seed=seed,
+            progress=report,
+            **options,
+        )
+    if out_folder is not None:
+        gf.save_outcome(out_folder, outcome, force=force)
+    result = outcome.summary() | {
+        "test_micro_f1": _scores(trained, outcome),
+        "run": None if out_folder is None else str(out_folder),
+    }
+    if as_json:
+        print(json.dumps(result))
+        return
+    _print_outcome(result)
+    _say_where(out_folder)
 
 
 @app.command(epilog="Example: graphforget demo")
 def demo(as_json: AsJson = False) -> None:
     """Train a model on the embedded patients graph and look at what a deletion request would touch."""
     graph = gf.load("patients", seed=0)
-    with _progress(quiet=as_json) as report:
+    with progress(quiet=as_json) as report:
         trained = gf.train(graph, "sgc", seed=0, progress=report)
     patient, other = graph.train_rows[:2].tolist()
     friend = graph.edge_index[0, graph.edge_index[1] == other][0]
@@ -175,19 +256,63 @@ def demo(as_json: AsJson = False) -> None:
         print(json.dumps(result))
         return
     _print_training(result)
-    out.print(
-        f"\nA request to forget: {json.dumps(request.to_dict())}",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
+    say(f"\nA request to forget: {json.dumps(request.to_dict())}")
     removed, affected = touched.removed.numel(), touched.affected.numel()
-    out.print(
+    say(
         f"It removes {removed} training node and changes the loss of {affected} others; the remaining "
-        f"{result['train_nodes'] - removed - affected} training losses are not touched.",
-        highlight=False,
-        soft_wrap=True,
+        f"{result['train_nodes'] - removed - affected} training losses are not touched."
     )
+
+
+def _option(given: str) -> tuple[str, Any]:
+    """`name=value`, the value as JSON where it is any."""
+    name, equals, value = given.partition("=")
+    if not equals or not name.strip():
+        raise gf.InputError(f"the option {given!r} is not of the form name=value")
+    try:
+        return name.strip(), json.loads(value)
+    except ValueError:
+        return name.strip(), value
+
+
+def _scores(old: gf.Trained, outcome: gf.Outcome) -> dict[str, float] | None:
+    """Test micro-F1 on the retained graph."""
+    if not outcome.graph.test_mask.any():
+        return None
+    models = {"old weights": old, "unlearned": outcome.trained, "released": outcome.released}
+    return {name: model.micro_f1(outcome.graph) for name, model in models.items()}
+
+
+def _say_where(folder: Path | None) -> None:
+    say(f"Written to {folder}." if folder is not None else "Not kept: --out FOLDER keeps the model and its graph.")
+
+
+def _print_outcome(result: dict[str, Any]) -> None:
+    certificate, touched = result["certificate"], result["footprint"]
+    pairs = [
+        ("method", result["method"]),
+        ("training losses", f"{touched['removed']:,} removed, {touched['affected']:,} may have changed"),
+        ("level", f"{result['level']}: {certificate['statement']}"),
+    ]
+    if certificate["sigma"]:
+        needed = f"{certificate['sigma_needed']:.4g} needed for what was asked"
+        pairs.append(("noise", f"sigma = {certificate['sigma']:.4g} ({needed})"))
+        pairs.append(("distance", f"at most {certificate['distance']:.4g} from retrained, under the constants assumed"))
+    if result["test_micro_f1"] is not None:
+        scores = ", ".join(f"{name} {100 * f1:.2f} %" for name, f1 in result["test_micro_f1"].items())
+        pairs.append(("test micro-F1", scores))
+    facts([*pairs, ("time", f"{result['seconds']:.2f} s")])
+    if certificate["conditions"]:
+        say("\nWhat the claim assumes, and what was measured:")
+        rows = [
+            {"assumption": c["name"], "verdict": c["verdict"], "measured": c["measured"], "constant": c["threshold"]}
+            for c in certificate["conditions"]
+        ]
+        show(rows, as_json=False, hidden=())
+    if certificate["refuted"]:
+        say("\nSome of it does NOT hold here, so the claim says nothing about this model.")
+    for note in result["notes"]:
+        say(f"Note: {note}.")
 
 
 def _subject(graph: gf.Graph, row: int) -> str:
@@ -209,7 +334,6 @@ def _training_result(graph: gf.Graph, trained: gf.Trained) -> dict[str, Any]:
 
 
 def _print_training(result: dict[str, Any]) -> None:
-    table = Table(show_header=False, box=None, pad_edge=False)
     f1 = result["test_micro_f1"]
     reached = f"||grad F|| / mu = {result['gradient_norm_over_mu']:.1e}"
     if result["strongly_convex"]:
@@ -227,7 +351,7 @@ def _print_training(result: dict[str, Any]) -> None:
         level = f"cannot be certified: {result['obstacles'][0]}"
     else:
         level = "cannot be certified: the objective is not convex"
-    for key, value in (
+    pairs = (
         ("graph", f"{result['data']}: {result['nodes']:,} nodes, {result['edges']:,} edges"),
         ("split", f"{result['train_nodes']:,} training nodes, {result['test_nodes']:,} test nodes"),
         (
@@ -238,48 +362,5 @@ def _print_training(result: dict[str, Any]) -> None:
         ("optimum", state),
         ("certificate", level),
         ("time", f"{result['seconds']:.2f} s"),
-    ):
-        table.add_row(key, value)
-    out.print(table, highlight=False, markup=False)
-
-
-def _show(rows: list[dict[str, Any]], *, as_json: bool, hidden: tuple[str, ...]) -> None:
-    """A table for people, without the `hidden` columns, or all of it as JSON."""
-    if as_json:
-        print(json.dumps(rows))
-        return
-    table = Table(box=None, pad_edge=False)
-    for key, value in rows[0].items():
-        if key not in hidden:
-            table.add_column(key, justify="left" if isinstance(value, str | bool) else "right")
-    for row in rows:
-        table.add_row(*(_cell(value) for key, value in row.items() if key not in hidden))
-    out.print(table, highlight=False)
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-@contextmanager
-def _progress(*, quiet: bool) -> Iterator[Callable[[str, int, int], None] | None]:
-    """A bar on standard error, for people."""
-    if quiet or not err.is_terminal:
-        yield None
-        return
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
     )
-    with Progress(*columns, console=err, transient=True) as bar:
-        task = bar.add_task("preparing", total=None)
-
-        def report(stage: str, done: int, total: int) -> None:
-            bar.update(task, description=stage, completed=done, total=total or None)
-
-        yield report
+    facts(pairs)

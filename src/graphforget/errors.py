@@ -3,3 +3,7 @@
 
 class InputError(ValueError):
     """Bad input, told in one sentence: what was given and what is allowed. Nothing has been changed."""
+
+
+class Refused(Exception):
+    """What was asked could not be done as promised; the message is one sentence for people. Nothing was released."""

@@ -319,6 +319,15 @@ class Graph:
         single = what.partial_rows[self.x[what.partial_rows, what.partial_columns] != 0]
         return torch.cat([whole, single]).unique()
 
+    def count_named_values(self, what: Resolved) -> int:
+        """How many attribute values are not 0 and will be."""
+        if self.x.layout == torch.sparse_csr:
+            return int((self._named_entries(what) & (self.x.values() != 0)).sum())
+        named = torch.zeros(self.x.shape, dtype=torch.bool)
+        named[what.full_rows] = True
+        named[what.partial_rows, what.partial_columns] = True
+        return int((self.x[named] != 0).sum())
+
     def split(self, *, seed: int = 0, test: float = 0.1) -> Graph:
         """Labelled nodes split at random into training and test nodes, 90/10 by default as in the paper."""
         if not 0 < test < 1:

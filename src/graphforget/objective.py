@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -13,14 +12,13 @@ from torch import Tensor, nn
 from graphforget.errors import InputError
 from graphforget.graph import Graph
 from graphforget.linalg.jacobian import AffineJacobian, Jacobian
+from graphforget.linalg.solution import Product
 from graphforget.losses import Loss, LossFunction, as_loss
 from graphforget.models.base import GraphModel
 from graphforget.models.linearised import Linearised
 from graphforget.models.parameters import call_with, flatten, trainable
 from graphforget.models.reach import Reach
 from graphforget.models.registry import is_affine
-
-Product = Callable[[Tensor], Tensor]
 
 
 class LossSum:
@@ -78,10 +76,14 @@ class LossSum:
 
     def gauss_newton(self, theta: Tensor) -> Product:
         """`v -> J^T B J v` with the generalised Gauss-Newton matrix at `theta`; B is the loss's curvature."""
-        jacobian = self._jacobian if self.affine else Jacobian(self.logits, theta)
+        jacobian = self.jacobian(theta)
         logits = self._logits_at(theta) if self.affine else jacobian.value
         curvature = self.loss.curvature(logits, self.labels)
         return lambda v: jacobian.adjoint(curvature(jacobian.apply(v)))
+
+    def jacobian(self, theta: Tensor) -> Jacobian:
+        """Of the logits of `rows` at `theta`."""
+        return self._jacobian if self.affine else Jacobian(self.logits, theta)
 
     @cached_property
     def _jacobian(self) -> Jacobian:
@@ -137,6 +139,11 @@ class Objective:
         self._module, self._loss = module, as_loss(loss)
         self._where: dict[str, Any] = {"dtype": dtype, "device": device}
         self.data = LossSum(module, graph, graph.train_rows, loss=self._loss, **self._where)
+
+    def in_single_precision(self) -> Objective:
+        """The same in float32: half the time and memory of a product, for solves that need few digits."""
+        where = self._where | {"dtype": torch.float32}
+        return Objective(self._module, self.graph, mu=self.mu, loss=self._loss, **where)
 
     @property
     def size(self) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import torch
 from torch import Tensor
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 Name = int | str
 Columns = Literal["all"] | tuple[Name, ...]
+Kind = Literal["nodes", "edges", "attributes", "partial attributes"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 CSV_HEADER = ("kind", "node", "target", "column")
 
 
@@ -59,7 +61,12 @@ class Request:
             raise InputError(f"'attributes' is {attributes!r}, a dictionary of nodes and their columns is needed")
         listed = [(_name(node, "node"), columns) for node, columns in (attributes or {}).items()]
         _refuse_twice(tuple(node for node, _ in listed), "attributes of node")
-        named = {node: _columns(node, columns) for node, columns in listed}
+        checked: dict[int, Columns] = {}  # nodes that share one list of columns have it checked once
+        named: dict[Name, Columns] = {}
+        for node, columns in listed:
+            if id(columns) not in checked:
+                checked[id(columns)] = _columns(node, columns)
+            named[node] = checked[id(columns)]
         object.__setattr__(self, "nodes", tuple(_name(node, "node") for node in _listed(nodes, "nodes")))
         object.__setattr__(self, "edges", tuple(_edge(edge) for edge in _listed(edges, "edges")))
         object.__setattr__(self, "attributes", MappingProxyType(named))
@@ -77,6 +84,22 @@ class Request:
             _count(single, "single attribute"),
         ]
         return f"Request({', '.join(part for part in parts if part)})"
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """What it names, in the order of `KINDS`."""
+        columns = self.attributes.values()
+        named = (self.nodes, self.edges, "all" in columns, any(c != "all" for c in columns))
+        return tuple(kind for kind, some in zip(KINDS, named, strict=True) if some)
+
+    def only(self, *kinds: Kind) -> Request:
+        """The part of it that is of these kinds."""
+        whole, partial = "attributes" in kinds, "partial attributes" in kinds
+        return Request(
+            self.nodes if "nodes" in kinds else (),
+            self.edges if "edges" in kinds else (),
+            {node: columns for node, columns in self.attributes.items() if (whole if columns == "all" else partial)},
+        )
 
     def __hash__(self) -> int:
         return hash((self.nodes, self.edges, frozenset(self.attributes.items())))
@@ -177,22 +200,26 @@ class Request:
         """The request in `graph`'s rows. Raises `InputError` naming the first thing that `graph` cannot forget."""
         node_rows = _unique_rows(((node, graph.row(node)) for node in self.nodes), "node")
         full: list[int] = []
-        partial: list[tuple[int, int]] = []
+        partial: list[tuple[int, Tensor]] = []
+        known: dict[Columns, Tensor] = {}  # many nodes of a request often share one list of columns
         attribute_rows = _unique_rows(((node, graph.row(node)) for node in self.attributes), "attributes of node")
         for row, (node, columns) in zip(attribute_rows, self.attributes.items(), strict=True):
             if columns == "all":
                 full.append(row)
                 continue
-            places = _unique_rows(((c, graph.column(c)) for c in columns), f"node {node!r}, column")
-            partial += [(row, place) for place in places]
+            if columns not in known:
+                places = _unique_rows(((c, graph.column(c)) for c in columns), f"node {node!r}, column")
+                known[columns] = torch.tensor(places, dtype=torch.int64)
+            partial.append((row, known[columns]))
         edge_mask = self._edge_mask(graph)
+        none = torch.empty(0, dtype=torch.int64)
         _refuse_emptied(graph, node_rows)
         return Resolved(
             node_rows=torch.tensor(node_rows, dtype=torch.int64),
             edge_mask=edge_mask,
             full_rows=torch.tensor(full, dtype=torch.int64),
-            partial_rows=torch.tensor([row for row, _ in partial], dtype=torch.int64),
-            partial_columns=torch.tensor([column for _, column in partial], dtype=torch.int64),
+            partial_rows=torch.cat([none, *(torch.full_like(places, row) for row, places in partial)]),
+            partial_columns=torch.cat([none, *(places for _, places in partial)]),
         )
 
     def _edge_mask(self, graph: Graph) -> Tensor:

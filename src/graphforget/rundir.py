@@ -4,6 +4,11 @@ run.json             recipe, what training reached, versions
 weights.safetensors  the flat parameters in float64
 graph.safetensors    the graph's tensors
 graph.json           its names
+
+After a deletion also, for the outcome that led here:
+
+outcome.json          method, certificate, how it went
+released.safetensors  the weights with the certificate's noise; the others stay private
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,6 +29,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from safetensors.torch import save as save_bytes
 from torch import Tensor, nn
 
 from graphforget.errors import InputError
@@ -32,16 +39,24 @@ from graphforget.losses import Loss, LossFunction, as_loss
 from graphforget.models.parameters import assign, flatten, trainable
 from graphforget.models.reach import Reach
 from graphforget.models.registry import MODELS, build
-from graphforget.trained import Recipe, Trained
+from graphforget.trained import Forgotten, Recipe, Trained
+from graphforget.unlearning.base import Outcome
 
-FORMAT = 1
+FORMAT = 2
 _FILES = ("weights.safetensors", "graph.safetensors", "graph.json")
 _TENSORS = ("edge_index", "y", "train_mask", "val_mask", "test_mask", "numbers")
 _NAMES = ("num_classes", "directed", "subject_ids", "column_names", "class_names", "name", "digit_ids")
 
 
-def save(folder: str | Path, trained: Trained, graph: Graph, *, force: bool = False) -> Path:
-    """Writes `trained` and `graph` into `folder`. An existing folder is an `InputError` unless `force`.
+def save(
+    folder: str | Path,
+    trained: Trained,
+    graph: Graph,
+    *,
+    force: bool = False,
+    extras: Mapping[str, bytes] | None = None,
+) -> Path:
+    """Writes `trained`, `graph` and further files into `folder`. An existing folder is an `InputError` unless `force`.
 
     Everything goes to a temporary folder beside it that is then renamed, so a crash leaves the old state or the new.
     """
@@ -56,7 +71,7 @@ def save(folder: str | Path, trained: Trained, graph: Graph, *, force: bool = Fa
     except OSError as error:
         raise InputError(f"{folder} cannot be written: {error}") from error
     try:
-        _write(staging, trained, graph)
+        _write(staging, trained, graph, extras or {})
         staging.chmod(0o777 & ~_umask())
         if folder.exists():
             old = _old(folder)
@@ -73,6 +88,16 @@ def save(folder: str | Path, trained: Trained, graph: Graph, *, force: bool = Fa
         shutil.rmtree(staging, ignore_errors=True)
         raise
     return folder
+
+
+def save_outcome(folder: str | Path, outcome: Outcome, *, force: bool = False) -> Path:
+    """Writes the run directory of the model that came of an outcome, with its certificate and released weights."""
+    told = json.dumps(outcome.summary(), indent=2, allow_nan=False) + "\n"
+    extras = {
+        "outcome.json": told.encode(),
+        "released.safetensors": save_bytes({"theta": outcome.released_theta.contiguous()}),
+    }
+    return save(folder, outcome.trained, outcome.graph, force=force, extras=extras)
 
 
 def check_free(folder: str | Path, *, force: bool = False) -> None:
@@ -110,7 +135,9 @@ def load(
     if run.get("format") != FORMAT:
         raise InputError(f"{folder} has format {run.get('format')!r}, this version reads format {FORMAT}")
     try:
-        changed = [name for name, digest in _checksums(folder).items() if digest != run["sha256"][name]]
+        sums = run["sha256"]
+        vouched = dict.fromkeys((*_FILES, *sums))
+        changed = [name for name, digest in _checksums(folder, vouched).items() if digest != sums[name]]
         if changed:
             raise InputError(f"{folder} is damaged: {changed[0]} is not the file that was written")
         graph = _graph(tensors, names)
@@ -178,7 +205,7 @@ def _alive(pid: int) -> bool:
     return True
 
 
-def _write(folder: Path, trained: Trained, graph: Graph) -> None:
+def _write(folder: Path, trained: Trained, graph: Graph, extras: Mapping[str, bytes]) -> None:
     versions = {name: version(name) for name in ("graphforget", "torch", "torch_geometric", "numpy", "scipy")}
     names = {name: getattr(graph, name) for name in (*_NAMES, "num_columns")}
     (folder / "graph.json").write_text(json.dumps(names, indent=2) + "\n")
@@ -196,16 +223,19 @@ def _write(folder: Path, trained: Trained, graph: Graph) -> None:
     else:
         tensors["x"] = graph.x.contiguous()
     save_file({name: tensor.clone() for name, tensor in tensors.items()}, folder / "graph.safetensors")
-    run = {"format": FORMAT, **trained.summary(), "sha256": _checksums(folder), "versions": versions}
+    for name, content in extras.items():
+        (folder / name).write_bytes(content)
+    sums = _checksums(folder, (*_FILES, *extras))
+    run = {"format": FORMAT, **trained.summary(), "sha256": sums, "versions": versions}
     (folder / "run.json").write_text(json.dumps(run, indent=2) + "\n")
     for path in folder.iterdir():
         with path.open("rb") as file:
             os.fsync(file.fileno())
 
 
-def _checksums(folder: Path) -> dict[str, str]:
+def _checksums(folder: Path, names: Iterable[str]) -> dict[str, str]:
     """SHA-256 of each file that run.json vouches for."""
-    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in _FILES}
+    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
 
 
 def _untrained_state(module: nn.Module) -> dict[str, Tensor]:
@@ -264,4 +294,5 @@ def _trained(
         graph_digest=run["graph_digest"],
         seconds=run["seconds"],
         loss=loss,
+        history=tuple(Forgotten(**entry) for entry in run["history"]),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from graphforget.errors import InputError
 from graphforget.graph import Graph
 from graphforget.losses import Loss
+from graphforget.models.parameters import assign
 from graphforget.models.reach import Reach
 from graphforget.objective import Objective, model_inputs
 
@@ -32,6 +34,18 @@ class Recipe:
     tolerance: float
 
 
+@dataclass(frozen=True)
+class Forgotten:
+    """A request that was unlearned since the model was trained: numbers alone, nobody's name."""
+
+    method: str
+    m: int  # training nodes before it
+    removed: int  # of those, how many went
+    affected: int  # of those that stayed, how many losses may have changed
+    step_norm: float  # how far the weights moved
+    gradient_norm: float  # ||grad F|| before it
+
+
 @dataclass(frozen=True, eq=False)
 class Trained:
     """A trained model. `theta` are its flat parameters in float64; `module` holds the same and can be called."""
@@ -48,6 +62,7 @@ class Trained:
     graph_digest: str
     seconds: float
     loss: Loss = field(repr=False)
+    history: tuple[Forgotten, ...] = ()  # since it was trained, oldest first
 
     @property
     def certifiable(self) -> bool:
@@ -65,6 +80,27 @@ class Trained:
     def objective(self, graph: Graph, *, device: str = "cpu") -> Objective:
         """The objective it was trained by, on `graph`."""
         return Objective(self.module, graph, mu=self.recipe.mu, loss=self.loss, device=device)
+
+    def moved(self, theta: Tensor, objective: Objective, *, seconds: float, forgotten: Forgotten) -> Trained:
+        """The same model with weights `theta` on the objective's graph, and what is measured of it there."""
+        value, gradient = objective.value_and_gradient(theta.to(objective.data.like))
+        norm = float(gradient.norm())
+        return self.with_weights(
+            theta,
+            converged=self.strongly_convex and norm <= self.recipe.tolerance * self.recipe.mu,
+            objective_value=value,
+            gradient_norm=norm,
+            graph_digest=objective.graph.digest,
+            seconds=seconds,
+            history=(*self.history, forgotten),
+        )
+
+    def with_weights(self, theta: Tensor, **changes: Any) -> Trained:
+        """A copy with other weights; whoever calls it says what else changes with them."""
+        module = copy.deepcopy(self.module)
+        theta = theta.detach().to(device="cpu", dtype=torch.float64)
+        assign(module, theta)
+        return dataclasses.replace(self, module=module, theta=theta, **changes)
 
     def logits(self, graph: Graph) -> Tensor:
         """The n x C logits on `graph`, dropout off."""
@@ -94,4 +130,5 @@ class Trained:
             "gradient_norm_over_mu": self.residual,
             "graph_digest": self.graph_digest,
             "seconds": self.seconds,
+            "history": [dataclasses.asdict(entry) for entry in self.history],
         }

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from graphforget.checks import whole_number
-from graphforget.doctor import inspect
+from graphforget.doctor import Inspection, inspect
 from graphforget.errors import InputError
 from graphforget.graph import Graph
 from graphforget.linalg.newton import newton_cg
@@ -61,7 +61,6 @@ def train(
         raise InputError(f"the graph is a {type(graph).__name__}, a graphforget.Graph is needed")
     seed = whole_number(seed, "seed")
     name, module = _module(graph, model, seed, options)
-    convex = is_affine(module) and is_convex(as_loss(loss))
     defaults = MODELS.get(name, OWN_MODEL)
     recipe = Recipe(
         model=name,
@@ -77,13 +76,36 @@ def train(
     _check(recipe)
     check_loss(as_loss(loss), classes=graph.num_classes)
     inspection = inspect(module, columns=graph.num_columns, classes=graph.num_classes, declared=reach)
+    return fit(module, graph, recipe, as_loss(loss), inspection, device=device, progress=progress, started=started)
+
+
+def fit(
+    module: nn.Module,
+    graph: Graph,
+    recipe: Recipe,
+    loss: Loss,
+    inspection: Inspection,
+    *,
+    warm: bool = False,
+    device: str = "cpu",
+    progress: Progress | None = None,
+    started: float | None = None,
+) -> Trained:
+    """Follows `recipe` from the weights that `module` comes with, which it changes.
+
+    A strongly convex objective has one minimum, and Newton's method starts at 0 unless `warm`.
+    """
+    started = time.perf_counter() if started is None else started
+    convex = is_affine(module) and is_convex(loss)
     if not convex:
-        _adam(module, graph, recipe, as_loss(loss), device, progress)
+        _adam(module, graph, recipe, loss, device, progress)
     objective = Objective(module, graph, mu=recipe.mu, loss=loss, device=device)
+    start = flatten(module).to(objective.data.like)
     if convex:
-        theta, converged = _newton(objective, recipe, progress)
+        start = start if warm else torch.zeros_like(start)
+        theta, converged = _newton(objective, start, recipe, progress)
     else:
-        theta, converged = _polish(objective, flatten(module), recipe, progress), False
+        theta, converged = _polish(objective, start, recipe, progress), False
     value, gradient = objective.value_and_gradient(theta)
     module = module.double().eval().cpu()
     assign(module, theta)
@@ -99,7 +121,7 @@ def train(
         gradient_norm=float(gradient.norm()),
         graph_digest=graph.digest,
         seconds=time.perf_counter() - started,
-        loss=as_loss(loss),
+        loss=loss,
     )
 
 
@@ -126,12 +148,11 @@ def _module(graph: Graph, model: str | nn.Module, seed: int, options: dict[str, 
     return f"{type(model).__module__}.{type(model).__qualname__}", copy.deepcopy(model)
 
 
-def _newton(objective: Objective, recipe: Recipe, progress: Progress | None) -> tuple[Tensor, bool]:
+def _newton(objective: Objective, start: Tensor, recipe: Recipe, progress: Progress | None) -> tuple[Tensor, bool]:
     def report(step: int, norm: float) -> None:
         if progress is not None:
             progress(f"Newton, ||grad F||/mu = {norm / recipe.mu:.1e}", step, 0)
 
-    start = objective.data.like.new_zeros(objective.size)
     minimum = newton_cg(objective, start, gradient_tolerance=recipe.tolerance * recipe.mu, on_step=report)
     return minimum.theta, minimum.status == "converged"
 
@@ -160,7 +181,7 @@ def _adam(module: nn.Module, graph: Graph, recipe: Recipe, loss: Loss, device: s
 
 def _polish(objective: Objective, start: Tensor, recipe: Recipe, progress: Progress | None) -> Tensor:
     """L-BFGS on `F` itself, dropout off, in float64: brings the gradient down without going anywhere else."""
-    theta = start.to(objective.data.like).clone().requires_grad_()
+    theta = start.clone().requires_grad_()
     if recipe.polish_steps == 0:
         return theta.detach()
     optimiser = torch.optim.LBFGS(

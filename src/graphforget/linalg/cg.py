@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-Status = Literal["converged", "iterations spent", "negative curvature", "stagnated", "not finite"]
+from graphforget.linalg.solution import Product, Solution
 
 DRIFT = 1e-6
 
 
-@dataclass(frozen=True)
-class Solution:
-    """What a solver found, and how far it got."""
-
-    x: Tensor
-    status: Status
-    iterations: int
-    residual: float  # ||b - A x|| / ||b||
-
-
 def conjugate_gradient(
-    product: Callable[[Tensor], Tensor], b: Tensor, *, tolerance: float = 1e-6, max_iterations: int = 1000
+    product: Product,
+    b: Tensor,
+    *,
+    tolerance: float = 1e-6,
+    max_iterations: int = 1000,
+    on_iteration: Callable[[int, float], None] | None = None,
 ) -> Solution:
     """Solves `A x = b` for positive definite `A` until `||b - A x|| <= tolerance ||b||`.
 
@@ -53,6 +46,8 @@ def conjugate_gradient(
         x = x + step * direction
         residual = residual - step * image
         previous, squared = squared, float(residual @ residual)
+        if on_iteration is not None:
+            on_iteration(iteration, squared**0.5 / scale)
         if squared**0.5 <= tolerance * scale:
             reached = squared**0.5 / scale if tolerance >= DRIFT else float((b - product(x)).norm()) / scale
             return Solution(x, "converged" if reached <= 2 * tolerance else "stagnated", iteration, reached)

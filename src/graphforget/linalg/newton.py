@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 from torch import Tensor
 
 from graphforget.linalg.cg import conjugate_gradient
+from graphforget.linalg.solution import Product
 
 Status = Literal["converged", "steps spent", "no descent"]
 
@@ -18,7 +19,7 @@ class Smooth(Protocol):
 
     def value_and_gradient(self, theta: Tensor) -> tuple[float, Tensor]: ...
 
-    def hessian(self, theta: Tensor) -> Callable[[Tensor], Tensor]: ...
+    def hessian(self, theta: Tensor) -> Product: ...
 
 
 @dataclass(frozen=True)

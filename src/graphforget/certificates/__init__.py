@@ -1,0 +1,1 @@
+"""What can be claimed about unlearned weights: the mathematics of it."""

@@ -1,0 +1,17 @@
+"""The ladder of guarantee levels. An outcome carries exactly one, and never a higher one than it earned."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+Level = Literal["exact", "certified", "conditional", "empirical"]
+
+LEVELS: tuple[Level, ...] = get_args(Level)  # best first
+
+MEANING: dict[Level, str] = {
+    "exact": "the weights are distributed as those of retraining on the retained graph",
+    "certified": "the released weights are (epsilon, delta)-indistinguishable from the equally noised retrained ones",
+    "conditional": "the released weights are (epsilon, delta)-indistinguishable from the equally noised retrained ones "
+    "if every condition listed holds",
+    "empirical": "nothing is guaranteed",
+}

@@ -1,0 +1,202 @@
+"""IDEA, the paper's method: one influence step for any model, objective and mixture of requests."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from graphforget.certificates.assumptions import Finding
+from graphforget.certificates.assumptions import audit as audit_assumptions
+from graphforget.certificates.claim import Certificate, conditional, empirical
+from graphforget.certificates.paper_bounds import Constants, sequential_bound
+from graphforget.errors import InputError, Refused
+from graphforget.footprint import footprint
+from graphforget.losses import is_convex
+from graphforget.trained import Trained
+from graphforget.unlearning.base import Change, Method, Task
+from graphforget.unlearning.influence import Kept, LossChange, kept_part
+from graphforget.unlearning.serial import serial_parts
+from graphforget.unlearning.solve import Curvature, Name, Solved, Solver, solve
+
+
+@dataclass(frozen=True)
+class IdeaOptions:
+    """How the step is solved for (see `Solver`), and what is claimed of it.
+
+    `serial` unlearns overlapping kinds of request one after the other, as the paper does. `audit=False` leaves out the
+    measurement of the assumptions, which takes longer than the step.
+    """
+
+    solver: Name = "cg"
+    curvature: Curvature | None = None
+    tolerance: float | None = None
+    iterations: int | None = None
+    damping: float = 0.0
+    scale: float | None = None
+    batch: int | None = None
+    serial: bool = False
+    constants: Constants = field(default_factory=Constants)
+    audit: bool = True
+
+    def __post_init__(self) -> None:
+        for name, value in (("serial", self.serial), ("audit", self.audit)):
+            if not isinstance(value, bool):
+                raise InputError(f"{name} is {value!r}, true or false is needed")
+        if isinstance(self.constants, Mapping):  # as it comes from a command line
+            object.__setattr__(self, "constants", Constants.of(self.constants))
+        if not isinstance(self.constants, Constants):
+            raise InputError(f"the constants are {self.constants!r}, graphforget.Constants are needed")
+        self.way()  # checks its own
+
+    def way(self) -> Solver:
+        return Solver(
+            name=self.solver,
+            curvature=self.curvature,
+            tolerance=self.tolerance,
+            iterations=self.iterations,
+            damping=self.damping,
+            scale=self.scale,
+            batch=self.batch,
+        )
+
+
+class Idea(Method[IdeaOptions]):
+    """`theta_bar = theta* - (1/m) H^-1 (grad L_add - grad L_sub)` (docs/maths.md, section 6).
+
+    `H` is the Hessian of `F` on `G` where that is positive definite by construction, the Gauss-Newton matrix elsewhere.
+    The claim is the paper's bound under declared `constants`, with an audit of what it assumes.
+    """
+
+    options = IdeaOptions
+    name = "idea"
+    title = "IDEA, one influence step with the paper's bound"
+    reference = "Dong et al., IDEA, KDD 2024"
+    level = "conditional"
+
+    def gradients(self, trained: Trained) -> int:
+        return 60  # about 25 curvature products of two passes each, the footprint, the length of the step
+
+    def change(self, task: Task, options: IdeaOptions) -> Change:
+        started = time.perf_counter()
+        trained = task.trained
+        notes: list[str] = []
+        steps: list[dict[str, Any]] = []
+        for part in _serially(task) if options.serial else [task]:
+            part = part if not steps else dataclasses.replace(part, trained=trained)
+            trained, solved, kept = _step(part, options.way())
+            notes += [*solved.notes, *_told(kept)]
+            steps.append(solved.summary() | {"length": kept.length, "objective_before": kept.objective_before})
+        seconds = time.perf_counter() - started
+        trained = dataclasses.replace(trained, seconds=seconds)
+        measured = _audited(task, trained, options.constants) if options.audit else ()
+        certificate = _certificate(task, trained, options.constants, measured)
+        details = {"steps": steps, "objective_after": trained.objective_value, "audited": options.audit}
+        return Change(trained, certificate, details, tuple(notes), time.perf_counter() - started - seconds)
+
+    def standing(self, task: Task, options: IdeaOptions) -> Certificate:
+        return _certificate(task, task.trained, options.constants, ())
+
+
+def _certificate(task: Task, trained: Trained, constants: Constants, measured: tuple[Finding, ...]) -> Certificate:
+    if trained.obstacles:
+        return empirical(f"nothing is guaranteed, because of the model: {trained.obstacles[0]}")
+    return conditional(
+        distance=distance_bound(trained, constants),
+        epsilon=task.asked.epsilon,
+        delta=task.asked.delta,
+        sigma=task.asked.sigma,
+        constants=constants,
+        conditions=measured,
+    )
+
+
+def distance_bound(trained: Trained, constants: Constants) -> float:
+    """The paper's sequential bound over the model's history, and what its training left undone over lambda."""
+    history = trained.history
+    return (
+        sequential_bound(
+            m=history[0].m,
+            removed=[entry.removed for entry in history],
+            affected=[entry.affected for entry in history],
+            step_norms=[entry.step_norm for entry in history],
+            constants=constants,
+            nonnegative_losses=is_convex(trained.loss),
+        )
+        + history[0].gradient_norm / constants.strong_convexity
+    )
+
+
+def _serially(task: Task) -> list[Task]:
+    """A task for each part of the request, each on the graph that the one before leaves."""
+    tasks: list[Task] = []
+    graph, reach = task.graph, task.trained.reach
+    for part in serial_parts(graph, task.request, reach):
+        touched = footprint(graph, part, reach)
+        retained = graph.without(part)
+        if not touched.empty:
+            tasks.append(dataclasses.replace(task, graph=graph, request=part, retained=retained, touched=touched))
+        graph = retained
+    return tasks
+
+
+def _step(task: Task, way: Solver) -> tuple[Trained, Solved, Kept]:
+    """One influence step for one part of the request."""
+    trained, before, after, theta = task.trained, task.before, task.after, task.theta
+    task.progress("gradients on the footprint", 0, 0)
+    change = LossChange.of(before, after, task.touched, trained.reach).gradient(theta)
+    solved = solve(
+        before,
+        theta,
+        -change / before.m,
+        solver=way,
+        strongly_convex=trained.strongly_convex,
+        reach=trained.reach,
+        seed=task.seed or 0,
+        progress=task.progress,
+    )
+    task.progress("length of the step", 0, 0)
+    kept = kept_part(
+        after,
+        theta,
+        solved.solution.x,
+        m=before.m,
+        leftover=torch.zeros_like(theta) if trained.converged else before.gradient(theta),
+        shorten=not trained.strongly_convex,
+    )
+    if kept is None:
+        raise Refused("no part of the influence step lowers what it aims at; retrain instead (method 'retrain')")
+    entry = task.forgotten(Idea.name, kept.theta)
+    return trained.moved(kept.theta, after, seconds=0.0, forgotten=entry), solved, kept
+
+
+def _told(kept: Kept) -> list[str]:
+    told = []
+    if kept.length < 1:
+        told.append(f"the whole step would have overshot, {kept.length:g} of it was taken")
+    if kept.objective_after > kept.objective_before:
+        told.append(
+            f"the objective on the retained graph rose by {kept.objective_after - kept.objective_before:.2g}: the step "
+            "pays neither for what training left undone nor for the smaller number of training nodes"
+        )
+    return told
+
+
+def _audited(task: Task, trained: Trained, constants: Constants) -> tuple[Finding, ...]:
+    recipe = task.trained.recipe
+    return audit_assumptions(
+        task.before,
+        task.after,
+        start=task.theta,
+        end=trained.theta.to(task.theta),
+        removed=task.touched.removed,
+        constants=constants,
+        strongly_convex=task.trained.strongly_convex,
+        training_gradient=trained.history[0].gradient_norm,
+        training_tolerance=recipe.tolerance * recipe.mu,
+        on_part=task.progress,
+    )

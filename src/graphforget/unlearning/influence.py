@@ -1,0 +1,86 @@
+"""How a request changes the summed training loss, and the influence step that follows from it (docs/maths.md, 6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from graphforget.footprint import Footprint
+from graphforget.models.reach import Reach
+from graphforget.objective import LossSum, Objective
+
+
+@dataclass(frozen=True)
+class LossChange:
+    """`L_add - L_sub`: what turns the summed training loss on `G` into that on `G'`, on the footprint's rows alone.
+
+        sum over V_trn minus dV of l_i(G')  =  sum over V_trn of l_i(G)  +  L_add  -  L_sub
+        L_add = sum over A of l_i(G'),   L_sub = sum over A and dV & V_trn of l_i(G)
+
+    The paper's Lemma 1, for every mixture of requests at once.
+    """
+
+    added: LossSum | None
+    subtracted: LossSum | None
+
+    @classmethod
+    def of(cls, before: Objective, after: Objective, touched: Footprint, reach: Reach) -> LossChange:
+        there = torch.searchsorted(after.graph.numbers, before.graph.numbers[touched.affected])
+        here = torch.cat([touched.affected, touched.removed]).sort().values
+        return cls(
+            added=after.on(there, reach=reach) if there.numel() else None,
+            subtracted=before.on(here, reach=reach) if here.numel() else None,
+        )
+
+    def value(self, theta: Tensor) -> float:
+        added = 0.0 if self.added is None else self.added.value(theta)
+        return added - (0.0 if self.subtracted is None else self.subtracted.value(theta))
+
+    def gradient(self, theta: Tensor) -> Tensor:
+        added = torch.zeros_like(theta) if self.added is None else self.added.gradient(theta)
+        return added if self.subtracted is None else added - self.subtracted.gradient(theta)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """How much of a step was taken."""
+
+    theta: Tensor
+    length: float  # 1: the whole step
+    objective_before: float  # F on the retained graph
+    objective_after: float
+
+
+def kept_part(
+    after: Objective, theta: Tensor, step: Tensor, *, m: int, leftover: Tensor, shorten: bool, most: int = 20
+) -> Kept | None:
+    """The whole step if it lowers what it aims at, else the first half, quarter ... that does; None if none does.
+
+    What an influence step aims at is `(1/m) sum l_i(theta; G') + (mu/2) ||theta||^2 - leftover . theta`, with `m` from
+    before the request and `leftover` the gradient of `F` that training left at the start: its slope along the step is
+    negative by construction. (`F` on `G'` itself may rise along the best of steps, because that step ignores
+    `m -> m'` and the leftover.) With `shorten` halving goes on as long as it lowers the value further: the quadratic
+    model of a network that is not convex is good near its weights alone.
+    """
+
+    def aim(at: Tensor) -> tuple[float, float]:
+        data, penalty = after.data.value(at), 0.5 * after.mu * float(at @ at)
+        return data / m + penalty - float(leftover @ (at - theta)), data / after.m + penalty
+
+    start, objective_before = aim(theta)
+    tiny = 1e-13 * abs(start)  # a whole step may be too small for its effect to show, a shortened one not
+    best: tuple[float, Kept] | None = None
+    for halvings in range(most):
+        length = 0.5**halvings
+        at = theta + length * step
+        value, objective = aim(at)
+        lowest = (start if halvings else start + tiny) if best is None else best[0]
+        if value < lowest:  # not NaN either
+            best = value, Kept(at, length, objective_before, objective)
+            if not shorten:
+                break
+        elif best is not None:
+            break
+    return None if best is None else best[1]

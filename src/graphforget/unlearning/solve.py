@@ -1,0 +1,201 @@
+"""`curvature^-1 b` at trained weights, whatever the model: which matrix, which solver, and what to do when it fails."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from graphforget.checks import whole_number
+from graphforget.errors import InputError, Refused
+from graphforget.linalg.cg import conjugate_gradient
+from graphforget.linalg.dense import dense_solve
+from graphforget.linalg.lanczos import extreme_eigenvalues
+from graphforget.linalg.lissa import lissa
+from graphforget.linalg.solution import Product, Solution
+from graphforget.models.reach import Reach
+from graphforget.objective import LossSum, Objective
+from graphforget.training import Progress
+
+Name = Literal["cg", "lissa", "dense"]
+Curvature = Literal["hessian", "gauss-newton"]
+
+MOST_RETRIES = 12
+SINGLE_ENOUGH = 1e-3  # from this relative residual on float32 will do
+
+
+@dataclass(frozen=True)
+class Solver:
+    """How `(A + damping I) x = b` is solved. None: chosen for the model at hand."""
+
+    name: Name = "cg"
+    curvature: Curvature | None = None  # the Hessian where it is positive definite by construction, else Gauss-Newton
+    tolerance: float | None = None  # relative residual
+    iterations: int | None = None
+    damping: float = 0.0
+    scale: float | None = None  # LiSSA's; by default the largest eigenvalue
+    batch: int | None = None  # LiSSA's training nodes an iteration; by default all
+
+    def __post_init__(self) -> None:
+        if self.name not in get_args(Name):
+            raise InputError(f"there is no solver {self.name!r}, only {', '.join(get_args(Name))}")
+        if self.curvature not in (None, *get_args(Curvature)):
+            raise InputError(f"there is no curvature {self.curvature!r}, only {' and '.join(get_args(Curvature))}")
+        for name, value, lowest in (
+            ("tolerance", self.tolerance, "positive"),
+            ("scale", self.scale, "positive"),
+            ("damping", self.damping, "0 or more"),
+        ):
+            good = value is None or (isinstance(value, int | float) and 0 <= value < float("inf"))
+            if not good or (value == 0 and lowest == "positive"):
+                raise InputError(f"the solver's {name} is {value!r}, a finite number, {lowest}, is needed")
+        for name, count in (("iterations", self.iterations), ("batch", self.batch)):
+            if count is not None and whole_number(count, f"the solver's {name}") == 0:
+                raise InputError(f"the solver's {name} is 0, at least 1 is needed")
+        for name, given in (("scale", self.scale), ("batch", self.batch)):
+            if given is not None and self.name != "lissa":
+                raise InputError(f"{name} belongs to the solver 'lissa', not to {self.name!r}")
+
+
+@dataclass(frozen=True)
+class Solved:
+    """The solution, the way it was got in the end, and each fall-back in a sentence."""
+
+    solution: Solution
+    solver: Solver
+    notes: tuple[str, ...]
+
+    def summary(self) -> dict[str, object]:
+        used = {k: v for k, v in dataclasses.asdict(self.solver).items() if v is not None}
+        found = {"status": self.solution.status, "residual": self.solution.residual}
+        return used | found | {"iterations": self.solution.iterations}
+
+
+def solve(
+    objective: Objective,
+    theta: Tensor,
+    b: Tensor,
+    *,
+    solver: Solver,
+    strongly_convex: bool,
+    reach: Reach,
+    seed: int,
+    progress: Progress,
+) -> Solved:
+    """Solves for `x`, falling back until the matrix is positive definite and the iteration contracts.
+
+    A Hessian that is not positive definite gives way to the Gauss-Newton matrix; a Gauss-Newton matrix that is not
+    (the loss is not convex) is damped ever more; a LiSSA that diverges gets a larger scale. Every one is noted.
+    """
+    solver = _filled_in(solver, strongly_convex)
+    notes: list[str] = []
+    length = float(b.norm()) or 1.0
+    if not strongly_convex and (solver.tolerance or 0) >= SINGLE_ENOUGH and solver.name != "dense":
+        objective = objective.in_single_precision()
+    for _ in range(MOST_RETRIES):
+        solution, solver = _attempt(objective, theta, b / length, solver, reach, seed, progress)
+        if solution.status not in ("negative curvature", "diverged", "not finite"):
+            if solution.status != "converged":
+                notes.append(
+                    f"the solver did not converge ({solution.status}): relative residual {solution.residual:.1e} "
+                    f"after {solution.iterations} iterations"
+                )
+            solution = dataclasses.replace(solution, x=length * solution.x)
+            return Solved(solution, solver, tuple(notes))
+        solver, told = _fallback(solver, solution, mu=objective.mu, strongly_convex=strongly_convex)
+        notes.append(told)
+    raise Refused(f"no solver found a step, last: {solution.status}; retrain instead (method 'retrain')")
+
+
+def _filled_in(solver: Solver, strongly_convex: bool) -> Solver:
+    convex_tolerance = 1e-6 if solver.name != "lissa" else 1e-3
+    return dataclasses.replace(
+        solver,
+        curvature=solver.curvature or ("hessian" if strongly_convex else "gauss-newton"),
+        tolerance=solver.tolerance or (convex_tolerance if strongly_convex else 0.1),
+        iterations=solver.iterations or (1000 if solver.name == "lissa" else 500),
+    )
+
+
+def _attempt(
+    objective: Objective, theta: Tensor, b: Tensor, solver: Solver, reach: Reach, seed: int, progress: Progress
+) -> tuple[Solution, Solver]:
+    assert solver.tolerance is not None
+    assert solver.iterations is not None
+    product = _product(objective, theta, solver)
+    damping = solver.damping
+    full = product if damping == 0 else lambda v: product(v) + damping * v
+
+    def report(done: int, residual: float) -> None:
+        progress(f"{solver.name}, residual {residual:.1e}", done, 0)
+
+    if solver.name == "dense":
+        return dense_solve(full, b), solver
+    if solver.name == "cg":
+        found = conjugate_gradient(
+            full, b, tolerance=solver.tolerance, max_iterations=solver.iterations, on_iteration=report
+        )
+        return found, solver
+    if solver.scale is None:
+        largest = extreme_eigenvalues(full, b, steps=10).largest
+        if not largest > 0:
+            return Solution(b.clone(), "not finite", 0, float("inf")), solver
+        solver = dataclasses.replace(solver, scale=1.1 * largest)
+    assert solver.tolerance is not None
+    assert solver.iterations is not None
+    assert solver.scale is not None
+    draw = (lambda: product) if solver.batch is None else _Batches(objective, theta, solver, reach, seed).draw
+    found = lissa(
+        draw,
+        b,
+        iterations=solver.iterations,
+        scale=solver.scale,
+        damping=damping / solver.scale,
+        tolerance=solver.tolerance,
+        exact=full,
+        on_iteration=report,
+    )
+    return found, solver
+
+
+def _product(part: Objective | LossSum, theta: Tensor, solver: Solver) -> Product:
+    """Taken in the objective's precision, handed on in that of theta: a solver's own sums need the digits."""
+    like = (part.data if isinstance(part, Objective) else part).like
+    at = theta.to(like)
+    product = part.hessian(at) if solver.curvature == "hessian" else part.gauss_newton(at)
+    return product if like.dtype == theta.dtype else lambda v: product(v.to(like)).to(theta)
+
+
+class _Batches:
+    """Curvature products on a fresh sample of training nodes each time, on their neighbourhood alone."""
+
+    def __init__(self, objective: Objective, theta: Tensor, solver: Solver, reach: Reach, seed: int) -> None:
+        self._objective, self._theta, self._solver, self._reach = objective, theta, solver, reach
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def draw(self) -> Product:
+        rows = self._objective.graph.train_rows
+        size = min(self._solver.batch or rows.numel(), rows.numel())
+        chosen = rows[torch.randperm(rows.numel(), generator=self._generator)[:size]].sort().values
+        part = self._objective.on(chosen, reach=self._reach)
+        product = _product(part, self._theta, self._solver)
+        return lambda v: product(v) / size + self._objective.mu * v
+
+
+def _fallback(solver: Solver, solution: Solution, *, mu: float, strongly_convex: bool) -> tuple[Solver, str]:
+    """Another way to try, and why."""
+    if solver.curvature == "hessian" and not strongly_convex:
+        told = f"the Hessian is not positive definite ({solver.name}: {solution.status}), so Gauss-Newton was used"
+        return dataclasses.replace(solver, curvature="gauss-newton", scale=None), told
+    if solution.status == "not finite":
+        raise Refused("the curvature at these weights is not finite, so there is no step; retrain (method 'retrain')")
+    if solver.name == "lissa":
+        assert solver.scale is not None
+        scale = 10 * solver.scale
+        return dataclasses.replace(solver, scale=scale), f"LiSSA diverged, so its scale was raised to {scale:.3g}"
+    damping = 10 * solver.damping or mu
+    told = f"the Gauss-Newton matrix is not positive definite (is the loss convex?), so damping rose to {damping:.3g}"
+    return dataclasses.replace(solver, damping=damping), told

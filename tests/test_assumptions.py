@@ -1,0 +1,131 @@
+"""The audit of the paper's assumptions against brute force."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import graphforget as gf
+from cases import random_graph
+from graphforget.certificates.assumptions import Finding, audit
+from graphforget.certificates.claim import conditional
+from graphforget.linalg.dense import dense_matrix
+
+NAMES = (
+    "losses are at most C",
+    "losses are L-Lipschitz",
+    "the objective is lambda-strongly convex",
+    "training ended at a minimum",
+)
+
+
+def audited(model: str, constants: gf.Constants, **options: Any) -> tuple[dict[str, Finding], gf.Trained, gf.Graph]:
+    graph = random_graph(3, nodes=30, edges=40)
+    trained = gf.train(graph, model, mu=1e-2, **options)
+    retained = graph.without(gf.Request(nodes=[20]))
+    found = audit(
+        trained.objective(graph),
+        trained.objective(retained),
+        start=trained.theta,
+        end=trained.theta + 0.1,
+        removed=torch.tensor([20]),
+        constants=constants,
+        strongly_convex=trained.strongly_convex,
+        training_gradient=trained.gradient_norm,
+        training_tolerance=trained.recipe.tolerance * trained.recipe.mu,
+        nodes=1000,
+        lanczos_steps=500,
+    )
+    assert tuple(finding.name for finding in found) == NAMES
+    return {finding.name: finding for finding in found}, trained, graph
+
+
+def single_gradients(trained: gf.Trained, graph: gf.Graph) -> list[float]:
+    norms = []
+    for row in graph.train_rows:
+        theta = trained.theta.clone().requires_grad_()
+        objective = gf.Objective(trained.module, graph, mu=1.0)
+        logits = objective.data.logits(theta)[graph.train_rows == row]
+        loss = torch.nn.functional.cross_entropy(logits, graph.y[row : row + 1])
+        (gradient,) = torch.autograd.grad(loss + 0.5 * trained.recipe.mu * theta @ theta, theta)
+        norms.append(float(gradient.norm()))
+    return norms
+
+
+@pytest.mark.parametrize(("model", "options"), [("sgc", {}), ("gcn", {"hidden": 4, "epochs": 60, "polish_steps": 5})])
+def test_every_measurement_is_the_brute_force_one(model: str, options: dict[str, Any]) -> None:
+    found, trained, graph = audited(model, gf.Constants(strong_convexity=1e-9), **options)
+    retained = graph.without(gf.Request(nodes=[20]))
+    largest = 0.0
+    for where in (graph, retained):
+        for theta in (trained.theta, trained.theta + 0.1):
+            largest = max(largest, float(trained.objective(where).data.losses(theta).max()))
+    assert found[NAMES[0]].measured == pytest.approx(largest)
+    assert found[NAMES[1]].measured == pytest.approx(max(single_gradients(trained, graph)), rel=1e-9)
+    matrix: Tensor = dense_matrix(trained.objective(graph).hessian(trained.theta), trained.theta)
+    smallest, *_, biggest = torch.linalg.eigvalsh(matrix).tolist()
+    measured = found[NAMES[2]].measured
+    assert measured is not None
+    assert smallest - 1e-9 <= measured
+    if measured >= 1e-9:  # else Lanczos has stopped, because the constant is refuted
+        assert measured <= smallest + 2e-3 * biggest
+    assert found[NAMES[3]].measured == trained.gradient_norm
+
+
+def test_verdicts_of_a_convex_model() -> None:
+    found, trained, _ = audited("sgc", gf.Constants())
+    assert [f.verdict for f in found.values()] == ["holds", "fails", "fails", "holds"]
+    wide = gf.Constants(strong_convexity=trained.recipe.mu, lipschitz=100.0, loss_bound=1e-3)
+    found, *_ = audited("sgc", wide)
+    assert [f.verdict for f in found.values()] == ["fails", "not checkable", "holds", "holds"]
+    found, *_ = audited("sgc", dataclasses.replace(wide, strong_convexity=1.01 * trained.recipe.mu))
+    assert found[NAMES[2]].verdict == "fails"
+
+
+def test_verdicts_of_a_network() -> None:
+    options: dict[str, Any] = {"hidden": 4, "epochs": 60, "polish_steps": 5}
+    found, *_ = audited("gcn", gf.Constants(strong_convexity=1e-4), **options)
+    assert found[NAMES[2]].verdict in ("fails", "not checkable")  # never "holds": it is not convex
+    assert found[NAMES[3]].verdict == "fails"
+    found, *_ = audited("gcn", gf.Constants(strong_convexity=100.0), **options)
+    assert found[NAMES[2]].verdict == "fails"
+
+
+def test_negative_losses_count_by_their_size() -> None:
+    graph = random_graph(3, nodes=30, edges=40)
+
+    def negative(logits: Tensor, labels: Tensor) -> Tensor:
+        return torch.nn.functional.cross_entropy(logits, labels, reduction="none") - 7
+
+    trained = gf.train(graph, "gcn", loss=negative, hidden=4, epochs=5, polish_steps=0)
+    outcome = gf.unlearn(trained, graph, gf.Request(nodes=[20]))
+    measured = outcome.certificate.conditions[0].measured
+    assert measured is not None
+    assert 3 < measured < 7
+    assert outcome.certificate.conditions[0].verdict == "fails"
+
+
+def test_an_outcome_carries_the_audit_and_its_time_is_not_counted() -> None:
+    graph = gf.load("patients")
+    trained = gf.train(graph, "sgc")
+    outcome = gf.unlearn(trained, graph, gf.Request(nodes=["patient-0017"]))
+    assert tuple(finding.name for finding in outcome.certificate.conditions) == NAMES
+    assert outcome.certificate.refuted == (NAMES[1], NAMES[2]) or NAMES[0] in outcome.certificate.refuted
+    assert outcome.certificate.to_dict()["refuted"] == list(outcome.certificate.refuted)
+    second = gf.unlearn(outcome.trained, outcome.graph, gf.Request(nodes=["patient-0018"]))
+    last = second.certificate.conditions[3]
+    assert (last.measured, last.verdict) == (trained.gradient_norm, "holds")  # of training, not of the step since
+
+
+def test_a_claim_says_what_it_is_made_of() -> None:
+    claim = conditional(distance=2.0, epsilon=1.0, delta=1e-5, sigma=None, constants=gf.Constants())
+    assert claim.level == "conditional"
+    assert "if every condition listed holds" in claim.statement
+    assert claim.sigma == pytest.approx(2.0 / 0.26805, rel=1e-4)
+    assert claim.sigma_by_paper == pytest.approx(2.0 * (2 * torch.tensor(1.25e5).log().item()) ** 0.5, rel=1e-6)
+    nothing = conditional(distance=2.0, epsilon=1.0, delta=1e-5, sigma=0.0, constants=gf.Constants())
+    assert nothing.level == "empirical"

@@ -1,0 +1,303 @@
+"""The suite that every unlearning method must pass. A method added to the registry is tested here by itself."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import json
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import graphforget as gf
+from cases import OwnGCN, random_graph
+from graphforget.certificates.claim import empirical, exact
+from graphforget.certificates.levels import LEVELS
+from graphforget.request import KINDS
+from graphforget.unlearning.base import Change, Method, Task
+
+MODELS: dict[str, tuple[str | nn.Module, dict[str, Any]]] = {
+    "sgc": ("sgc", {}),
+    "linearised-gcn": ("linearised-gcn", {"hidden": 5}),
+    "gcn": ("gcn", {"hidden": 5, "epochs": 30, "polish_steps": 10}),
+    "gat": ("gat", {"hidden": 2, "heads": 2, "epochs": 30, "polish_steps": 5}),
+    "gin": ("gin", {"hidden": 5, "epochs": 30, "polish_steps": 3}),
+    "own": (OwnGCN, {"epochs": 30, "polish_steps": 10}),
+}
+REQUESTS = {
+    "nodes": gf.Request(nodes=[4, 5]),
+    "edges": None,  # depends on the graph, see below
+    "attributes": gf.Request(attributes={6: "all"}),
+    "partial attributes": gf.Request(attributes={7: [0, 2]}),
+}
+CASES = [(method, model) for method in gf.METHODS for model in MODELS]
+
+
+@functools.cache
+def trained_on(model: str) -> tuple[gf.Trained, gf.Graph]:
+    graph = random_graph(3, nodes=40, edges=60)
+    what, options = MODELS[model]
+    torch.manual_seed(0)
+    return gf.train(graph, what if isinstance(what, str) else what(), **options), graph
+
+
+def request_of(kind: str, graph: gf.Graph) -> gf.Request:
+    if kind == "edges":
+        source, target = graph.edge_index
+        edge = graph.edge_index[:, source < target].T[3].tolist()
+        return gf.Request(edges=[tuple(edge)])
+    found = REQUESTS[kind]
+    assert found is not None
+    return found
+
+
+def mixed(graph: gf.Graph) -> gf.Request:
+    edge = request_of("edges", graph).edges
+    return gf.Request(nodes=[20], edges=edge, attributes={6: "all", 7: [0, 2]})
+
+
+def supported(method: str, trained: gf.Trained) -> None:
+    reason = gf.METHODS[method].unsupported(trained)
+    if reason is not None:
+        with pytest.raises(gf.InputError, match=f"method '{method}' does not work here"):
+            gf.unlearn(trained, trained_on("sgc")[1], gf.Request(nodes=[4]), method=method)
+        pytest.skip(reason)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "mixed"])
+@pytest.mark.parametrize(("method", "model"), CASES)
+def test_it_deletes_what_was_asked_and_leaves_its_input_alone(method: str, model: str, kind: str) -> None:
+    trained, graph = trained_on(model)
+    supported(method, trained)
+    request = mixed(graph) if kind == "mixed" else request_of(kind, graph)
+    if not set(request.kinds) <= gf.METHODS[method].kinds:
+        with pytest.raises(gf.InputError, match=f"method '{method}' cannot forget"):
+            gf.unlearn(trained, graph, request, method=method)
+        return
+    theta, state = trained.theta.clone(), copy.deepcopy(trained.module.state_dict())
+    asked, tensors = request.to_dict(), {f.name: getattr(graph, f.name) for f in dataclasses.fields(graph)}
+    before = {name: value.clone() for name, value in tensors.items() if isinstance(value, torch.Tensor)}
+    random_state = torch.random.get_rng_state()
+
+    outcome = gf.unlearn(trained, graph, request, method=method)
+
+    assert outcome.graph.digest == graph.without(request).digest
+    assert outcome.trained.graph_digest == outcome.graph.digest
+    assert not torch.equal(outcome.trained.theta, theta)
+    assert torch.isfinite(outcome.trained.theta).all()
+    assert torch.isfinite(outcome.released_theta).all()
+    assert LEVELS.index(outcome.level) >= LEVELS.index(gf.METHODS[method].level)
+    if not trained.certifiable:
+        assert outcome.level != "certified"
+    objective = outcome.trained.objective(outcome.graph)
+    assert outcome.trained.gradient_norm == pytest.approx(float(objective.gradient(outcome.trained.theta).norm()))
+    # input
+    assert torch.equal(trained.theta, theta)
+    assert all(torch.equal(value, state[name]) for name, value in trained.module.state_dict().items())
+    assert request.to_dict() == asked
+    for name, value in before.items():
+        same = value.to_dense() if value.layout == torch.sparse_csr else value
+        now = tensors[name].to_dense() if value.layout == torch.sparse_csr else tensors[name]
+        assert torch.equal(same, now), name
+    assert torch.equal(random_state, torch.random.get_rng_state())
+
+
+@pytest.mark.parametrize(("method", "model"), CASES)
+def test_it_is_deterministic_by_seed(method: str, model: str) -> None:
+    trained, graph = trained_on(model)
+    supported(method, trained)
+    request = request_of("nodes", graph)
+    first, second = (gf.unlearn(trained, graph, request, method=method, seed=5, noise_seed=1) for _ in range(2))
+    assert torch.equal(first.trained.theta, second.trained.theta)
+    assert torch.equal(first.released_theta, second.released_theta)
+
+
+@pytest.mark.parametrize(("method", "model"), CASES)
+def test_it_works_a_second_and_a_tenth_time(method: str, model: str) -> None:
+    trained, graph = trained_on(model)
+    supported(method, trained)
+    for node in range(10, 20):
+        request = gf.Request(nodes=[node])
+        if gf.footprint(graph, request, trained.reach).empty:
+            continue
+        outcome = gf.unlearn(trained, graph, request, method=method)
+        assert node not in outcome.graph.numbers
+        assert outcome.trained.graph_digest == outcome.graph.digest
+        trained, graph = outcome.trained, outcome.graph
+    assert graph.num_nodes <= 33
+
+
+@pytest.mark.parametrize("method", gf.METHODS)
+def test_it_refuses_bad_requests_in_one_sentence(method: str) -> None:
+    trained, graph = trained_on("sgc")
+    other = random_graph(4, nodes=40, edges=60)
+    for bad, told in (
+        ({"request": gf.Request(nodes=[99])}, "node 99 is not in the graph"),
+        ({"request": gf.Request(edges=[(0, 0)])}, r"edge \(0, 0\) is not in the graph"),
+        ({"request": gf.Request(attributes={0: [99]})}, "column 99 is out of range"),
+        ({"request": {"nodes": [1]}}, "the request is a dict, a graphforget.Request is needed"),
+        ({"graph": other}, "the graph is not the one that this model stands on"),
+        ({"graph": None}, "the graph is a NoneType"),
+        ({"trained": trained.module}, "the model is a SGC"),
+        ({"epsilon": 0}, "epsilon is 0, a positive number"),
+        ({"epsilon": float("nan")}, "epsilon is nan"),
+        ({"delta": 1.0}, "delta is 1.0"),
+        ({"sigma": -1}, "sigma is -1"),
+        ({"seed": -1}, "seed is -1"),
+        ({"no_such_option": 1}, f"method '{method}' has no option 'no_such_option'"),
+    ):
+        given: dict[str, Any] = {"trained": trained, "graph": graph, "request": gf.Request(nodes=[4])} | bad
+        with pytest.raises(gf.InputError, match=f"^{told}") as caught:
+            gf.unlearn(method=method, **given)
+        assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_method_is_refused() -> None:
+    trained, graph = trained_on("sgc")
+    with pytest.raises(gf.InputError, match=r"^there is no method 'magic', only idea, retrain"):
+        gf.unlearn(trained, graph, gf.Request(nodes=[4]), method="magic")
+
+
+@pytest.mark.parametrize("method", gf.METHODS)
+def test_what_it_tells_is_json_and_names_nobody(method: str) -> None:
+    graph = gf.load("patients")
+    trained = gf.train(graph, "sgc")
+    request = gf.Request(nodes=["patient-0017"], attributes={"patient-0042": ["mean radius"]})
+    told = json.dumps(gf.unlearn(trained, graph, request, method=method).summary(), allow_nan=False)
+    assert "patient-" not in told
+    assert "mean radius" not in told
+
+
+# -- planted failures ------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class NoOptions:
+    pass
+
+
+class Planted(Method[NoOptions]):
+    options = NoOptions
+    name, title, reference, level = "planted", "-", "-", "exact"
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def gradients(self, trained: gf.Trained) -> int:
+        return 1
+
+    def change(self, task: Task, options: NoOptions) -> Change:
+        theta = task.theta.clone()
+        if self.what == "NaN":
+            theta[0] = float("nan")
+        if self.what in ("old graph", "good"):
+            theta += 1
+        objective = task.before if self.what == "old graph" else task.after
+        moved = task.trained.moved(theta, objective, seconds=0.0, forgotten=task.forgotten("planted", theta))
+        return Change(moved, exact("so it says"))
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("nothing", "changed no weight although the request touches the training"),
+        ("NaN", "weights that are not finite"),
+        ("old graph", "did not end on the retained graph"),
+    ],
+)
+def test_a_method_that_does_nothing_or_the_wrong_thing_is_caught(what: str, told: str) -> None:
+    trained, graph = trained_on("sgc")
+    with pytest.raises(gf.Refused, match=told):
+        Planted(what).unlearn(trained, graph, gf.Request(nodes=[4]))
+    assert Planted("good").unlearn(trained, graph, gf.Request(nodes=[4])).level == "exact"
+
+
+def test_a_method_says_which_requests_and_models_it_takes() -> None:
+    class Narrow(Planted):
+        kinds = frozenset({"edges"})
+
+        def unsupported(self, trained: gf.Trained) -> str | None:
+            return None if trained.recipe.model == "sgc" else "it is for SGC"
+
+    trained, graph = trained_on("sgc")
+    with pytest.raises(gf.InputError, match=r"^method 'planted' cannot forget nodes, only edges$"):
+        Narrow("good").unlearn(trained, graph, mixed(graph))
+    with pytest.raises(gf.InputError, match=r"^method 'planted' does not work here: it is for SGC$"):
+        Narrow("good").unlearn(*trained_on("gcn"), request_of("edges", graph))
+    assert Narrow("good").unlearn(trained, graph, request_of("edges", graph)).graph.num_edges == graph.num_edges - 1
+
+
+# -- an empty footprint ----------------------------------------------------------------------------------------------
+
+
+def lonely_graph() -> gf.Graph:
+    """Nodes 0 and 1 are an island that does not train."""
+    graph = random_graph(3, nodes=40, edges=60, unlabelled=0)
+    source, target = graph.edge_index
+    inside = (source > 1) & (target > 1)
+    edges = torch.cat([graph.edge_index[:, inside], torch.tensor([[0], [1]])], dim=1)
+    train, test = graph.train_mask.clone(), graph.test_mask.clone()
+    train[:2], test[:2] = False, True
+    return gf.Graph.create(x=graph.x, edges=edges, y=graph.y, train_mask=train, test_mask=test)
+
+
+@pytest.mark.parametrize(
+    "request_", [gf.Request(nodes=[0]), gf.Request(edges=[(0, 1)]), gf.Request(attributes={1: "all"})]
+)
+@pytest.mark.parametrize("model", ["sgc", "gcn"])
+def test_what_no_training_loss_depends_on_is_forgotten_exactly(model: str, request_: gf.Request) -> None:
+    graph = lonely_graph()
+    trained = gf.train(graph, model, **MODELS[model][1])
+    outcome = gf.unlearn(trained, graph, request_)
+    assert outcome.level == "exact"
+    assert outcome.certificate.epsilon == 0
+    assert torch.equal(outcome.trained.theta, trained.theta)
+    assert torch.equal(outcome.released_theta, trained.theta)
+    assert outcome.trained.graph_digest == outcome.graph.digest == graph.without(request_).digest
+    if trained.strongly_convex:
+        again = gf.train(outcome.graph, model, tolerance=1e-6)
+        assert float((again.theta - trained.theta).norm()) <= again.residual + trained.residual
+    else:  # dropout draws other masks for another number of nodes, but from the same losses
+        before, after = (trained.objective(g).data.losses(trained.theta) for g in (graph, outcome.graph))
+        torch.testing.assert_close(before, after, rtol=1e-12, atol=1e-12)
+    assert gf.plan(trained, graph, request_).level == "exact"
+
+
+def test_after_an_approximate_step_an_empty_footprint_is_not_exact() -> None:
+    """The weights are then as far from retraining as the steps before left them."""
+    graph = lonely_graph()
+    first = gf.unlearn(gf.train(graph, "sgc"), graph, gf.Request(nodes=[20]))
+    second = gf.unlearn(first.trained, first.graph, gf.Request(nodes=[0]))
+    assert torch.equal(second.trained.theta, first.trained.theta)
+    assert second.level == "conditional"
+    assert second.certificate.distance == first.certificate.distance
+    assert second.certificate.sigma == first.certificate.sigma
+    assert Planted("good").unlearn(first.trained, first.graph, gf.Request(nodes=[0])).level == "empirical"
+    assert gf.plan(first.trained, first.graph, gf.Request(nodes=[0])).level == "conditional"
+
+
+def test_the_reach_of_a_module_of_ones_own_proves_nothing() -> None:
+    graph = lonely_graph()
+    trained = gf.train(graph, OwnGCN(), epochs=5, polish_steps=2)
+    assert gf.footprint(graph, gf.Request(nodes=[0]), trained.reach).empty
+    with pytest.raises(gf.Refused, match="the reach of a module of one's own is not proven"):
+        gf.unlearn(trained, graph, gf.Request(nodes=[0]))
+    assert gf.unlearn(trained, graph, gf.Request(nodes=[0]), method="retrain").level == "exact"
+
+
+def test_a_model_that_carries_data_gets_no_guarantee() -> None:
+    trained, graph = trained_on("own")
+    trained = dataclasses.replace(trained, obstacles=("layer 'norm' keeps statistics of the data",))
+    for method in gf.METHODS:
+        outcome = gf.unlearn(trained, graph, gf.Request(nodes=[4]), method=method)
+        assert outcome.level == "empirical"
+        assert "layer 'norm'" in outcome.certificate.statement
+        assert gf.plan(trained, graph, gf.Request(nodes=[4]), method=method).level == "empirical"
+
+
+def test_an_empirical_claim_promises_nothing() -> None:
+    claim = empirical("nothing")
+    assert (claim.epsilon, claim.delta, claim.sigma) == (None, None, None)
