@@ -179,7 +179,7 @@ def test_on_cora_it_ends_closer_to_the_retrained_optimum(raw_data: None, kind: s
         "nodes": gf.Request(nodes=rows),
         "edges": gf.Request(edges=[tuple(edge) for edge in edges]),
         "attributes": gf.Request(attributes=dict.fromkeys(rows, "all")),
-        "partial attributes": gf.Request(attributes=dict.fromkeys(rows, list(range(0, graph.num_columns, 2)))),
+        "partial attributes": gf.Request(attributes=dict.fromkeys(rows, tuple(range(0, graph.num_columns, 2)))),
     }[kind]
     outcome = gf.unlearn(trained, graph, request, audit=False)
     best = optimum(trained, outcome.graph)
@@ -217,7 +217,7 @@ def test_serial_and_joint_steps_agree_for_small_requests() -> None:
     for size in (1, 4, 16):
         rows = graph.train_rows[:size].tolist()
         others = graph.train_rows[size : 2 * size].tolist()
-        request = gf.Request(nodes=rows, attributes=dict.fromkeys(others, [0, 1, 2]))
+        request = gf.Request(nodes=rows, attributes=dict.fromkeys(others, (0, 1, 2)))
         joint, serial = (gf.unlearn(trained, graph, request, serial=s, audit=False) for s in (False, True))
         assert joint.graph.digest == serial.graph.digest
         assert len(serial.details["steps"]) == 2
