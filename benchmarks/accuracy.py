@@ -10,10 +10,11 @@ when it is there already; the table is made from that file.
 from __future__ import annotations
 
 import argparse
-import json
+import functools
 from pathlib import Path
 
 import graphforget as gf
+from results import Results, Row
 
 DATA = ("cora", "citeseer", "pubmed", "cs", "physics")
 PAPER = {
@@ -31,27 +32,19 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("runs/accuracy.jsonl"))
     args = parser.parse_args()
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    runs = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
-    done = {(run["data"], run["model"], run["seed"]) for run in runs}
+    results = Results(args.out)
     for data in args.data:
         for model in args.models:
             for seed in range(args.seeds):
-                if (data, model, seed) not in done:
-                    runs.append(_run(data, model, seed))
-                    with args.out.open("a") as out:
-                        out.write(json.dumps(runs[-1]) + "\n")
-                    print(json.dumps(runs[-1]), flush=True)
-    _table(runs, args)
+                run = functools.partial(_run, data, model, seed)
+                results.get(run, data=data, model=model, seed=seed)
+    _table(results, args)
 
 
-def _run(data: str, model: str, seed: int) -> dict:
+def _run(data: str, model: str, seed: int) -> Row:
     graph = gf.load(data, seed=seed)
     trained = gf.train(graph, model, seed=seed)
     return {
-        "data": data,
-        "model": model,
-        "seed": seed,
         "test_micro_f1": round(100 * trained.micro_f1(graph), 3),
         "gradient_norm_over_mu": trained.residual,
         "converged": trained.converged,
@@ -59,12 +52,12 @@ def _run(data: str, model: str, seed: int) -> dict:
     }
 
 
-def _table(runs: list[dict], args: argparse.Namespace) -> None:
+def _table(results: Results, args: argparse.Namespace) -> None:
     print(f"\n| model | {' | '.join(args.data)} |\n|---|{'---|' * len(args.data)}")
     for model in args.models:
         cells = []
         for data in args.data:
-            found = [r for r in runs if (r["data"], r["model"]) == (data, model) and r["seed"] < args.seeds]
+            found = [r for r in results.find(data=data, model=model) if r["seed"] < args.seeds]
             mean = sum(r["test_micro_f1"] for r in found) / len(found)
             paper = PAPER.get(model)
             cells.append(f"{mean:.1f}" + (f" ({paper[DATA.index(data)]:.1f})" if paper else ""))

@@ -236,32 +236,36 @@ def unlearn(
 
 @app.command(epilog="Example: graphforget demo")
 def demo(as_json: AsJson = False) -> None:
-    """Train a model on the embedded patients graph and look at what a deletion request would touch."""
+    """Train a model on the embedded patients graph, forget a patient, a relation and two values, and compare."""
     graph = gf.load("patients", seed=0)
     with progress(quiet=as_json) as report:
         trained = gf.train(graph, "sgc", seed=0, progress=report)
-    patient, other = graph.train_rows[:2].tolist()
-    friend = graph.edge_index[0, graph.edge_index[1] == other][0]
-    request = gf.Request(
-        nodes=[_subject(graph, patient)],
-        edges=[(_subject(graph, other), _subject(graph, int(friend)))],
-        attributes={_subject(graph, other): ["mean radius", "mean texture"]},
-    )
-    touched = gf.footprint(graph, request, trained.reach)
+        patient, other = graph.train_rows[:2].tolist()
+        friend = graph.edge_index[0, graph.edge_index[1] == other][0]
+        request = gf.Request(
+            nodes=[_subject(graph, patient)],
+            edges=[(_subject(graph, other), _subject(graph, int(friend)))],
+            attributes={_subject(graph, other): ["mean radius", "mean texture"]},
+        )
+        outcome = gf.unlearn(trained, graph, request, method="idea", progress=report)
+        retrained = gf.unlearn(trained, graph, request, method="retrain", progress=report)
+    away = {
+        name: float((model.theta - retrained.trained.theta).norm())
+        for name, model in (("old weights", trained), ("unlearned", outcome.trained))
+    }
     result = _training_result(graph, trained) | {
         "request": request.to_dict(),
-        "footprint": {"removed": touched.removed.numel(), "affected": touched.affected.numel()},
+        "outcome": outcome.summary() | {"test_micro_f1": _scores(trained, outcome)},
+        "distance_to_retrained": away,
     }
     if as_json:
         print(json.dumps(result))
         return
     _print_training(result)
-    say(f"\nA request to forget: {json.dumps(request.to_dict())}")
-    removed, affected = touched.removed.numel(), touched.affected.numel()
-    say(
-        f"It removes {removed} training node and changes the loss of {affected} others; the remaining "
-        f"{result['train_nodes'] - removed - affected} training losses are not touched."
-    )
+    say(f"\nA request to forget: {json.dumps(request.to_dict())}\n")
+    _print_outcome(result["outcome"])
+    moved = f"{away['old weights']:.3f} before, {away['unlearned']:.3f} after"
+    say(f"\nDistance to the weights retrained without it: {moved}.")
 
 
 def _option(given: str) -> tuple[str, Any]:

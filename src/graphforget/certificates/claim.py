@@ -54,7 +54,7 @@ def conditional(
     constants: Constants,
     conditions: tuple[Finding, ...] = (),
 ) -> Certificate:
-    """The paper's claim (docs/maths.md, section 7): `distance` is its bound under `constants`.
+    """The paper's claim (docs/maths.md, section 8): `distance` is its bound under `constants`.
 
     Without a `sigma` the noise is as large as the asked epsilon and delta need it; with one, the epsilon is the one
     that this sigma implies. No noise, no claim.

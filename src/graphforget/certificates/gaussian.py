@@ -1,4 +1,4 @@
-"""Gaussian noise: how much of it hides a distance, and what a given amount hides (docs/maths.md).
+"""Gaussian noise: how much of it hides a distance, and what a given amount hides (docs/maths.md, section 7).
 
 Weights at distance `zeta`, both released with noise `N(0, sigma^2 I)`, depend on the ratio `r = zeta / sigma` alone.
 """

@@ -1,4 +1,4 @@
-"""The paper's bounds on distances between weights, and those of CEU it is compared with (docs/maths.md).
+"""The paper's bounds on distances between weights, and those of CEU it is compared with (docs/maths.md, section 8).
 
 All of them hold only if the declared constants do. They are what the `conditional` level and the paper's figures use.
 """

@@ -1,4 +1,4 @@
-"""How a request changes the summed training loss, and the influence step that follows from it (docs/maths.md, 6)."""
+"""How a request changes the summed training loss, and how much of a step to take (docs/maths.md, section 6)."""
 
 from __future__ import annotations
 

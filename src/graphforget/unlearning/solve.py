@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -67,11 +68,12 @@ class Solved:
     solution: Solution
     solver: Solver
     notes: tuple[str, ...]
+    seconds: float
 
     def summary(self) -> dict[str, object]:
         used = {k: v for k, v in dataclasses.asdict(self.solver).items() if v is not None}
         found = {"status": self.solution.status, "residual": self.solution.residual}
-        return used | found | {"iterations": self.solution.iterations}
+        return used | found | {"iterations": self.solution.iterations, "seconds": self.seconds}
 
 
 def solve(
@@ -90,6 +92,7 @@ def solve(
     A Hessian that is not positive definite gives way to the Gauss-Newton matrix; a Gauss-Newton matrix that is not
     (the loss is not convex) is damped ever more; a LiSSA that diverges gets a larger scale. Every one is noted.
     """
+    started = time.perf_counter()
     solver = _filled_in(solver, strongly_convex)
     notes: list[str] = []
     length = float(b.norm()) or 1.0
@@ -104,7 +107,7 @@ def solve(
                     f"after {solution.iterations} iterations"
                 )
             solution = dataclasses.replace(solution, x=length * solution.x)
-            return Solved(solution, solver, tuple(notes))
+            return Solved(solution, solver, tuple(notes), time.perf_counter() - started)
         solver, told = _fallback(solver, solution, mu=objective.mu, strongly_convex=strongly_convex)
         notes.append(told)
     raise Refused(f"no solver found a step, last: {solution.status}; retrain instead (method 'retrain')")
@@ -115,7 +118,7 @@ def _filled_in(solver: Solver, strongly_convex: bool) -> Solver:
     return dataclasses.replace(
         solver,
         curvature=solver.curvature or ("hessian" if strongly_convex else "gauss-newton"),
-        tolerance=solver.tolerance or (convex_tolerance if strongly_convex else 0.1),
+        tolerance=solver.tolerance or (convex_tolerance if strongly_convex else 0.03),
         iterations=solver.iterations or (1000 if solver.name == "lissa" else 500),
     )
 
