@@ -34,7 +34,7 @@ RESULT_FIELDS = {
         "reach",
     ),
     *("certifiable", "obstacles", "strongly_convex", "converged", "objective", "gradient_norm"),
-    *("gradient_norm_over_mu", "graph_digest", "seconds", "history"),
+    *("gradient_norm_over_mu", "graph_digest", "seconds", "noise", "history"),
 }
 
 
@@ -561,11 +561,12 @@ def test_unlearn_writes_a_run_that_can_go_on(run: Run, members: Path) -> None:
 
 def test_unlearn_says_what_does_not_hold(run: Run, members: Path) -> None:
     text = " ".join(run("unlearn", "run", "request.json").stdout.split())
-    assert "conditional: if every condition listed holds" in text
-    assert "Some of it does NOT hold here, so the claim says nothing about this model." in text
+    assert "conditional: nothing follows for this model, because this does not hold: " in text
+    assert "Some of it does NOT hold here, so nothing follows for this model." in text
     assert "Not kept: --out FOLDER keeps the model and its graph." in text
     bare = " ".join(run("unlearn", "run", "request.json", "--sigma", "0").stdout.split())
-    assert "empirical: no noise was added, so nothing is guaranteed" in bare
+    assert "empirical: the noise is too little for any epsilon, so nothing is guaranteed" in bare
+    assert "Note: the released weights carry no noise." in bare
 
 
 def test_unlearn_takes_options_of_the_method(run: Run, members: Path) -> None:
@@ -576,7 +577,8 @@ def test_unlearn_takes_options_of_the_method(run: Run, members: Path) -> None:
     ran = run("unlearn", "run", "request.json", "--json", "--option", constants, "--option", "audit=false")
     certificate = parsed(ran.stdout)["certificate"]
     assert certificate["constants"]["strong_convexity"] == 1e-4
-    assert certificate["conditions"] == []
+    assert [c["verdict"] for c in certificate["conditions"]] == ["not checkable"] * 3 + ["holds"]
+    assert "if every condition listed holds" in certificate["statement"]
 
 
 @pytest.mark.parametrize(
@@ -590,6 +592,13 @@ def test_unlearn_takes_options_of_the_method(run: Run, members: Path) -> None:
         (("run", "request.json", "--delta", "2"), "delta is 2.0, a number between 0 and 1 is needed"),
         (("run", "request.json", "--option", "solver"), "the option 'solver' is not of the form name=value"),
         (("run", "request.json", "--option", "color=red"), "method 'idea' has no option 'color', only solver"),
+        (("run", "request.json", "--option", "epsilon=5"), "method 'idea' has no option 'epsilon', only solver"),
+        (("run", "request.json", "--option", "damping=1", "--option", "damping=2"), "option 'damping' stands twice"),
+        (
+            ("run", "request.json", "--option", 'constants={"lipschitz": "a"}'),
+            "lipschitz is a, a finite number",
+        ),
+        (("run", "request.json", "--out", "run/two"), "run/two lies inside another run directory"),
         (("run", "request.json", "--option", "solver=magic"), "there is no solver 'magic', only cg, lissa, dense"),
         (("run", "request.json", "--out", "run"), "run exists already, choose another place"),
     ],

@@ -13,11 +13,12 @@ import torch
 from torch import nn
 
 import graphforget as gf
-from cases import OwnGCN, random_graph
+from cases import COLUMNS, OwnGCN, random_graph
 from graphforget.certificates.claim import empirical, exact
 from graphforget.certificates.levels import LEVELS
 from graphforget.request import KINDS
-from graphforget.unlearning.base import Change, Method, Task
+from graphforget.unlearning.base import Method, Task
+from graphforget.unlearning.outcome import Change
 
 MODELS: dict[str, tuple[str | nn.Module, dict[str, Any]]] = {
     "sgc": ("sgc", {}),
@@ -82,8 +83,10 @@ def test_it_deletes_what_was_asked_and_leaves_its_input_alone(method: str, model
     before = {name: value.clone() for name, value in tensors.items() if isinstance(value, torch.Tensor)}
     random_state = torch.random.get_rng_state()
 
+    plan = gf.plan(trained, graph, request, method=method)
     outcome = gf.unlearn(trained, graph, request, method=method)
 
+    assert plan.level == outcome.level
     assert outcome.graph.digest == graph.without(request).digest
     assert outcome.trained.graph_digest == outcome.graph.digest
     assert not torch.equal(outcome.trained.theta, theta)
@@ -144,6 +147,9 @@ def test_it_refuses_bad_requests_in_one_sentence(method: str) -> None:
         ({"trained": trained.module}, "the model is a SGC"),
         ({"epsilon": 0}, "epsilon is 0, a positive number"),
         ({"epsilon": float("nan")}, "epsilon is nan"),
+        ({"epsilon": 10**400}, "epsilon is 1000"),
+        ({"epsilon": True}, "epsilon is True"),
+        ({"device": "nonsense"}, "device 'nonsense' cannot be used"),
         ({"delta": 1.0}, "delta is 1.0"),
         ({"sigma": -1}, "sigma is -1"),
         ({"seed": -1}, "seed is -1"),
@@ -196,7 +202,7 @@ class Planted(Method[NoOptions]):
         if self.what in ("old graph", "good"):
             theta += 1
         objective = task.before if self.what == "old graph" else task.after
-        moved = task.trained.moved(theta, objective, seconds=0.0, forgotten=task.forgotten("planted", theta))
+        moved = task.trained.moved(theta, objective, task.forgotten("planted", task.theta))
         return Change(moved, exact("so it says"))
 
 
@@ -275,6 +281,9 @@ def test_after_an_approximate_step_an_empty_footprint_is_not_exact() -> None:
     assert second.level == "conditional"
     assert second.certificate.distance == first.certificate.distance
     assert second.certificate.sigma == first.certificate.sigma
+    assert second.certificate.refuted == first.certificate.refuted != ()
+    silent = gf.unlearn(first.trained, first.graph, gf.Request(nodes=[0]), audit=False)
+    assert silent.certificate.refuted == first.certificate.refuted  # what was refuted once stays so
     assert Planted("good").unlearn(first.trained, first.graph, gf.Request(nodes=[0])).level == "empirical"
     assert gf.plan(first.trained, first.graph, gf.Request(nodes=[0])).level == "conditional"
 
@@ -285,7 +294,51 @@ def test_the_reach_of_a_module_of_ones_own_proves_nothing() -> None:
     assert gf.footprint(graph, gf.Request(nodes=[0]), trained.reach).empty
     with pytest.raises(gf.Refused, match="the reach of a module of one's own is not proven"):
         gf.unlearn(trained, graph, gf.Request(nodes=[0]))
+    assert gf.plan(trained, graph, gf.Request(nodes=[0])).level is None
     assert gf.unlearn(trained, graph, gf.Request(nodes=[0]), method="retrain").level == "exact"
+    linear = gf.train(graph, gf.linearised(OwnGCN(), columns=COLUMNS), mu=1e-2)
+    with pytest.raises(gf.Refused, match="the reach of a module of one's own is not proven"):
+        gf.unlearn(linear, graph, gf.Request(nodes=[0]))
+    touched = gf.unlearn(linear, graph, gf.Request(nodes=[20]), audit=False)
+    assert touched.certificate.conditions[-1].name == "messages travel as far as inspected"
+
+
+def test_retraining_to_the_same_weights_is_no_failure_where_nothing_is_touched() -> None:
+    graph = lonely_graph()
+    trained = gf.train(graph, "sgc")
+    assert gf.unlearn(trained, graph, gf.Request(edges=[(0, 1)]), method="retrain").level == "exact"
+
+
+def test_a_reach_that_measurements_refute_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained, graph = trained_on("sgc")
+    nothing = gf.Footprint(*(torch.zeros(0, dtype=torch.int64) for _ in range(3)))
+    monkeypatch.setattr("graphforget.unlearning.base.footprint", lambda *_: nothing)
+    with pytest.raises(gf.Refused, match="training losses changed where none should have"):
+        gf.unlearn(trained, graph, gf.Request(attributes={6: "all"}))
+
+
+def test_released_weights_are_no_start_for_another_request() -> None:
+    """Their noise would be missing from the bound."""
+    trained, graph = trained_on("sgc")
+    outcome = gf.unlearn(trained, graph, gf.Request(nodes=[4]), audit=False)
+    assert outcome.released.noise == outcome.certificate.sigma > 0
+    assert outcome.trained.noise == 0
+    with pytest.raises(gf.InputError, match="^these are released weights with noise"):
+        gf.unlearn(outcome.released, outcome.graph, gf.Request(nodes=[5]))
+
+
+@pytest.mark.parametrize("method", gf.METHODS)
+def test_noise_that_is_asked_for_is_added_whatever_the_level(method: str) -> None:
+    trained, graph = trained_on("own")
+    outcome = gf.unlearn(trained, graph, gf.Request(nodes=[4]), method=method, sigma=0.5)
+    assert outcome.certificate.sigma == 0.5
+    assert 0.3 < float((outcome.released_theta - outcome.trained.theta).std()) < 0.7
+    seeded = gf.unlearn(trained, graph, gf.Request(nodes=[4]), method=method, sigma=0.5, noise_seed=1)
+    assert any("whoever knows the seed can take it off" in note for note in seeded.notes)
+    bare = gf.unlearn(trained, graph, gf.Request(nodes=[4]), method=method, sigma=0)
+    assert torch.equal(bare.released_theta, bare.trained.theta)
+    with pytest.raises(gf.Refused, match="leaves no finite weights"):
+        gf.unlearn(trained, graph, gf.Request(nodes=[4]), method=method, sigma=1.7e308)
 
 
 def test_a_model_that_carries_data_gets_no_guarantee() -> None:
@@ -296,6 +349,42 @@ def test_a_model_that_carries_data_gets_no_guarantee() -> None:
         assert outcome.level == "empirical"
         assert "layer 'norm'" in outcome.certificate.statement
         assert gf.plan(trained, graph, gf.Request(nodes=[4]), method=method).level == "empirical"
+
+
+class Remembering(OwnGCN):
+    """Keeps what it saw in training, out of sight of an inspection before."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.what, self.mean = what, 0.0
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        if self.training and self.what == "rows":
+            self.seen = x.detach().clone()
+        if self.training and self.what == "mean":
+            self.mean = 0.9 * self.mean + float(x.to_dense().mean())
+        return super().forward(x, edge_index)
+
+
+@pytest.mark.parametrize(("what", "told"), [("rows", "holds a tensor"), ("mean", "changed in training")])
+def test_what_a_module_picks_up_in_training_is_no_secret(what: str, told: str) -> None:
+    graph = random_graph(3, nodes=40, edges=60, sparse=False)
+    trained = gf.train(graph, Remembering(what), epochs=3, polish_steps=0)
+    assert any(told in obstacle for obstacle in trained.obstacles)
+    assert gf.unlearn(trained, graph, gf.Request(nodes=[4])).level == "empirical"
+    assert not gf.train(graph, Remembering("nothing"), epochs=3, polish_steps=0).obstacles
+
+
+def test_a_loss_that_holds_a_tensor_gets_no_guarantee() -> None:
+    graph = random_graph(3, nodes=40, edges=60)
+    weights = torch.bincount(graph.y[graph.train_rows]).double()
+
+    def weighted(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(logits, labels, weight=weights.to(logits), reduction="none")
+
+    trained = gf.train(graph, "gcn", loss=weighted, hidden=4, epochs=3, polish_steps=0)
+    assert trained.obstacles == ("the loss 'weighted' holds a tensor, which may carry data",)
+    assert gf.unlearn(trained, graph, gf.Request(nodes=[4]), method="retrain").level == "empirical"
 
 
 def test_an_empirical_claim_promises_nothing() -> None:

@@ -369,7 +369,7 @@ def test_the_noise_follows_what_is_asked() -> None:
     asked = gf.unlearn(trained, graph, request, epsilon=2.0, delta=1e-4, audit=False, noise_seed=0)
     claim = asked.certificate
     assert claim.level == "conditional"
-    assert claim.epsilon == 2.0
+    assert claim.epsilon == claim.epsilon_under_constants == 2.0
     assert claim.sigma == claim.sigma_needed
     assert claim.distance is not None
     assert claim.sigma is not None
@@ -445,15 +445,25 @@ def test_under_constants_that_hold_the_bound_covers_the_true_distance(data: st.D
     assert float((trained.theta - best).norm()) <= shift * (1 + 1e-9) + 1e-9
 
 
+@pytest.mark.parametrize("option", [{"damping": 1e10}, {"solver": "lissa", "scale": 1e8}])
+def test_a_step_that_does_next_to_nothing_is_refused(option: dict[str, Any]) -> None:
+    """As the peers' settings do: weights that hardly move, a smaller bound, and success reported."""
+    trained, graph = patients()
+    with pytest.raises(gf.Refused, match=r"^the step leaves 100 % of its equation unsolved"):
+        gf.unlearn(trained, graph, gf.Request(nodes=["patient-0017"]), **option)
+
+
 def test_bad_options_are_refused_in_one_sentence() -> None:
     trained, graph = patients()
     request = gf.Request(nodes=["patient-0017"])
     for option, told in (
         ({"solver": "magic"}, "there is no solver 'magic', only cg, lissa, dense"),
         ({"curvature": "flat"}, "there is no curvature 'flat', only hessian and gauss-newton"),
-        ({"tolerance": 0}, "the solver's tolerance is 0, a finite number, positive, is needed"),
+        ({"tolerance": 0}, "the solver's tolerance is 0, a number between 0 and 0.9 is needed"),
         ({"tolerance": "tight"}, "the solver's tolerance is 'tight'"),
-        ({"damping": -1.0}, "the solver's damping is -1.0, a finite number, 0 or more, is needed"),
+        ({"tolerance": True}, "the solver's tolerance is True"),
+        ({"tolerance": 1e300}, r"the solver's tolerance is 1e\+300"),
+        ({"damping": -1.0}, "the solver's damping is -1.0, a finite number from 0 is needed"),
         ({"damping": float("nan")}, "the solver's damping is nan"),
         ({"iterations": 0}, "the solver's iterations is 0, at least 1 is needed"),
         ({"iterations": 1.5}, "the solver's iterations is 1.5"),

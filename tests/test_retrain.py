@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 import graphforget as gf
 from cases import CLASSES, COLUMNS, OwnGCN, random_graph
+from graphforget.models.registry import build
 from test_doctor import WithNorm
 
 SHORT = {"epochs": 20, "polish_steps": 3}
@@ -46,6 +50,7 @@ def test_the_papers_way_goes_on_from_the_old_weights_and_guarantees_nothing(grap
         gf.unlearn(trained, graph, REQUEST, method="retrain", start=start) for start in ("fresh", "continued")
     )
     assert continued.level == "empirical"
+    assert gf.plan(trained, graph, REQUEST, method="retrain", start="continued").level == "empirical"
     assert "had seen what was removed" in continued.certificate.statement
     moved = float((continued.trained.theta - trained.theta).norm())
     assert 0 < moved < 0.5 * float((fresh.trained.theta - trained.theta).norm())
@@ -87,26 +92,65 @@ class Unresettable(nn.Module):
 
 def test_a_module_that_cannot_be_reset_has_to_be_handed_over_fresh(graph: gf.Graph) -> None:
     trained = gf.train(graph, Unresettable(), **SHORT)
-    with pytest.raises(gf.Refused, match=r"^parameter 'weight' has no reset_parameters\(\) and would keep what it"):
+    with pytest.raises(gf.Refused, match=r"^parameter 'weight' is not drawn anew by any reset_parameters\(\)"):
         gf.unlearn(trained, graph, REQUEST, method="retrain")
-    fresh = Unresettable()
-    outcome = gf.unlearn(trained, graph, REQUEST, method="retrain", model=fresh)
-    again = gf.train(graph.without(REQUEST), fresh, seed=1, **SHORT)
+    plan = gf.plan(trained, graph, REQUEST, method="retrain")
+    assert plan.level is None
+    assert plan.meaning.startswith("would be refused: parameter 'weight'")
+    outcome = gf.unlearn(trained, graph, REQUEST, method="retrain", model=Unresettable)
+    torch.manual_seed(1)
+    again = gf.train(graph.without(REQUEST), Unresettable(), seed=1, **SHORT)
     assert torch.equal(outcome.trained.theta, again.theta)
     assert outcome.level == "exact"
-    with pytest.raises(gf.InputError, match=r"^the fresh model's parameter 'weight' is the trained one"):
-        gf.unlearn(trained, graph, REQUEST, method="retrain", model=trained.module)
+    assert "'model' made" in outcome.certificate.statement
+    for stale in (trained.module, copy.deepcopy(trained.module).float()):
+        with pytest.raises(gf.InputError, match=r"^'model' made a module whose parameter 'weight' is the trained one"):
+            gf.unlearn(trained, graph, REQUEST, method="retrain", model=lambda stale=stale: stale)
+
+
+class HalfReset(OwnGCN):
+    def __init__(self) -> None:
+        super().__init__()
+        self.extra = nn.Parameter(torch.randn(2, CLASSES))
+
+    def reset_parameters(self) -> None:
+        with torch.no_grad():
+            self.extra[0] = torch.randn(CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return super().forward(x, edge_index) + self.extra.sum(dim=0)
+
+
+def test_a_parameter_that_is_reset_in_part_is_noticed(graph: gf.Graph) -> None:
+    trained = gf.train(graph, HalfReset(), **SHORT)
+    with pytest.raises(gf.Refused, match=r"^parameter 'extra' is not drawn anew"):
+        gf.unlearn(trained, graph, REQUEST, method="retrain")
+
+
+def test_a_built_in_model_given_as_an_instance_never_goes_on_from_its_weights(graph: gf.Graph) -> None:
+    """Its class has no reset_parameters(): it is refused, not continued and called exact."""
+    module = build("gcn", columns=COLUMNS, classes=CLASSES, hidden=4)
+    trained = gf.train(graph, module, **SHORT)
+    with pytest.raises(gf.Refused, match="is not drawn anew"):
+        gf.unlearn(trained, graph, REQUEST, method="retrain")
+    make = functools.partial(build, "gcn", columns=COLUMNS, classes=CLASSES, hidden=4, seed=9)
+    assert gf.unlearn(trained, graph, REQUEST, method="retrain", model=make).level == "exact"
+    convex = gf.train(graph, build("sgc", columns=COLUMNS, classes=CLASSES), mu=1e-4, tolerance=1e-6)
+    fresh = gf.unlearn(convex, graph, REQUEST, method="retrain")
+    again = gf.train(graph.without(REQUEST), "sgc", tolerance=1e-6)
+    assert float((fresh.trained.theta - again.theta).norm()) <= fresh.trained.residual + again.residual
 
 
 def test_a_wrong_fresh_model_is_refused(graph: gf.Graph) -> None:
     own = gf.train(graph, OwnGCN(), **SHORT)
     built_in = gf.train(graph, "gcn", **SHORT)
     for trained, options, told in (
-        (own, {"model": Unresettable()}, "the fresh model is not another OwnGCN of the same shape"),
-        (own, {"model": "gcn"}, "the fresh model is a str, a torch.nn.Module is needed"),
-        (built_in, {"model": OwnGCN()}, "gcn is a built-in model and is made anew by itself"),
+        (own, {"model": Unresettable}, "'model' made a Unresettable, a OwnGCN is needed"),
+        (own, {"model": OwnGCN()}, "model is not a function that makes a fresh module"),
+        (own, {"model": "gcn"}, "model is not a function that makes a fresh module"),
+        (built_in, {"model": OwnGCN}, "gcn is a built-in model and is made anew by itself"),
         (own, {"start": "warm"}, "the start is 'warm', it must be one of fresh, continued"),
-        (own, {"start": "continued", "model": OwnGCN()}, "a fresh model does not go with start='continued'"),
+        (own, {"start": "continued", "model": OwnGCN}, "a fresh model does not go with start='continued'"),
     ):
         with pytest.raises(gf.InputError, match=f"^{told}"):
             gf.unlearn(trained, graph, REQUEST, method="retrain", **options)

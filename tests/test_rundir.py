@@ -578,11 +578,41 @@ def test_an_outcome_is_kept_with_its_history_claim_and_released_weights(
     released = load_file(run / "released.safetensors")["theta"]
     assert torch.equal(released, first.released_theta)
     assert not torch.equal(released, loaded.theta)
-    second = gf.unlearn(
-        loaded, retained, gf.Request(nodes=[int(retained.numbers[retained.train_rows[-1]])]), audit=False
-    )
+    public, _ = gf.load_run(run, released=True)
+    assert torch.equal(public.theta, first.released_theta)
+    assert public.noise == first.certificate.sigma
+    assert public.gradient_norm == pytest.approx(first.released.gradient_norm)
+    node = int(retained.numbers[retained.train_rows[-1]])
+    with pytest.raises(gf.InputError, match="^these are released weights"):
+        gf.unlearn(public, retained, gf.Request(nodes=[node]))
+    second = gf.unlearn(loaded, retained, gf.Request(nodes=[node]), audit=False)
     assert len(second.trained.history) == 2
     assert second.certificate.distance > first.certificate.distance
+
+
+def test_a_run_that_came_of_no_deletion_has_nothing_released(run: Path) -> None:
+    with pytest.raises(gf.InputError, match="holds no released weights"):
+        gf.load_run(run, released=True)
+
+
+@pytest.mark.parametrize("entry", [{"step_norm": "a"}, {"step_norm": -1.0}, {"removed": -1}, {"m": 1.5}])
+def test_a_history_that_cannot_be_is_noticed(
+    entry: dict[str, Any], trained: gf.Trained, graph: gf.Graph, tmp_path: Path
+) -> None:
+    outcome = gf.unlearn(trained, graph, gf.Request(nodes=[int(graph.numbers[5])]), audit=False)
+    run = gf.save_outcome(tmp_path / "one", outcome)
+    content = json.loads((run / "run.json").read_text())
+    content["history"][0] |= entry
+    (run / "run.json").write_text(json.dumps(content))
+    with pytest.raises(gf.InputError, match=f"{next(iter(entry))} in the history is "):
+        gf.load_run(run)
+
+
+def test_what_a_killed_writer_left_goes_when_the_run_is_read(run: Path) -> None:
+    old = run.with_name(f".{run.name}.graphforget-old")
+    shutil.copytree(run, old)
+    gf.load_run(run)
+    assert not old.exists()
 
 
 @pytest.mark.parametrize("file", ["outcome.json", "released.safetensors"])

@@ -26,7 +26,8 @@ from graphforget.rundir import save as save_run
 from graphforget.rundir import save_outcome
 from graphforget.trained import Recipe, Trained
 from graphforget.training import train
-from graphforget.unlearning.base import Method, Outcome
+from graphforget.unlearning.base import Method
+from graphforget.unlearning.outcome import Outcome
 from graphforget.unlearning.registry import METHODS, unlearn
 
 __version__ = "0.1.0"

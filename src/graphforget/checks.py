@@ -115,6 +115,15 @@ def whole_number(value: Any, what: str) -> int:
     return number
 
 
+def checked_device(device: Any) -> str:
+    """A device that this machine has."""
+    try:
+        torch.zeros(1, device=device)
+    except Exception as error:  # torch raises whatever it likes here
+        raise InputError(f"device {device!r} cannot be used: {' '.join(str(error).split())}") from error
+    return str(device)
+
+
 def is_digits(text: str) -> bool:
     """Whether the text spells a whole number; none that a node could have is longer than 20 digits."""
     return text.isascii() and text.isdigit() and len(text) <= 20

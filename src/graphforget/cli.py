@@ -13,6 +13,7 @@ import graphforget as gf
 from graphforget.request import KINDS
 from graphforget.rundir import check_free
 from graphforget.terminal import complain, facts, progress, say, show
+from graphforget.unlearning.registry import find
 
 BAD_INPUT = 2
 REFUSED = 3
@@ -30,6 +31,9 @@ app = typer.Typer(
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, as 'train --out' writes it.")]
 RequestFile = Annotated[Path, typer.Argument(metavar="REQUEST", help="What to forget, a .json or .csv file.")]
 MethodName = Annotated[str, typer.Option("--method", help="An unlearning method, see 'graphforget methods'.")]
+Option = Annotated[
+    list[str] | None, typer.Option("--option", help="An option of the method, such as solver=lissa. May be repeated.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines instead of tables.")]
 
 
@@ -161,10 +165,13 @@ def methods(as_json: AsJson = False) -> None:
 
 
 @app.command(epilog="Example: graphforget plan runs/cora request.json")
-def plan(run: Run, request_file: RequestFile, method: MethodName = "idea", as_json: AsJson = False) -> None:
+def plan(
+    run: Run, request_file: RequestFile, method: MethodName = "idea", option: Option = None, as_json: AsJson = False
+) -> None:
     """What a request would touch, what can be guaranteed and about how long it takes. Changes nothing."""
+    options = _options(method, option)
     trained, graph = gf.load_run(run)
-    found = gf.plan(trained, graph, gf.Request.from_file(request_file), method=method)
+    found = gf.plan(trained, graph, gf.Request.from_file(request_file), method=method, **options)
     if as_json:
         print(json.dumps(found.to_dict()))
         return
@@ -175,7 +182,7 @@ def plan(run: Run, request_file: RequestFile, method: MethodName = "idea", as_js
             ("values set to 0", f"{found.values:,}, of nodes: {found.attribute_nodes:,}"),
             ("training losses", f"{found.affected:,} may change, {found.untouched:,} stay as they are"),
             ("method", found.method),
-            ("best level", f"{found.level}: {found.meaning}"),
+            ("best level", found.meaning if found.level is None else f"{found.level}: {found.meaning}"),
             ("time", f"about {found.seconds:.2g} s; training took {found.retrain_seconds:.2g} s"),
         )
     )
@@ -196,9 +203,7 @@ def unlearn(
     ] = None,
     out_folder: Annotated[Path | None, typer.Option("--out", help="The run directory to write.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the method's own randomness.")] = None,
-    option: Annotated[
-        list[str] | None, typer.Option(help="An option of the method, such as solver=lissa. May be repeated.")
-    ] = None,
+    option: Option = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing run directory.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -207,7 +212,7 @@ def unlearn(
         check_free(out_folder, force=force)
     request = gf.Request.from_file(request_file)
     trained, graph = gf.load_run(run)
-    options = dict(map(_option, option or []))
+    options = _options(method, option)
     with progress(quiet=as_json) as report:
         outcome = gf.unlearn(
             trained,
@@ -268,15 +273,21 @@ def demo(as_json: AsJson = False) -> None:
     say(f"\nDistance to the weights retrained without it: {moved}.")
 
 
-def _option(given: str) -> tuple[str, Any]:
-    """`name=value`, the value as JSON where it is any."""
-    name, equals, value = given.partition("=")
-    if not equals or not name.strip():
-        raise gf.InputError(f"the option {given!r} is not of the form name=value")
-    try:
-        return name.strip(), json.loads(value)
-    except ValueError:
-        return name.strip(), value
+def _options(method: str, given: list[str] | None) -> dict[str, Any]:
+    """The method's, each of the form `name=value`, the value as JSON where it is any."""
+    options: dict[str, Any] = {}
+    for option in given or []:
+        name, equals, value = (part.strip() for part in option.partition("="))
+        if not equals or not name:
+            raise gf.InputError(f"the option {option!r} is not of the form name=value")
+        if name in options:
+            raise gf.InputError(f"option {name!r} stands twice")
+        try:
+            options[name] = json.loads(value)
+        except ValueError:
+            options[name] = value
+    find(method).chosen(options)
+    return options
 
 
 def _scores(old: gf.Trained, outcome: gf.Outcome) -> dict[str, float] | None:
@@ -314,7 +325,7 @@ def _print_outcome(result: dict[str, Any]) -> None:
         ]
         show(rows, as_json=False, hidden=())
     if certificate["refuted"]:
-        say("\nSome of it does NOT hold here, so the claim says nothing about this model.")
+        say("\nSome of it does NOT hold here, so nothing follows for this model.")
     for note in result["notes"]:
         say(f"Note: {note}.")
 

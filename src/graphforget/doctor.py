@@ -53,7 +53,7 @@ def inspect(
     own = getattr(module, "reach", None)
     if not isinstance(own, Reach | None):
         raise InputError(f"the module's 'reach' is {own!r}, a graphforget.Reach is needed")
-    obstacles = list(_data_carriers(module))
+    obstacles = list(data_carriers(module))
     try:
         reach = declared or own or _counted_reach(_copy(module), columns)
         with torch.random.fork_rng(devices=[]):
@@ -86,7 +86,7 @@ def _refuse_cached_graphs(module: nn.Module) -> None:
             )
 
 
-def _data_carriers(module: nn.Module) -> Iterator[str]:
+def data_carriers(module: nn.Module) -> Iterator[str]:
     """Whatever in the module is no trainable parameter but may hold data or what was learned from it."""
     registered = {id(item) for item in (*module.parameters(), *module.buffers(), *module.modules())}
     for name, part in module.named_modules():
@@ -106,6 +106,17 @@ def _data_carriers(module: nn.Module) -> Iterator[str]:
     for name, parameter in module.named_parameters():
         if not parameter.requires_grad:
             yield f"parameter '{name}' is frozen and keeps what it was trained on"
+
+
+def picked_up(before: nn.Module, after: nn.Module) -> Iterator[str]:
+    """Plain attributes that training has changed: a running mean kept as a number carries data too."""
+    layers = dict(after.named_modules())
+    for name, part in before.named_modules():
+        for attribute, value in vars(part).items():
+            now = vars(layers[name]).get(attribute) if name in layers else None
+            plain = isinstance(value, int | float | str | bool | None) and attribute not in MODULE_INTERNALS
+            if plain and not (now is value or now == value):
+                yield f"attribute '{attribute}' of {type(part).__name__} changed in training and may carry data"
 
 
 def _items(value: Any) -> Iterator[Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
+import numpy as np
 import torch
-from torch import Tensor
-from torch.nn import functional
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from graphforget.errors import InputError
 
@@ -47,7 +49,7 @@ class CrossEntropy(Loss):
     """`-log softmax(logits)[label]`: convex, at least 0, with closed derivatives."""
 
     def __init__(self) -> None:
-        super().__init__(lambda logits, y: functional.cross_entropy(logits, y, reduction="none"), name=CROSS_ENTROPY)
+        super().__init__(lambda logits, y: F.cross_entropy(logits, y, reduction="none"), name=CROSS_ENTROPY)
 
     def gradient(self, logits: Tensor, labels: Tensor) -> Tensor:
         """`softmax(z) - e_y`."""
@@ -83,6 +85,22 @@ def as_loss(loss: Loss | LossFunction | None) -> Loss:
     return loss
 
 
+def held_by(loss: Loss) -> list[str]:
+    """Tensors that a loss of one's own brings along: class weights that were counted on the data, say."""
+    if is_convex(loss):
+        return []
+    function = loss.function
+    cells = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+    parts = [*cells, *getattr(function, "__dict__", {}).values(), *(getattr(function, "__defaults__", None) or ())]
+    if isinstance(function, nn.Module):
+        parts += [*function.parameters(), *function.buffers()]
+    if isinstance(function, functools.partial):
+        parts += [*function.args, *function.keywords.values()]
+    if any(isinstance(part, Tensor | np.ndarray) for part in parts):
+        return [f"the loss {loss.name!r} holds a tensor, which may carry data"]
+    return []
+
+
 def check_loss(loss: Loss, *, classes: int) -> None:
     """Tries the loss on random logits, or else on probabilities, in float64.
 
@@ -91,6 +109,11 @@ def check_loss(loss: Loss, *, classes: int) -> None:
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(7, classes, generator=generator, dtype=torch.float64)
     labels = torch.arange(7) % classes
+    try:
+        loss(logits.float(), labels)
+    except Exception as error:
+        told = " ".join(str(error).split())
+        raise InputError(f"the loss {loss.name!r} does not run in float32, which training uses: {told}") from error
     for outputs in (logits, logits.softmax(dim=1)):
         try:
             together, apart = loss(outputs, labels), loss(outputs[2:5], labels[2:5])

@@ -7,20 +7,14 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from graphforget.certificates.claim import NOT_COVERED
 from graphforget.certificates.levels import MEANING, Level
+from graphforget.errors import Refused
 from graphforget.footprint import footprint
 from graphforget.graph import Graph
-from graphforget.models.base import is_built_in
 from graphforget.request import Request
 from graphforget.trained import Trained
 from graphforget.unlearning.registry import find
-
-NOT_COVERED = (
-    "models released before this request, and what can be learned by comparing them with the next one",
-    "copies of the old weights and of the data: checkpoints, backups, run directories, caches, logs",
-    "predictions and embeddings that were computed with the old weights",
-    "what was fitted on all rows before it came here: scalers, PCA, similarity graphs, the choice of settings",
-)
 
 
 @dataclass(frozen=True)
@@ -28,7 +22,7 @@ class Plan:
     """What `unlearn` would do."""
 
     method: str
-    level: Level  # the best in reach
+    level: Level | None  # the best in reach; None if it would be refused
     meaning: str
     nodes: int  # that go
     training_nodes: int  # of them, those that train
@@ -45,23 +39,30 @@ class Plan:
         return dataclasses.asdict(self)
 
 
-def plan(trained: Trained, graph: Graph, request: Request, *, method: str = "idea") -> Plan:
+def plan(trained: Trained, graph: Graph, request: Request, *, method: str = "idea", **options: Any) -> Plan:
     """Looks before anything is changed: the footprint, the level in reach, the expected time.
 
-    The time is that of one gradient, measured now, times what the method is likely to need.
+    The time is that of one gradient, measured now, times what the method is likely to need. `options` are those of the
+    method, as for `unlearn`.
     """
     chosen = find(method)
+    set_to = chosen.chosen(options)
     chosen.check(trained, graph, request)
     what = request.resolve(graph)
     retained = graph.without(request)
     touched = footprint(graph, request, trained.reach)
     m = graph.train_rows.numel()
-    untouched = touched.empty and chosen.keeps_untouched and not trained.history and is_built_in(trained.module)
-    level: Level = "exact" if untouched else chosen.reachable(trained)
+    try:
+        best = chosen.foreseen(trained, retained, touched, set_to)
+        level: Level | None = best
+        meaning = MEANING[best]
+    except Refused as refusal:
+        level, meaning = None, f"would be refused: {refusal}"
+    nothing_to_do = level is None or (touched.empty and chosen.keeps_untouched)
     return Plan(
         method=chosen.name,
         level=level,
-        meaning=MEANING[level],
+        meaning=meaning,
         nodes=what.node_rows.numel(),
         training_nodes=touched.removed.numel(),
         edges=graph.num_edges - retained.num_edges,
@@ -69,7 +70,7 @@ def plan(trained: Trained, graph: Graph, request: Request, *, method: str = "ide
         values=graph.count_named_values(what),
         affected=touched.affected.numel(),
         untouched=m - touched.removed.numel() - touched.affected.numel(),
-        seconds=0.0 if untouched else _gradient_seconds(trained, graph) * chosen.gradients(trained),
+        seconds=0.0 if nothing_to_do else _gradient_seconds(trained, graph) * chosen.gradients(trained),
         retrain_seconds=trained.seconds,
     )
 

@@ -40,7 +40,7 @@ from graphforget.models.parameters import assign, flatten, trainable
 from graphforget.models.reach import Reach
 from graphforget.models.registry import MODELS, build
 from graphforget.trained import Forgotten, Recipe, Trained
-from graphforget.unlearning.base import Outcome
+from graphforget.unlearning.outcome import Outcome
 
 FORMAT = 2
 _FILES = ("weights.safetensors", "graph.safetensors", "graph.json")
@@ -82,8 +82,13 @@ def save(
                 _restore(folder)
                 raise
             shutil.rmtree(old, ignore_errors=True)
+            if old.exists():
+                raise InputError(f"{named} is written, but its old state could not be removed and is still at {old}")
         else:
             staging.rename(folder)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise InputError(f"{named} cannot be written: {' '.join(str(error).split())}") from error
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
@@ -108,16 +113,42 @@ def check_free(folder: str | Path, *, force: bool = False) -> None:
         raise InputError(f"{named} exists already, choose another place or overwrite it with --force (force=True)")
     if folder.exists() and not (folder / "run.json").is_file():
         raise InputError(f"{named} is not a run directory and is not overwritten")
+    if any((parent / "run.json").is_file() for parent in folder.parents):
+        raise InputError(f"{named} lies inside another run directory, choose a place outside")
     anchor = next(parent for parent in folder.parents if parent.exists())
     if not anchor.is_dir() or not os.access(anchor, os.W_OK):
         raise InputError(f"{anchor} is not a folder that can be written to")
 
 
 def load(
-    folder: str | Path, *, model: nn.Module | None = None, loss: Loss | LossFunction | None = None
+    folder: str | Path,
+    *,
+    model: nn.Module | None = None,
+    loss: Loss | LossFunction | None = None,
+    released: bool = False,
 ) -> tuple[Trained, Graph]:
-    """Reads a run directory. A model or a loss that is not built in cannot be stored safely: hand it over again."""
+    """Reads a run directory. A model or a loss that is not built in cannot be stored safely: hand it over again.
+
+    `released` gives the model that may go out, with the certificate's noise, where the run came of a deletion.
+    """
+    trained, graph = _load(folder, model=model, loss=loss)
+    return (_released(_real(folder), trained, graph), graph) if released else (trained, graph)
+
+
+def _released(folder: Path, trained: Trained, graph: Graph) -> Trained:
+    try:
+        theta = load_file(folder / "released.safetensors")["theta"]
+        sigma = json.loads((folder / "outcome.json").read_text())["certificate"]["sigma"]
+    except FileNotFoundError as error:
+        raise InputError(f"{folder} holds no released weights, it did not come of a deletion") from error
+    there = trained.with_weights(theta, noise=float(sigma or 0.0))
+    return there.measured_on(trained.objective(graph))
+
+
+def _load(folder: str | Path, *, model: nn.Module | None, loss: Loss | LossFunction | None) -> tuple[Trained, Graph]:
     folder = _real(folder)
+    if folder.exists():  # what a writer left that was killed before it had cleared up may hold what was forgotten
+        shutil.rmtree(_old(folder), ignore_errors=True)
     if not folder.exists() and _old(folder).is_dir():  # a writer was killed between two renames
         folder = _old(folder)
     try:
@@ -209,6 +240,7 @@ def _write(folder: Path, trained: Trained, graph: Graph, extras: Mapping[str, by
     versions = {name: version(name) for name in ("graphforget", "torch", "torch_geometric", "numpy", "scipy")}
     names = {name: getattr(graph, name) for name in (*_NAMES, "num_columns")}
     (folder / "graph.json").write_text(json.dumps(names, indent=2) + "\n")
+    (folder / "graph.json").chmod(0o600)  # names people, as the tensors do that safetensors writes so
     save_file(
         {"theta": trained.theta.contiguous(), **_untrained_state(trained.module)},
         folder / "weights.safetensors",
@@ -295,4 +327,5 @@ def _trained(
         seconds=run["seconds"],
         loss=loss,
         history=tuple(Forgotten(**entry) for entry in run["history"]),
+        noise=float(run["noise"]),
     )

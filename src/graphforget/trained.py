@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from graphforget.checks import whole_number
 from graphforget.errors import InputError
 from graphforget.graph import Graph
 from graphforget.losses import Loss
@@ -44,6 +46,16 @@ class Forgotten:
     affected: int  # of those that stayed, how many losses may have changed
     step_norm: float  # how far the weights moved
     gradient_norm: float  # ||grad F|| before it
+    refuted: tuple[str, ...] = ()  # conditions of its claim that were measured and did not hold
+
+    def __post_init__(self) -> None:
+        for name in ("m", "removed", "affected"):
+            whole_number(getattr(self, name), f"{name} in the history")
+        for name in ("step_norm", "gradient_norm"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not 0 <= value < math.inf:
+                raise InputError(f"{name} in the history is {value!r}, a finite number from 0 is needed")
+        object.__setattr__(self, "refuted", tuple(map(str, self.refuted)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +63,7 @@ class Trained:
     """A trained model. `theta` are its flat parameters in float64; `module` holds the same and can be called."""
 
     module: nn.Module
-    theta: Tensor
+    theta: Tensor = field(repr=False)
     recipe: Recipe
     reach: Reach
     obstacles: tuple[str, ...]  # what rules out a certificate, in words
@@ -63,6 +75,7 @@ class Trained:
     seconds: float
     loss: Loss = field(repr=False)
     history: tuple[Forgotten, ...] = ()  # since it was trained, oldest first
+    noise: float = 0.0  # standard deviation of the noise in released weights, which no request can start from
 
     @property
     def certifiable(self) -> bool:
@@ -81,18 +94,21 @@ class Trained:
         """The objective it was trained by, on `graph`."""
         return Objective(self.module, graph, mu=self.recipe.mu, loss=self.loss, device=device)
 
-    def moved(self, theta: Tensor, objective: Objective, *, seconds: float, forgotten: Forgotten) -> Trained:
-        """The same model with weights `theta` on the objective's graph, and what is measured of it there."""
-        value, gradient = objective.value_and_gradient(theta.to(objective.data.like))
+    def moved(self, theta: Tensor, objective: Objective, forgotten: Forgotten) -> Trained:
+        """The same model with weights `theta` on the objective's graph, and one request more in its history."""
+        there = self.with_weights(theta, history=(*self.history, forgotten))
+        return there.measured_on(objective)
+
+    def measured_on(self, objective: Objective) -> Trained:
+        """The same weights on the objective's graph, and what is measured of them there."""
+        value, gradient = objective.value_and_gradient(self.theta.to(objective.data.like))
         norm = float(gradient.norm())
-        return self.with_weights(
-            theta,
+        return dataclasses.replace(
+            self,
             converged=self.strongly_convex and norm <= self.recipe.tolerance * self.recipe.mu,
             objective_value=value,
             gradient_norm=norm,
             graph_digest=objective.graph.digest,
-            seconds=seconds,
-            history=(*self.history, forgotten),
         )
 
     def with_weights(self, theta: Tensor, **changes: Any) -> Trained:
@@ -130,5 +146,6 @@ class Trained:
             "gradient_norm_over_mu": self.residual,
             "graph_digest": self.graph_digest,
             "seconds": self.seconds,
+            "noise": self.noise,
             "history": [dataclasses.asdict(entry) for entry in self.history],
         }

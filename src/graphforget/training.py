@@ -12,12 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from graphforget.checks import whole_number
-from graphforget.doctor import Inspection, inspect
+from graphforget.checks import checked_device, whole_number
+from graphforget.doctor import Inspection, data_carriers, inspect, picked_up
 from graphforget.errors import InputError
 from graphforget.graph import Graph
 from graphforget.linalg.newton import newton_cg
-from graphforget.losses import Loss, LossFunction, as_loss, check_loss, is_convex
+from graphforget.losses import Loss, LossFunction, as_loss, check_loss, held_by, is_convex
+from graphforget.models.base import is_built_in
 from graphforget.models.parameters import assign, flatten, trainable
 from graphforget.models.reach import Reach
 from graphforget.models.registry import MODELS, ModelEntry, build, is_affine
@@ -59,7 +60,7 @@ def train(
     started = time.perf_counter()
     if not isinstance(graph, Graph):
         raise InputError(f"the graph is a {type(graph).__name__}, a graphforget.Graph is needed")
-    seed = whole_number(seed, "seed")
+    seed, device = whole_number(seed, "seed"), checked_device(device)
     name, module = _module(graph, model, seed, options)
     defaults = MODELS.get(name, OWN_MODEL)
     recipe = Recipe(
@@ -97,6 +98,7 @@ def fit(
     """
     started = time.perf_counter() if started is None else started
     convex = is_affine(module) and is_convex(loss)
+    untrained = copy.deepcopy(module)
     if not convex:
         _adam(module, graph, recipe, loss, device, progress)
     objective = Objective(module, graph, mu=recipe.mu, loss=loss, device=device)
@@ -114,7 +116,7 @@ def fit(
         theta=theta.cpu(),
         recipe=recipe,
         reach=inspection.reach,
-        obstacles=inspection.obstacles,
+        obstacles=_obstacles(inspection, untrained, module, loss),
         strongly_convex=convex,
         converged=converged,
         objective_value=value,
@@ -123,6 +125,14 @@ def fit(
         seconds=time.perf_counter() - started,
         loss=loss,
     )
+
+
+def _obstacles(inspection: Inspection, before: nn.Module, after: nn.Module, loss: Loss) -> tuple[str, ...]:
+    """What was found before training, what the module has come to hold since, and what the loss holds."""
+    found = list(inspection.obstacles)
+    if not is_built_in(after):
+        found += [*data_carriers(after), *picked_up(before, after)]
+    return tuple(dict.fromkeys([*found, *held_by(loss)]))
 
 
 def _check(recipe: Recipe) -> None:

@@ -169,7 +169,7 @@ def _checked_m(m: int) -> int:
 
 
 def _check_constant(value: float, name: str) -> None:
-    if not 0 < value < math.inf:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
         raise InputError(f"{name} is {value}, a finite number above 0 is needed")
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from graphforget.errors import InputError
+from graphforget.models.base import is_built_in
 from graphforget.models.fixed import SGC, SIGN, FixedPropagation
 from graphforget.models.gat import GAT
 from graphforget.models.gcn import GCN
@@ -67,6 +68,11 @@ def is_affine(module: nn.Module) -> bool:
     mu > 0 the objective is then strongly convex (docs/maths.md, section 5).
     """
     return type(module) in AFFINE
+
+
+def reach_is_proven(module: nn.Module) -> bool:
+    """Whether its reach is known by construction: a model of this package, or one of them linearised."""
+    return is_built_in(module.base if type(module) is Linearised else module)
 
 
 def build(name: str, *, columns: int, classes: int, seed: int = 0, **options: Any) -> nn.Module:

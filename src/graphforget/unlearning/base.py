@@ -1,12 +1,11 @@
-"""What every unlearning method is and returns, and the checks that none of them can get around."""
+"""What every unlearning method is, and the checks that none of them can get around."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -16,39 +15,23 @@ from torch import Tensor
 from graphforget.certificates.claim import Certificate, empirical, exact
 from graphforget.certificates.gaussian import noise
 from graphforget.certificates.levels import Level
-from graphforget.checks import whole_number
+from graphforget.checks import checked_device, whole_number
 from graphforget.errors import InputError, Refused
 from graphforget.footprint import Footprint, footprint
 from graphforget.graph import Graph
-from graphforget.models.base import is_built_in
+from graphforget.models.registry import reach_is_proven
 from graphforget.objective import Objective
 from graphforget.request import KINDS, Kind, Request
 from graphforget.trained import Forgotten, Trained
 from graphforget.training import Progress
+from graphforget.unlearning.outcome import Asked, Change, Outcome
 
 Options = TypeVar("Options")
 
-
-@dataclass(frozen=True)
-class Asked:
-    """What the caller wants guaranteed, and with how much noise."""
-
-    epsilon: float = 1.0
-    delta: float = 1e-5
-    sigma: float | None = None  # None: as much as epsilon and delta need
-
-    def __post_init__(self) -> None:
-        for name, value, good, wanted in (
-            ("epsilon", self.epsilon, _is_real(self.epsilon) and self.epsilon > 0, "a positive number"),
-            ("delta", self.delta, _is_real(self.delta) and 0 < self.delta < 1, "a number between 0 and 1"),
-            ("sigma", self.sigma, self.sigma is None or (_is_real(self.sigma) and self.sigma >= 0), "a number from 0"),
-        ):
-            if not good:
-                raise InputError(f"{name} is {value!r}, {wanted} is needed")
-
-
-def _is_real(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+UNPROVEN = (
+    "no training loss depends on what is to go if the model's reach is right, but the reach of a module of one's own "
+    "is not proven; retrain it instead (method 'retrain')"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,59 +73,6 @@ class Task:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class Change:
-    """What a method hands back: the model on the retained graph, what it claims, and how it went."""
-
-    trained: Trained
-    certificate: Certificate
-    details: dict[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()  # what the caller should know, in sentences
-    uncounted: float = 0.0  # seconds spent on measurements that are no part of unlearning
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """What came of a request. `trained` and `graph` go into the next one and stay private; `released` may go out."""
-
-    method: str
-    trained: Trained
-    graph: Graph
-    released_theta: Tensor = field(repr=False)  # the weights with the certificate's noise
-    certificate: Certificate
-    touched: Footprint
-    seconds: float  # everything but the assumption audit
-    details: dict[str, Any]
-    notes: tuple[str, ...]
-
-    @property
-    def level(self) -> Level:
-        return self.certificate.level
-
-    @cached_property
-    def released(self) -> Trained:
-        """The model that the certificate speaks of: the weights with its noise."""
-        if torch.equal(self.released_theta, self.trained.theta):
-            return self.trained
-        value, gradient = self.trained.objective(self.graph).value_and_gradient(self.released_theta)
-        norm = float(gradient.norm())
-        return self.trained.with_weights(
-            self.released_theta, objective_value=value, gradient_norm=norm, converged=False
-        )
-
-    def summary(self) -> dict[str, Any]:
-        """What `--json` and `outcome.json` show of it: numbers and sentences, nobody's name."""
-        return {
-            "method": self.method,
-            "level": self.level,
-            "certificate": self.certificate.to_dict(),
-            "footprint": {"removed": self.touched.removed.numel(), "affected": self.touched.affected.numel()},
-            "seconds": self.seconds,
-            "details": self.details,
-            "notes": list(self.notes),
-        }
-
-
 class Method(ABC, Generic[Options]):
     """An unlearning method. A subclass says what it can do and implements `change`; `unlearn` is the same for all.
 
@@ -157,6 +87,8 @@ class Method(ABC, Generic[Options]):
     kinds: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     keeps_untouched: ClassVar[bool] = True  # with an empty footprint there is nothing to do
 
+    # -- what a method says of itself ----------------------------------------------------------------------------
+
     def unsupported(self, trained: Trained) -> str | None:
         """Why it cannot serve this model, in words, or None."""
         return None
@@ -165,8 +97,8 @@ class Method(ABC, Generic[Options]):
     def gradients(self, trained: Trained) -> int:
         """About how many gradients of the whole objective the work is worth, for a plan."""
 
-    def reachable(self, trained: Trained) -> Level:
-        """The best level it can give for this model, if the request touches its training."""
+    def reachable(self, trained: Trained, graph: Graph, options: Options) -> Level:
+        """The best level it can give for this model, if the request touches its training. May raise `Refused`."""
         return "empirical" if trained.obstacles else self.level
 
     @abstractmethod
@@ -177,23 +109,7 @@ class Method(ABC, Generic[Options]):
         """What holds of weights that this request does not touch, but that earlier ones have moved."""
         return empirical("this request touches no training loss, and of the requests before it nothing is guaranteed")
 
-    def _untouched(self, task: Task, options: Options) -> Change:
-        """No training loss depends on what goes, so training without it would have ended at the same weights."""
-        if not is_built_in(task.trained.module):
-            raise Refused(
-                "no training loss depends on what is to go if the model's reach is right, but the reach of a module of "
-                "one's own is not proven; retrain it instead (method 'retrain')"
-            )
-        value, gradient = task.after.value_and_gradient(task.theta)
-        trained = task.trained.with_weights(
-            task.trained.theta,
-            objective_value=value,
-            gradient_norm=float(gradient.norm()),
-            graph_digest=task.retained.digest,
-        )
-        told = "no training loss depends on what was removed, so the weights are those of training without it"
-        certificate = self.standing(task, options) if trained.history else exact(told)
-        return Change(trained, certificate, {"untouched": True})
+    # -- the same for all ----------------------------------------------------------------------------------------
 
     def check(self, trained: Trained, graph: Graph, request: Request) -> None:
         """Raises `InputError` with the first thing that speaks against it."""
@@ -203,6 +119,8 @@ class Method(ABC, Generic[Options]):
             raise InputError(f"the graph is a {type(graph).__name__}, a graphforget.Graph is needed")
         if not isinstance(request, Request):
             raise InputError(f"the request is a {type(request).__name__}, a graphforget.Request is needed")
+        if trained.noise:
+            raise InputError("these are released weights with noise, go on from those without it (outcome.trained)")
         if trained.graph_digest != graph.digest:
             raise InputError("the graph is not the one that this model stands on")
         reason = self.unsupported(trained)
@@ -212,6 +130,22 @@ class Method(ABC, Generic[Options]):
         if beyond:
             able = ", ".join(kind for kind in KINDS if kind in self.kinds)
             raise InputError(f"method {self.name!r} cannot forget {beyond[0]}, only {able}")
+
+    def chosen(self, options: dict[str, Any]) -> Options:
+        """The options by name, checked."""
+        known = [option.name for option in dataclasses.fields(self.options)]  # type: ignore[arg-type]
+        unknown = [name for name in options if name not in known]
+        if unknown:
+            raise InputError(f"method {self.name!r} has no option {unknown[0]!r}, only {', '.join(known)}")
+        return self.options(**options)
+
+    def foreseen(self, trained: Trained, graph: Graph, touched: Footprint, options: Options) -> Level:
+        """The level that `unlearn` would give at best. Raises `Refused` where it would."""
+        if self.keeps_untouched and touched.empty and not trained.history:
+            if not reach_is_proven(trained.module):
+                raise Refused(UNPROVEN)
+            return "exact"
+        return self.reachable(trained, graph, options)
 
     def unlearn(
         self,
@@ -228,7 +162,7 @@ class Method(ABC, Generic[Options]):
     ) -> Outcome:
         """Forgets `request`. Its arguments are left as they are."""
         started = time.perf_counter()
-        chosen = self._chosen(options)
+        chosen = self.chosen(options)
         self.check(trained, graph, request)
         report = progress or (lambda stage, done, total: None)
         report("footprint", 0, 0)
@@ -240,7 +174,7 @@ class Method(ABC, Generic[Options]):
             touched=footprint(graph, request, trained.reach),
             asked=asked or Asked(),
             seed=None if seed is None else whole_number(seed, "seed"),
-            device=device,
+            device=checked_device(device),
             progress=report,
         )
         if self.keeps_untouched and task.touched.empty:
@@ -248,24 +182,33 @@ class Method(ABC, Generic[Options]):
         else:
             change = self.change(task, chosen)
             _refuse_nothing_done(task, change)
+        certificate, released, notes = _noised(task, change, noise_seed)
         return Outcome(
             method=self.name,
             trained=change.trained,
             graph=task.retained,
-            released_theta=_noised(change, noise_seed),
-            certificate=change.certificate,
+            released_theta=released,
+            certificate=certificate,
             touched=task.touched,
             seconds=time.perf_counter() - started - change.uncounted,
             details=change.details,
-            notes=change.notes,
+            notes=(*change.notes, *notes),
         )
 
-    def _chosen(self, options: dict[str, Any]) -> Options:
-        known = [option.name for option in dataclasses.fields(self.options)]  # type: ignore[arg-type]
-        unknown = [name for name in options if name not in known]
-        if unknown:
-            raise InputError(f"method {self.name!r} has no option {unknown[0]!r}, only {', '.join(known)}")
-        return self.options(**options)
+    def _untouched(self, task: Task, options: Options) -> Change:
+        """No training loss depends on what goes, so training without it would have ended at the same weights."""
+        trained, theta = task.trained, task.theta
+        if not reach_is_proven(trained.module):
+            raise Refused(UNPROVEN)
+        before, after = task.before.data.losses(theta), task.after.data.losses(theta)
+        if not torch.allclose(before, after, rtol=1e-9, atol=1e-9):
+            raise Refused("training losses changed where none should have, so the model's reach is not what it seemed")
+        started = time.perf_counter()
+        told = "no training loss depends on what was removed, so the weights are those of training without it"
+        certificate = self.standing(task, options) if trained.history else exact(told)
+        uncounted = time.perf_counter() - started
+        moved = trained.measured_on(task.after)
+        return Change(moved, certificate, {"untouched": True}, uncounted=uncounted)
 
 
 def _refuse_nothing_done(task: Task, change: Change) -> None:
@@ -274,12 +217,23 @@ def _refuse_nothing_done(task: Task, change: Change) -> None:
         raise Refused("the method did not end on the retained graph")
     if not torch.isfinite(theta).all():
         raise Refused("the method ended in weights that are not finite, so nothing was released")
-    if torch.equal(theta, task.trained.theta):
+    if torch.equal(theta, task.trained.theta) and not task.touched.empty:
         raise Refused(
             "the method changed no weight although the request touches the training, so nothing was forgotten"
         )
 
 
-def _noised(change: Change, seed: int | None) -> Tensor:
-    theta, sigma = change.trained.theta, change.certificate.sigma
-    return theta + noise(size=theta.numel(), sigma=sigma, seed=seed) if sigma else theta
+def _noised(task: Task, change: Change, seed: int | None) -> tuple[Certificate, Tensor, list[str]]:
+    """The claim, the weights to release with the noise that it names or the caller asked for, and what to know."""
+    certificate, theta = change.certificate, change.trained.theta
+    if task.asked.sigma is not None:
+        certificate = dataclasses.replace(certificate, sigma=task.asked.sigma)
+    if not certificate.sigma:
+        told = "the released weights carry no noise"
+        return certificate, theta, [] if certificate.level == "exact" else [told]
+    released = theta + noise(size=theta.numel(), sigma=certificate.sigma, seed=seed)
+    if not torch.isfinite(released).all():
+        raise Refused(f"noise of standard deviation {certificate.sigma:g} leaves no finite weights")
+    if seed is None:
+        return certificate, released, []
+    return certificate, released, ["the noise is from a seed, and whoever knows the seed can take it off the weights"]

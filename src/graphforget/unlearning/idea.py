@@ -10,16 +10,17 @@ from typing import Any
 
 import torch
 
-from graphforget.certificates.assumptions import Finding
-from graphforget.certificates.assumptions import audit as audit_assumptions
+from graphforget.certificates.assumptions import audit, unaudited, unproven_reach
 from graphforget.certificates.claim import Certificate, conditional, empirical
 from graphforget.certificates.paper_bounds import Constants, sequential_bound
 from graphforget.errors import InputError, Refused
 from graphforget.footprint import footprint
 from graphforget.losses import is_convex
+from graphforget.models.registry import reach_is_proven
 from graphforget.trained import Trained
-from graphforget.unlearning.base import Change, Method, Task
+from graphforget.unlearning.base import Method, Task
 from graphforget.unlearning.influence import Kept, LossChange, kept_part
+from graphforget.unlearning.outcome import Change
 from graphforget.unlearning.serial import serial_parts
 from graphforget.unlearning.solve import Curvature, Name, Solved, Solver, solve
 
@@ -82,7 +83,6 @@ class Idea(Method[IdeaOptions]):
         return 60  # about 25 curvature products of two passes each, the footprint, the length of the step
 
     def change(self, task: Task, options: IdeaOptions) -> Change:
-        started = time.perf_counter()
         trained = task.trained
         notes: list[str] = []
         steps: list[dict[str, Any]] = []
@@ -91,27 +91,52 @@ class Idea(Method[IdeaOptions]):
             trained, solved, kept = _step(part, options.way())
             notes += [*solved.notes, *_told(kept)]
             steps.append(solved.summary() | {"length": kept.length, "objective_before": kept.objective_before})
-        seconds = time.perf_counter() - started
-        trained = dataclasses.replace(trained, seconds=seconds)
-        measured = _audited(task, trained, options.constants) if options.audit else ()
-        certificate = _certificate(task, trained, options.constants, measured)
+        started = time.perf_counter()
+        certificate = _certificate(task, trained, options)
+        *earlier, last = trained.history
+        trained = dataclasses.replace(
+            trained, history=(*earlier, dataclasses.replace(last, refuted=certificate.refuted))
+        )
         details = {"steps": steps, "objective_after": trained.objective_value, "audited": options.audit}
-        return Change(trained, certificate, details, tuple(notes), time.perf_counter() - started - seconds)
+        return Change(trained, certificate, details, tuple(notes), uncounted=time.perf_counter() - started)
 
     def standing(self, task: Task, options: IdeaOptions) -> Certificate:
-        return _certificate(task, task.trained, options.constants, ())
+        return _certificate(task, task.trained, options)
 
 
-def _certificate(task: Task, trained: Trained, constants: Constants, measured: tuple[Finding, ...]) -> Certificate:
+def _certificate(task: Task, trained: Trained, options: IdeaOptions) -> Certificate:
+    """The paper's claim for `trained`, with the audit unless it was left out."""
     if trained.obstacles:
         return empirical(f"nothing is guaranteed, because of the model: {trained.obstacles[0]}")
+    recipe, constants = trained.recipe, options.constants
+    training: dict[str, Any] = {
+        "constants": constants,
+        "training_gradient": trained.history[0].gradient_norm,
+        "training_tolerance": recipe.tolerance * recipe.mu,
+    }
+    if options.audit:
+        conditions = audit(
+            task.before,
+            task.after,
+            start=task.theta,
+            end=trained.theta.to(task.theta),
+            removed=task.touched.removed,
+            strongly_convex=trained.strongly_convex,
+            on_part=task.progress,
+            **training,
+        )
+    else:
+        conditions = unaudited(**training)
+    if not reach_is_proven(trained.module):
+        conditions = (*conditions, unproven_reach())
     return conditional(
         distance=distance_bound(trained, constants),
         epsilon=task.asked.epsilon,
         delta=task.asked.delta,
         sigma=task.asked.sigma,
         constants=constants,
-        conditions=measured,
+        conditions=conditions,
+        refuted_before=tuple(name for entry in trained.history for name in entry.refuted),
     )
 
 
@@ -171,7 +196,7 @@ def _step(task: Task, way: Solver) -> tuple[Trained, Solved, Kept]:
     if kept is None:
         raise Refused("no part of the influence step lowers what it aims at; retrain instead (method 'retrain')")
     entry = task.forgotten(Idea.name, kept.theta)
-    return trained.moved(kept.theta, after, seconds=0.0, forgotten=entry), solved, kept
+    return trained.moved(kept.theta, after, entry), solved, kept
 
 
 def _told(kept: Kept) -> list[str]:
@@ -184,19 +209,3 @@ def _told(kept: Kept) -> list[str]:
             "pays neither for what training left undone nor for the smaller number of training nodes"
         )
     return told
-
-
-def _audited(task: Task, trained: Trained, constants: Constants) -> tuple[Finding, ...]:
-    recipe = task.trained.recipe
-    return audit_assumptions(
-        task.before,
-        task.after,
-        start=task.theta,
-        end=trained.theta.to(task.theta),
-        removed=task.touched.removed,
-        constants=constants,
-        strongly_convex=task.trained.strongly_convex,
-        training_gradient=trained.history[0].gradient_norm,
-        training_tolerance=recipe.tolerance * recipe.mu,
-        on_part=task.progress,
-    )

@@ -9,8 +9,9 @@ from graphforget.graph import Graph
 from graphforget.request import Request
 from graphforget.trained import Trained
 from graphforget.training import Progress
-from graphforget.unlearning.base import Asked, Method, Outcome
+from graphforget.unlearning.base import Method
 from graphforget.unlearning.idea import Idea
+from graphforget.unlearning.outcome import Asked, Outcome
 from graphforget.unlearning.retrain import Retrain
 
 METHODS: dict[str, Method[Any]] = {method.name: method for method in (Idea(), Retrain())}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -11,30 +12,32 @@ import torch
 from torch import nn
 
 from graphforget.certificates.claim import Certificate, empirical, exact
-from graphforget.doctor import Inspection, inspect
+from graphforget.certificates.levels import Level
+from graphforget.doctor import Inspection
 from graphforget.errors import InputError, Refused
-from graphforget.models.base import is_built_in
+from graphforget.graph import Graph
 from graphforget.models.parameters import trainable
-from graphforget.models.registry import MODELS, build
+from graphforget.models.registry import MODELS, build, is_affine
 from graphforget.trained import Recipe, Trained
 from graphforget.training import fit
-from graphforget.unlearning.base import Change, Method, Task
+from graphforget.unlearning.base import Method, Task
+from graphforget.unlearning.outcome import Change
 
 Start = Literal["fresh", "continued"]
 
 
 @dataclass(frozen=True)
 class RetrainOptions:
-    """Where to start from; `model` is a fresh instance of a module of one's own, where it cannot be reset."""
+    """Where to start from; `model` makes a fresh module of one's own, where it cannot be reset: `model=MyGNN`."""
 
     start: Start = "fresh"
-    model: nn.Module | None = None
+    model: Callable[[], nn.Module] | None = None
 
     def __post_init__(self) -> None:
         if self.start not in get_args(Start):
             raise InputError(f"the start is {self.start!r}, it must be one of {', '.join(get_args(Start))}")
-        if not isinstance(self.model, nn.Module | None):
-            raise InputError(f"the fresh model is a {type(self.model).__name__}, a torch.nn.Module is needed")
+        if isinstance(self.model, nn.Module) or not (self.model is None or callable(self.model)):
+            raise InputError("model is not a function that makes a fresh module, such as the module's class")
         if self.start == "continued" and self.model is not None:
             raise InputError("a fresh model does not go with start='continued'")
 
@@ -57,22 +60,26 @@ class Retrain(Method[RetrainOptions]):
         recipe = trained.recipe
         return 100 if trained.strongly_convex else recipe.epochs + 2 * recipe.polish_steps
 
+    def reachable(self, trained: Trained, graph: Graph, options: RetrainOptions) -> Level:
+        if options.start == "fresh":
+            _fresh(trained, graph, trained.recipe, options.model)
+        return "empirical" if options.start == "continued" else super().reachable(trained, graph, options)
+
     def change(self, task: Task, options: RetrainOptions) -> Change:
         trained, start = task.trained, options.start
         recipe = trained.recipe
-        inspection = Inspection(trained.reach, trained.obstacles)
         if start == "continued":
             recipe = dataclasses.replace(recipe, learning_rate=recipe.learning_rate / 100)
             module = copy.deepcopy(trained.module)
         else:
             recipe = dataclasses.replace(recipe, seed=recipe.seed + 1 if task.seed is None else task.seed)
-            module, inspection = _fresh(task, recipe, options.model)
+            module = _fresh(trained, task.retained, recipe, options.model)
         fitted = fit(
             module,
             task.retained,
             recipe,
             trained.loss,
-            inspection,
+            Inspection(trained.reach, trained.obstacles),
             warm=start == "continued",
             device=task.device,
             progress=task.progress,
@@ -80,55 +87,63 @@ class Retrain(Method[RetrainOptions]):
         if start == "continued":
             entry = task.forgotten(self.name, fitted.theta)
             fitted = dataclasses.replace(fitted, recipe=trained.recipe, history=(*trained.history, entry))
-        return Change(fitted, _certificate(fitted, start), {"start": start, "seed": recipe.seed})
+        return Change(fitted, _certificate(fitted, start, options), {"start": start, "seed": recipe.seed})
 
 
-def _certificate(fitted: Trained, start: Start) -> Certificate:
+def _certificate(fitted: Trained, start: Start, options: RetrainOptions) -> Certificate:
     if start == "continued":
         return empirical("training went on from weights that had seen what was removed, so nothing is guaranteed")
     if fitted.obstacles:
-        return empirical(f"retrained, but the model may carry data past it: {fitted.obstacles[0]}")
+        return empirical(f"retrained, but data may get past it: {fitted.obstacles[0]}")
+    if options.model is not None:
+        return exact("the model was trained on the retained graph alone, from the weights that 'model' made for it")
     return exact("the model was trained from fresh weights on the retained graph alone")
 
 
-def _fresh(task: Task, recipe: Recipe, model: nn.Module | None) -> tuple[nn.Module, Inspection]:
+def _fresh(old: Trained, graph: Graph, recipe: Recipe, make: Callable[[], nn.Module] | None) -> nn.Module:
     """The same architecture with weights that have seen nothing."""
-    old, graph = task.trained, task.retained
-    inspection = Inspection(old.reach, old.obstacles)
     if recipe.model in MODELS:
-        if model is not None:
+        if make is not None:
             raise InputError(f"{recipe.model} is a built-in model and is made anew by itself, leave model out")
         shape: dict[str, Any] = {"columns": graph.num_columns, "classes": graph.num_classes, "seed": recipe.seed}
-        return build(recipe.model, **shape, **recipe.options), inspection
-    if model is not None:
-        return _handed_over(task, model)
-    if is_built_in(old.module):  # a linearised module of one's own: its public weights stay, d starts at 0
-        return copy.deepcopy(old.module), inspection
-    module = copy.deepcopy(old.module)
+        return build(recipe.model, **shape, **recipe.options)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
-        for part in module.modules():
-            reset = getattr(part, "reset_parameters", None)
-            if callable(reset):
-                reset()
-    before = dict(trainable(old.module))
-    kept = [name for name, p in trainable(module) if p.numel() and torch.equal(p, before[name]) and p.any()]
+        if make is not None:
+            return _made(old.module, make)
+        if is_affine(old.module):  # trained from 0, whatever the weights are
+            return copy.deepcopy(old.module)
+        return _reset(old.module)
+
+
+def _reset(old: nn.Module) -> nn.Module:
+    """A copy whose parameters have all been drawn anew: blanked first, so that one that is not drawn shows."""
+    module = copy.deepcopy(old)
+    with torch.no_grad():
+        for _, parameter in trainable(module):
+            parameter.fill_(float("nan"))
+    for part in module.modules():
+        reset = getattr(part, "reset_parameters", None)
+        if callable(reset):
+            reset()
+    kept = [name for name, parameter in trainable(module) if not torch.isfinite(parameter).all()]
     if kept:
         raise Refused(
-            f"parameter {kept[0]!r} has no reset_parameters() and would keep what it learned, so hand a fresh "
-            "instance over as model=..."
+            f"parameter {kept[0]!r} is not drawn anew by any reset_parameters(), so hand a function over that makes a "
+            "fresh module, model=..."
         )
-    return module, inspection
+    return module
 
 
-def _handed_over(task: Task, model: nn.Module) -> tuple[nn.Module, Inspection]:
-    old, graph = task.trained, task.retained
-    shapes = [(name, p.shape) for name, p in trainable(old.module)]
-    if type(model) is not type(old.module) or [(name, p.shape) for name, p in trainable(model)] != shapes:
-        raise InputError(f"the fresh model is not another {type(old.module).__name__} of the same shape")
-    learned = dict(trainable(old.module))
-    kept = [name for name, p in trainable(model) if torch.equal(p.double(), learned[name]) and p.any()]
-    if kept:
-        raise InputError(f"the fresh model's parameter {kept[0]!r} is the trained one, hand over one that saw no data")
-    inspection = inspect(model, columns=graph.num_columns, classes=graph.num_classes)
-    return copy.deepcopy(model), inspection
+def _made(old: nn.Module, make: Callable[[], nn.Module]) -> nn.Module:
+    module = make()
+    if not isinstance(module, nn.Module) or type(module) is not type(old):
+        raise InputError(f"'model' made a {type(module).__name__}, a {type(old).__name__} is needed")
+    learned = dict(trainable(old))
+    shapes = {name: p.shape for name, p in trainable(module)}
+    if shapes != {name: p.shape for name, p in learned.items()}:
+        raise InputError(f"'model' made a {type(old).__name__} of another shape")
+    for name, p in trainable(module):
+        if ((p.double() - learned[name]).abs() <= 1e-6 * learned[name].abs()).logical_and(p != 0).float().mean() > 0.5:
+            raise InputError(f"'model' made a module whose parameter {name!r} is the trained one, not a fresh one")
+    return copy.deepcopy(module)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ Name = Literal["cg", "lissa", "dense"]
 Curvature = Literal["hessian", "gauss-newton"]
 
 MOST_RETRIES = 12
+MOST_LEFT = 0.9  # of the right-hand side: a step that leaves more of it unsolved does next to nothing
 SINGLE_ENOUGH = 1e-3  # from this relative residual on float32 will do
 
 
@@ -45,14 +46,14 @@ class Solver:
             raise InputError(f"there is no solver {self.name!r}, only {', '.join(get_args(Name))}")
         if self.curvature not in (None, *get_args(Curvature)):
             raise InputError(f"there is no curvature {self.curvature!r}, only {' and '.join(get_args(Curvature))}")
-        for name, value, lowest in (
-            ("tolerance", self.tolerance, "positive"),
-            ("scale", self.scale, "positive"),
-            ("damping", self.damping, "0 or more"),
+        for name, value, above, below, wanted in (
+            ("tolerance", self.tolerance, 0, MOST_LEFT, f"a number between 0 and {MOST_LEFT}"),
+            ("scale", self.scale, 0, float("inf"), "a positive number"),
+            ("damping", self.damping, -1e-300, float("inf"), "a finite number from 0"),
         ):
-            good = value is None or (isinstance(value, int | float) and 0 <= value < float("inf"))
-            if not good or (value == 0 and lowest == "positive"):
-                raise InputError(f"the solver's {name} is {value!r}, a finite number, {lowest}, is needed")
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if value is not None and not (number and above < value < below):
+                raise InputError(f"the solver's {name} is {value!r}, {wanted} is needed")
         for name, count in (("iterations", self.iterations), ("batch", self.batch)):
             if count is not None and whole_number(count, f"the solver's {name}") == 0:
                 raise InputError(f"the solver's {name} is 0, at least 1 is needed")
@@ -66,13 +67,14 @@ class Solved:
     """The solution, the way it was got in the end, and each fall-back in a sentence."""
 
     solution: Solution
+    left: float  # ||b - A x|| / ||b|| without damping
     solver: Solver
     notes: tuple[str, ...]
     seconds: float
 
     def summary(self) -> dict[str, object]:
         used = {k: v for k, v in dataclasses.asdict(self.solver).items() if v is not None}
-        found = {"status": self.solution.status, "residual": self.solution.residual}
+        found = {"status": self.solution.status, "residual": self.left}
         return used | found | {"iterations": self.solution.iterations, "seconds": self.seconds}
 
 
@@ -95,19 +97,25 @@ def solve(
     started = time.perf_counter()
     solver = _filled_in(solver, strongly_convex)
     notes: list[str] = []
-    length = float(b.norm()) or 1.0
+    damping, length = solver.damping, float(b.norm()) or 1.0
     if not strongly_convex and (solver.tolerance or 0) >= SINGLE_ENOUGH and solver.name != "dense":
         objective = objective.in_single_precision()
     for _ in range(MOST_RETRIES):
-        solution, solver = _attempt(objective, theta, b / length, solver, reach, seed, progress)
+        solution, left, solver = _attempt(objective, theta, b / length, solver, reach, seed, progress)
         if solution.status not in ("negative curvature", "diverged", "not finite"):
             if solution.status != "converged":
                 notes.append(
                     f"the solver did not converge ({solution.status}): relative residual {solution.residual:.1e} "
                     f"after {solution.iterations} iterations"
                 )
+            raised = solver.damping > damping  # then what is asked for has no solution without it
+            if (solution.residual if raised else left) >= MOST_LEFT:
+                raise Refused(
+                    f"the step leaves {100 * left:.0f} % of its equation unsolved, which is next to no unlearning: "
+                    "lower the damping or the scale, or allow more iterations"
+                )
             solution = dataclasses.replace(solution, x=length * solution.x)
-            return Solved(solution, solver, tuple(notes), time.perf_counter() - started)
+            return Solved(solution, left, solver, tuple(notes), time.perf_counter() - started)
         solver, told = _fallback(solver, solution, mu=objective.mu, strongly_convex=strongly_convex)
         notes.append(told)
     raise Refused(f"no solver found a step, last: {solution.status}; retrain instead (method 'retrain')")
@@ -125,43 +133,33 @@ def _filled_in(solver: Solver, strongly_convex: bool) -> Solver:
 
 def _attempt(
     objective: Objective, theta: Tensor, b: Tensor, solver: Solver, reach: Reach, seed: int, progress: Progress
-) -> tuple[Solution, Solver]:
-    assert solver.tolerance is not None
-    assert solver.iterations is not None
+) -> tuple[Solution, float, Solver]:
+    """A solution, what it leaves of `b` without the damping, and the solver with its scale filled in."""
     product = _product(objective, theta, solver)
     damping = solver.damping
     full = product if damping == 0 else lambda v: product(v) + damping * v
 
+    if solver.name == "lissa" and solver.scale is None:
+        largest = extreme_eigenvalues(full, b, steps=10).largest
+        if not largest > 0:
+            return Solution(b.clone(), "not finite", 0, float("inf")), float("inf"), solver
+        solver = dataclasses.replace(solver, scale=1.1 * largest)
+
     def report(done: int, residual: float) -> None:
         progress(f"{solver.name}, residual {residual:.1e}", done, 0)
 
+    limits: Any = {"tolerance": solver.tolerance, "on_iteration": report}
     if solver.name == "dense":
-        return dense_solve(full, b), solver
-    if solver.name == "cg":
-        found = conjugate_gradient(
-            full, b, tolerance=solver.tolerance, max_iterations=solver.iterations, on_iteration=report
-        )
-        return found, solver
-    if solver.scale is None:
-        largest = extreme_eigenvalues(full, b, steps=10).largest
-        if not largest > 0:
-            return Solution(b.clone(), "not finite", 0, float("inf")), solver
-        solver = dataclasses.replace(solver, scale=1.1 * largest)
-    assert solver.tolerance is not None
-    assert solver.iterations is not None
-    assert solver.scale is not None
-    draw = (lambda: product) if solver.batch is None else _Batches(objective, theta, solver, reach, seed).draw
-    found = lissa(
-        draw,
-        b,
-        iterations=solver.iterations,
-        scale=solver.scale,
-        damping=damping / solver.scale,
-        tolerance=solver.tolerance,
-        exact=full,
-        on_iteration=report,
-    )
-    return found, solver
+        found = dense_solve(full, b)
+    elif solver.name == "cg":
+        found = conjugate_gradient(full, b, max_iterations=solver.iterations or 0, **limits)
+    else:
+        draw = (lambda: product) if solver.batch is None else _Batches(objective, theta, solver, reach, seed).draw
+        scale = solver.scale or 1.0
+        limits |= {"scale": scale, "damping": damping / scale, "exact": full}
+        found = lissa(draw, b, iterations=solver.iterations or 0, **limits)
+    left = found.residual if damping == 0 else float((b - product(found.x)).norm() / b.norm())
+    return found, left, solver
 
 
 def _product(part: Objective | LossSum, theta: Tensor, solver: Solver) -> Product:
