@@ -95,6 +95,13 @@ def test_it_deletes_what_was_asked_and_leaves_its_input_alone(method: str, model
     assert LEVELS.index(outcome.level) >= LEVELS.index(gf.METHODS[method].level)
     if not trained.certifiable:
         assert outcome.level != "certified"
+    for entry in outcome.trained.history[len(trained.history) :]:
+        touched = gf.footprint(graph, request, trained.reach)
+        assert (entry.m, entry.removed) == (graph.train_rows.numel(), touched.removed.numel())
+        assert entry.affected == touched.affected.numel()
+        assert entry.step_norm == pytest.approx(float((outcome.trained.theta - theta).norm()))
+        assert entry.gradient_norm == trained.gradient_norm
+    assert torch.equal(outcome.released.theta, outcome.released_theta)
     objective = outcome.trained.objective(outcome.graph)
     assert outcome.trained.gradient_norm == pytest.approx(float(objective.gradient(outcome.trained.theta).norm()))
     # input
@@ -185,9 +192,13 @@ class NoOptions:
     pass
 
 
+def conditional_claim() -> gf.Certificate:
+    return gf.Certificate("conditional", "so it says", epsilon=1.0, sigma=0.0)
+
+
 class Planted(Method[NoOptions]):
     options = NoOptions
-    name, title, reference, level = "planted", "-", "-", "exact"
+    name, title, reference, level = "planted", "-", "-", "empirical"
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -199,26 +210,33 @@ class Planted(Method[NoOptions]):
         theta = task.theta.clone()
         if self.what == "NaN":
             theta[0] = float("nan")
-        if self.what in ("old graph", "good"):
+        if self.what in ("old graph", "good", "too good", "exact"):
             theta += 1
         objective = task.before if self.what == "old graph" else task.after
         moved = task.trained.moved(theta, objective, task.forgotten("planted", task.theta))
-        return Change(moved, exact("so it says"))
+        good = self.what in ("good", "too good")
+        claim = conditional_claim() if self.what == "too good" else empirical("-") if good else exact("so it says")
+        return Change(moved, exact("so it says") if self.what == "exact" else claim)
 
 
 @pytest.mark.parametrize(
     ("what", "told"),
     [
-        ("nothing", "changed no weight although the request touches the training"),
+        ("nothing", "changed no weight although the request may touch the training"),
         ("NaN", "weights that are not finite"),
         ("old graph", "did not end on the retained graph"),
+        ("too good", "claims 'conditional' and can give 'empirical' at best"),
     ],
 )
 def test_a_method_that_does_nothing_or_the_wrong_thing_is_caught(what: str, told: str) -> None:
     trained, graph = trained_on("sgc")
     with pytest.raises(gf.Refused, match=told):
         Planted(what).unlearn(trained, graph, gf.Request(nodes=[4]))
-    assert Planted("good").unlearn(trained, graph, gf.Request(nodes=[4])).level == "exact"
+    assert Planted("good").unlearn(trained, graph, gf.Request(nodes=[4])).level == "empirical"
+    bold = Planted("exact")
+    bold.level = "exact"  # type: ignore[misc]
+    with pytest.raises(gf.Refused, match="claims 'exact' for weights that moved away"):
+        bold.unlearn(trained, graph, gf.Request(nodes=[4]))
 
 
 def test_a_method_says_which_requests_and_models_it_takes() -> None:
@@ -284,6 +302,10 @@ def test_after_an_approximate_step_an_empty_footprint_is_not_exact() -> None:
     assert second.certificate.refuted == first.certificate.refuted != ()
     silent = gf.unlearn(first.trained, first.graph, gf.Request(nodes=[0]), audit=False)
     assert silent.certificate.refuted == first.certificate.refuted  # what was refuted once stays so
+    others = gf.Constants(loss_bound=5.0)
+    wider = gf.unlearn(first.trained, first.graph, gf.Request(nodes=[0]), constants=others)
+    assert wider.certificate.constants == others
+    assert wider.certificate.distance > first.certificate.distance
     assert Planted("good").unlearn(first.trained, first.graph, gf.Request(nodes=[0])).level == "empirical"
     assert gf.plan(first.trained, first.graph, gf.Request(nodes=[0])).level == "conditional"
 

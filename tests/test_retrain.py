@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import graphforget as gf
 from cases import CLASSES, COLUMNS, OwnGCN, random_graph
 from graphforget.models.registry import build
+from graphforget.training import fit
 from test_doctor import WithNorm
 
 SHORT = {"epochs": 20, "polish_steps": 3}
@@ -56,6 +57,20 @@ def test_the_papers_way_goes_on_from_the_old_weights_and_guarantees_nothing(grap
     assert 0 < moved < 0.5 * float((fresh.trained.theta - trained.theta).norm())
     assert continued.trained.history[0].step_norm == pytest.approx(moved)
     assert continued.trained.recipe == trained.recipe  # the next retraining is at the full learning rate again
+
+
+def test_continued_training_runs_at_a_hundredth_of_the_rate(graph: gf.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = []
+
+    def spied(module: nn.Module, where: gf.Graph, recipe: gf.Recipe, *rest: object, **more: object) -> gf.Trained:
+        rates.append(recipe.learning_rate)
+        return fit(module, where, recipe, *rest, **more)
+
+    monkeypatch.setattr("graphforget.unlearning.retrain.fit", spied)
+    trained = gf.train(graph, "gcn", **SHORT)
+    for start in ("fresh", "continued"):
+        gf.unlearn(trained, graph, REQUEST, method="retrain", start=start)
+    assert rates == [trained.recipe.learning_rate, trained.recipe.learning_rate / 100]
 
 
 def test_convex_models_end_at_the_same_optimum_either_way(graph: gf.Graph) -> None:
@@ -139,6 +154,16 @@ def test_a_built_in_model_given_as_an_instance_never_goes_on_from_its_weights(gr
     fresh = gf.unlearn(convex, graph, REQUEST, method="retrain")
     again = gf.train(graph.without(REQUEST), "sgc", tolerance=1e-6)
     assert float((fresh.trained.theta - again.theta).norm()) <= fresh.trained.residual + again.residual
+
+
+def test_an_affine_model_with_a_loss_of_ones_own_does_not_go_on_from_its_weights(graph: gf.Graph) -> None:
+    def squared(logits: Tensor, labels: Tensor) -> Tensor:
+        return (logits - nn.functional.one_hot(labels, CLASSES).to(logits)).square().sum(dim=1)
+
+    trained = gf.train(graph, gf.linearised(OwnGCN(), columns=COLUMNS), loss=squared, epochs=50, polish_steps=0)
+    assert not trained.strongly_convex
+    with pytest.raises(gf.Refused, match="is not drawn anew"):
+        gf.unlearn(trained, graph, REQUEST, method="retrain")
 
 
 def test_a_wrong_fresh_model_is_refused(graph: gf.Graph) -> None:

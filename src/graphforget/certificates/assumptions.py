@@ -59,6 +59,7 @@ def audit(
     start: Tensor,
     end: Tensor,
     removed: Tensor,
+    removed_before: bool,
     constants: Constants,
     strongly_convex: bool,
     training_gradient: float,
@@ -69,15 +70,15 @@ def audit(
 ) -> tuple[Finding, ...]:
     """Measures what the bound of `paper_bounds` takes for granted, at the weights before and after.
 
-    `before` and `after` are the objectives on `G` and `G'`, `removed` the rows of the removed training nodes in `G`,
-    `training_gradient` is `||grad F||` where training ended. A measurement can refute an assumption about all weights
-    and can seldom prove one.
+    `before` and `after` are the objectives on `G` and `G'`, `removed` the rows of the removed training nodes in `G`
+    (`removed_before`: some went with earlier requests), `training_gradient` is `||grad F||` where training ended. A
+    measurement can refute an assumption about all weights and can seldom prove one.
     """
     report = on_part or (lambda part, done, total: None)
     report("audit: losses", 0, 3)
     losses = _largest_loss(before, after, start, end, constants)
     report("audit: gradients of single nodes", 1, 3)
-    gradients = _largest_gradient(before, start, removed, constants, nodes=nodes)
+    gradients = _largest_gradient(before, start, removed, constants, removed_before=removed_before, nodes=nodes)
     report("audit: smallest eigenvalue", 2, 3)
     eigenvalue = _smallest_eigenvalue(before, start, constants, strongly_convex=strongly_convex, steps=lanczos_steps)
     return losses, gradients, eigenvalue, _optimum(training_gradient, training_tolerance)
@@ -97,15 +98,16 @@ def _largest_loss(before: Objective, after: Objective, start: Tensor, end: Tenso
 
 
 def _largest_gradient(
-    before: Objective, theta: Tensor, removed: Tensor, constants: Constants, *, nodes: int
+    before: Objective, theta: Tensor, removed: Tensor, constants: Constants, *, removed_before: bool, nodes: int
 ) -> Finding:
-    """Of `l_i + (mu/2) ||theta||^2`, for the nodes that are likely to have the largest, the removed ones first."""
+    """Of `l_i + (mu/2) ||theta||^2` for the removed nodes, which the bound needs it for; the steepest losses first."""
+    if not removed.numel():
+        verdict: Verdict = "not checkable" if removed_before else "holds"
+        return Finding(LIPSCHITZ, None, constants.lipschitz, verdict, "this request removes no training node")
     data = before.data
-    logits = data.logits(theta).detach()
-    slopes = data.loss.gradient(logits, data.labels)
-    order = slopes.norm(dim=1).argsort(descending=True)
-    gone = torch.isin(data.rows, removed.to(data.rows.device))
-    chosen = torch.cat([order[gone[order]][: nodes // 2], order[: nodes - nodes // 2]]).unique()
+    slopes = data.loss.gradient(data.logits(theta).detach(), data.labels)
+    gone = torch.isin(data.rows, removed.to(data.rows.device)).nonzero().flatten()
+    chosen = gone[slopes[gone].norm(dim=1).argsort(descending=True)[:nodes]]
     pull = data.jacobian(theta).adjoint
     norms = []
     for i in chosen.tolist():
@@ -118,8 +120,8 @@ def _largest_gradient(
         measured if math.isfinite(measured) else None,
         constants.lipschitz,
         "not checkable" if measured <= constants.lipschitz else "fails",
-        f"the largest gradient of a single node's loss among {chosen.numel()} likely ones at the weights before; it "
-        "has to hold at all weights, which no measurement can show",
+        f"the largest gradient of a removed node's loss at the weights before, of {chosen.numel()} looked at; it has "
+        "to hold all the way to the retrained weights, which no measurement can show",
     )
 
 

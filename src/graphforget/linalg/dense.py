@@ -35,4 +35,5 @@ def dense_solve(product: Product, b: Tensor) -> Solution:
     if int(failed):
         return Solution(b.clone(), "negative curvature", size, float((b - matrix @ b).norm()) / scale)
     x = torch.cholesky_solve(b.unsqueeze(1), factor).squeeze(1)
-    return Solution(x, "converged", size, float((b - matrix @ x).norm()) / scale)
+    residual = float((b - matrix @ x).norm()) / scale
+    return Solution(x, "converged" if residual <= 1e-6 else "stagnated", size, residual)

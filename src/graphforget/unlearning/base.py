@@ -14,7 +14,7 @@ from torch import Tensor
 
 from graphforget.certificates.claim import Certificate, empirical, exact
 from graphforget.certificates.gaussian import noise
-from graphforget.certificates.levels import Level
+from graphforget.certificates.levels import LEVELS, Level
 from graphforget.checks import checked_device, whole_number
 from graphforget.errors import InputError, Refused
 from graphforget.footprint import Footprint, footprint
@@ -181,7 +181,7 @@ class Method(ABC, Generic[Options]):
             change = self._untouched(task, chosen)
         else:
             change = self.change(task, chosen)
-            _refuse_nothing_done(task, change)
+            self._refuse_false_success(task, change)
         certificate, released, notes = _noised(task, change, noise_seed)
         return Outcome(
             method=self.name,
@@ -195,6 +195,22 @@ class Method(ABC, Generic[Options]):
             notes=(*change.notes, *notes),
         )
 
+    def _refuse_false_success(self, task: Task, change: Change) -> None:
+        theta, level = change.trained.theta, change.certificate.level
+        if change.trained.graph_digest != task.retained.digest:
+            raise Refused("the method did not end on the retained graph")
+        if not torch.isfinite(theta).all():
+            raise Refused("the method ended in weights that are not finite, so nothing was released")
+        if self.keeps_untouched and torch.equal(theta, task.trained.theta):
+            raise Refused(
+                "the method changed no weight although the request may touch the training, so nothing was forgotten; "
+                "retrain instead (method 'retrain')"
+            )
+        if LEVELS.index(level) < LEVELS.index(self.level):
+            raise Refused(f"the method claims {level!r} and can give {self.level!r} at best")
+        if level == "exact" and change.trained.history:
+            raise Refused("the method claims 'exact' for weights that moved away from those of training")
+
     def _untouched(self, task: Task, options: Options) -> Change:
         """No training loss depends on what goes, so training without it would have ended at the same weights."""
         trained, theta = task.trained, task.theta
@@ -204,23 +220,11 @@ class Method(ABC, Generic[Options]):
         if not torch.allclose(before, after, rtol=1e-9, atol=1e-9):
             raise Refused("training losses changed where none should have, so the model's reach is not what it seemed")
         started = time.perf_counter()
-        told = "no training loss depends on what was removed, so the weights are those of training without it"
+        told = "no training loss depends on what was removed, so training without it gives such weights as well"
         certificate = self.standing(task, options) if trained.history else exact(told)
         uncounted = time.perf_counter() - started
         moved = trained.measured_on(task.after)
         return Change(moved, certificate, {"untouched": True}, uncounted=uncounted)
-
-
-def _refuse_nothing_done(task: Task, change: Change) -> None:
-    theta = change.trained.theta
-    if change.trained.graph_digest != task.retained.digest:
-        raise Refused("the method did not end on the retained graph")
-    if not torch.isfinite(theta).all():
-        raise Refused("the method ended in weights that are not finite, so nothing was released")
-    if torch.equal(theta, task.trained.theta) and not task.touched.empty:
-        raise Refused(
-            "the method changed no weight although the request touches the training, so nothing was forgotten"
-        )
 
 
 def _noised(task: Task, change: Change, seed: int | None) -> tuple[Certificate, Tensor, list[str]]:

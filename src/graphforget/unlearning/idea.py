@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from graphforget.certificates.assumptions import audit, unaudited, unproven_reach
 from graphforget.certificates.claim import Certificate, conditional, empirical
 from graphforget.certificates.paper_bounds import Constants, sequential_bound
@@ -97,6 +95,10 @@ class Idea(Method[IdeaOptions]):
         trained = dataclasses.replace(
             trained, history=(*earlier, dataclasses.replace(last, refuted=certificate.refuted))
         )
+        if task.asked.sigma is None and certificate.sigma:
+            notes.append("the noise was sized for this request, and its size tells of it; a fixed sigma would not")
+        if options.audit and len(trained.history) > len(steps):
+            notes.append("the audit looked at this request; the bound assumes the same of those before it")
         details = {"steps": steps, "objective_after": trained.objective_value, "audited": options.audit}
         return Change(trained, certificate, details, tuple(notes), uncounted=time.perf_counter() - started)
 
@@ -121,6 +123,7 @@ def _certificate(task: Task, trained: Trained, options: IdeaOptions) -> Certific
             start=task.theta,
             end=trained.theta.to(task.theta),
             removed=task.touched.removed,
+            removed_before=any(entry.removed for entry in task.trained.history),
             strongly_convex=trained.strongly_convex,
             on_part=task.progress,
             **training,
@@ -190,7 +193,7 @@ def _step(task: Task, way: Solver) -> tuple[Trained, Solved, Kept]:
         theta,
         solved.solution.x,
         m=before.m,
-        leftover=torch.zeros_like(theta) if trained.converged else before.gradient(theta),
+        leftover=before.gradient(theta),
         shorten=not trained.strongly_convex,
     )
     if kept is None:

@@ -17,7 +17,7 @@ from graphforget.doctor import Inspection
 from graphforget.errors import InputError, Refused
 from graphforget.graph import Graph
 from graphforget.models.parameters import trainable
-from graphforget.models.registry import MODELS, build, is_affine
+from graphforget.models.registry import MODELS, build
 from graphforget.trained import Recipe, Trained
 from graphforget.training import fit
 from graphforget.unlearning.base import Method, Task
@@ -111,7 +111,7 @@ def _fresh(old: Trained, graph: Graph, recipe: Recipe, make: Callable[[], nn.Mod
         torch.manual_seed(recipe.seed)
         if make is not None:
             return _made(old.module, make)
-        if is_affine(old.module):  # trained from 0, whatever the weights are
+        if old.strongly_convex:  # trained from 0, whatever the weights are
             return copy.deepcopy(old.module)
         return _reset(old.module)
 

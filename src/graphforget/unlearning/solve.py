@@ -98,10 +98,14 @@ def solve(
     solver = _filled_in(solver, strongly_convex)
     notes: list[str] = []
     damping, length = solver.damping, float(b.norm()) or 1.0
+    double = objective
     if not strongly_convex and (solver.tolerance or 0) >= SINGLE_ENOUGH and solver.name != "dense":
         objective = objective.in_single_precision()
     for _ in range(MOST_RETRIES):
         solution, left, solver = _attempt(objective, theta, b / length, solver, reach, seed, progress)
+        if solution.status != "converged" and objective is not double:  # the digits may be what is missing
+            objective = double
+            continue
         if solution.status not in ("negative curvature", "diverged", "not finite"):
             if solution.status != "converged":
                 notes.append(
@@ -158,7 +162,8 @@ def _attempt(
         scale = solver.scale or 1.0
         limits |= {"scale": scale, "damping": damping / scale, "exact": full}
         found = lissa(draw, b, iterations=solver.iterations or 0, **limits)
-    left = found.residual if damping == 0 else float((b - product(found.x)).norm() / b.norm())
+    exact = damping == 0 and objective.data.like.dtype == theta.dtype  # float32 parts the recurrence from the truth
+    left = found.residual if exact else float((b - product(found.x)).norm() / b.norm())
     return found, left, solver
 
 
