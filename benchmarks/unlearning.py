@@ -72,17 +72,22 @@ def _cell(start: Callable[[], tuple[gf.Trained, gf.Graph]], *, kind: str, method
 
 
 def _table(results: Results, args: argparse.Namespace) -> None:
+    args.seeds = sorted({row["seed"] for row in results.rows})  # all that there are
     print(f"\n| model | request | {' | '.join(args.data)} |\n|---|---|{'---|' * len(args.data)}")
     losses = {}
     for model in args.models:
         for kind in KINDS:
             cells = []
             for data in args.data:
-                found = [results.find(data=data, model=model, kind=kind, method=method) for method in METHODS]
-                if not all(found):
+                pairs = [
+                    [results.find(data=data, model=model, kind=kind, method=method, seed=seed) for method in METHODS]
+                    for seed in args.seeds
+                ]
+                both = [[row["f1"] for (row,) in pair] for pair in pairs if all(pair)]
+                if not both:
                     cells.append("-")
                     continue
-                idea, retrained = (statistics.mean(row["f1"] for row in rows) for rows in found)
+                idea, retrained = (statistics.mean(way) for way in zip(*both, strict=True))
                 losses[f"{model}, {kind}, {data}"] = retrained - idea
                 cells.append(f"{idea:.1f} ({retrained:.1f})")
             print(f"| `{model}` | {kind} | {' | '.join(cells)} |")

@@ -53,6 +53,8 @@ def show(rows: list[dict[str, Any]], *, as_json: bool, hidden: tuple[str, ...]) 
 
 
 def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)

@@ -84,7 +84,7 @@ class Idea(Method[IdeaOptions]):
         trained = task.trained
         notes: list[str] = []
         steps: list[dict[str, Any]] = []
-        for part in _serially(task) if options.serial else [task]:
+        for part in (_serially(task) if options.serial else []) or [task]:
             part = part if not steps else dataclasses.replace(part, trained=trained)
             trained, solved, kept = _step(part, options.way())
             notes += [*solved.notes, *_told(kept)]
