@@ -569,6 +569,13 @@ def test_unlearn_says_what_does_not_hold(run: Run, members: Path) -> None:
     assert "Note: the released weights carry no noise." in bare
 
 
+def test_noise_is_told_where_no_bound_asks_for_it(run: Run, members: Path) -> None:
+    ran = run("unlearn", "run", "request.json", "--method", "retrain", "--sigma", "0.5", "--out", "two")
+    assert (ran.code, ran.stderr) == (0, "")
+    assert "sigma = 0.5" in ran.stdout
+    assert "needed" not in ran.stdout
+
+
 def test_unlearn_takes_options_of_the_method(run: Run, members: Path) -> None:
     ran = run("unlearn", "run", "request.json", "--json", "--option", "solver=lissa", "--option", "iterations=7")
     (step,) = parsed(ran.stdout)["details"]["steps"]

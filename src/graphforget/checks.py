@@ -115,6 +115,12 @@ def whole_number(value: Any, what: str) -> int:
     return number
 
 
+def check_from_zero(value: float, what: str) -> None:
+    """Refuses what is negative or not a number; infinity is from 0."""
+    if not value >= 0:
+        raise InputError(f"{what} is {value}, a number from 0 is needed")
+
+
 def checked_device(device: Any) -> str:
     """A device that this machine has."""
     try:

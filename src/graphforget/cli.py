@@ -310,8 +310,9 @@ def _print_outcome(result: dict[str, Any]) -> None:
         ("level", f"{result['level']}: {certificate['statement']}"),
     ]
     if certificate["sigma"]:
-        needed = f"{certificate['sigma_needed']:.4g} needed for what was asked"
-        pairs.append(("noise", f"sigma = {certificate['sigma']:.4g} ({needed})"))
+        pairs.append(("noise", f"sigma = {certificate['sigma']:.4g}"))
+    if certificate["sigma_needed"]:
+        pairs.append(("noise needed", f"sigma = {certificate['sigma_needed']:.4g} for what was asked"))
         pairs.append(("distance", f"at most {certificate['distance']:.4g} from retrained, under the constants assumed"))
     if result["test_micro_f1"] is not None:
         scores = ", ".join(f"{name} {100 * f1:.2f} %" for name, f1 in result["test_micro_f1"].items())

@@ -141,8 +141,7 @@ def _released(folder: Path, trained: Trained, graph: Graph) -> Trained:
         sigma = json.loads((folder / "outcome.json").read_text())["certificate"]["sigma"]
     except FileNotFoundError as error:
         raise InputError(f"{folder} holds no released weights, it did not come of a deletion") from error
-    there = trained.with_weights(theta, noise=float(sigma or 0.0))
-    return there.measured_on(trained.objective(graph))
+    return trained.released(theta, graph, noise=float(sigma or 0.0))
 
 
 def _load(folder: str | Path, *, model: nn.Module | None, loss: Loss | LossFunction | None) -> tuple[Trained, Graph]:

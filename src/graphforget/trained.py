@@ -118,6 +118,10 @@ class Trained:
         assign(module, theta)
         return dataclasses.replace(self, module=module, theta=theta, **changes)
 
+    def released(self, theta: Tensor, graph: Graph, *, noise: float) -> Trained:
+        """The model to go out: weights `theta`, which carry `noise`, and what is measured of them on `graph`."""
+        return self.with_weights(theta, noise=noise).measured_on(self.objective(graph))
+
     def logits(self, graph: Graph) -> Tensor:
         """The n x C logits on `graph`, dropout off."""
         with torch.no_grad():

@@ -15,7 +15,7 @@ from scipy.optimize import brentq
 from scipy.special import erfcx, erfinv, ndtr, ndtri
 from torch import Tensor
 
-from graphforget.checks import whole_number
+from graphforget.checks import check_from_zero, whole_number
 from graphforget.errors import InputError
 
 SLACK = 1e-12  # relative; covers the rounding in `delta_of` and of the root finder
@@ -29,7 +29,7 @@ def delta_of(*, ratio: float, epsilon: float) -> float:
     Two Gaussians of one sigma, their means `ratio` sigmas apart, are (epsilon, delta)-indistinguishable for exactly the
     deltas from this one on. Holds for every epsilon from 0.
     """
-    _check_from_zero(ratio, "the ratio")
+    check_from_zero(ratio, "the ratio")
     if not 0 <= epsilon < math.inf:
         raise InputError(f"epsilon is {epsilon}, a finite number from 0 is needed")
     return math.exp(_log_delta(ratio, epsilon))
@@ -55,7 +55,7 @@ def mu_gdp(*, epsilon: float, delta: float) -> float:
 
 def epsilon_of(*, ratio: float, delta: float) -> float:
     """The implied epsilon: the smallest one with `delta_of(ratio, epsilon) <= delta`, rounded up."""
-    _check_from_zero(ratio, "the ratio")
+    check_from_zero(ratio, "the ratio")
     _check_delta(delta)
     if delta_of(ratio=ratio, epsilon=0.0) <= delta:
         return 0.0
@@ -75,7 +75,7 @@ def epsilon_of(*, ratio: float, delta: float) -> float:
 
 def exact_sigma(*, zeta: float, epsilon: float, delta: float) -> float:
     """The smallest sigma that hides the distance `zeta`: `zeta / mu_gdp(epsilon, delta)`, for every epsilon > 0."""
-    _check_from_zero(zeta, "zeta")
+    check_from_zero(zeta, "zeta")
     return zeta / mu_gdp(epsilon=epsilon, delta=delta)
 
 
@@ -85,7 +85,7 @@ def paper_sigma(*, zeta: float, epsilon: float, delta: float) -> float:
     Proven for epsilon < 1 only (Dwork and Roth, Theorem A.1), where it is more noise than needed; for a large enough
     epsilon it is too little. `exact_sigma` is right for every epsilon.
     """
-    _check_from_zero(zeta, "zeta")
+    check_from_zero(zeta, "zeta")
     _check_promise(epsilon, delta)
     return zeta / epsilon * math.sqrt(2 * math.log(1.25 / delta))
 
@@ -100,7 +100,7 @@ def composed_ratio(ratios: Iterable[float]) -> float:
     """The ratio of several releases with independent noise seen together: `sqrt(sum r_t^2)`."""
     ratios = list(ratios)
     for ratio in ratios:
-        _check_from_zero(ratio, "a ratio")
+        check_from_zero(ratio, "a ratio")
     return math.hypot(*ratios)
 
 
@@ -179,8 +179,3 @@ def _check_epsilon(epsilon: float) -> None:
 def _check_delta(delta: float) -> None:
     if not 0 < delta < 1:
         raise InputError(f"delta is {delta}, a number between 0 and 1 is needed")
-
-
-def _check_from_zero(value: float, what: str) -> None:
-    if not value >= 0:
-        raise InputError(f"{what} is {value}, a number from 0 is needed")

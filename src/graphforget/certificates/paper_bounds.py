@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 
-from graphforget.checks import whole_number
+from graphforget.checks import check_from_zero, whole_number
 from graphforget.errors import InputError
 
 
@@ -105,7 +105,7 @@ def sequential_bound(
         lengths = f"{len(removed)} removed, {len(affected)} affected and {len(step_norms)} step norms"
         raise InputError(f"there are {lengths}, each request needs one of every kind")
     for step_norm in step_norms:
-        _check_from_zero(step_norm, "a step norm")
+        check_from_zero(step_norm, "a step norm")
     shift = optimum_shift(
         m=m,
         removed=sum(whole_number(count, "removed") for count in removed),
@@ -126,7 +126,7 @@ def ceu_worst_residual(*, m: int, touched: int, constants: Constants) -> float:
 
 def ceu_data_dependent_residual(*, step_norm: float, constants: Constants) -> float:
     """CEU's Theorem 9, a bound on the gradient's norm: `gamma1 ||theta_bar - theta*||^2`."""
-    _check_from_zero(step_norm, "the step norm")
+    check_from_zero(step_norm, "the step norm")
     return constants.hessian_lipschitz * step_norm * step_norm
 
 
@@ -151,7 +151,7 @@ def ceu_data_dependent_as_adapted(*, step_norm: float, constants: Constants) -> 
 
 def ceu_distance(*, residual: float, constants: Constants) -> float:
     """The distance from the optimum that a gradient's norm allows, by strong convexity: `residual / lambda`."""
-    _check_from_zero(residual, "the residual")
+    check_from_zero(residual, "the residual")
     return residual / constants.strong_convexity
 
 
@@ -171,8 +171,3 @@ def _checked_m(m: int) -> int:
 def _check_constant(value: float, name: str) -> None:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
         raise InputError(f"{name} is {value}, a finite number above 0 is needed")
-
-
-def _check_from_zero(value: float, what: str) -> None:
-    if not value >= 0:
-        raise InputError(f"{what} is {value}, a number from 0 is needed")

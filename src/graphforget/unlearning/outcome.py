@@ -78,11 +78,7 @@ class Outcome:
     def released(self) -> Trained:
         """The model that the certificate speaks of, with its noise. Further requests start from `trained`."""
         sigma = self.certificate.sigma
-        if not sigma:
-            return self.trained
-        value, gradient = self.trained.objective(self.graph).value_and_gradient(self.released_theta)
-        measured: dict[str, Any] = {"objective_value": value, "gradient_norm": float(gradient.norm())}
-        return self.trained.with_weights(self.released_theta, converged=False, noise=sigma, **measured)
+        return self.trained.released(self.released_theta, self.graph, noise=sigma) if sigma else self.trained
 
     def summary(self) -> dict[str, Any]:
         """What `--json` and `outcome.json` show of it: numbers and sentences, nobody's name."""
