@@ -18,6 +18,10 @@ from graphforget.models.registry import build
 
 COLUMNS, CLASSES = 4, 3
 
+idea = functools.partial(gf.unlearn, method="idea")
+# Without a sigma of the model's own IDEA sizes the noise to the request, as in the paper.
+train_without_noise = functools.partial(gf.train, sigma=0.0)
+
 
 class OwnGCN(nn.Module):
     """A user's module on PyG's layers."""

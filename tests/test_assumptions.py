@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import graphforget as gf
-from cases import random_graph
+from cases import idea, random_graph, train_without_noise
 from graphforget.certificates.assumptions import Finding, audit
 from graphforget.certificates.claim import conditional
 from graphforget.linalg.dense import dense_matrix
@@ -32,7 +32,7 @@ def audited(
     model: str, constants: gf.Constants, *, nodes: int = 1000, everybody: bool = True, **options: Any
 ) -> tuple[dict[str, Finding], gf.Trained, gf.Graph]:
     graph = random_graph(3, nodes=30, edges=40)
-    trained = gf.train(graph, model, mu=1e-2, **options)
+    trained = train_without_noise(graph, model, mu=1e-2, **options)
     retained = graph.without(gf.Request(nodes=[20]))
     found = audit(
         trained.objective(graph),
@@ -89,12 +89,12 @@ def test_only_removed_nodes_need_the_lipschitz_constant() -> None:
     norms = single_gradients(trained, graph)
     assert found[NAMES[1]].measured == pytest.approx(norms[graph.train_rows.tolist().index(20)], rel=1e-9)
     patients = gf.load("patients")
-    start = gf.train(patients, "sgc")
+    start = train_without_noise(patients, "sgc")
     ends = patients.edge_index[:, 0].tolist()
     edge = gf.Request(edges=[(patients.subject_ids[ends[0]], patients.subject_ids[ends[1]])])
-    assert gf.unlearn(start, patients, edge).certificate.conditions[1].verdict == "holds"
-    later = gf.unlearn(start, patients, gf.Request(nodes=["patient-0300"]))
-    second = gf.unlearn(later.trained, later.graph, edge)
+    assert idea(start, patients, edge).certificate.conditions[1].verdict == "holds"
+    later = idea(start, patients, gf.Request(nodes=["patient-0300"]))
+    second = idea(later.trained, later.graph, edge)
     assert second.certificate.conditions[1].verdict == "not checkable"
     assert any("those before it" in note for note in second.notes)
 
@@ -133,8 +133,8 @@ def test_negative_losses_count_by_their_size() -> None:
     def negative(logits: Tensor, labels: Tensor) -> Tensor:
         return torch.nn.functional.cross_entropy(logits, labels, reduction="none") - 7
 
-    trained = gf.train(graph, "gcn", loss=negative, hidden=4, epochs=5, polish_steps=0)
-    outcome = gf.unlearn(trained, graph, gf.Request(nodes=[20]))
+    trained = train_without_noise(graph, "gcn", loss=negative, hidden=4, epochs=5, polish_steps=0)
+    outcome = idea(trained, graph, gf.Request(nodes=[20]))
     measured = outcome.certificate.conditions[0].measured
     assert measured is not None
     assert 3 < measured < 7
@@ -143,8 +143,8 @@ def test_negative_losses_count_by_their_size() -> None:
 
 def test_an_outcome_carries_the_audit_and_its_time_is_not_counted() -> None:
     graph = gf.load("patients")
-    trained = gf.train(graph, "sgc")
-    outcome = gf.unlearn(trained, graph, gf.Request(nodes=["patient-0017"]))
+    trained = train_without_noise(graph, "sgc")
+    outcome = idea(trained, graph, gf.Request(nodes=["patient-0017"]))
     assert tuple(finding.name for finding in outcome.certificate.conditions) == NAMES
     failing = tuple(f.name for f in outcome.certificate.conditions if f.verdict == "fails")
     assert outcome.certificate.refuted == outcome.trained.history[0].refuted == failing
@@ -152,7 +152,7 @@ def test_an_outcome_carries_the_audit_and_its_time_is_not_counted() -> None:
     assert outcome.certificate.epsilon is None
     assert outcome.certificate.epsilon_under_constants == 1.0
     assert "nothing follows for this model" in outcome.certificate.statement
-    second = gf.unlearn(outcome.trained, outcome.graph, gf.Request(nodes=["patient-0018"]))
+    second = idea(outcome.trained, outcome.graph, gf.Request(nodes=["patient-0018"]))
     last = second.certificate.conditions[3]
     assert last.threshold == trained.recipe.tolerance * trained.recipe.mu
     assert (last.measured, last.verdict) == (trained.gradient_norm, "holds")  # of training, not of the step since
@@ -181,7 +181,7 @@ def test_a_claim_says_what_it_is_made_of() -> None:
 
 def test_a_measurement_that_is_not_a_number_holds_nothing() -> None:
     graph = random_graph(3, nodes=30, edges=40)
-    trained = gf.train(graph, "sgc", mu=1e-2)
+    trained = train_without_noise(graph, "sgc", mu=1e-2)
     objective = trained.objective(graph)
     theta = trained.theta * float("nan")
     found = audit(

@@ -16,7 +16,7 @@ from torch.autograd.functional import hessian
 from torch.nn import functional
 
 import graphforget as gf
-from cases import MODELS, OwnGCN, OwnMixture, graphs, make, random_graph, reach_of, requests
+from cases import MODELS, OwnGCN, OwnMixture, graphs, idea, make, random_graph, reach_of, requests, train_without_noise
 from graphforget.certificates.gaussian import exact_sigma, noise
 from graphforget.linalg.dense import dense_matrix
 from graphforget.linalg.newton import newton_cg
@@ -67,7 +67,7 @@ def test_lemma_1(model: str, data: st.DataObject) -> None:
 
 def test_only_the_rows_of_the_footprint_are_evaluated() -> None:
     graph = gf.load("patients")
-    trained = gf.train(graph, "gcn", hidden=4, epochs=5, polish_steps=0)
+    trained = train_without_noise(graph, "gcn", hidden=4, epochs=5, polish_steps=0)
     request = gf.Request(edges=[("patient-0000", graph.subject_ids[graph.edge_index[0, 0]])])
     touched = gf.footprint(graph, request, trained.reach)
     before, after = trained.objective(graph), trained.objective(graph.without(request))
@@ -103,9 +103,9 @@ def dense_step(trained: gf.Trained, graph: gf.Graph, request: gf.Request) -> Ten
 @pytest.mark.parametrize("model", CONVEX)
 def test_on_convex_models_the_step_is_the_dense_formula(model: str, solver: str) -> None:
     graph = random_graph(3, nodes=40, edges=60)
-    trained = gf.train(graph, model, mu=1e-2, tolerance=1e-6, **SMALL[model])
+    trained = train_without_noise(graph, model, mu=1e-2, tolerance=1e-6, **SMALL[model])
     request = mixture(graph)
-    outcome = gf.unlearn(trained, graph, request, solver=solver, tolerance=1e-13, iterations=5000, audit=False)
+    outcome = idea(trained, graph, request, solver=solver, tolerance=1e-13, iterations=5000, audit=False)
     expected = dense_step(trained, graph, request)
     step = outcome.trained.theta - trained.theta
     assert outcome.details["steps"][0]["length"] == 1.0
@@ -114,23 +114,23 @@ def test_on_convex_models_the_step_is_the_dense_formula(model: str, solver: str)
 
 def test_lissa_comes_to_the_same_step() -> None:
     graph = random_graph(3, nodes=40, edges=60)
-    trained = gf.train(graph, "sgc", mu=1e-2, tolerance=1e-6)
+    trained = train_without_noise(graph, "sgc", mu=1e-2, tolerance=1e-6)
     expected = dense_step(trained, graph, mixture(graph))
-    outcome = gf.unlearn(trained, graph, mixture(graph), solver="lissa", tolerance=1e-9, iterations=5000, audit=False)
+    outcome = idea(trained, graph, mixture(graph), solver="lissa", tolerance=1e-9, iterations=5000, audit=False)
     step = outcome.trained.theta - trained.theta
     assert float((step - expected).norm()) <= 1e-6 * float(expected.norm())
     assert outcome.details["steps"][0]["status"] == "converged"
     every = graph.train_rows.numel()
-    whole = gf.unlearn(trained, graph, mixture(graph), solver="lissa", batch=every, tolerance=1e-9, iterations=5000)
+    whole = idea(trained, graph, mixture(graph), solver="lissa", batch=every, tolerance=1e-9, iterations=5000)
     torch.testing.assert_close(whole.trained.theta, outcome.trained.theta, rtol=1e-7, atol=1e-9)
     damped = {"damping": 0.02, "tolerance": 1e-9, "iterations": 5000, "audit": False}
-    by_lissa, by_cg = (gf.unlearn(trained, graph, mixture(graph), solver=s, **damped) for s in ("lissa", "cg"))
+    by_lissa, by_cg = (idea(trained, graph, mixture(graph), solver=s, **damped) for s in ("lissa", "cg"))
     torch.testing.assert_close(by_lissa.trained.theta, by_cg.trained.theta, rtol=1e-6, atol=1e-8)
     assert not torch.allclose(by_cg.trained.theta, outcome.trained.theta, rtol=1e-3)
-    sampled = gf.unlearn(trained, graph, mixture(graph), solver="lissa", batch=15, iterations=300, audit=False, seed=1)
+    sampled = idea(trained, graph, mixture(graph), solver="lissa", batch=15, iterations=300, audit=False, seed=1)
     step = sampled.trained.theta - trained.theta
     assert functional.cosine_similarity(step, expected, dim=0) > 0.9
-    other = gf.unlearn(trained, graph, mixture(graph), solver="lissa", batch=15, iterations=300, audit=False, seed=2)
+    other = idea(trained, graph, mixture(graph), solver="lissa", batch=15, iterations=300, audit=False, seed=2)
     assert not torch.equal(other.trained.theta, sampled.trained.theta)
 
 
@@ -143,7 +143,7 @@ def optimum(trained: gf.Trained, graph: gf.Graph) -> Tensor:
 @functools.cache
 def patients() -> tuple[gf.Trained, gf.Graph]:
     graph = gf.load("patients")
-    return gf.train(graph, "sgc", tolerance=1e-6), graph
+    return train_without_noise(graph, "sgc", tolerance=1e-6), graph
 
 
 @pytest.mark.parametrize("kind", ["nodes", "edges", "attributes"])
@@ -162,7 +162,7 @@ def test_the_error_of_one_step_falls_with_the_size_of_the_request(kind: str) -> 
                 "edges": gf.Request(edges=[tuple(edge) for edge in once[3 * first : 3 * first + size]]),
                 "attributes": gf.Request(attributes=dict.fromkeys(nodes, "all")),
             }[kind]
-            outcome = gf.unlearn(trained, graph, request, audit=False)
+            outcome = idea(trained, graph, request, audit=False)
             best = optimum(trained, outcome.graph)
             away.append(float((outcome.trained.theta - best).norm()))
             share.append(away[-1] / float((trained.theta - best).norm()))
@@ -178,7 +178,7 @@ def test_the_error_of_one_step_falls_with_the_size_of_the_request(kind: str) -> 
 @pytest.mark.parametrize("kind", ["nodes", "edges", "attributes", "partial attributes"])
 def test_on_cora_it_ends_closer_to_the_retrained_optimum(raw_data: None, kind: str, seed: int) -> None:
     graph = gf.load("cora", seed=seed)
-    trained = gf.train(graph, "sgc", seed=seed, tolerance=1e-5)
+    trained = train_without_noise(graph, "sgc", seed=seed, tolerance=1e-5)
     generator = torch.Generator().manual_seed(seed)
     rows = graph.train_rows[torch.randperm(graph.train_rows.numel(), generator=generator)[:121]].tolist()
     source, target = graph.edge_index
@@ -190,7 +190,7 @@ def test_on_cora_it_ends_closer_to_the_retrained_optimum(raw_data: None, kind: s
         "attributes": gf.Request(attributes=dict.fromkeys(rows, "all")),
         "partial attributes": gf.Request(attributes=dict.fromkeys(rows, tuple(range(0, graph.num_columns, 2)))),
     }[kind]
-    outcome = gf.unlearn(trained, graph, request, audit=False)
+    outcome = idea(trained, graph, request, audit=False)
     best = optimum(trained, outcome.graph)
     away, stayed = float((outcome.trained.theta - best).norm()), float((trained.theta - best).norm())
     assert away < 0.7 * stayed
@@ -227,7 +227,7 @@ def test_serial_and_joint_steps_agree_for_small_requests() -> None:
         rows = graph.train_rows[:size].tolist()
         others = graph.train_rows[size : 2 * size].tolist()
         request = gf.Request(nodes=rows, attributes=dict.fromkeys(others, (0, 1, 2)))
-        joint, serial = (gf.unlearn(trained, graph, request, serial=s, audit=False) for s in (False, True))
+        joint, serial = (idea(trained, graph, request, serial=s, audit=False) for s in (False, True))
         assert joint.graph.digest == serial.graph.digest
         assert len(serial.details["steps"]) == 2
         assert len(serial.trained.history) == 2
@@ -249,7 +249,7 @@ def test_kinds_that_do_not_meet_are_one_part() -> None:
     assert serial_parts(graph, together, trained.reach) == [together]
     request = gf.Request(nodes=["patient-0000"])
     assert serial_parts(graph, request, trained.reach) == [request]
-    joint, serial = (gf.unlearn(trained, graph, request, serial=s, audit=False) for s in (False, True))
+    joint, serial = (idea(trained, graph, request, serial=s, audit=False) for s in (False, True))
     assert torch.equal(joint.trained.theta, serial.trained.theta)
 
 
@@ -260,14 +260,14 @@ def test_kinds_that_do_not_meet_are_one_part() -> None:
 def network(model: str) -> tuple[gf.Trained, gf.Graph]:
     graph = gf.load("patients")
     options: dict[str, Any] = {"hidden": 8} if model != "gat" else {"hidden": 2, "heads": 4}
-    return gf.train(graph, model, epochs=150, **options), graph
+    return train_without_noise(graph, model, epochs=150, **options), graph
 
 
 @pytest.mark.parametrize("model", ["gcn", "gat", "gin"])
 def test_a_network_lowers_what_its_step_aims_at(model: str) -> None:
     trained, graph = network(model)
     request = gf.Request(nodes=graph.train_rows[:25].tolist())
-    outcome = gf.unlearn(trained, graph, request, audit=False)
+    outcome = idea(trained, graph, request, audit=False)
     step = outcome.details["steps"][0]
     assert step["curvature"] == "gauss-newton"
     assert step["status"] == "converged"
@@ -287,8 +287,8 @@ def test_a_network_lowers_what_its_step_aims_at(model: str) -> None:
 
 def test_a_network_takes_a_part_of_the_gauss_newton_step() -> None:
     graph = random_graph(3, nodes=40, edges=60)
-    trained = gf.train(graph, "gcn", hidden=4, epochs=60, polish_steps=20)
-    outcome = gf.unlearn(trained, graph, mixture(graph), solver="dense", audit=False)
+    trained = train_without_noise(graph, "gcn", hidden=4, epochs=60, polish_steps=20)
+    outcome = idea(trained, graph, mixture(graph), solver="dense", audit=False)
     before, after = trained.objective(graph), trained.objective(outcome.graph)
     change = after.data.gradient(trained.theta) - before.data.gradient(trained.theta)
     matrix = dense_matrix(before.gauss_newton(trained.theta), trained.theta)
@@ -296,8 +296,8 @@ def test_a_network_takes_a_part_of_the_gauss_newton_step() -> None:
     length = outcome.details["steps"][0]["length"]
     assert length < 1
     torch.testing.assert_close(outcome.trained.theta - trained.theta, length * whole, rtol=1e-7, atol=1e-10)
-    by_cg = gf.unlearn(trained, graph, mixture(graph), tolerance=1e-3, audit=False)  # products in float32
-    near = gf.unlearn(trained, graph, mixture(graph), tolerance=1e-10, audit=False)  # in float64
+    by_cg = idea(trained, graph, mixture(graph), tolerance=1e-3, audit=False)  # products in float32
+    near = idea(trained, graph, mixture(graph), tolerance=1e-10, audit=False)  # in float64
     torch.testing.assert_close(near.trained.theta, outcome.trained.theta, rtol=1e-7, atol=1e-9)
     assert not torch.equal(by_cg.trained.theta, near.trained.theta)
     assert float((by_cg.trained.theta - near.trained.theta).norm()) < 0.02 * float((length * whole).norm())
@@ -306,7 +306,7 @@ def test_a_network_takes_a_part_of_the_gauss_newton_step() -> None:
 def test_a_network_moves_towards_where_training_on_would_take_it() -> None:
     """The continued optimum, less the drift of continuing with nothing removed (on Cora: benchmarks/distance.py)."""
     trained, graph = network("gcn")
-    outcome = gf.unlearn(trained, graph, gf.Request(nodes=graph.train_rows[:25].tolist()), audit=False)
+    outcome = idea(trained, graph, gf.Request(nodes=graph.train_rows[:25].tolist()), audit=False)
     recipe = dataclasses.replace(trained.recipe, polish_steps=300)
     goal, drift = (_polish(trained.objective(g), trained.theta, recipe, None) for g in (outcome.graph, graph))
     direction, step = goal - drift, outcome.trained.theta - trained.theta
@@ -317,7 +317,7 @@ def test_a_network_moves_towards_where_training_on_would_take_it() -> None:
 def test_the_hessian_of_a_network_gives_way_to_gauss_newton_and_says_so() -> None:
     trained, graph = network("gcn")
     request = gf.Request(nodes=graph.train_rows[:5].tolist())
-    outcome = gf.unlearn(trained, graph, request, curvature="hessian", tolerance=1e-8, audit=False)
+    outcome = idea(trained, graph, request, curvature="hessian", tolerance=1e-8, audit=False)
     assert outcome.details["steps"][0]["curvature"] == "gauss-newton"
     assert any("Hessian is not positive definite" in note for note in outcome.notes)
 
@@ -327,7 +327,7 @@ def test_a_lissa_that_diverges_gets_a_larger_scale_and_says_so(model: str) -> No
     """The peers' settings end in NaN here."""
     trained, graph = network(model)
     request = gf.Request(nodes=graph.train_rows[:5].tolist())
-    outcome = gf.unlearn(trained, graph, request, solver="lissa", scale=1e-4, iterations=50, audit=False)
+    outcome = idea(trained, graph, request, solver="lissa", scale=1e-4, iterations=50, audit=False)
     assert any("LiSSA diverged, so its scale was raised" in note for note in outcome.notes)
     assert torch.isfinite(outcome.trained.theta).all()
     assert outcome.details["steps"][0]["scale"] > 1e-4
@@ -341,8 +341,8 @@ def wavy(logits: Tensor, labels: Tensor) -> Tensor:
 def test_a_loss_that_is_not_convex_raises_the_damping_and_says_so() -> None:
     graph = random_graph(3, nodes=40, edges=60)
     torch.manual_seed(0)
-    trained = gf.train(graph, OwnGCN(), loss=wavy, epochs=5, polish_steps=0)
-    outcome = gf.unlearn(trained, graph, gf.Request(nodes=[20]), tolerance=1e-6, audit=False)
+    trained = train_without_noise(graph, OwnGCN(), loss=wavy, epochs=5, polish_steps=0)
+    outcome = idea(trained, graph, gf.Request(nodes=[20]), tolerance=1e-6, audit=False)
     assert any("damping rose" in note for note in outcome.notes)
     assert outcome.details["steps"][0]["damping"] > 0
 
@@ -354,8 +354,8 @@ def test_a_module_and_a_loss_of_ones_own(module: type) -> None:
 
     graph = random_graph(3, nodes=40, edges=60)
     torch.manual_seed(0)
-    trained = gf.train(graph, module(), loss=squared, epochs=100, polish_steps=200)
-    outcome = gf.unlearn(trained, graph, mixture(graph), audit=False)
+    trained = train_without_noise(graph, module(), loss=squared, epochs=100, polish_steps=200)
+    outcome = idea(trained, graph, mixture(graph), audit=False)
     assert outcome.level == "conditional"
     assert outcome.details["objective_after"] < trained.objective(outcome.graph).value(trained.theta)
 
@@ -388,12 +388,12 @@ def test_a_step_that_overshoots_is_halved_until_it_lowers_its_aim() -> None:
 
 def test_what_training_left_undone_is_no_reason_to_refuse_a_small_request() -> None:
     graph = gf.load("patients")
-    trained = gf.train(graph, "sgc", tolerance=10.0)
+    trained = train_without_noise(graph, "sgc", tolerance=10.0)
     source, target = graph.edge_index
     for edge in graph.edge_index[:, source < target].T[:40:4].tolist():
         request = gf.Request(edges=[tuple(edge)])
         if not gf.footprint(graph, request, trained.reach).empty:
-            outcome = gf.unlearn(trained, graph, request, audit=False)
+            outcome = idea(trained, graph, request, audit=False)
             assert outcome.details["steps"][0]["length"] == 1
 
 
@@ -416,7 +416,7 @@ def test_the_leftover_gradient_is_no_reason_to_refuse_a_step() -> None:
 def test_the_noise_follows_what_is_asked() -> None:
     trained, graph = patients()
     request = gf.Request(nodes=["patient-0017"])
-    asked = gf.unlearn(trained, graph, request, epsilon=2.0, delta=1e-4, audit=False, noise_seed=0)
+    asked = idea(trained, graph, request, epsilon=2.0, delta=1e-4, audit=False, noise_seed=0)
     claim = asked.certificate
     assert claim.level == "conditional"
     assert claim.epsilon == claim.epsilon_under_constants == 2.0
@@ -426,16 +426,16 @@ def test_the_noise_follows_what_is_asked() -> None:
     assert claim.sigma == exact_sigma(zeta=claim.distance, epsilon=2.0, delta=1e-4)
     expected = asked.trained.theta + noise(size=asked.trained.theta.numel(), sigma=claim.sigma, seed=0)
     assert torch.equal(asked.released_theta, expected)
-    weaker = gf.unlearn(trained, graph, request, delta=1e-4, sigma=claim.sigma / 2, audit=False)
+    weaker = idea(trained, graph, request, delta=1e-4, sigma=claim.sigma / 2, audit=False)
     assert weaker.certificate.epsilon is not None
     assert weaker.certificate.epsilon > 2.0
     assert weaker.certificate.distance == claim.distance
     assert weaker.certificate.sigma_needed > claim.sigma  # for the default epsilon of 1
-    bare = gf.unlearn(trained, graph, request, sigma=0, audit=False)
+    bare = idea(trained, graph, request, sigma=0, audit=False)
     assert bare.level == "empirical"
     assert bare.certificate.epsilon is None
     assert torch.equal(bare.released_theta, bare.trained.theta)
-    first, second = (gf.unlearn(trained, graph, request, audit=False) for _ in range(2))
+    first, second = (idea(trained, graph, request, audit=False) for _ in range(2))
     assert not torch.equal(first.released_theta, second.released_theta)
     assert first.released.objective_value == pytest.approx(
         first.trained.objective(first.graph).value(first.released_theta)
@@ -447,7 +447,7 @@ def test_the_bound_adds_up_over_requests() -> None:
     constants = gf.Constants()
     distances = []
     for node in ("patient-0017", "patient-0018", "patient-0019"):
-        outcome = gf.unlearn(trained, graph, gf.Request(nodes=[node]), audit=False)
+        outcome = idea(trained, graph, gf.Request(nodes=[node]), audit=False)
         trained, graph = outcome.trained, outcome.graph
         distances.append(outcome.certificate.distance)
         assert outcome.certificate.distance == distance_bound(trained, constants)
@@ -469,9 +469,9 @@ def test_losses_of_ones_own_may_be_negative_in_the_bound() -> None:
     def shifted(logits: Tensor, labels: Tensor) -> Tensor:
         return functional.cross_entropy(logits, labels, reduction="none") - 1
 
-    trained = gf.train(graph, "gcn", loss=shifted, hidden=4, epochs=20, polish_steps=20)
+    trained = train_without_noise(graph, "gcn", loss=shifted, hidden=4, epochs=20, polish_steps=20)
     request = gf.Request(attributes={6: "all"})
-    outcome = gf.unlearn(trained, graph, request, audit=False)
+    outcome = idea(trained, graph, request, audit=False)
     (entry,) = outcome.trained.history
     shift = (8 * entry.m * 0.05 * 3.0 * entry.affected) ** 0.5 / (entry.m * 0.05)
     assert outcome.certificate.distance == pytest.approx(shift + entry.step_norm + entry.gradient_norm / 0.05)
@@ -480,8 +480,8 @@ def test_losses_of_ones_own_may_be_negative_in_the_bound() -> None:
 def test_float32_that_does_not_do_gives_way_to_float64() -> None:
     graph = gf.load("patients")
     large = gf.Graph.create(x=100 * graph.x, edges=graph.edge_index, y=graph.y, train_mask=graph.train_mask)
-    trained = gf.train(large, "gin", scale_rows=False, mu=1e-4, epochs=60, hidden=8, polish_steps=3)
-    outcome = gf.unlearn(trained, large, gf.Request(nodes=[17]), audit=False)
+    trained = train_without_noise(large, "gin", scale_rows=False, mu=1e-4, epochs=60, hidden=8, polish_steps=3)
+    outcome = idea(trained, large, gf.Request(nodes=[17]), audit=False)
     assert outcome.details["steps"][0]["status"] == "converged"
     assert outcome.details["steps"][0]["residual"] <= 0.06
     assert outcome.details["steps"][0]["damping"] == 0
@@ -509,7 +509,9 @@ def test_under_constants_that_hold_the_bound_covers_the_true_distance(data: st.D
     graph = data.draw(graphs())
     request = data.draw(requests(graph))
     model = data.draw(st.sampled_from(CONVEX))
-    trained = gf.train(graph, model, mu=data.draw(st.sampled_from([1e-3, 1e-1])), tolerance=1e-6, **SMALL[model])
+    trained = train_without_noise(
+        graph, model, mu=data.draw(st.sampled_from([1e-3, 1e-1])), tolerance=1e-6, **SMALL[model]
+    )
     if gf.footprint(graph, request, trained.reach).empty:
         return
     before, after = (trained.objective(g) for g in (graph, graph.without(request)))
@@ -518,7 +520,7 @@ def test_under_constants_that_hold_the_bound_covers_the_true_distance(data: st.D
         return
     best = optimum(trained, graph.without(request))
     constants = measured_constants(trained, graph, graph.without(request), best)
-    outcome = gf.unlearn(trained, graph, request, constants=constants, audit=False)
+    outcome = idea(trained, graph, request, constants=constants, audit=False)
     assert float((outcome.trained.theta - best).norm()) <= outcome.certificate.distance * (1 + 1e-9) + 1e-9
     shift = outcome.certificate.distance - outcome.trained.history[0].step_norm
     assert float((trained.theta - best).norm()) <= shift * (1 + 1e-9) + 1e-9
@@ -529,7 +531,7 @@ def test_a_step_that_does_next_to_nothing_is_refused(option: dict[str, Any]) -> 
     """As the peers' settings do: weights that hardly move, a smaller bound, and success reported."""
     trained, graph = patients()
     with pytest.raises(gf.Refused, match=r"^the step leaves 100 % of its equation unsolved"):
-        gf.unlearn(trained, graph, gf.Request(nodes=["patient-0017"]), **option)
+        idea(trained, graph, gf.Request(nodes=["patient-0017"]), **option)
 
 
 def test_bad_options_are_refused_in_one_sentence() -> None:
@@ -554,14 +556,14 @@ def test_bad_options_are_refused_in_one_sentence() -> None:
         ({"constants": {"lambda": 3}}, "there is no constant 'lambda', only strong_convexity"),
     ):
         with pytest.raises(gf.InputError, match=f"^{told}"):
-            gf.unlearn(trained, graph, request, **option)  # type: ignore[arg-type]
+            idea(trained, graph, request, **option)  # type: ignore[arg-type]
 
 
 def test_a_dense_solve_of_a_large_model_is_refused(raw_data: None) -> None:
     graph = gf.load("cora")
-    trained = gf.train(graph, "sgc")
+    trained = train_without_noise(graph, "sgc")
     with pytest.raises(gf.InputError, match=r"^a dense matrix of 10,038 parameters is too large, up to 5,000"):
-        gf.unlearn(trained, graph, gf.Request(nodes=[4]), solver="dense")
+        idea(trained, graph, gf.Request(nodes=[4]), solver="dense")
 
 
 def test_what_is_asked_is_checked_where_it_is_made() -> None:

@@ -35,7 +35,13 @@ def test_counts(data: st.DataObject) -> None:
         values += int((row if columns == "all" else row[list(columns)]).count_nonzero())
     assert plan.values == values
     assert plan.attribute_nodes == len(request.attributes)
-    assert plan.level == ("exact" if touched.empty else "conditional")
+    assert plan.level == ("exact" if touched.empty else "certified")
+    assert plan.method == "newton"
+    assert list(plan.affected_by) == list(request.kinds)
+    assert max(plan.affected_by.values()) <= plan.affected + plan.training_nodes
+    assert plan.affected <= sum(plan.affected_by.values())
+    paper = gf.plan(trained, graph, request, method="idea")
+    assert paper.level == ("exact" if touched.empty else "conditional")
     assert torch.equal(trained.theta, theta)
     assert json.loads(json.dumps(plan.to_dict())) is not None
 

@@ -7,7 +7,7 @@
 True
 """
 
-from graphforget.certificates.claim import Certificate
+from graphforget.certificates.document import Certificate
 from graphforget.certificates.paper_bounds import Constants
 from graphforget.datasets import DATASETS, load
 from graphforget.doctor import Inspection, inspect

@@ -38,7 +38,7 @@ class LossSum:
         self.loss = loss
         self.affine = is_affine(module)
         self.size = sum(p.numel() for _, p in trainable(module))
-        self.rows = rows.to(device)
+        self.nodes, self.rows = graph.num_nodes, rows.to(device)
         self.labels = graph.y.to(device)[self.rows]
         self.inputs = model_inputs(self.module, graph, dtype=dtype, device=device)
         self.like = torch.empty(0, dtype=dtype, device=device)  # what parameters are like

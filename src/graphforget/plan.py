@@ -12,8 +12,9 @@ from graphforget.certificates.levels import MEANING, Level
 from graphforget.errors import Refused
 from graphforget.footprint import footprint
 from graphforget.graph import Graph
-from graphforget.request import Request
+from graphforget.request import Kind, Request
 from graphforget.trained import Trained
+from graphforget.unlearning.auto import AUTO, RETRAIN, Otherwise, Wanted, Way, choose
 from graphforget.unlearning.registry import find
 
 
@@ -31,6 +32,7 @@ class Plan:
     values: int  # attribute values that really change
     affected: int  # training nodes that stay and whose loss may change
     untouched: int  # training nodes whose loss stays the same
+    affected_by: dict[Kind, int]  # the same by kind of request, each taken alone
     seconds: float  # about
     retrain_seconds: float  # what training took
     not_covered: tuple[str, ...] = NOT_COVERED
@@ -39,29 +41,40 @@ class Plan:
         return dataclasses.asdict(self)
 
 
-def plan(trained: Trained, graph: Graph, request: Request, *, method: str = "idea", **options: Any) -> Plan:
+def plan(
+    trained: Trained,
+    graph: Graph,
+    request: Request,
+    *,
+    method: str = AUTO,
+    level: Level | None = None,
+    otherwise: Otherwise = "retrain",
+    **options: Any,
+) -> Plan:
     """Looks before anything is changed: the footprint, the level in reach, the expected time.
 
-    The time is that of one gradient, measured now, times what the method is likely to need. `options` are those of the
-    method, as for `unlearn`.
+    The time is that of one gradient, measured now, times what the method is likely to need. `method`, `level`,
+    `otherwise` and `options` are as for `unlearn`.
     """
-    chosen = find(method)
-    set_to = chosen.chosen(options)
-    chosen.check(trained, graph, request)
+    wanted = Wanted(level, otherwise)
+    named = None if str(method).lower() == AUTO else find(method)
+    if named is not None:
+        named.chosen(options)
+    (named or RETRAIN).check(trained, graph, request)
     what = request.resolve(graph)
     retained = graph.without(request)
     touched = footprint(graph, request, trained.reach)
-    m = graph.train_rows.numel()
+    way: Way | None = None
     try:
-        best = chosen.foreseen(trained, retained, touched, set_to)
-        level: Level | None = best
-        meaning = MEANING[best]
+        way = choose(trained, retained, touched, request, wanted=wanted, options=options, named=named)
+        meaning = MEANING[way.level]
     except Refused as refusal:
-        level, meaning = None, f"would be refused: {refusal}"
-    nothing_to_do = level is None or (touched.empty and chosen.keeps_untouched)
+        meaning = f"would be refused: {refusal}"
+    work = 0 if way is None or way.method.rests(trained, touched) else way.method.gradients(trained)
+    m = graph.train_rows.numel()
     return Plan(
-        method=chosen.name,
-        level=level,
+        method=way.method.name if way else str(method),
+        level=way.level if way else None,
         meaning=meaning,
         nodes=what.node_rows.numel(),
         training_nodes=touched.removed.numel(),
@@ -70,7 +83,8 @@ def plan(trained: Trained, graph: Graph, request: Request, *, method: str = "ide
         values=graph.count_named_values(what),
         affected=touched.affected.numel(),
         untouched=m - touched.removed.numel() - touched.affected.numel(),
-        seconds=0.0 if nothing_to_do else _gradient_seconds(trained, graph) * chosen.gradients(trained),
+        affected_by={k: footprint(graph, request.only(k), trained.reach).affected.numel() for k in request.kinds},
+        seconds=_gradient_seconds(trained, graph) * work if work else 0.0,
         retrain_seconds=trained.seconds,
     )
 

@@ -34,6 +34,7 @@ class Recipe:
     learning_rate: float
     polish_steps: int
     tolerance: float
+    sigma: float = 0.0  # standard deviation of the noise in every release, fixed here and by no request
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,8 @@ class Trained:
     def residual(self) -> float:
         """`||grad F|| / mu`; for a strongly convex objective an upper bound on the distance to its minimiser.
 
-        Measured in float64 and without an allowance for its rounding, which `train` keeps far below the tolerance.
+        Measured in float64 and without an allowance for its rounding, which `train` keeps far below the tolerance;
+        a certificate adds one (`certificates/residual.py`).
         """
         return self.gradient_norm / self.recipe.mu
 

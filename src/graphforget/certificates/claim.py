@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphforget.certificates.assumptions import Finding
-from graphforget.certificates.gaussian import epsilon_of, exact_sigma, paper_sigma
+from graphforget.certificates.gaussian import epsilon_of, exact_sigma, mu_gdp, paper_sigma
 from graphforget.certificates.levels import Level
 from graphforget.certificates.paper_bounds import Constants
+from graphforget.errors import InputError
 
 NOT_COVERED = (
     "models released before this request, and what can be learned by comparing them with the next one",
-    "several releases taken together: each certificate speaks of one, and every further one tells more",
+    "several releases taken together: this claim speaks of one (a run's ledger adds them up)",
     "copies of the old weights and of the data: checkpoints, backups, run directories, caches, logs",
     "predictions and embeddings that were computed with the old weights",
     "what was fitted on all rows before it came here: scalers, PCA, similarity graphs, the choice of settings",
@@ -22,7 +23,7 @@ NOT_COVERED = (
 
 
 @dataclass(frozen=True)
-class Certificate:
+class Claim:
     """A claim about released weights. `statement` says it in words."""
 
     level: Level
@@ -31,6 +32,8 @@ class Certificate:
     delta: float | None = None
     sigma: float | None = None  # standard deviation of the noise in the released weights
     distance: float | None = None  # zeta, the bound on how far the weights are from the retrained ones
+    tolerance: float | None = None  # the largest distance that epsilon and delta allow at this sigma
+    epsilon_measured: float | None = None  # what the measured distance itself implies, at most epsilon
     epsilon_under_constants: float | None = None  # what would be claimed if every condition held
     sigma_needed: float | None = None  # for the asked epsilon and delta, by exact accounting
     sigma_by_paper: float | None = None  # the same by the paper's formula, which is proven for epsilon < 1
@@ -44,13 +47,53 @@ class Certificate:
         return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in known.items()}
 
 
-def exact(statement: str) -> Certificate:
-    """epsilon = 0: the distribution of retraining itself, no noise needed."""
-    return Certificate("exact", statement, epsilon=0.0, delta=0.0, sigma=0.0, distance=0.0)
+def exact(statement: str, *, sigma: float = 0.0) -> Claim:
+    """epsilon = 0: the distribution of retraining itself. It needs no noise, and bears that of every release."""
+    return Claim("exact", statement, epsilon=0.0, delta=0.0, sigma=sigma, distance=0.0)
 
 
-def empirical(statement: str) -> Certificate:
-    return Certificate("empirical", statement)
+def empirical(statement: str) -> Claim:
+    return Claim("empirical", statement)
+
+
+def tolerance(*, sigma: float, epsilon: float, delta: float) -> float:
+    """`sigma mu_gdp(epsilon, delta)`: how far from the retrained weights is near enough (docs/maths.md, section 9)."""
+    return sigma * mu_gdp(epsilon=epsilon, delta=delta)
+
+
+def certified(*, distance: float, epsilon: float, delta: float, sigma: float) -> Claim:
+    """The claim of weights at a measured `distance` of a strongly convex objective's minimum, with fixed `sigma`.
+
+    The distance is rounded up to two digits, but never over the tolerance: a claim with all of its digits would be a
+    way to test guesses about the private weights.
+    """
+    allowed = tolerance(sigma=sigma, epsilon=epsilon, delta=delta)
+    if not 0 <= distance <= allowed:
+        raise InputError(f"the distance {distance:.3g} is over the tolerance {allowed:.3g}, so nothing is certified")
+    told = min(rounded_up(distance), allowed)
+    statement = (
+        f"the released weights are ({epsilon:g}, {delta:g})-indistinguishable from the weights retrained without what "
+        f"was removed, both with fresh Gaussian noise of standard deviation {sigma:g}"
+    )
+    return Claim(
+        "certified",
+        statement,
+        epsilon=epsilon,
+        delta=delta,
+        sigma=sigma,
+        distance=told,
+        tolerance=allowed,
+        epsilon_measured=min(epsilon_of(ratio=told / sigma, delta=delta), epsilon),
+    )
+
+
+def rounded_up(value: float) -> float:
+    """To two significant digits, never down."""
+    if value == 0:
+        return 0.0
+    step = 10.0 ** (math.floor(math.log10(value)) - 1)
+    rounded = float(f"{math.ceil(value / step) * step:.1e}")
+    return rounded if rounded >= value else float(f"{rounded + step:.1e}")
 
 
 def conditional(
@@ -62,7 +105,7 @@ def conditional(
     constants: Constants,
     conditions: tuple[Finding, ...],
     refuted_before: tuple[str, ...] = (),
-) -> Certificate:
+) -> Claim:
     """The paper's claim (docs/maths.md, section 8): `distance` is its bound under `constants`.
 
     Without a `sigma` the noise is as large as the asked epsilon and delta need it; with one, the epsilon is the one
@@ -85,7 +128,7 @@ def conditional(
     }
     if not math.isfinite(implied):
         told = "the noise is too little for any epsilon, so nothing is guaranteed"
-        return Certificate("empirical", told, **numbers)
+        return Claim("empirical", told, **numbers)
     claim = (
         f"the released weights are ({implied:.4g}, {delta:g})-indistinguishable from retrained weights with the same "
         f"noise of standard deviation {added:.4g}"
@@ -93,8 +136,8 @@ def conditional(
     if refuted:
         failing = "; ".join(refuted)
         told = f"nothing follows for this model, because this does not hold: {failing} (the claim would be: {claim})"
-        return Certificate("conditional", told, **numbers)
-    return Certificate("conditional", f"if every condition listed holds, {claim}", epsilon=implied, **numbers)
+        return Claim("conditional", told, **numbers)
+    return Claim("conditional", f"if every condition listed holds, {claim}", epsilon=implied, **numbers)
 
 
 def _ratio(distance: float, sigma: float) -> float:

@@ -30,6 +30,7 @@ class Minimum:
     status: Status
     steps: int
     products: int  # curvature products, the bulk of the work
+    value: float
     gradient_norm: float
 
 
@@ -38,11 +39,12 @@ def newton_cg(
     theta: Tensor,
     *,
     gradient_tolerance: float,
+    min_steps: int = 0,
     max_steps: int = 100,
     max_products: int = 500,
     on_step: Callable[[int, float], None] | None = None,
 ) -> Minimum:
-    """Minimises `function` from `theta` until its gradient's norm is at most `gradient_tolerance`.
+    """Minimises `function` from `theta` until its gradient's norm is at most `gradient_tolerance`, after `min_steps`.
 
     Each step solves the Newton system only as far as the distance to the tolerance is worth (an inexact Newton
     method: relative residual at most `min(0.1, sqrt(||g||))`, and no smaller than what would meet the tolerance).
@@ -55,9 +57,9 @@ def newton_cg(
     for step in range(max_steps):
         if on_step is not None:
             on_step(step, norm)
-        if norm <= gradient_tolerance:
-            return Minimum(theta, "converged", step, products, norm)
-        forcing = max(min(0.1, norm**0.5), 0.3 * gradient_tolerance / norm)
+        if norm <= gradient_tolerance and step >= min_steps:
+            return Minimum(theta, "converged", step, products, value, norm)
+        forcing = min(max(min(0.1, norm**0.5), 0.3 * gradient_tolerance / max(norm, 1e-300)), 0.3)
         solution = conjugate_gradient(
             function.hessian(theta), -gradient, tolerance=forcing, max_iterations=max_products
         )
@@ -73,7 +75,7 @@ def newton_cg(
                 break
             length /= 2
         else:
-            return Minimum(theta, "no descent", step, products, norm)
+            return Minimum(theta, "no descent", step, products, value, norm)
         theta, value, gradient, norm = candidate, new_value, new_gradient, new_norm
     status: Status = "converged" if norm <= gradient_tolerance else "steps spent"
-    return Minimum(theta, status, max_steps, products, norm)
+    return Minimum(theta, status, max_steps, products, value, norm)

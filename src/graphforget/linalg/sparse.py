@@ -101,14 +101,11 @@ def keep_entries(csr: Tensor, keep: Tensor, rows: Tensor) -> Tensor:
 
 def scale_rows_to_unit(matrix: Tensor) -> Tensor:
     """Every row divided by its Euclidean norm; rows too short to have one stay as they are."""
+    norms = row_norms(as_matrix(matrix))
+    norms = torch.where(norms > 0, norms, 1)
     if matrix.layout != torch.sparse_csr:
-        norms = matrix.norm(dim=1, keepdim=True)
-        return matrix / torch.where(norms > 0, norms, 1)
-    rows, values = entry_rows(matrix), matrix.values()
-    squares = torch.zeros(matrix.shape[0], dtype=values.dtype, device=values.device)
-    squares.index_add_(0, rows, values.square())
-    norms = squares.sqrt()
-    return with_values(matrix, values / torch.where(norms > 0, norms, 1)[rows])
+        return matrix / norms.unsqueeze(1)
+    return with_values(matrix, matrix.values() / norms[entry_rows(matrix)])
 
 
 class DenseMatrix:
@@ -135,3 +132,12 @@ Matrix = SparseMatrix | DenseMatrix
 def as_matrix(values: Tensor) -> Matrix:
     """A tensor as a constant matrix of its own layout."""
     return SparseMatrix(values) if values.layout == torch.sparse_csr else DenseMatrix(values)
+
+
+def row_norms(matrix: Matrix) -> Tensor:
+    """The Euclidean norm of every row."""
+    if isinstance(matrix, DenseMatrix):
+        return matrix.values.norm(dim=1)
+    values = matrix.csr.values()
+    squares = torch.zeros(matrix.shape[0], dtype=values.dtype, device=values.device)
+    return squares.index_add_(0, entry_rows(matrix.csr), values.square()).sqrt()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from graphforget.errors import InputError
-from graphforget.linalg.sparse import DenseMatrix, Matrix, SparseMatrix
+from graphforget.linalg.sparse import DenseMatrix, Matrix, SparseMatrix, row_norms
 from graphforget.models.base import NormalisedModel
 from graphforget.models.reach import Reach
 
@@ -40,11 +40,11 @@ class FixedPropagation(NormalisedModel):
         for hop in range(max(self.powers) + 1):
             power = propagation @ power if hop else power
             kept += [power] if hop in self.powers else []
-        return DenseMatrix(torch.cat(kept, dim=1)), None
+        return DenseMatrix(torch.cat(kept, dim=1)), self._feature_norms(rows, propagation)
 
     def logits(self, x: Matrix, propagation: object) -> Tensor:
         powers, columns, classes = self.weight.shape
-        if propagation is None:
+        if isinstance(propagation, Tensor):
             return x @ self.weight.reshape(powers * columns, classes) + self.bias
         assert isinstance(propagation, SparseMatrix)
         terms = (x @ self.weight.permute(1, 0, 2).reshape(columns, powers * classes)).split(classes, dim=1)
@@ -55,6 +55,24 @@ class FixedPropagation(NormalisedModel):
             if hop in term_of:
                 total = total + term_of[hop]
         return total + self.bias
+
+
+    def feature_norms(self, x: Matrix, propagation: object) -> Tensor:
+        """For each node at least the norm of its features `[S^h x, ..., 1]`, all numbers taken in absolute value.
+
+        From what `prepare` returned. The norm of a sum is at most the sum of the norms, so propagating the norms will
+        do: `S` has no negative entry.
+        """
+        return propagation if isinstance(propagation, Tensor) else self._feature_norms(x, propagation)
+
+    def _feature_norms(self, rows: Matrix, propagation: object) -> Tensor:
+        assert isinstance(propagation, SparseMatrix)
+        norms = row_norms(rows).unsqueeze(1)
+        squares = torch.ones_like(norms)
+        for hop in range(max(self.powers) + 1):
+            norms = propagation.csr @ norms if hop else norms
+            squares += norms.square() if hop in self.powers else 0
+        return squares.sqrt().squeeze(1)
 
 
 class SGC(FixedPropagation):

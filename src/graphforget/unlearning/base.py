@@ -12,7 +12,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from graphforget.certificates.claim import Certificate, empirical, exact
+from graphforget.certificates.annex import Annex, weights_digest
+from graphforget.certificates.claim import Claim, empirical, exact
+from graphforget.certificates.document import Certificate, written
 from graphforget.certificates.gaussian import noise
 from graphforget.certificates.levels import LEVELS, Level
 from graphforget.checks import checked_device, whole_number
@@ -47,6 +49,36 @@ class Task:
     seed: int | None
     device: str
     progress: Progress
+    started: float
+
+    @classmethod
+    def of(
+        cls,
+        trained: Trained,
+        graph: Graph,
+        request: Request,
+        *,
+        asked: Asked | None = None,
+        seed: int | None = None,
+        device: str = "cpu",
+        progress: Progress | None = None,
+    ) -> Task:
+        """With the retained graph and the footprint. What is given has been checked."""
+        started = time.perf_counter()
+        report = progress or (lambda stage, done, total: None)
+        report("footprint", 0, 0)
+        return cls(
+            trained=trained,
+            graph=graph,
+            request=request,
+            retained=graph.without(request),
+            touched=footprint(graph, request, trained.reach),
+            asked=asked or Asked(),
+            seed=None if seed is None else whole_number(seed, "seed"),
+            device=checked_device(device),
+            progress=report,
+            started=started,
+        )
 
     @cached_property
     def before(self) -> Objective:
@@ -105,7 +137,11 @@ class Method(ABC, Generic[Options]):
     def change(self, task: Task, options: Options) -> Change:
         """The model as this method makes it on `task.retained`."""
 
-    def standing(self, task: Task, options: Options) -> Certificate:
+    def rests(self, trained: Trained, touched: Footprint) -> bool:
+        """Whether it leaves the weights as they are, because no training loss depends on what goes."""
+        return self.keeps_untouched and touched.empty
+
+    def standing(self, task: Task, options: Options) -> Claim:
         """What holds of weights that this request does not touch, but that earlier ones have moved."""
         return empirical("this request touches no training loss, and of the requests before it nothing is guaranteed")
 
@@ -141,62 +177,36 @@ class Method(ABC, Generic[Options]):
 
     def foreseen(self, trained: Trained, graph: Graph, touched: Footprint, options: Options) -> Level:
         """The level that `unlearn` would give at best. Raises `Refused` where it would."""
-        if self.keeps_untouched and touched.empty and not trained.history:
+        if self.rests(trained, touched) and not trained.history:
             if not reach_is_proven(trained.module):
                 raise Refused(UNPROVEN)
             return "exact"
         return self.reachable(trained, graph, options)
 
-    def unlearn(
-        self,
-        trained: Trained,
-        graph: Graph,
-        request: Request,
-        *,
-        asked: Asked | None = None,
-        seed: int | None = None,
-        noise_seed: int | None = None,
-        device: str = "cpu",
-        progress: Progress | None = None,
-        **options: Any,
-    ) -> Outcome:
-        """Forgets `request`. Its arguments are left as they are."""
-        started = time.perf_counter()
-        chosen = self.chosen(options)
-        self.check(trained, graph, request)
-        report = progress or (lambda stage, done, total: None)
-        report("footprint", 0, 0)
-        task = Task(
-            trained=trained,
-            graph=graph,
-            request=request,
-            retained=graph.without(request),
-            touched=footprint(graph, request, trained.reach),
-            asked=asked or Asked(),
-            seed=None if seed is None else whole_number(seed, "seed"),
-            device=checked_device(device),
-            progress=report,
-        )
-        if self.keeps_untouched and task.touched.empty:
-            change = self._untouched(task, chosen)
+    def unlearn(self, task: Task, options: Options, *, noise_seed: int | None = None) -> Outcome:
+        """Forgets what the task names; it and all that it holds are left as they are."""
+        if self.rests(task.trained, task.touched):
+            change = self._untouched(task, options)
         else:
-            change = self.change(task, chosen)
+            change = self.change(task, options)
             self._refuse_false_success(task, change)
-        certificate, released, notes = _noised(task, change, noise_seed)
+        claim, released, notes = _noised(task, change, noise_seed)
+        annex = Annex.of(task.graph, task.request)
         return Outcome(
             method=self.name,
             trained=change.trained,
             graph=task.retained,
             released_theta=released,
-            certificate=certificate,
+            certificate=_certificate(self.name, claim, task, change.trained, released, annex),
+            annex=annex,
             touched=task.touched,
-            seconds=time.perf_counter() - started - change.uncounted,
+            seconds=time.perf_counter() - task.started - change.uncounted,
             details=change.details,
             notes=(*change.notes, *notes),
         )
 
     def _refuse_false_success(self, task: Task, change: Change) -> None:
-        theta, level = change.trained.theta, change.certificate.level
+        theta, level = change.trained.theta, change.claim.level
         if change.trained.graph_digest != task.retained.digest:
             raise Refused("the method did not end on the retained graph")
         if not torch.isfinite(theta).all():
@@ -221,23 +231,45 @@ class Method(ABC, Generic[Options]):
             raise Refused("training losses changed where none should have, so the model's reach is not what it seemed")
         started = time.perf_counter()
         told = "no training loss depends on what was removed, so training without it gives such weights as well"
-        certificate = self.standing(task, options) if trained.history else exact(told)
+        claim = self.standing(task, options) if trained.history else exact(told, sigma=trained.recipe.sigma)
         uncounted = time.perf_counter() - started
         moved = trained.measured_on(task.after)
-        return Change(moved, certificate, {"untouched": True}, uncounted=uncounted)
+        return Change(moved, claim, {"untouched": True}, uncounted=uncounted)
 
 
-def _noised(task: Task, change: Change, seed: int | None) -> tuple[Certificate, Tensor, list[str]]:
+def _noised(task: Task, change: Change, seed: int | None) -> tuple[Claim, Tensor, list[str]]:
     """The claim, the weights to release with the noise that it names or the caller asked for, and what to know."""
-    certificate, theta = change.certificate, change.trained.theta
+    claim, theta = change.claim, change.trained.theta
     if task.asked.sigma is not None:
-        certificate = dataclasses.replace(certificate, sigma=task.asked.sigma)
-    if not certificate.sigma:
+        claim = dataclasses.replace(claim, sigma=task.asked.sigma)
+    if not claim.sigma:
         told = "the released weights carry no noise"
-        return certificate, theta, [] if certificate.level == "exact" else [told]
-    released = theta + noise(size=theta.numel(), sigma=certificate.sigma, seed=seed)
+        return claim, theta, [] if claim.level == "exact" else [told]
+    released = theta + noise(size=theta.numel(), sigma=claim.sigma, seed=seed)
     if not torch.isfinite(released).all():
-        raise Refused(f"noise of standard deviation {certificate.sigma:g} leaves no finite weights")
+        raise Refused(f"noise of standard deviation {claim.sigma:g} leaves no finite weights")
     if seed is None:
-        return certificate, released, []
-    return certificate, released, ["the noise is from a seed, and whoever knows the seed can take it off the weights"]
+        return claim, released, []
+    return claim, released, ["the noise is from a seed, and whoever knows the seed can take it off the weights"]
+
+
+def _certificate(
+    method: str, claim: Claim, task: Task, trained: Trained, released: Tensor, annex: Annex
+) -> Certificate:
+    """The claim with what it is about, as a document."""
+    recipe = trained.recipe
+    return written(
+        claim,
+        method=method,
+        model={"name": recipe.model, "options": recipe.options, "parameters": trained.theta.numel()},
+        objective={"loss": recipe.loss, "mu": recipe.mu, "strongly_convex": trained.strongly_convex},
+        training_nodes=task.retained.train_rows.numel(),
+        changed=not torch.equal(trained.theta, task.trained.theta),
+        digests={
+            "request": annex.request,
+            "graph": task.retained.digest,
+            "weights_before": annex.weights(task.trained.theta),
+            "weights_after": annex.weights(trained.theta),
+            "released": weights_digest(released),
+        },
+    )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphforget.certificates.assumptions import audit, unaudited, unproven_reach
-from graphforget.certificates.claim import Certificate, conditional, empirical
+from graphforget.certificates.claim import Claim, conditional, empirical
 from graphforget.certificates.paper_bounds import Constants, sequential_bound
 from graphforget.errors import InputError, Refused
 from graphforget.footprint import footprint
@@ -90,23 +90,23 @@ class Idea(Method[IdeaOptions]):
             notes += [*solved.notes, *_told(kept)]
             steps.append(solved.summary() | {"length": kept.length, "objective_before": kept.objective_before})
         started = time.perf_counter()
-        certificate = _certificate(task, trained, options)
+        claim = _claim(task, trained, options)
         *earlier, last = trained.history
         trained = dataclasses.replace(
-            trained, history=(*earlier, dataclasses.replace(last, refuted=certificate.refuted))
+            trained, history=(*earlier, dataclasses.replace(last, refuted=claim.refuted))
         )
-        if task.asked.sigma is None and certificate.sigma:
+        if task.asked.sigma is None and not trained.recipe.sigma and claim.sigma:
             notes.append("the noise was sized for this request, and its size tells of it; a fixed sigma would not")
         if options.audit and len(trained.history) > len(steps):
             notes.append("the audit looked at this request; the bound assumes the same of those before it")
         details = {"steps": steps, "objective_after": trained.objective_value, "audited": options.audit}
-        return Change(trained, certificate, details, tuple(notes), uncounted=time.perf_counter() - started)
+        return Change(trained, claim, details, tuple(notes), uncounted=time.perf_counter() - started)
 
-    def standing(self, task: Task, options: IdeaOptions) -> Certificate:
-        return _certificate(task, task.trained, options)
+    def standing(self, task: Task, options: IdeaOptions) -> Claim:
+        return _claim(task, task.trained, options)
 
 
-def _certificate(task: Task, trained: Trained, options: IdeaOptions) -> Certificate:
+def _claim(task: Task, trained: Trained, options: IdeaOptions) -> Claim:
     """The paper's claim for `trained`, with the audit unless it was left out."""
     if trained.obstacles:
         return empirical(f"nothing is guaranteed, because of the model: {trained.obstacles[0]}")
@@ -136,7 +136,7 @@ def _certificate(task: Task, trained: Trained, options: IdeaOptions) -> Certific
         distance=distance_bound(trained, constants),
         epsilon=task.asked.epsilon,
         delta=task.asked.delta,
-        sigma=task.asked.sigma,
+        sigma=task.asked.sigma if task.asked.sigma is not None else recipe.sigma or None,
         constants=constants,
         conditions=conditions,
         refuted_before=tuple(name for entry in trained.history for name in entry.refuted),

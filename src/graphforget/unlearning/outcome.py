@@ -10,7 +10,9 @@ from typing import Any
 
 from torch import Tensor
 
-from graphforget.certificates.claim import NOT_COVERED, Certificate
+from graphforget.certificates.annex import Annex
+from graphforget.certificates.claim import Claim
+from graphforget.certificates.document import Certificate
 from graphforget.certificates.levels import Level
 from graphforget.errors import InputError
 from graphforget.footprint import Footprint
@@ -50,7 +52,7 @@ class Change:
     """What a method hands back: the model on the retained graph, what it claims, and how it went."""
 
     trained: Trained
-    certificate: Certificate
+    claim: Claim
     details: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # what the caller should know, in sentences
     uncounted: float = 0.0  # seconds spent on measurements that are no part of unlearning
@@ -65,6 +67,7 @@ class Outcome:
     graph: Graph
     released_theta: Tensor = field(repr=False)  # the weights with the certificate's noise
     certificate: Certificate
+    annex: Annex = field(repr=False)  # private: what lets an auditor check the certificate without the deleted data
     touched: Footprint = field(repr=False)
     seconds: float  # everything but the assumption audit
     details: dict[str, Any]
@@ -86,7 +89,6 @@ class Outcome:
             "method": self.method,
             "level": self.level,
             "certificate": self.certificate.to_dict(),
-            "not_covered": list(NOT_COVERED),
             "graph_digest": self.graph.digest,
             "footprint": {"removed": self.touched.removed.numel(), "affected": self.touched.affected.numel()},
             "seconds": self.seconds,

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
-from graphforget.errors import InputError
+from graphforget.certificates.levels import Level
+from graphforget.errors import InputError, Refused
 from graphforget.graph import Graph
 from graphforget.request import Request
 from graphforget.trained import Trained
 from graphforget.training import Progress
-from graphforget.unlearning.base import Method
-from graphforget.unlearning.idea import Idea
+from graphforget.unlearning.auto import AUTO, RETRAIN, WITHOUT_RETRAINING, Otherwise, Wanted, choose, retraining
+from graphforget.unlearning.base import Method, Task
 from graphforget.unlearning.outcome import Asked, Outcome
-from graphforget.unlearning.retrain import Retrain
 
-METHODS: dict[str, Method[Any]] = {method.name: method for method in (Idea(), Retrain())}
+METHODS: dict[str, Method[Any]] = {method.name: method for method in (*WITHOUT_RETRAINING, RETRAIN)}
 
 
 def find(name: str) -> Method[Any]:
     method = METHODS.get(str(name).lower())
     if method is None:
-        raise InputError(f"there is no method {name!r}, only {', '.join(METHODS)}")
+        raise InputError(f"there is no method {name!r}, only {AUTO}, {', '.join(METHODS)}")
     return method
 
 
@@ -29,10 +30,12 @@ def unlearn(
     graph: Graph,
     request: Request,
     *,
-    method: str = "idea",
+    method: str = AUTO,
     epsilon: float = 1.0,
     delta: float = 1e-5,
     sigma: float | None = None,
+    level: Level | None = None,
+    otherwise: Otherwise = "retrain",
     seed: int | None = None,
     noise_seed: int | None = None,
     device: str = "cpu",
@@ -42,20 +45,52 @@ def unlearn(
     """Makes `trained` forget what `request` names of `graph`. Arguments are left as they are.
 
     `outcome.trained` and `outcome.graph` go into the next request and stay private; `outcome.released` has the noise
-    that the certificate speaks of. `epsilon` and `delta` set how much noise that is, unless `sigma` is given: then the
-    certificate says which epsilon it implies, and `sigma=0` releases the weights as they are, with no guarantee. The
-    noise comes from the operating system's cryptographic source; a `noise_seed` makes it reproducible, and removable.
-    `seed` is that of a method's own randomness. `options` belong to the method (`solver="lissa"` for `idea`).
+    that the certificate speaks of.
+
+    `method="auto"` takes the cheapest method that reaches the best level in reach without retraining: Newton steps to
+    `certified` for strongly convex models, IDEA's step to `conditional` for others. `level` is the lowest that will do;
+    where it cannot be had, or the chosen method fails, the model is retrained, or with `otherwise="refuse"` nothing is
+    released and `Refused` is raised.
+
+    The noise is the model's own `sigma`, fixed when it was trained. (`idea` takes another one if `sigma` is given, and
+    sizes it by `epsilon`, `delta` and the request for a model that was trained with 0.) It comes from the operating
+    system's cryptographic source; a `noise_seed` makes it reproducible, and removable. `seed` is that of a method's own
+    randomness. `options` belong to the method (`solver="lissa"` for `idea`).
     """
-    found = find(method)
-    return found.unlearn(
-        trained,
-        graph,
-        request,
-        asked=Asked(epsilon=epsilon, delta=delta, sigma=sigma),
-        seed=seed,
-        noise_seed=noise_seed,
-        device=device,
-        progress=progress,
-        **options,
-    )
+    wanted = Wanted(level, otherwise)
+    automatic = str(method).lower() == AUTO
+    named = RETRAIN if automatic else find(method)
+    chosen = None if automatic else named.chosen(options)
+    named.check(trained, graph, request)
+    asked = Asked(epsilon=epsilon, delta=delta, sigma=sigma)
+    task = Task.of(trained, graph, request, asked=asked, seed=seed, device=device, progress=progress)
+    if automatic:
+        way = choose(trained, task.retained, task.touched, request, wanted=wanted, options=options)
+        named, chosen = way.method, way.options
+        wanted = dataclasses.replace(wanted, level=level or way.level)
+    try:
+        outcome = named.unlearn(task, chosen, noise_seed=noise_seed)
+        why = _short_of(outcome, level)
+        if why is None:
+            return outcome
+    except Refused as refusal:
+        if named is RETRAIN or not (automatic or level):
+            raise
+        why = str(refusal)
+    if named is RETRAIN:
+        raise Refused(why)
+    own = {name: value for name, value in options.items() if name == "model"}
+    again = retraining(trained, task.retained, wanted=wanted, options=own, why=why)
+    outcome = again.method.unlearn(task, again.options, noise_seed=noise_seed)
+    return dataclasses.replace(outcome, notes=(*outcome.notes, f"the model was retrained, because {why}"))
+
+
+def _short_of(outcome: Outcome, level: Level | None) -> str | None:
+    """Why an outcome will not do, or None. A conditional claim that was refuted is no claim."""
+    if level is None:
+        return None
+    if not Wanted(level).met_by(outcome.level):
+        return f"{outcome.method!r} reached level {outcome.level!r}, not {level!r}"
+    if outcome.level == "conditional" and outcome.certificate.refuted:
+        return f"a condition of its claim does not hold: {outcome.certificate.refuted[0]}"
+    return None

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import nn
 
-from graphforget.certificates.claim import Certificate, empirical, exact
+from graphforget.certificates.claim import Claim, empirical, exact
 from graphforget.certificates.levels import Level
 from graphforget.doctor import Inspection
 from graphforget.errors import InputError, Refused
@@ -87,17 +87,19 @@ class Retrain(Method[RetrainOptions]):
         if start == "continued":
             entry = task.forgotten(self.name, fitted.theta)
             fitted = dataclasses.replace(fitted, recipe=trained.recipe, history=(*trained.history, entry))
-        return Change(fitted, _certificate(fitted, start, options), {"start": start, "seed": recipe.seed})
+        return Change(fitted, _claim(fitted, start, options), {"start": start, "seed": recipe.seed})
 
 
-def _certificate(fitted: Trained, start: Start, options: RetrainOptions) -> Certificate:
+def _claim(fitted: Trained, start: Start, options: RetrainOptions) -> Claim:
     if start == "continued":
         return empirical("training went on from weights that had seen what was removed, so nothing is guaranteed")
     if fitted.obstacles:
         return empirical(f"retrained, but data may get past it: {fitted.obstacles[0]}")
     if options.model is not None:
-        return exact("the model was trained on the retained graph alone, from the weights that 'model' made for it")
-    return exact("the model was trained from fresh weights on the retained graph alone")
+        told = "the model was trained on the retained graph alone, from the weights that 'model' made for it"
+    else:
+        told = "the model was trained from fresh weights on the retained graph alone"
+    return exact(told, sigma=fitted.recipe.sigma)
 
 
 def _fresh(old: Trained, graph: Graph, recipe: Recipe, make: Callable[[], nn.Module] | None) -> nn.Module:

@@ -1,0 +1,140 @@
+"""The private annex of a certificate: salted hashes of what was deleted.
+
+Whoever holds it can check that nothing deleted is in a graph, and that a certificate speaks of given weights and of a
+given request, without being told who was deleted. It is private because names can be guessed and tried against it; the
+certificate holds no digest that could be tried without its salt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from graphforget.errors import InputError
+from graphforget.graph import Graph
+from graphforget.request import Request
+
+SALT_BYTES = 32
+
+Columns = Literal["all"] | tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Annex:
+    """Of one request. Hashes are SHA-256 over the salt, the kind and the length of every part."""
+
+    salt: bytes
+    request: str  # digest of the request as it was given
+    nodes: frozenset[str]
+    edges: frozenset[str]
+    attributes: Mapping[str, Columns]
+
+    @classmethod
+    def of(cls, graph: Graph, request: Request, *, salt: bytes | None = None) -> Annex:
+        """For a request against the graph that still holds what it names, with a fresh salt."""
+        salt = os.urandom(SALT_BYTES) if salt is None else salt
+        what = request.resolve(graph)
+        columns: dict[int, Columns] = dict.fromkeys(what.full_rows.tolist(), "all")
+        for row in what.partial_rows.unique().tolist():
+            columns[row] = tuple(sorted(what.partial_columns[what.partial_rows == row].tolist()))
+        gone = graph.edge_index[:, what.edge_mask]
+        return cls(
+            salt=salt,
+            request=request_digest(request, salt),
+            nodes=frozenset(_hashes(salt, "node", ((_identity(graph, row),) for row in what.node_rows.tolist()))),
+            edges=frozenset(_edge_hashes(salt, graph, gone)),
+            attributes={_hash(salt, "attributes", _identity(graph, row)): c for row, c in columns.items()},
+        )
+
+    def still_in(self, graph: Graph) -> str | None:
+        """What kind of thing that was to be forgotten is in `graph`, or None. It names nobody."""
+        identities = [_identity(graph, row) for row in range(graph.num_nodes)]
+        if self.nodes and any(h in self.nodes for h in _hashes(self.salt, "node", ((i,) for i in identities))):
+            return "a node that was to be forgotten"
+        if self.edges and any(h in self.edges for h in _edge_hashes(self.salt, graph, graph.edge_index)):
+            return "an edge that was to be forgotten"
+        hashes = _hashes(self.salt, "attributes", ((i,) for i in identities)) if self.attributes else ()
+        for row, columns in enumerate(map(self.attributes.get, hashes)):
+            if columns is None:
+                continue
+            values = graph.x[row].to_dense() if graph.x.layout == torch.sparse_csr else graph.x[row]
+            if (values if columns == "all" else values[list(columns)]).any():
+                return "an attribute value that was to be forgotten"
+        return None
+
+    def weights(self, theta: Tensor) -> str:
+        """The digest by which the certificate names private weights."""
+        return weights_digest(theta, salt=self.salt)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "salt": self.salt.hex(),
+            "request": self.request,
+            "nodes": sorted(self.nodes),
+            "edges": sorted(self.edges),
+            "attributes": {h: c if c == "all" else list(c) for h, c in sorted(self.attributes.items())},
+        }
+
+    @classmethod
+    def from_dict(cls, content: Any) -> Annex:
+        try:
+            attributes = {
+                str(h): "all" if c == "all" else tuple(int(i) for i in c) for h, c in content["attributes"].items()
+            }
+            return cls(
+                salt=bytes.fromhex(content["salt"]),
+                request=str(content["request"]),
+                nodes=frozenset(map(str, content["nodes"])),
+                edges=frozenset(map(str, content["edges"])),
+                attributes=attributes,  # type: ignore[arg-type]
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(f"this is no annex of a certificate: {error!r}") from error
+
+
+def request_digest(request: Request, salt: bytes) -> str:
+    """The same for any order of what a request names."""
+    nodes = sorted(str(node) for node in request.nodes)
+    edges = sorted([str(u), str(v)] for u, v in request.edges)
+    attributes = sorted(
+        [str(node), "all" if columns == "all" else sorted(map(str, columns))]
+        for node, columns in request.attributes.items()
+    )
+    return _hash(salt, "request", json.dumps([nodes, edges, attributes]))
+
+
+def weights_digest(theta: Tensor, *, salt: bytes = b"") -> str:
+    """SHA-256 of flat parameters as little-endian float64; the order of numbers is that of the model's parameters."""
+    content = theta.detach().cpu().double().contiguous().numpy().astype("<f8").tobytes()
+    return hashlib.sha256(b"graphforget-weights-1" + _framed(salt) + content).hexdigest()
+
+
+def _identity(graph: Graph, row: int) -> str:
+    """A node's name as long as it lives: its subject id, or its number where there are none."""
+    return graph.subject_ids[row] if graph.subject_ids is not None else str(int(graph.numbers[row]))
+
+
+def _edge_hashes(salt: bytes, graph: Graph, edges: Tensor) -> Iterable[str]:
+    pairs = edges.T.tolist() if graph.directed else edges[:, edges[0] <= edges[1]].T.tolist()
+    names = ((_identity(graph, u), _identity(graph, v)) for u, v in pairs)
+    return _hashes(salt, "edge", names if graph.directed else map(sorted, names))  # type: ignore[arg-type]
+
+
+def _hashes(salt: bytes, kind: str, things: Iterable[Iterable[str]]) -> Iterable[str]:
+    return (_hash(salt, kind, *parts) for parts in things)
+
+
+def _hash(salt: bytes, kind: str, *parts: str) -> str:
+    return hashlib.sha256(b"".join(map(_framed, (salt, kind.encode(), *(part.encode() for part in parts))))).hexdigest()
+
+
+def _framed(part: bytes) -> bytes:
+    """With its length in front, so that no two lists of parts read the same."""
+    return len(part).to_bytes(8, "little") + part

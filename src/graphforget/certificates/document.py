@@ -1,0 +1,124 @@
+"""The certificate: a claim with what it is about, as a document that can be filed, signed and recomputed.
+
+It names nobody. Digests of the request and of private weights are salted (the salt is in the annex), and measured numbers
+are rounded up, because a document with all of their digits could be used to test guesses about the deleted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import platform
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from graphforget.certificates.assumptions import Finding
+from graphforget.certificates.claim import NOT_COVERED, Claim
+from graphforget.certificates.levels import LEVELS, MEANING
+from graphforget.certificates.paper_bounds import Constants
+from graphforget.errors import InputError
+
+SCHEMA = "graphforget.certificate/1"
+DIGESTS = ("request", "graph", "weights_before", "weights_after", "released")
+NO_ENTRY = 64 * "0"  # what the first certificate of a ledger follows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate(Claim):
+    """A claim and what it is about. `to_dict` is the document, `gf.verify` recomputes it."""
+
+    id: str
+    made: str  # when, UTC
+    method: str
+    model: Mapping[str, Any]  # name, options, number of parameters
+    objective: Mapping[str, Any]  # loss, mu, whether it is strongly convex by construction
+    training_nodes: int  # that stay
+    changed: bool  # whether the weights are others than before
+    digests: Mapping[str, str]
+    definition: str  # what the level means, in words
+    not_covered: tuple[str, ...]
+    versions: Mapping[str, str]
+    follows: str = NO_ENTRY  # the ledger's last entry when this was written
+    signature: Mapping[str, str] | None = field(default=None)  # by `certificates/signing.py`
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document: JSON numbers, strings, lists and objects."""
+        content = {"schema": SCHEMA, **super().to_dict()}
+        return json.loads(json.dumps(content, allow_nan=False))  # type: ignore[no-any-return]
+
+    def signed_bytes(self) -> bytes:
+        """What a signature covers: everything but itself, in one canonical form."""
+        content = self.to_dict()
+        del content["signature"]
+        return canonical(content)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the whole document, signature included."""
+        return hashlib.sha256(canonical(self.to_dict())).hexdigest()
+
+    @classmethod
+    def from_dict(cls, content: Any) -> Certificate:
+        """Reads `to_dict` back. Anything more, less or of another schema is an `InputError`."""
+        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+            raise InputError(f"this is no certificate of schema {SCHEMA}")
+        known = {f.name for f in dataclasses.fields(cls)}
+        given = {name: value for name, value in content.items() if name != "schema"}
+        for name in sorted(known ^ set(given)):
+            raise InputError(f"the certificate's field {name!r} is {'missing' if name in known else 'unknown'}")
+        if given["level"] not in LEVELS:
+            raise InputError(f"the certificate's level {given['level']!r} is none of {', '.join(LEVELS)}")
+        for name in ("epsilon", "delta", "sigma", "distance", "tolerance", "epsilon_measured"):
+            value = given[name]
+            if value is not None and (not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0):
+                raise InputError(f"the certificate's {name} is {value!r}, a number from 0 is needed")
+        if not isinstance(given["digests"], dict) or set(given["digests"]) != set(DIGESTS):
+            raise InputError(f"the certificate's digests must be those of {', '.join(DIGESTS)}")
+        try:
+            given["conditions"] = tuple(Finding(**finding) for finding in given["conditions"])
+            given["constants"] = None if given["constants"] is None else Constants.of(given["constants"])
+            for name in ("refuted", "not_covered"):
+                given[name] = tuple(map(str, given[name]))
+        except (TypeError, AttributeError) as error:
+            raise InputError(f"the certificate cannot be read: {error}") from error
+        return cls(**given)
+
+    @classmethod
+    def read(cls, path: str | Path) -> Certificate:
+        """From a file."""
+        try:
+            return cls.from_dict(json.loads(Path(path).read_text()))
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path} cannot be read as a certificate: {error}") from error
+
+
+def written(claim: Claim, **about: Any) -> Certificate:
+    """A certificate for `claim`, dated now."""
+    return Certificate(
+        **{f.name: getattr(claim, f.name) for f in dataclasses.fields(claim)},
+        id=str(uuid.uuid4()),
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        definition=MEANING[claim.level],
+        not_covered=NOT_COVERED,
+        versions=versions(),
+        **about,
+    )
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Of the code and of what it computes with."""
+    names = ("graphforget", "torch", "torch_geometric", "numpy", "scipy")
+    return {name: version(name) for name in names} | {"python": platform.python_version()}
+
+
+def canonical(content: Any) -> bytes:
+    """JSON in one form only: sorted keys, no spaces, ASCII."""
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()

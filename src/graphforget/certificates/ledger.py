@@ -1,0 +1,384 @@
+"""The ledger: deletion requests and the releases that answered them, each entry chained to the one before by its hash.
+
+`check` finds a change, a gap and a false start. Whoever can write the file can also cut off its end, or write all of it
+anew with fitting hashes: against that, keep `Ledger.head` in another place and compare.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import re
+import sqlite3
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn, Self
+
+from graphforget.certificates.gaussian import composed_ratio, epsilon_of
+from graphforget.certificates.levels import LEVELS, Level
+from graphforget.errors import InputError
+
+START = "0" * 64  # stands in for the hash before the first entry
+FORMAT = 1
+APPLICATION = int.from_bytes(b"gfld")
+LONGEST_ID = 200
+_PREFIX = b"graphforget-ledger-1\n"
+
+# The last trigger is there for INSERT OR REPLACE, which removes rows without asking the trigger on DELETE.
+_SCHEMA = f"""
+PRAGMA journal_mode = WAL;
+PRAGMA application_id = {APPLICATION};
+PRAGMA user_version = {FORMAT};
+CREATE TABLE entries (
+    number INTEGER PRIMARY KEY,
+    time TEXT NOT NULL,
+    request_id TEXT NOT NULL UNIQUE,
+    request_digest TEXT NOT NULL,
+    certificate_digest TEXT NOT NULL,
+    level TEXT NOT NULL,
+    ratio REAL,
+    answer TEXT NOT NULL,
+    previous TEXT NOT NULL,
+    hash TEXT NOT NULL
+);
+CREATE TRIGGER no_update BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'entries are never changed'); END;
+CREATE TRIGGER no_delete BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'entries are never removed'); END;
+CREATE TRIGGER no_replace BEFORE INSERT ON entries
+WHEN EXISTS (SELECT 1 FROM entries WHERE number >= NEW.number OR request_id = NEW.request_id)
+BEGIN SELECT RAISE(ABORT, 'entries are only added at the end'); END;
+"""
+
+
+class Broken(InputError):
+    """The chain of entries does not hold; the message names the first entry that is not what it must be."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One answered request."""
+
+    number: int  # 1, 2, ...
+    time: str  # ISO 8601, UTC
+    request_id: str
+    request_digest: str  # hex; salted, so that it names nobody
+    certificate_digest: str  # hex SHA-256 of the certificate document
+    level: Level
+    ratio: float | None  # zeta / sigma of the release: 0 for exact, None where nothing is proven
+    answer: str  # JSON text: what the caller was told
+    previous: str  # hash of the entry before, `START` for the first
+    hash: str  # SHA-256 of all of the above
+
+
+_COLUMNS = tuple(field.name for field in dataclasses.fields(Entry))
+
+
+@dataclass(frozen=True)
+class Composed:
+    """What all releases together tell at most: `epsilon` at this `delta`, or the `reason` why there is none."""
+
+    releases: int
+    epsilon: float | None
+    delta: float
+    reason: str | None
+
+
+class Ledger:
+    """An SQLite file that only grows, and only by whole entries: `with Ledger(path) as ledger: ...`
+
+    A missing file is created, readable by its owner alone, unless `readonly`. Processes may share one file; each thread
+    needs its own `Ledger`. Whatever SQLite or the file system refuses is an `InputError`.
+    """
+
+    def __init__(self, path: str | Path, *, readonly: bool = False) -> None:
+        self.path = Path(path).absolute()
+        self._unusable = f"{self.path} cannot be used as a ledger"
+        self.readonly = readonly
+        with _one_sentence(self._unusable):
+            if not self.path.exists():
+                if readonly:
+                    raise InputError(f"{path} does not exist, a ledger is needed to read from")
+                _create(self.path)
+            address = _address(self.path, readonly=readonly)
+            self._connection = sqlite3.connect(address, uri=True, timeout=30, isolation_level=None)
+            try:
+                self._prepare()
+            except BaseException:
+                self.close()
+                raise
+
+    def _prepare(self) -> None:
+        if self._pragma("application_id") != APPLICATION:
+            raise InputError(f"{self.path} is a database of another kind, a ledger is needed")
+        if (found := self._pragma("user_version")) != FORMAT:
+            raise InputError(f"{self.path} is a ledger of format {found}, this version reads format {FORMAT}")
+        self._connection.execute("PRAGMA synchronous = FULL")
+        self._connection.execute(f"PRAGMA query_only = {int(self.readonly)}")
+
+    def _pragma(self, name: str) -> int:
+        return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+    def entries(self) -> tuple[Entry, ...]:
+        """All entries in order, as they are on disk: `check` tells whether they are what was written."""
+        return self._select("ORDER BY number")
+
+    def find(self, request_id: str) -> Entry | None:
+        """The entry that answered this request, if there is one. What can be no id is an `InputError`."""
+        _check_id(request_id)
+        return next(iter(self._select("WHERE request_id = ?", request_id)), None)
+
+    @property
+    def head(self) -> str:
+        """The hash of the last entry, `START` if there is none."""
+        last = self._last()
+        return last.hash if last else START
+
+    def append(
+        self,
+        *,
+        time: str,
+        request_id: str,
+        request_digest: str,
+        certificate_digest: str,
+        level: Level,
+        ratio: float | None,
+        answer: str,
+    ) -> Entry:
+        """Adds an entry and returns it once it is safely on disk. A request id that is there already is refused."""
+        if self.readonly:
+            raise InputError(f"{self.path} was opened for reading only")
+        _check_time(time)
+        _check_id(request_id)
+        _check_hex(request_digest, "the digest of the request", shortest=32, longest=128)
+        _check_hex(certificate_digest, "the digest of the certificate", shortest=64, longest=64)
+        ratio = _checked_ratio(level, ratio)
+        _check_json(answer)
+        with self._transaction():
+            if self.find(request_id):
+                raise InputError(f"request {request_id!r} is in the ledger already, each id can be answered once")
+            last = self._last()
+            unsigned = Entry(
+                number=last.number + 1 if last else 1,
+                time=time,
+                request_id=request_id,
+                request_digest=request_digest,
+                certificate_digest=certificate_digest,
+                level=level,
+                ratio=ratio,
+                answer=answer,
+                previous=last.hash if last else START,
+                hash="",
+            )
+            entry = dataclasses.replace(unsigned, hash=_hash(unsigned))
+            marks = ", ".join("?" * len(_COLUMNS))
+            self._connection.execute(f"INSERT INTO entries VALUES ({marks})", dataclasses.astuple(entry))
+        return entry
+
+    def copy(self, target: str | Path) -> None:
+        """Writes all committed entries to a new file, also while others append. An existing one is an `InputError`."""
+        target = Path(target).absolute()
+        if os.path.lexists(target):
+            raise InputError(f"{target} exists already, a ledger is never overwritten")
+        what = f"{self.path} cannot be copied to {target}"
+        with _one_sentence(what), _new_file(target) as staging, closing(sqlite3.connect(staging)) as other:
+            self._connection.backup(other)
+
+    def close(self) -> None:
+        """The last one to close a ledger leaves the one file behind, without SQLite's -wal and -shm files."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _last(self) -> Entry | None:
+        return next(iter(self._select("ORDER BY number DESC LIMIT 1")), None)
+
+    def _select(self, which: str, *values: str) -> tuple[Entry, ...]:
+        with _one_sentence(self._unusable):
+            rows = self._connection.execute(f"SELECT {', '.join(_COLUMNS)} FROM entries {which}", values).fetchall()
+        return tuple(Entry(*row) for row in rows)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with _one_sentence(self._unusable):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+
+def check(entries: Iterable[Entry]) -> None:
+    """Raises `Broken` unless these are the entries 1, 2, ... of an unbroken chain."""
+    previous = START
+    for number, entry in enumerate(entries, start=1):
+        if entry.number != number:
+            raise Broken(f"the ledger is broken at entry {number}: number {entry.number} stands in its place")
+        if entry.previous != previous:
+            raise Broken(f"the ledger is broken at entry {number}: it does not continue from what stands before it")
+        if not _is_intact(entry):
+            raise Broken(f"the ledger is broken at entry {number}: its hash is not that of its content")
+        previous = entry.hash
+
+
+def composed(entries: Iterable[Entry], *, delta: float) -> Composed:
+    """The epsilon of all these releases seen together, which takes a proof for each of them.
+
+    Their ratios add up in squares (docs/maths.md, section 7), and exact releases add nothing. The entries are taken as
+    they are: `check` them first.
+    """
+    entries = sorted(entries, key=lambda entry: entry.number)
+    ratios = [_proven_ratio(entry) for entry in entries]
+    epsilon = epsilon_of(ratio=composed_ratio(ratio for ratio in ratios if ratio is not None), delta=delta)
+    unproven = next((entry for entry, ratio in zip(entries, ratios, strict=True) if ratio is None), None)
+    reason = None
+    if unproven:
+        reason = f"entry {unproven.number} is {unproven.level}, so nothing is proven about its release"
+    elif math.isinf(epsilon):
+        reason = "the noise of all releases together is too little for any epsilon"
+    return Composed(releases=len(entries), epsilon=None if reason else epsilon, delta=delta, reason=reason)
+
+
+def _proven_ratio(entry: Entry) -> float | None:
+    return entry.ratio if entry.level in ("exact", "certified") else None
+
+
+def _is_intact(entry: Entry) -> bool:
+    try:
+        return entry.hash == _hash(entry)
+    except (TypeError, ValueError):  # bytes or infinity, which `append` never writes
+        return False
+
+
+def _hash(entry: Entry) -> str:
+    content = {name: getattr(entry, name) for name in _COLUMNS if name != "hash"}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(_PREFIX + text.encode()).hexdigest()
+
+
+def _create(path: Path) -> None:
+    """Makes an empty ledger; one that another process made in the meantime stays."""
+    with suppress(FileExistsError), _new_file(path) as staging, closing(sqlite3.connect(staging)) as connection:
+        connection.executescript(_SCHEMA)
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[Path]:
+    """A file of mode 600 to write to, which becomes `path` when it is whole; an existing one is a `FileExistsError`.
+
+    Nobody ever sees a ledger without its tables. A link, unlike a rename, cannot take the place of another file.
+    """
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(handle)
+    try:
+        yield Path(name)
+        log = _log(path)
+        if log.exists() and not path.exists():  # SQLite would play it into the new file
+            raise InputError(f"{log} is left of a ledger that is gone, put it back or move this file away")
+        os.link(name, path)
+        _sync(path.parent)
+    finally:
+        os.unlink(name)
+
+
+def _sync(folder: Path) -> None:
+    """Makes a new name in the folder outlast a power failure."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _address(path: Path, *, readonly: bool) -> str:
+    """How SQLite opens the file: never creating it.
+
+    A reader takes part in the locking, for which SQLite keeps two files beside the ledger as long as it is open, and
+    removes them only if it may write. Where it may not, and nobody else is writing, it reads the file as it lies.
+    """
+    writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+    as_it_lies = readonly and not writable and not _log(path).exists()
+    return path.as_uri() + ("?mode=ro&immutable=1" if as_it_lies else "?mode=rw")
+
+
+def _log(path: Path) -> Path:
+    """SQLite's write-ahead log."""
+    return path.with_name(f"{path.name}-wal")
+
+
+@contextmanager
+def _one_sentence(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise InputError(f"{what}: {' '.join(str(error).split()).rstrip('.')}") from error
+
+
+def _check_time(time: str) -> None:
+    pattern = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|\+00:00)"
+    try:
+        if re.fullmatch(pattern, time, re.ASCII) and datetime.fromisoformat(time):
+            return
+    except ValueError:
+        pass
+    raise InputError(f"the time is {time!r}, a time in UTC such as 2026-01-31T12:00:00Z is needed")
+
+
+def _check_id(request_id: str) -> None:
+    if not request_id.strip():
+        raise InputError("the request id is blank, every request needs one")
+    if not request_id.isprintable():
+        raise InputError(f"the request id is {request_id!r}, only characters that can be printed are allowed")
+    if len(request_id) > LONGEST_ID:
+        raise InputError(f"the request id has {len(request_id)} characters, up to {LONGEST_ID} are allowed")
+
+
+def _check_hex(digest: str, what: str, *, shortest: int, longest: int) -> None:
+    """The lower limit keeps out what is no digest but a number, which could be somebody's."""
+    if not re.fullmatch(rf"[0-9a-f]{{{shortest},{longest}}}", digest):
+        allowed = f"{shortest}" if shortest == longest else f"{shortest} to {longest}"
+        raise InputError(f"{what} is {digest!r}, {allowed} hexadecimal digits in lower case are needed")
+
+
+def _checked_ratio(level: Level, ratio: float | None) -> float | None:
+    """The ratio as it is stored and hashed: a float, and never -0.0, of which SQLite does not keep the sign."""
+    if level not in LEVELS:
+        raise InputError(f"the level is {level!r}, {', '.join(LEVELS)} are possible")
+    if level in ("conditional", "empirical"):
+        if ratio is not None:
+            raise InputError(f"the ratio is {ratio}, a release of level {level} has none")
+        return None
+    if ratio is None:
+        raise InputError(f"the ratio is missing, a release of level {level} needs one")
+    if not 0 <= ratio < math.inf:
+        raise InputError(f"the ratio is {ratio}, a finite number from 0 is needed")
+    if level == "exact" and ratio != 0:
+        raise InputError(f"the ratio is {ratio}, an exact release has ratio 0")
+    return abs(float(ratio))
+
+
+def _check_json(answer: str) -> None:
+    try:
+        answer.encode()
+        json.loads(answer, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"the answer is not JSON: {error}") from error
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON")

@@ -1,0 +1,85 @@
+"""How far weights are from the optimum, measured: `||grad F|| / mu` and what rounding may hide of it.
+
+docs/maths.md, sections 4 and 9.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from graphforget.models.fixed import FixedPropagation
+from graphforget.objective import LossSum, Objective
+
+UNIT = 2.0**-53  # the largest relative error of one operation in float64
+PROBES = 8
+
+
+@dataclass(frozen=True)
+class Residual:
+    """A gradient's norm as computed in float64, and how much larger the true one can be."""
+
+    gradient_norm: float
+    rounding: float
+    mu: float
+
+    @property
+    def distance(self) -> float:
+        """`(||grad F|| + rounding) / mu`: the minimiser of a mu-strongly convex `F` is no further away than this."""
+        return (self.gradient_norm + self.rounding) / self.mu
+
+
+def residual(objective: Objective, theta: Tensor, *, gradient_norm: float | None = None) -> Residual:
+    """Measured at `theta` on every training node; `gradient_norm` if it has been already, in float64."""
+    if gradient_norm is None:
+        gradient_norm = float(objective.gradient(theta).norm())
+    return Residual(gradient_norm, rounding_allowance(objective, theta, gradient_norm=gradient_norm), objective.mu)
+
+
+def rounding_allowance(objective: Objective, theta: Tensor, *, gradient_norm: float) -> float:
+    """At most what float64 does to the gradient's norm for a model of fixed propagation; an estimate for others.
+
+    The gradient is `(1/m) sum_i J_i^T r_i + mu theta` with `r_i = softmax(J_i theta) - e_i`. A sum of `k` terms in any
+    order is off by at most `g_k = k u / (1 - k u)` times the sum of their sizes. So logits are off by `g_k q_i ||theta||`
+    with `q_i` the norm of the row in absolute values, residuals by half of that (softmax is 1/2-Lipschitz) and by the
+    rounding of softmax itself, and their sum by `g_k sqrt(2) q_i` more. Twice the first order covers the second.
+    """
+    data = objective.data
+    total, squares = _row_norms(data)
+    classes = data.jacobian(theta).value.shape[1]
+    length = _longest_sum(data)
+    gamma = length * UNIT / (1 - length * UNIT)
+    norm = float(theta.norm())
+    sums = gamma * (squares * norm / 2 + math.sqrt(2) * total) + (classes + 20) * UNIT * total
+    ends = 4 * UNIT * (objective.mu * norm + gradient_norm) + (theta.numel() + 2) * UNIT * gradient_norm
+    return 2 * (sums / objective.m + ends)
+
+
+def _row_norms(data: LossSum) -> tuple[float, float]:
+    """`sum_i q_i` and `sum_i q_i^2` over the training nodes, `q_i` at least the norm of node i's row of the Jacobian.
+
+    For models of fixed propagation these are bounds, in absolute values. For linearised ones the second is the
+    Jacobian's squared Frobenius norm, estimated by random signs and doubled.
+    """
+    if isinstance(data.module, FixedPropagation):
+        norms = data.module.feature_norms(*data.inputs)[data.rows]
+        return float(norms.sum()), float(norms.square().sum())
+    jacobian = data.jacobian(torch.zeros(data.size, dtype=data.like.dtype, device=data.like.device))
+    generator = torch.Generator().manual_seed(0)
+    found = 0.0
+    for _ in range(PROBES):
+        signs = 2.0 * torch.randint(0, 2, tuple(jacobian.value.shape), generator=generator) - 1
+        found += float(jacobian.adjoint(signs.to(data.like)).square().sum()) / PROBES
+    squares = 2 * found
+    return math.sqrt(data.rows.numel() * squares), squares
+
+
+def _longest_sum(data: LossSum) -> int:
+    """More terms than any number in a gradient is added up from, layer by layer."""
+    if isinstance(data.module, FixedPropagation):
+        powers, columns, _ = data.module.weight.shape
+        return (data.module.reach.hops + 3) * (data.nodes + powers * columns + 10)
+    return 10 * (data.nodes + data.size)

@@ -1,0 +1,77 @@
+"""What a report tells, and the page that tells it: one HTML file that fetches nothing and runs nothing."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from graphforget.errors import InputError
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure of `figures.py` with its words. An `svg` that is a plain string is shown as text, like all text."""
+
+    title: str
+    svg: Markup
+    caption: str
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of a verification. Of a planted failure, `ok` means that it was caught."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+@dataclass(frozen=True)
+class Story:
+    """Everything a report says, ready to be shown. What is empty is left out."""
+
+    title: str
+    made: str  # ISO time
+    level: str
+    statement: str  # what is claimed, in words
+    facts: tuple[tuple[str, str], ...]  # name, value
+    requests: tuple[str, ...]  # what was asked for, in words; none in a report that names nobody
+    pictures: tuple[Picture, ...]
+    guaranteed: tuple[str, ...]
+    not_guaranteed: tuple[str, ...]
+    checks: tuple[Check, ...]
+    planted: tuple[Check, ...]  # failures planted on purpose
+    conditions: tuple[tuple[str, str, str, str], ...]  # assumption, measured, constant, verdict
+    notes: tuple[str, ...]
+    certificate: str  # JSON for people to read
+    composed: tuple[str, ...]  # on all releases together
+
+
+def page(story: Story) -> str:
+    """The report as HTML. All text is escaped; only figures made by `figures.py` are not."""
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    source = resources.files(__package__).joinpath("page.html.j2").read_text(encoding="utf-8")
+    return environment.from_string(source).render(story=story)
+
+
+def write(path: str | Path, story: Story) -> None:
+    """Writes the report, replacing the file that is there. A failure leaves what was there before, and nothing else."""
+    path = Path(path)
+    content = page(story).encode("utf-8", "backslashreplace")
+    temporary = path.parent / f".{path.name}.graphforget-{os.getpid()}-{secrets.token_hex(4)}"
+    try:
+        if path.exists() and not path.is_file():
+            raise InputError(f"the report cannot be written to {path}, which is not a file")
+        try:
+            temporary.write_bytes(content)
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"the report cannot be written to {path}: {error.strerror or error}") from error
