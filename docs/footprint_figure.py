@@ -1,4 +1,4 @@
-"""Draws `docs/footprint.png`: what one request touches on the patients graph. Needs matplotlib.
+"""Draws `docs/footprint.png`: what one request touches on the patients graph.
 
 python docs/footprint_figure.py
 """
@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-from sklearn.decomposition import PCA
-
 import graphforget as gf
-from graphforget.report.figures import Role, draw_footprint
+from graphforget.report.figures import draw_footprint
+from graphforget.report.story import footprint_scene
 
 REQUEST = gf.Request(
     nodes=["patient-0017"],
@@ -23,25 +21,7 @@ REQUEST = gf.Request(
 def main() -> None:
     graph = gf.load("patients")
     trained = gf.train(graph, "sgc")
-    touched = gf.footprint(graph, REQUEST, trained.reach)
-    what = REQUEST.resolve(graph)
-    roles: list[Role] = ["untouched"] * graph.num_nodes
-    for row in touched.reached.tolist():
-        roles[row] = "affected"
-    for row in torch.cat([what.partial_rows, graph.edge_index[:, what.edge_mask].flatten()]).tolist():
-        roles[row] = "asked"
-    for row in what.node_rows.tolist():
-        roles[row] = "removed"
-    affected, removed = touched.affected.numel(), touched.removed.numel()
-    rest = graph.train_rows.numel() - affected - removed
-    labels: dict[Role, str] = {
-        "removed": "patient who withdraws",
-        "asked": "relation or columns withdrawn",
-        "affected": f"loss may change ({affected} training nodes)",
-        "untouched": f"loss stays exactly the same ({rest} training nodes)",
-    }
-    place = PCA(2, random_state=0).fit_transform(graph.x.numpy())
-    figure = draw_footprint(place, graph.edge_index.numpy(), roles, labels)
+    figure = draw_footprint(*footprint_scene(graph, REQUEST, gf.footprint(graph, REQUEST, trained.reach)))
     figure.savefig(Path(__file__).with_name("footprint.png"), dpi=125, bbox_inches="tight", pad_inches=0.05)
 
 

@@ -9,9 +9,10 @@ True
 
 from graphforget.certificates.document import Certificate
 from graphforget.certificates.paper_bounds import Constants
+from graphforget.certificates.signing import make_keys, private_key, public_key, signed
 from graphforget.datasets import DATASETS, load
 from graphforget.doctor import Inspection, inspect
-from graphforget.errors import InputError, Refused
+from graphforget.errors import InputError, Mismatch, Refused
 from graphforget.footprint import Footprint, PaperSets, footprint, paper_sets
 from graphforget.graph import Graph
 from graphforget.losses import Loss
@@ -20,15 +21,16 @@ from graphforget.models.reach import Reach
 from graphforget.models.registry import MODELS
 from graphforget.objective import Objective
 from graphforget.plan import Plan, plan
+from graphforget.records import Answer, answer, load_released, releases_so_far, save_outcome, verify_run
 from graphforget.request import Request
 from graphforget.rundir import load as load_run
 from graphforget.rundir import save as save_run
-from graphforget.rundir import save_outcome
 from graphforget.trained import Recipe, Trained
 from graphforget.training import train
 from graphforget.unlearning.base import Method
 from graphforget.unlearning.outcome import Outcome
 from graphforget.unlearning.registry import METHODS, unlearn
+from graphforget.verify import Verification, verify
 
 __version__ = "0.1.0"
 
@@ -36,6 +38,7 @@ __all__ = [
     "DATASETS",
     "METHODS",
     "MODELS",
+    "Answer",
     "Certificate",
     "Constants",
     "Footprint",
@@ -44,6 +47,7 @@ __all__ = [
     "Inspection",
     "Loss",
     "Method",
+    "Mismatch",
     "Objective",
     "Outcome",
     "PaperSets",
@@ -53,15 +57,25 @@ __all__ = [
     "Refused",
     "Request",
     "Trained",
+    "Verification",
+    "answer",
     "footprint",
     "inspect",
     "linearised",
     "load",
+    "load_released",
     "load_run",
+    "make_keys",
     "paper_sets",
     "plan",
+    "private_key",
+    "public_key",
+    "releases_so_far",
     "save_outcome",
     "save_run",
+    "signed",
     "train",
     "unlearn",
+    "verify",
+    "verify_run",
 ]

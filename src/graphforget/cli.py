@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -10,11 +11,19 @@ from typing import Annotated, Any
 import typer
 
 import graphforget as gf
+from graphforget.certificates.ledger import composed
+from graphforget.demo import run_demo
+from graphforget.records import read_record
+from graphforget.report.page import write as write_report
+from graphforget.report.story import run_story
 from graphforget.request import KINDS
 from graphforget.rundir import check_free
-from graphforget.terminal import complain, facts, progress, say, show
+from graphforget.tell import tell_ledger, tell_outcome, tell_plan, tell_training, tell_verification, training_result
+from graphforget.terminal import complain, progress, say, show
+from graphforget.unlearning.auto import AUTO
 from graphforget.unlearning.registry import find
 
+CHECK_FAILED = 1
 BAD_INPUT = 2
 REFUSED = 3
 INTERRUPTED = 130
@@ -30,7 +39,15 @@ app = typer.Typer(
 )
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, as 'train --out' writes it.")]
 RequestFile = Annotated[Path, typer.Argument(metavar="REQUEST", help="What to forget, a .json or .csv file.")]
-MethodName = Annotated[str, typer.Option("--method", help="An unlearning method, see 'graphforget methods'.")]
+MethodName = Annotated[
+    str, typer.Option("--method", help="auto (the cheapest way to the best level), or see 'graphforget methods'.")
+]
+LevelName = Annotated[
+    str | None, typer.Option("--level", help="The lowest level that will do: exact, certified, conditional, empirical.")
+]
+OtherwiseName = Annotated[
+    str, typer.Option("--otherwise", help="retrain, or refuse (exit code 3), where the level cannot be had.")
+]
 Option = Annotated[
     list[str] | None, typer.Option("--option", help="An option of the method, such as solver=lissa. May be repeated.")
 ]
@@ -38,9 +55,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for 
 
 
 def main() -> None:
-    """The entry point: bad input ends with one sentence and exit code 2."""
+    """The entry point: whatever goes wrong ends with one sentence and its exit code."""
     try:
         app()
+    except gf.Mismatch as error:
+        complain(f"does not hold: {error}")
+        sys.exit(CHECK_FAILED)
     except gf.InputError as error:
         complain(str(error))
         sys.exit(BAD_INPUT)
@@ -115,6 +135,9 @@ def train(
     mu: Annotated[float | None, typer.Option(help="Weight of the L2 term; by default the model's own.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of Adam, for models that are not convex.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Learning rate of Adam.")] = None,
+    sigma: Annotated[
+        float | None, typer.Option(help="Noise in every release, fixed here; by default 0.03, 0 if not convex.")
+    ] = None,
     hidden: Annotated[int | None, typer.Option(min=1, help="Hidden units, for models that have any.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing run directory.")] = False,
     as_json: AsJson = False,
@@ -135,16 +158,17 @@ def train(
             mu=mu,
             epochs=epochs,
             learning_rate=learning_rate,
+            sigma=sigma,
             progress=report,
             **options,
         )
     if out_folder is not None:
         gf.save_run(out_folder, trained, graph, force=force)
-    result = _training_result(graph, trained) | {"run": None if out_folder is None else str(out_folder)}
+    result = training_result(graph, trained) | {"run": None if out_folder is None else str(out_folder)}
     if as_json:
         print(json.dumps(result))
         return
-    _print_training(result)
+    tell_training(result)
     _say_where(out_folder)
 
 
@@ -166,111 +190,179 @@ def methods(as_json: AsJson = False) -> None:
 
 @app.command(epilog="Example: graphforget plan runs/cora request.json")
 def plan(
-    run: Run, request_file: RequestFile, method: MethodName = "idea", option: Option = None, as_json: AsJson = False
+    run: Run,
+    request_file: RequestFile,
+    method: MethodName = AUTO,
+    level: LevelName = None,
+    otherwise: OtherwiseName = "retrain",
+    option: Option = None,
+    as_json: AsJson = False,
 ) -> None:
     """What a request would touch, what can be guaranteed and about how long it takes. Changes nothing."""
-    options = _options(method, option)
+    request, options = gf.Request.from_file(request_file), _options(method, option)
     trained, graph = gf.load_run(run)
-    found = gf.plan(trained, graph, gf.Request.from_file(request_file), method=method, **options)
+    wanted: dict[str, Any] = {"method": method, "level": level, "otherwise": otherwise}
+    found = gf.plan(trained, graph, request, **wanted, **options)
     if as_json:
         print(json.dumps(found.to_dict()))
         return
-    facts(
-        (
-            ("nodes that go", f"{found.nodes:,}, of which {found.training_nodes:,} in training"),
-            ("edges that go", f"{found.edges:,}"),
-            ("values set to 0", f"{found.values:,}, of nodes: {found.attribute_nodes:,}"),
-            ("training losses", f"{found.affected:,} may change, {found.untouched:,} stay as they are"),
-            ("method", found.method),
-            ("best level", found.meaning if found.level is None else f"{found.level}: {found.meaning}"),
-            ("time", f"about {found.seconds:.2g} s; training took {found.retrain_seconds:.2g} s"),
-        )
-    )
-    say("\nNot covered, whatever the level:")
-    for gap in found.not_covered:
-        say(f"  - {gap}")
+    tell_plan(found)
 
 
-@app.command(epilog="Example: graphforget unlearn runs/cora request.json --method idea --out runs/cora-2")
+@app.command(epilog="Example: graphforget unlearn runs/cora request.json --epsilon 1 --delta 1e-5 --out runs/cora-2")
 def unlearn(
     run: Run,
     request_file: RequestFile,
-    method: MethodName = "idea",
-    epsilon: Annotated[float, typer.Option(help="The epsilon to guarantee, which sets the noise.")] = 1.0,
+    method: MethodName = AUTO,
+    level: LevelName = None,
+    otherwise: OtherwiseName = "retrain",
+    epsilon: Annotated[float, typer.Option(help="The epsilon to guarantee.")] = 1.0,
     delta: Annotated[float, typer.Option(help="The delta to guarantee.")] = 1e-5,
     sigma: Annotated[
-        float | None, typer.Option(help="The noise itself; the epsilon it implies is reported. 0: none.")
+        float | None, typer.Option(help="The noise, where it is not the model's own; the epsilon it implies is told.")
     ] = None,
     out_folder: Annotated[Path | None, typer.Option("--out", help="The run directory to write.")] = None,
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="RUN itself moves on to the new state, and the old one is gone.")
+    ] = False,
+    request_id: Annotated[
+        str | None, typer.Option("--id", help="The request's id: asked again, the first answer is given again.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="A private key ('graphforget keygen') to sign with.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the method's own randomness.")] = None,
     option: Option = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing run directory.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Forget what a request names. With --out, keep the model, the retained graph and the weights to release."""
-    if out_folder is not None:
-        check_free(out_folder, force=force)
-    request = gf.Request.from_file(request_file)
-    trained, graph = gf.load_run(run)
-    options = _options(method, option)
+    """Forget what a request names. --out or --in-place keeps model, retained graph, certificate and ledger."""
+    if in_place and out_folder is not None:
+        raise gf.InputError("--in-place and --out are both given, choose one")
+    if not in_place and out_folder is None and (request_id is not None or key is not None):
+        raise gf.InputError("--id and --key need a place to keep the answer: add --out FOLDER or --in-place")
+    request, options = gf.Request.from_file(request_file), _options(method, option)
+    wanted: dict[str, Any] = {
+        "method": method,
+        "level": level,
+        "otherwise": otherwise,
+        "epsilon": epsilon,
+        "delta": delta,
+        "sigma": sigma,
+        "seed": seed,
+    } | options
+    kept = run if in_place else out_folder
     with progress(quiet=as_json) as report:
-        outcome = gf.unlearn(
-            trained,
-            graph,
-            request,
-            method=method,
-            epsilon=epsilon,
-            delta=delta,
-            sigma=sigma,
-            seed=seed,
-            progress=report,
-            **options,
-        )
-    if out_folder is not None:
-        gf.save_outcome(out_folder, outcome, force=force)
-    result = outcome.summary() | {
-        "test_micro_f1": _scores(trained, outcome),
-        "run": None if out_folder is None else str(out_folder),
-    }
+        if kept is None:
+            trained, graph = gf.load_run(run)
+            outcome = gf.unlearn(trained, graph, request, progress=report, **wanted)
+            result = outcome.summary() | {"test_micro_f1": outcome.scores()}
+            about: dict[str, Any] = {"run": None, "request_id": None, "repeated": False}
+        else:
+            signer = None if key is None else gf.private_key(key)
+            answered = gf.answer(
+                run,
+                request,
+                out=out_folder,
+                request_id=request_id,
+                key=signer,
+                force=force,
+                progress=report,
+                **wanted,
+            )
+            result = answered.summary
+            about = {"run": str(kept), "request_id": answered.request_id, "repeated": answered.repeated}
     if as_json:
-        print(json.dumps(result))
+        print(json.dumps(result | about))
         return
-    _print_outcome(result)
-    _say_where(out_folder)
+    if about["repeated"]:
+        say("This request was answered before; its first answer:\n")
+    tell_outcome(result)
+    _say_where(kept)
 
 
-@app.command(epilog="Example: graphforget demo")
-def demo(as_json: AsJson = False) -> None:
-    """Train a model on the embedded patients graph, forget a patient, a relation and two values, and compare."""
-    graph = gf.load("patients", seed=0)
-    with progress(quiet=as_json) as report:
-        trained = gf.train(graph, "sgc", seed=0, progress=report)
-        patient, other = graph.train_rows[:2].tolist()
-        friend = graph.edge_index[0, graph.edge_index[1] == other][0]
-        request = gf.Request(
-            nodes=[_subject(graph, patient)],
-            edges=[(_subject(graph, other), _subject(graph, int(friend)))],
-            attributes={_subject(graph, other): ["mean radius", "mean texture"]},
-        )
-        outcome = gf.unlearn(trained, graph, request, method="idea", progress=report)
-        retrained = gf.unlearn(trained, graph, request, method="retrain", progress=report)
-    away = {
-        name: float((model.theta - retrained.trained.theta).norm())
-        for name, model in (("old weights", trained), ("unlearned", outcome.trained))
-    }
-    result = _training_result(graph, trained) | {
-        "request": request.to_dict(),
-        "outcome": outcome.summary() | {"test_micro_f1": _scores(trained, outcome)},
-        "distance_to_retrained": away,
-    }
+@app.command(epilog="Example: graphforget verify runs/cora-2 --key auditor.pub")
+def verify(
+    run: Run,
+    key: Annotated[Path | None, typer.Option(help="The public key that must have signed.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="The retained graph from your own records, instead of the one in RUN.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Recompute what a certificate says, without the deleted data. Exit code 1 with the first thing that fails."""
+    signer = None if key is None else gf.public_key(key)
+    graph = None if data is None else gf.load(data)
+    try:
+        found = gf.verify_run(run, key=signer, graph=graph)
+    except gf.Mismatch as mismatch:
+        if as_json:
+            print(json.dumps({"ok": False, "mismatch": str(mismatch)}))
+        raise
+    if as_json:
+        checks = {check.name: check.found for check in found.checks}
+        print(json.dumps({"ok": True, "checks": checks, "unchecked": list(found.unchecked)}))
+        return
+    tell_verification(found)
+    say("Everything that could be checked holds.")
+
+
+@app.command(epilog="Example: graphforget ledger runs/cora-2")
+def ledger(
+    run: Run,
+    delta: Annotated[float, typer.Option(help="The delta at which to tell the epsilon of all releases.")] = 1e-5,
+    as_json: AsJson = False,
+) -> None:
+    """The requests that a run has answered, and the epsilon of all its releases together."""
+    gf.load_run(run)
+    entries = read_record(run).entries
+    if not entries:
+        raise gf.InputError(f"{run} has no ledger, it did not come of a deletion")
+    together = composed(entries, delta=delta)
+    if as_json:
+        told = [{k: v for k, v in dataclasses.asdict(entry).items() if k != "answer"} for entry in entries]
+        print(json.dumps({"entries": told, "composed": dataclasses.asdict(together)}))
+        return
+    tell_ledger(entries, together)
+
+
+@app.command(epilog="Example: graphforget keygen keys/auditor")
+def keygen(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="Where the private key goes; the public one: PATH.pub.")],
+    as_json: AsJson = False,
+) -> None:
+    """Make an Ed25519 key pair to sign certificates with. The private key is readable by you alone."""
+    private, public = gf.make_keys(path)
+    if as_json:
+        print(json.dumps({"private": str(private), "public": str(public)}))
+        return
+    say(f"Private key: {private} (mode 600, keep it secret). Public key: {public}.")
+
+
+@app.command(epilog="Example: graphforget report runs/cora-2 --out report.html")
+def report(
+    run: Run,
+    out_file: Annotated[Path, typer.Option("--out", help="The HTML file to write.")] = Path("report.html"),
+    key: Annotated[Path | None, typer.Option(help="The public key that must have signed.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Verify a run and write one self-contained HTML page about its last deletion. It names nobody."""
+    signer = None if key is None else gf.public_key(key)
+    write_report(out_file, run_story(run, key=signer))
+    if as_json:
+        print(json.dumps({"report": str(out_file)}))
+        return
+    say(f"Written to {out_file}.")
+
+
+@app.command(epilog="Example: graphforget demo --out demo.html")
+def demo(
+    out_file: Annotated[Path, typer.Option("--out", help="The HTML report to write.")] = Path("graphforget-demo.html"),
+    as_json: AsJson = False,
+) -> None:
+    """The whole story on the embedded patients graph: train, plan, forget, certify, verify, catch a cheat, report."""
+    with progress(quiet=as_json) as show_progress:
+        result = run_demo(out_file, progress=show_progress, tell=None if as_json else say)
     if as_json:
         print(json.dumps(result))
-        return
-    _print_training(result)
-    say(f"\nA request to forget: {json.dumps(request.to_dict())}\n")
-    _print_outcome(result["outcome"])
-    moved = f"{away['old weights']:.3f} before, {away['unlearned']:.3f} after"
-    say(f"\nDistance to the weights retrained without it: {moved}.")
 
 
 def _options(method: str, given: list[str] | None) -> dict[str, Any]:
@@ -286,97 +378,10 @@ def _options(method: str, given: list[str] | None) -> dict[str, Any]:
             options[name] = json.loads(value)
         except ValueError:
             options[name] = value
-    find(method).chosen(options)
+    if method.lower() != AUTO:
+        find(method).chosen(options)
     return options
-
-
-def _scores(old: gf.Trained, outcome: gf.Outcome) -> dict[str, float] | None:
-    """Test micro-F1 on the retained graph."""
-    if not outcome.graph.test_mask.any():
-        return None
-    models = {"old weights": old, "unlearned": outcome.trained, "released": outcome.released}
-    return {name: model.micro_f1(outcome.graph) for name, model in models.items()}
 
 
 def _say_where(folder: Path | None) -> None:
     say(f"Written to {folder}." if folder is not None else "Not kept: --out FOLDER keeps the model and its graph.")
-
-
-def _print_outcome(result: dict[str, Any]) -> None:
-    certificate, touched = result["certificate"], result["footprint"]
-    pairs = [
-        ("method", result["method"]),
-        ("training losses", f"{touched['removed']:,} removed, {touched['affected']:,} may have changed"),
-        ("level", f"{result['level']}: {certificate['statement']}"),
-    ]
-    if certificate["sigma"]:
-        pairs.append(("noise", f"sigma = {certificate['sigma']:.4g}"))
-    if certificate["sigma_needed"]:
-        pairs.append(("noise needed", f"sigma = {certificate['sigma_needed']:.4g} for what was asked"))
-        pairs.append(("distance", f"at most {certificate['distance']:.4g} from retrained, under the constants assumed"))
-    if result["test_micro_f1"] is not None:
-        scores = ", ".join(f"{name} {100 * f1:.2f} %" for name, f1 in result["test_micro_f1"].items())
-        pairs.append(("test micro-F1", scores))
-    facts([*pairs, ("time", f"{result['seconds']:.2f} s")])
-    if certificate["conditions"]:
-        say("\nWhat the claim assumes, and what was measured:")
-        rows = [
-            {"assumption": c["name"], "verdict": c["verdict"], "measured": c["measured"], "constant": c["threshold"]}
-            for c in certificate["conditions"]
-        ]
-        show(rows, as_json=False, hidden=())
-    if certificate["refuted"]:
-        say("\nSome of it does NOT hold here, so nothing follows for this model.")
-    for note in result["notes"]:
-        say(f"Note: {note}.")
-
-
-def _subject(graph: gf.Graph, row: int) -> str:
-    assert graph.subject_ids is not None
-    return graph.subject_ids[row]
-
-
-def _training_result(graph: gf.Graph, trained: gf.Trained) -> dict[str, Any]:
-    has_test = bool(graph.test_mask.any())
-    return {
-        "data": graph.name,
-        "nodes": graph.num_nodes,
-        "edges": graph.num_edges,
-        "train_nodes": int(graph.train_mask.sum()),
-        "test_nodes": int(graph.test_mask.sum()),
-        "test_micro_f1": trained.micro_f1(graph) if has_test else None,
-        **trained.summary(),
-    }
-
-
-def _print_training(result: dict[str, Any]) -> None:
-    f1 = result["test_micro_f1"]
-    reached = f"||grad F|| / mu = {result['gradient_norm_over_mu']:.1e}"
-    if result["strongly_convex"]:
-        bound = f"{reached}, a bound on the distance to the optimum"
-        state = (
-            bound
-            if result["converged"]
-            else f"{reached}: NOT CONVERGED, the tolerance is {result['recipe']['tolerance']}"
-        )
-    else:
-        state = f"||grad F|| = {result['gradient_norm']:.1e} (not convex: no bound follows from it)"
-    if result["certifiable"]:
-        level = "can be certified: strongly convex by construction"
-    elif result["obstacles"]:
-        level = f"cannot be certified: {result['obstacles'][0]}"
-    else:
-        level = "cannot be certified: the objective is not convex"
-    pairs = (
-        ("graph", f"{result['data']}: {result['nodes']:,} nodes, {result['edges']:,} edges"),
-        ("split", f"{result['train_nodes']:,} training nodes, {result['test_nodes']:,} test nodes"),
-        (
-            "model",
-            f"{result['recipe']['model']}, {result['parameters']:,} parameters, mu = {result['recipe']['mu']:g}",
-        ),
-        ("test micro-F1", "no test nodes" if f1 is None else f"{100 * f1:.2f} %"),
-        ("optimum", state),
-        ("certificate", level),
-        ("time", f"{result['seconds']:.2f} s"),
-    )
-    facts(pairs)

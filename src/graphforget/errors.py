@@ -7,3 +7,7 @@ class InputError(ValueError):
 
 class Refused(Exception):
     """What was asked could not be done as promised; the message is one sentence for people. Nothing was released."""
+
+
+class Mismatch(Exception):
+    """A certificate does not hold, and the message names the first thing that does not match."""

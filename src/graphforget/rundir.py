@@ -5,10 +5,7 @@ weights.safetensors  the flat parameters in float64
 graph.safetensors    the graph's tensors
 graph.json           its names
 
-After a deletion also, for the outcome that led here:
-
-outcome.json          method, certificate, how it went
-released.safetensors  the weights with the certificate's noise; the others stay private
+After a deletion also what `records.py` keeps of it.
 """
 
 from __future__ import annotations
@@ -21,47 +18,57 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
-from importlib.metadata import version
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from safetensors.torch import save as save_bytes
 from torch import Tensor, nn
 
+from graphforget.certificates.document import versions
 from graphforget.errors import InputError
 from graphforget.graph import Graph
 from graphforget.linalg.sparse import csr_tensor
+from graphforget.locks import holding, locked
 from graphforget.losses import Loss, LossFunction, as_loss
 from graphforget.models.parameters import assign, flatten, trainable
 from graphforget.models.reach import Reach
 from graphforget.models.registry import MODELS, build
 from graphforget.trained import Forgotten, Recipe, Trained
-from graphforget.unlearning.outcome import Outcome
 
-FORMAT = 2
+FORMAT = 3
 _FILES = ("weights.safetensors", "graph.safetensors", "graph.json")
 _TENSORS = ("edge_index", "y", "train_mask", "val_mask", "test_mask", "numbers")
 _NAMES = ("num_classes", "directed", "subject_ids", "column_names", "class_names", "name", "digit_ids")
 
 
-def save(
+class Damaged(InputError):
+    """A run directory is not what was written."""
+
+
+def save(folder: str | Path, trained: Trained, graph: Graph, *, force: bool = False) -> Path:
+    """Writes `trained` and `graph` into `folder`. An existing folder is an `InputError` unless `force`."""
+    with locked(_real(folder)):
+        check_free(folder, force=force)
+        return write(folder, trained, graph)
+
+
+def write(
     folder: str | Path,
     trained: Trained,
     graph: Graph,
     *,
-    force: bool = False,
     extras: Mapping[str, bytes] | None = None,
+    finish: Callable[[Path], None] | None = None,
 ) -> Path:
-    """Writes `trained`, `graph` and further files into `folder`. An existing folder is an `InputError` unless `force`.
+    """Puts a run directory in place, with further files; the caller holds the lock and has called `check_free`.
 
     Everything goes to a temporary folder beside it that is then renamed, so a crash leaves the old state or the new.
+    `finish` writes what is no plain file into the temporary folder.
     """
     named, folder = folder, _real(folder)
-    check_free(named, force=force)
     _clear(folder)
     if trained.graph_digest != graph.digest:
         raise InputError("the graph is not the one that this model was trained on")
@@ -71,21 +78,10 @@ def save(
     except OSError as error:
         raise InputError(f"{folder} cannot be written: {error}") from error
     try:
-        _write(staging, trained, graph, extras or {})
-        staging.chmod(0o777 & ~_umask())
-        if folder.exists():
-            old = _old(folder)
-            folder.rename(old)
-            try:
-                staging.rename(folder)
-            except BaseException:
-                _restore(folder)
-                raise
-            shutil.rmtree(old, ignore_errors=True)
-            if old.exists():
-                raise InputError(f"{named} is written, but its old state could not be removed and is still at {old}")
-        else:
-            staging.rename(folder)
+        with holding(staging):
+            _write(staging, trained, graph, extras or {}, finish)
+            staging.chmod(0o777 & ~_umask())
+            _replace(folder, staging, named)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(staging, ignore_errors=True)
         raise InputError(f"{named} cannot be written: {' '.join(str(error).split())}") from error
@@ -95,14 +91,21 @@ def save(
     return folder
 
 
-def save_outcome(folder: str | Path, outcome: Outcome, *, force: bool = False) -> Path:
-    """Writes the run directory of the model that came of an outcome, with its certificate and released weights."""
-    told = json.dumps(outcome.summary(), indent=2, allow_nan=False) + "\n"
-    extras = {
-        "outcome.json": told.encode(),
-        "released.safetensors": save_bytes({"theta": outcome.released_theta.contiguous()}),
-    }
-    return save(folder, outcome.trained, outcome.graph, force=force, extras=extras)
+def _replace(folder: Path, staging: Path, named: str | Path) -> None:
+    """The new state takes the old one's place."""
+    if not folder.exists():
+        staging.rename(folder)
+        return
+    old = _old(folder)
+    folder.rename(old)
+    try:
+        staging.rename(folder)
+    except BaseException:
+        _restore(folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+    if old.exists():
+        raise InputError(f"{named} is written, but its old state could not be removed and is still at {old}")
 
 
 def check_free(folder: str | Path, *, force: bool = False) -> None:
@@ -121,30 +124,17 @@ def check_free(folder: str | Path, *, force: bool = False) -> None:
 
 
 def load(
-    folder: str | Path,
-    *,
-    model: nn.Module | None = None,
-    loss: Loss | LossFunction | None = None,
-    released: bool = False,
+    folder: str | Path, *, model: nn.Module | None = None, loss: Loss | LossFunction | None = None
 ) -> tuple[Trained, Graph]:
-    """Reads a run directory. A model or a loss that is not built in cannot be stored safely: hand it over again.
-
-    `released` gives the model that may go out, with the certificate's noise, where the run came of a deletion.
-    """
-    trained, graph = _load(folder, model=model, loss=loss)
-    return (_released(_real(folder), trained, graph), graph) if released else (trained, graph)
+    """Reads a run directory. A model or a loss that is not built in cannot be stored safely: hand it over again."""
+    with locked(_real(folder), shared=True):
+        return read(folder, model=model, loss=loss)
 
 
-def _released(folder: Path, trained: Trained, graph: Graph) -> Trained:
-    try:
-        theta = load_file(folder / "released.safetensors")["theta"]
-        sigma = json.loads((folder / "outcome.json").read_text())["certificate"]["sigma"]
-    except FileNotFoundError as error:
-        raise InputError(f"{folder} holds no released weights, it did not come of a deletion") from error
-    return trained.released(theta, graph, noise=float(sigma or 0.0))
-
-
-def _load(folder: str | Path, *, model: nn.Module | None, loss: Loss | LossFunction | None) -> tuple[Trained, Graph]:
+def read(
+    folder: str | Path, *, model: nn.Module | None = None, loss: Loss | LossFunction | None = None
+) -> tuple[Trained, Graph]:
+    """What `load` does, for a caller that holds the lock."""
     folder = _real(folder)
     if folder.exists():  # what a writer left that was killed before it had cleared up may hold what was forgotten
         shutil.rmtree(_old(folder), ignore_errors=True)
@@ -161,7 +151,7 @@ def _load(folder: str | Path, *, model: nn.Module | None, loss: Loss | LossFunct
     except (OSError, ValueError, SafetensorError, KeyError) as error:
         raise InputError(f"{folder} cannot be read: {error}") from error
     if not isinstance(run, dict):
-        raise InputError(f"{folder} is damaged: run.json is no object")
+        raise Damaged(f"{folder} is damaged: run.json is no object")
     if run.get("format") != FORMAT:
         raise InputError(f"{folder} has format {run.get('format')!r}, this version reads format {FORMAT}")
     try:
@@ -169,7 +159,7 @@ def _load(folder: str | Path, *, model: nn.Module | None, loss: Loss | LossFunct
         vouched = dict.fromkeys((*_FILES, *sums))
         changed = [name for name, digest in _checksums(folder, vouched).items() if digest != sums[name]]
         if changed:
-            raise InputError(f"{folder} is damaged: {changed[0]} is not the file that was written")
+            raise Damaged(f"{folder} is damaged: {changed[0]} is not the file that was written")
         graph = _graph(tensors, names)
         trained = _trained(run, theta, weights, graph, model, as_loss(loss))
         digest = graph.digest
@@ -177,9 +167,9 @@ def _load(folder: str | Path, *, model: nn.Module | None, loss: Loss | LossFunct
     except InputError:
         raise
     except Exception as error:  # damaged tensors and names can raise any exception there is
-        raise InputError(f"{folder} is damaged: {type(error).__name__}: {' '.join(str(error).split())}") from error
+        raise Damaged(f"{folder} is damaged: {type(error).__name__}: {' '.join(str(error).split())}") from error
     if digest != trained.graph_digest:
-        raise InputError(f"{folder} is damaged: its graph is not the one that the model was trained on")
+        raise Damaged(f"{folder} is damaged: its graph is not the one that the model was trained on")
     if not math.isclose(value, trained.objective_value, rel_tol=1e-6):
         raise InputError(
             f"{folder} does not fit together: the objective is {value:g} instead of {trained.objective_value:g}, "
@@ -235,8 +225,13 @@ def _alive(pid: int) -> bool:
     return True
 
 
-def _write(folder: Path, trained: Trained, graph: Graph, extras: Mapping[str, bytes]) -> None:
-    versions = {name: version(name) for name in ("graphforget", "torch", "torch_geometric", "numpy", "scipy")}
+def _write(
+    folder: Path,
+    trained: Trained,
+    graph: Graph,
+    extras: Mapping[str, bytes],
+    finish: Callable[[Path], None] | None,
+) -> None:
     names = {name: getattr(graph, name) for name in (*_NAMES, "num_columns")}
     (folder / "graph.json").write_text(json.dumps(names, indent=2) + "\n")
     (folder / "graph.json").chmod(0o600)  # names people, as the tensors do that safetensors writes so
@@ -256,12 +251,22 @@ def _write(folder: Path, trained: Trained, graph: Graph, extras: Mapping[str, by
     save_file({name: tensor.clone() for name, tensor in tensors.items()}, folder / "graph.safetensors")
     for name, content in extras.items():
         (folder / name).write_bytes(content)
+        (folder / name).chmod(0o600)
+    if finish is not None:
+        finish(folder)
     sums = _checksums(folder, (*_FILES, *extras))
-    run = {"format": FORMAT, **trained.summary(), "sha256": sums, "versions": versions}
+    run = {"format": FORMAT, **trained.summary(), "sha256": sums, "versions": versions()}
     (folder / "run.json").write_text(json.dumps(run, indent=2) + "\n")
     for path in folder.iterdir():
         with path.open("rb") as file:
             os.fsync(file.fileno())
+
+
+def refit(folder: str | Path) -> None:
+    """Writes the checksums anew: for planting failures that no checksum gives away."""
+    path = Path(folder) / "run.json"
+    run = json.loads(path.read_text())
+    path.write_text(json.dumps(run | {"sha256": _checksums(Path(folder), run["sha256"])}, indent=2) + "\n")
 
 
 def _checksums(folder: Path, names: Iterable[str]) -> dict[str, str]:

@@ -124,7 +124,7 @@ def _identity(graph: Graph, row: int) -> str:
 def _edge_hashes(salt: bytes, graph: Graph, edges: Tensor) -> Iterable[str]:
     pairs = edges.T.tolist() if graph.directed else edges[:, edges[0] <= edges[1]].T.tolist()
     names = ((_identity(graph, u), _identity(graph, v)) for u, v in pairs)
-    return _hashes(salt, "edge", names if graph.directed else map(sorted, names))  # type: ignore[arg-type]
+    return _hashes(salt, "edge", names if graph.directed else map(sorted, names))
 
 
 def _hashes(salt: bytes, kind: str, things: Iterable[Iterable[str]]) -> Iterable[str]:

@@ -1,7 +1,7 @@
 """The certificate: a claim with what it is about, as a document that can be filed, signed and recomputed.
 
-It names nobody. Digests of the request and of private weights are salted (the salt is in the annex), and measured numbers
-are rounded up, because a document with all of their digits could be used to test guesses about the deleted.
+It names nobody. Digests of the request and of private weights are salted (the salt is in the annex), and a certified
+distance is rounded up, because with all of its digits it could be used to test guesses about the deleted.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Certificate(Claim):
     def to_dict(self) -> dict[str, Any]:
         """The document: JSON numbers, strings, lists and objects."""
         content = {"schema": SCHEMA, **super().to_dict()}
-        return json.loads(json.dumps(content, allow_nan=False))  # type: ignore[no-any-return]
+        return json.loads(json.dumps(content, allow_nan=False))
 
     def signed_bytes(self) -> bytes:
         """What a signature covers: everything but itself, in one canonical form."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from graphforget.models.fixed import FixedPropagation
+from graphforget.models.linearised import Linearised
 from graphforget.objective import LossSum, Objective
 
 UNIT = 2.0**-53  # the largest relative error of one operation in float64
@@ -43,9 +44,10 @@ def rounding_allowance(objective: Objective, theta: Tensor, *, gradient_norm: fl
     """At most what float64 does to the gradient's norm for a model of fixed propagation; an estimate for others.
 
     The gradient is `(1/m) sum_i J_i^T r_i + mu theta` with `r_i = softmax(J_i theta) - e_i`. A sum of `k` terms in any
-    order is off by at most `g_k = k u / (1 - k u)` times the sum of their sizes. So logits are off by `g_k q_i ||theta||`
-    with `q_i` the norm of the row in absolute values, residuals by half of that (softmax is 1/2-Lipschitz) and by the
-    rounding of softmax itself, and their sum by `g_k sqrt(2) q_i` more. Twice the first order covers the second.
+    order is off by at most `g_k = k u / (1 - k u)` times the sum of their sizes. So logits are off by `g_k q_i
+    ||theta||` with `q_i` the norm of the row in absolute values, residuals by half of that (softmax is 1/2-Lipschitz)
+    and by the rounding of softmax itself, and their sum by `g_k sqrt(2) q_i` more. Twice the first order covers the
+    second.
     """
     data = objective.data
     total, squares = _row_norms(data)
@@ -78,8 +80,10 @@ def _row_norms(data: LossSum) -> tuple[float, float]:
 
 
 def _longest_sum(data: LossSum) -> int:
-    """More terms than any number in a gradient is added up from, layer by layer."""
+    """More terms than any number in a gradient is added up from: over nodes, columns or units, layer by layer."""
     if isinstance(data.module, FixedPropagation):
         powers, columns, _ = data.module.weight.shape
-        return (data.module.reach.hops + 3) * (data.nodes + powers * columns + 10)
-    return 10 * (data.nodes + data.size)
+        return (max(data.module.powers) + 3) * (data.nodes + powers * columns + 10)
+    assert isinstance(data.module, Linearised)
+    widest = max(max(parameter.shape, default=1) for parameter in data.module.base.parameters())
+    return 5 * (data.nodes + widest + 10)

@@ -59,7 +59,7 @@ def newton_cg(
             on_step(step, norm)
         if norm <= gradient_tolerance and step >= min_steps:
             return Minimum(theta, "converged", step, products, value, norm)
-        forcing = min(max(min(0.1, norm**0.5), 0.3 * gradient_tolerance / max(norm, 1e-300)), 0.3)
+        forcing = min(max(min(0.1, norm**0.5), 0.7 * gradient_tolerance / max(norm, 1e-300)), 0.5)
         solution = conjugate_gradient(
             function.hessian(theta), -gradient, tolerance=forcing, max_iterations=max_products
         )

@@ -56,7 +56,6 @@ class FixedPropagation(NormalisedModel):
                 total = total + term_of[hop]
         return total + self.bias
 
-
     def feature_norms(self, x: Matrix, propagation: object) -> Tensor:
         """For each node at least the norm of its features `[S^h x, ..., 1]`, all numbers taken in absolute value.
 

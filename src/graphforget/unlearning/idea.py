@@ -92,9 +92,7 @@ class Idea(Method[IdeaOptions]):
         started = time.perf_counter()
         claim = _claim(task, trained, options)
         *earlier, last = trained.history
-        trained = dataclasses.replace(
-            trained, history=(*earlier, dataclasses.replace(last, refuted=claim.refuted))
-        )
+        trained = dataclasses.replace(trained, history=(*earlier, dataclasses.replace(last, refuted=claim.refuted)))
         if task.asked.sigma is None and not trained.recipe.sigma and claim.sigma:
             notes.append("the noise was sized for this request, and its size tells of it; a fixed sigma would not")
         if options.audit and len(trained.history) > len(steps):

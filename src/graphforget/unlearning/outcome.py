@@ -83,6 +83,12 @@ class Outcome:
         sigma = self.certificate.sigma
         return self.trained.released(self.released_theta, self.graph, noise=sigma) if sigma else self.trained
 
+    def scores(self) -> dict[str, float] | None:
+        """Test micro-F1 on the retained graph, of the private and of the released weights."""
+        if not self.graph.test_mask.any():
+            return None
+        return {"unlearned": self.trained.micro_f1(self.graph), "released": self.released.micro_f1(self.graph)}
+
     def summary(self) -> dict[str, Any]:
         """What `--json` and `outcome.json` show of it: numbers and sentences, nobody's name."""
         return {

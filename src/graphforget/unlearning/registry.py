@@ -59,8 +59,8 @@ def unlearn(
     """
     wanted = Wanted(level, otherwise)
     automatic = str(method).lower() == AUTO
-    named = RETRAIN if automatic else find(method)
-    chosen = None if automatic else named.chosen(options)
+    named: Method[Any] = RETRAIN if automatic else find(method)
+    chosen: Any = None if automatic else named.chosen(options)
     named.check(trained, graph, request)
     asked = Asked(epsilon=epsilon, delta=delta, sigma=sigma)
     task = Task.of(trained, graph, request, asked=asked, seed=seed, device=device, progress=progress)

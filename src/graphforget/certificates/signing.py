@@ -1,0 +1,101 @@
+"""Ed25519 keys and signatures for certificates."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from graphforget.certificates.document import Certificate
+from graphforget.errors import InputError, Mismatch
+
+ALGORITHM = "Ed25519"
+
+
+def make_keys(path: str | Path) -> tuple[Path, Path]:
+    """A new private key at `path`, readable by its owner alone, and its public key at `path` + `.pub`, both PEM."""
+    private, public = Path(path), Path(f"{path}.pub")
+    for place in (private, public):
+        if place.exists():
+            raise InputError(f"{place} exists already, and a key is never overwritten")
+    key = Ed25519PrivateKey.generate()
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    told = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    try:
+        private.parent.mkdir(parents=True, exist_ok=True)
+        _write_new(private, secret, mode=0o600)
+        _write_new(public, told, mode=0o644)
+    except OSError as error:
+        raise InputError(f"the keys cannot be written: {error}") from error
+    return private, public
+
+
+def private_key(path: str | Path) -> Ed25519PrivateKey:
+    """From a PEM file that nobody but its owner can read."""
+    try:
+        open_to_others = Path(path).stat().st_mode & 0o077
+        key = serialization.load_pem_private_key(Path(path).read_bytes(), password=None)
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise InputError(f"{path} cannot be read as a private key: {error}") from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise InputError(f"{path} holds a {type(key).__name__}, an {ALGORITHM} private key is needed")
+    if open_to_others:
+        raise InputError(f"{path} can be read by others, set its mode to 600 and think about making a new key")
+    return key
+
+
+def public_key(path: str | Path) -> Ed25519PublicKey:
+    """From a PEM file."""
+    try:
+        key = serialization.load_pem_public_key(Path(path).read_bytes())
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise InputError(f"{path} cannot be read as a public key: {error}") from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise InputError(f"{path} holds a {type(key).__name__}, an {ALGORITHM} public key is needed")
+    return key
+
+
+def signed(certificate: Certificate, key: Ed25519PrivateKey) -> Certificate:
+    """The certificate with a signature over everything else in it."""
+    bare = dataclasses.replace(certificate, signature=None)
+    signature = {
+        "algorithm": ALGORITHM,
+        "public_key": key.public_key().public_bytes_raw().hex(),
+        "value": key.sign(bare.signed_bytes()).hex(),
+    }
+    return dataclasses.replace(bare, signature=signature)
+
+
+def check_signature(certificate: Certificate, key: Ed25519PublicKey | None = None) -> str:
+    """Raises `Mismatch` unless the signature fits, and is by `key` if one is given. Returns who signed, in hex.
+
+    Without a key it shows only that nothing changed since somebody signed it.
+    """
+    signature = certificate.signature
+    if signature is None:
+        raise Mismatch("the certificate is not signed")
+    try:
+        given = bytes.fromhex(signature["public_key"])
+        value = bytes.fromhex(signature["value"])
+        if signature["algorithm"] != ALGORITHM:
+            raise Mismatch(f"the signature is of kind {signature['algorithm']!r}, not {ALGORITHM}")
+        if key is not None and key.public_bytes_raw() != given:
+            raise Mismatch("the certificate was signed with another key")
+        Ed25519PublicKey.from_public_bytes(given).verify(value, certificate.signed_bytes())
+    except (KeyError, TypeError, ValueError) as error:
+        raise Mismatch(f"the signature cannot be read: {error!r}") from error
+    except InvalidSignature as error:
+        raise Mismatch("the signature does not fit, so the certificate was changed after it was signed") from error
+    return given.hex()
+
+
+def _write_new(path: Path, content: bytes, *, mode: int) -> None:
+    """Never open to others, not even for a moment, and never over another file."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(content)

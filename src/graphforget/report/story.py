@@ -1,0 +1,142 @@
+"""Puts together what a report tells: of a run directory, or of an outcome with its graph from before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from sklearn.decomposition import PCA
+from torch import Tensor
+
+from graphforget.certificates.document import Certificate
+from graphforget.certificates.ledger import Composed, composed
+from graphforget.footprint import Footprint
+from graphforget.graph import Graph
+from graphforget.linalg.sparse import to_scipy
+from graphforget.records import CERTIFICATE, OUTCOME, read_record, verify_run
+from graphforget.report.figures import Role, accuracy_figure, footprint_figure, residual_figure
+from graphforget.report.page import Check, Picture, Story
+from graphforget.request import Request
+from graphforget.verify import Verification
+
+Scene = tuple[np.ndarray, np.ndarray, list[Role], dict[Role, str]]
+
+
+def run_story(run: str | Path, *, key: Ed25519PublicKey | None = None) -> Story:
+    """Of a run directory's last deletion, verified now. Raises `Mismatch` where it does not hold; names nobody."""
+    run = Path(run)
+    found = verify_run(run, key=key)
+    summary = json.loads((run / OUTCOME).read_text())
+    certificate = Certificate.read(run / CERTIFICATE)
+    together = composed(read_record(run).entries, delta=certificate.delta or 1e-5)
+    return story_of(certificate, summary, found, together=together)
+
+
+def story_of(
+    certificate: Certificate,
+    summary: Mapping[str, Any],
+    found: Verification,
+    *,
+    together: Composed,
+    requests: Sequence[str] = (),
+    pictures: Sequence[Picture] = (),
+    scores: Mapping[str, float] | None = None,
+    planted: Sequence[Check] = (),
+) -> Story:
+    """Of one outcome: its certificate, its summary as `outcome.json` has it, and its verification."""
+    drawn = [*pictures]
+    distances = summary["details"].get("distances")
+    if distances:
+        drawn.append(
+            Picture(
+                "Distance to the retrained weights",
+                residual_figure(distances, certificate.tolerance or 0.0),
+                "An upper bound on the distance, measured after every Newton step on the retained graph. Under the "
+                "dashed line the noise hides the difference as well as epsilon and delta ask for.",
+            )
+        )
+    scores = scores or summary["test_micro_f1"]
+    if scores:
+        told = "Share of the test nodes that are classified rightly, on the retained graph."
+        drawn.append(Picture("Accuracy", accuracy_figure(scores), told))
+    return Story(
+        title="A deletion from a graph neural network",
+        made=certificate.made,
+        level=certificate.level,
+        statement=certificate.statement,
+        facts=_facts(certificate, summary),
+        requests=tuple(requests),
+        pictures=tuple(drawn),
+        guaranteed=(f"Level {certificate.level!r}: {certificate.definition}.", f"Here: {certificate.statement}."),
+        not_guaranteed=certificate.not_covered,
+        checks=tuple(Check(check.name, True, check.found) for check in found.checks),
+        planted=tuple(planted),
+        conditions=tuple(
+            (c.name, _number(c.measured), _number(c.threshold), c.verdict) for c in certificate.conditions
+        ),
+        notes=(*summary["notes"], *(f"not checked: {gap}" for gap in found.unchecked)),
+        certificate=json.dumps(certificate.to_dict(), indent=2),
+        composed=_together(together),
+    )
+
+
+def footprint_picture(graph: Graph, request: Request, touched: Footprint) -> Picture:
+    """Where a request and its footprint lie in the graph that still held what it names; so it is for the operator."""
+    svg = footprint_figure(*footprint_scene(graph, request, touched))
+    return Picture("What the request touches", svg, "Nodes are placed by the two main directions of their attributes.")
+
+
+def footprint_scene(graph: Graph, request: Request, touched: Footprint) -> Scene:
+    """What `figures.draw_footprint` draws: places, edges, roles, labels."""
+    what = request.resolve(graph)
+    roles: list[Role] = ["untouched"] * graph.num_nodes
+    asked = (what.full_rows, what.partial_rows, graph.edge_index[:, what.edge_mask].flatten())
+    of_role: dict[Role, Tensor] = {"affected": touched.reached, "asked": torch.cat(asked), "removed": what.node_rows}
+    for role, rows in of_role.items():
+        for row in rows.tolist():
+            roles[row] = role
+    affected, removed = touched.affected.numel(), touched.removed.numel()
+    rest = graph.train_rows.numel() - affected - removed
+    labels: dict[Role, str] = {
+        "removed": "node that goes",
+        "asked": "edge or attributes that go",
+        "affected": f"loss may change ({affected} training nodes)",
+        "untouched": f"loss stays the same ({rest} training nodes)",
+    }
+    place = PCA(2, random_state=0).fit_transform(to_scipy(graph.x))
+    return place, graph.edge_index.numpy(), roles, labels
+
+
+def _facts(certificate: Certificate, summary: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    touched = summary["footprint"]
+    known = [
+        ("certificate", certificate.id),
+        ("model", f"{certificate.model['name']}, {certificate.model['parameters']:,} parameters"),
+        ("method", certificate.method),
+        ("training losses", f"{touched['removed']:,} removed, {touched['affected']:,} may have changed"),
+        ("epsilon", _number(certificate.epsilon)),
+        ("delta", _number(certificate.delta)),
+        ("noise, sigma", _number(certificate.sigma)),
+        ("distance, at most", _number(certificate.distance)),
+        ("distance allowed", _number(certificate.tolerance)),
+        ("epsilon by the distance measured", _number(certificate.epsilon_measured)),
+        ("time taken", f"{summary['seconds']:.2f} s"),
+        ("signed by", certificate.signature["public_key"] if certificate.signature else "nobody"),
+    ]
+    return tuple((name, value) for name, value in known if value != "-")
+
+
+def _together(together: Composed) -> tuple[str, ...]:
+    if together.epsilon is None:
+        return (f"There is no epsilon for all {together.releases} releases together: {together.reason}.",)
+    told = f"epsilon = {together.epsilon:.3g} at delta = {together.delta:g}"
+    return (f"All releases since the first deletion together ({together.releases}): {told}.",)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"

@@ -1,0 +1,324 @@
+"""Recomputes what a certificate says from the retained graph and the weights, without the deleted data."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from scipy import stats
+from torch import Tensor
+
+from graphforget.certificates.annex import Annex, weights_digest
+from graphforget.certificates.claim import Claim, certified, conditional
+from graphforget.certificates.document import Certificate
+from graphforget.certificates.ledger import Entry
+from graphforget.certificates.ledger import check as check_chain
+from graphforget.certificates.levels import MEANING
+from graphforget.certificates.residual import residual
+from graphforget.certificates.signing import check_signature
+from graphforget.errors import InputError, Mismatch
+from graphforget.graph import Graph
+from graphforget.losses import is_convex
+from graphforget.models.registry import is_affine
+from graphforget.trained import Trained
+from graphforget.unlearning.idea import distance_bound
+
+FALSE_ALARM = 1e-6  # the chance that rightly drawn noise is taken for wrong, in each of two tests
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at, and what was found."""
+
+    name: str
+    found: str
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Everything that was checked and holds, and what could not be checked with what was given."""
+
+    checks: tuple[Check, ...]
+    unchecked: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What a certificate is held against. `annexes` are of all requests so far, the certificate's own last."""
+
+    certificate: Certificate
+    trained: Trained
+    graph: Graph
+    released: Tensor | None = None
+    annexes: Sequence[Annex] = ()
+    entries: Sequence[Entry] = ()  # of the ledger
+    key: Ed25519PublicKey | None = None
+
+    @property
+    def strongly_convex(self) -> bool:
+        """By construction of the model and the loss at hand, whatever anybody wrote down."""
+        return is_affine(self.trained.module) and is_convex(self.trained.loss)
+
+
+def verify(
+    certificate: Certificate,
+    trained: Trained,
+    graph: Graph,
+    *,
+    released: Tensor | None = None,
+    annexes: Sequence[Annex] = (),
+    entries: Sequence[Entry] = (),
+    key: Ed25519PublicKey | None = None,
+) -> Verification:
+    """Recomputes every number it can. Raises `Mismatch` with the first thing that does not match.
+
+    `trained` are the private weights after the deletion and `graph` the retained graph (`outcome.trained`,
+    `outcome.graph`). With `released` weights the noise is tested, with `annexes` the salted digests and that nothing
+    deleted is in the graph, with ledger `entries` their chain, with a public `key` who signed.
+    """
+    given = Evidence(certificate, trained, graph, released, annexes, entries, key)
+    checks: list[Check] = []
+    unchecked: list[str] = []
+    for name, look in LOOKS:
+        found = look(given)
+        if found is None:
+            unchecked.append(name)
+        else:
+            checks.append(Check(name, found))
+    if certificate.level == "exact":
+        unchecked.append("that the weights came of training alone: nothing in them shows it, the signer vouches for it")
+    if certificate.level == "conditional":
+        unchecked.append("the conditions, which were measured on what is deleted now")
+    return Verification(tuple(checks), tuple(unchecked))
+
+
+# Each returns what it found, or None if it was not given what it needs. The order is that of what depends on what.
+
+
+def _signature(given: Evidence) -> str | None:
+    if given.certificate.signature is None and given.key is None:
+        return None
+    signer = check_signature(given.certificate, given.key)
+    return f"signed by {signer[:16]}..." + ("" if given.key else ", whose key was not given, so anybody may have")
+
+
+def _document(given: Evidence) -> str:
+    """That the words and numbers of the claim are those that its level has."""
+    stated = given.certificate
+    if stated.definition != MEANING[stated.level]:
+        raise Mismatch(f"the definition is not that of level {stated.level!r}")
+    rebuilt = _rebuilt(given)
+    for field in dataclasses.fields(Claim) if rebuilt is not None else ():
+        ours, theirs = getattr(rebuilt, field.name), getattr(stated, field.name)
+        if ours != theirs and not _close(ours, theirs):
+            raise Mismatch(f"the certificate's {field.name} is {theirs!r}, recomputed it is {ours!r}")
+    if (stated.epsilon is not None) and stated.level == "empirical":
+        raise Mismatch("an empirical outcome has no epsilon")
+    return f"level {stated.level!r}, its words and numbers fit together"
+
+
+def _rebuilt(given: Evidence) -> Claim | None:
+    """The claim as it follows from its own inputs."""
+    stated = given.certificate
+    if stated.level == "exact":
+        return dataclasses.replace(_claim(stated), epsilon=0.0, delta=0.0, distance=0.0, tolerance=None, conditions=())
+    if stated.level == "certified":
+        if None in (stated.distance, stated.epsilon, stated.delta, stated.sigma):
+            raise Mismatch("a certified claim without distance, epsilon, delta or sigma is none")
+        try:
+            return certified(
+                distance=stated.distance or 0.0,
+                epsilon=stated.epsilon or 0.0,
+                delta=stated.delta or 0.0,
+                sigma=stated.sigma or 0.0,
+            )
+        except InputError as error:
+            raise Mismatch(str(error)) from error
+    if stated.level == "conditional":
+        return _rebuilt_conditional(given)
+    return None
+
+
+def _rebuilt_conditional(given: Evidence) -> Claim:
+    stated, trained = given.certificate, given.trained
+    if trained.obstacles:
+        raise Mismatch(f"the level is too high for this model: {trained.obstacles[0]}")
+    if stated.constants is None or stated.sigma is None or stated.delta is None or not trained.history:
+        raise Mismatch("a conditional claim without constants, sigma, delta or a history is none")
+    refuted = tuple(name for entry in trained.history for name in entry.refuted)
+    rebuilt = conditional(
+        distance=distance_bound(trained, stated.constants),
+        epsilon=1.0,
+        delta=stated.delta,
+        sigma=stated.sigma,
+        constants=stated.constants,
+        conditions=stated.conditions,
+        refuted_before=refuted,
+    )
+    # How much noise would have been needed is a remark on the asked epsilon, which the claim does not hold.
+    return dataclasses.replace(rebuilt, sigma_needed=stated.sigma_needed, sigma_by_paper=stated.sigma_by_paper)
+
+
+def _graph(given: Evidence) -> str:
+    if given.trained.graph_digest != given.graph.digest:
+        raise Mismatch("the graph is not the one that the model stands on")
+    if given.certificate.digests["graph"] != given.graph.digest:
+        raise Mismatch("the graph is not the retained graph that the certificate speaks of")
+    if given.certificate.training_nodes != given.graph.train_rows.numel():
+        raise Mismatch("the number of training nodes is not that of the retained graph")
+    return f"the digest of {given.graph.num_nodes:,} nodes and {given.graph.num_edges:,} edges is the certificate's"
+
+
+def _model(given: Evidence) -> str:
+    recipe, stated = given.trained.recipe, given.certificate
+    ours = {"name": recipe.model, "options": recipe.options, "parameters": given.trained.theta.numel()}
+    if dict(stated.model) != ours:
+        raise Mismatch(f"the certificate speaks of the model {dict(stated.model)}, this one is {ours}")
+    objective = {"loss": recipe.loss, "mu": recipe.mu, "strongly_convex": given.strongly_convex}
+    if dict(stated.objective) != objective:
+        raise Mismatch(f"the certificate speaks of the objective {dict(stated.objective)}, this one is {objective}")
+    return f"{recipe.model}, mu = {recipe.mu:g}"
+
+
+def _weights(given: Evidence) -> str | None:
+    if not given.annexes:
+        return None
+    if given.annexes[-1].weights(given.trained.theta) != given.certificate.digests["weights_after"]:
+        raise Mismatch("the weights are not those that the certificate speaks of")
+    return "the salted digest of the weights is the certificate's"
+
+
+def _changed(given: Evidence) -> str:
+    stated = given.certificate
+    if stated.changed == (stated.digests["weights_before"] == stated.digests["weights_after"]):
+        raise Mismatch("the certificate does not say rightly whether the weights changed")
+    if not stated.changed and stated.level != "exact":
+        raise Mismatch("the weights are those from before, so nothing was unlearned")
+    return "the weights changed" if stated.changed else "the weights are those from before"
+
+
+def _residual(given: Evidence) -> str | None:
+    """The heart of it: how far the weights are from the optimum on the retained graph, measured here and now."""
+    stated, trained = given.certificate, given.trained
+    if stated.level not in ("exact", "certified"):
+        return None
+    if trained.obstacles:
+        raise Mismatch(f"the level is too high for this model: {trained.obstacles[0]}")
+    if stated.level == "exact" and trained.history:
+        raise Mismatch("the level is too high: the weights moved away from those of training")
+    if not given.strongly_convex:
+        if stated.level == "certified":
+            raise Mismatch("the level is too high: the objective is not strongly convex by construction")
+        return None
+    found = residual(trained.objective(given.graph), trained.theta)
+    if stated.level == "exact":
+        allowed = trained.recipe.tolerance + found.rounding / found.mu
+        if trained.converged and found.distance > allowed:
+            raise Mismatch(
+                f"the weights are up to {found.distance:.3g} from the optimum, training ends at {allowed:.3g}"
+            )
+        return f"||grad F|| / mu = {found.distance:.2e}, as training leaves it"
+    if stated.sigma != trained.recipe.sigma:
+        raise Mismatch(f"sigma is {stated.sigma}, the model's was fixed at {trained.recipe.sigma} when it was trained")
+    for name, limit in (("tolerance", stated.tolerance), ("certificate's distance", stated.distance)):
+        if limit is None or not found.distance <= limit * (1 + 1e-9):
+            raise Mismatch(
+                f"the weights are up to {found.distance:.3g} from the retrained ones, over the {name} {limit}"
+            )
+    return f"||grad F|| / mu = {found.distance:.2e}, at most the tolerance {stated.tolerance:.2e}"
+
+
+def _released(given: Evidence) -> str | None:
+    if given.released is None:
+        return None
+    if weights_digest(given.released) != given.certificate.digests["released"]:
+        raise Mismatch("the released weights are not those that the certificate speaks of")
+    return "the digest of the released weights is the certificate's"
+
+
+def _noise(given: Evidence) -> str | None:
+    """Whether what was added looks like `N(0, sigma^2)`: its size by chi-square, its shape by Kolmogorov-Smirnov."""
+    if given.released is None:
+        return None
+    added, sigma = given.released - given.trained.theta, given.certificate.sigma or 0.0
+    if sigma == 0:
+        if added.any():
+            raise Mismatch("the released weights are not the private ones, although they should carry no noise")
+        return "none, as the certificate says"
+    draws = (added / sigma).numpy()
+    size = float(draws @ draws)
+    spread = math.sqrt(size / draws.size) * sigma
+    if 2 * min(stats.chi2.cdf(size, draws.size), stats.chi2.sf(size, draws.size)) < FALSE_ALARM:
+        raise Mismatch(f"the noise in the released weights has standard deviation {spread:.4g}, not {sigma:.4g}")
+    if stats.kstest(draws, "norm").pvalue < FALSE_ALARM:
+        raise Mismatch("the noise in the released weights is not Gaussian")
+    return f"standard deviation {spread:.4g} over {draws.size:,} weights, sigma = {sigma:.4g}"
+
+
+def _request(given: Evidence) -> str | None:
+    if not given.annexes:
+        return None
+    if given.annexes[-1].request != given.certificate.digests["request"]:
+        raise Mismatch("the annex is not that of the request that the certificate speaks of")
+    for annex in given.annexes:
+        found = annex.still_in(given.graph)
+        if found is not None:
+            raise Mismatch(f"{found} is in the retained graph")
+    return f"nothing that {len(given.annexes)} request(s) named is in the retained graph"
+
+
+def _ledger(given: Evidence) -> str | None:
+    if not given.entries:
+        return None
+    try:
+        check_chain(given.entries)
+    except InputError as error:
+        raise Mismatch(str(error)) from error
+    *_, last = given.entries
+    if last.certificate_digest != given.certificate.digest or last.previous != given.certificate.follows:
+        raise Mismatch("the certificate is not the one of the ledger's last entry")
+    if (last.level, last.request_digest) != (given.certificate.level, given.certificate.digests["request"]):
+        raise Mismatch("the ledger's last entry tells of another request or level")
+    if last.ratio != release_ratio(given.certificate):
+        raise Mismatch(f"the ledger's ratio is {last.ratio}, the certificate's {release_ratio(given.certificate)}")
+    if given.annexes and [a.request for a in given.annexes] != [e.request_digest for e in given.entries]:
+        raise Mismatch("the ledger and the annexes tell of other requests")
+    return f"{len(given.entries)} entries, unbroken, the last one for this certificate"
+
+
+def release_ratio(certificate: Certificate) -> float | None:
+    """`zeta / sigma` of a release: what it adds to those before it. None where nothing is proven."""
+    if certificate.level == "exact":
+        return 0.0
+    if certificate.level == "certified" and certificate.sigma:
+        return (certificate.distance or 0.0) / certificate.sigma
+    return None
+
+
+def _claim(certificate: Certificate) -> Claim:
+    return Claim(**{field.name: getattr(certificate, field.name) for field in dataclasses.fields(Claim)})
+
+
+def _close(a: object, b: object) -> bool:
+    """The same number up to rounding; what was infinite is None in a document."""
+    if isinstance(a, int | float) and isinstance(b, int | float):
+        return math.isclose(a, b, rel_tol=1e-9)
+    return isinstance(a, float) and not math.isfinite(a) and b is None
+
+
+LOOKS: tuple[tuple[str, Callable[[Evidence], str | None]], ...] = (
+    ("signature", _signature),
+    ("claim", _document),
+    ("retained graph", _graph),
+    ("model and objective", _model),
+    ("weights", _weights),
+    ("change", _changed),
+    ("distance to the optimum", _residual),
+    ("released weights", _released),
+    ("noise", _noise),
+    ("deleted data", _request),
+    ("ledger", _ledger),
+)
