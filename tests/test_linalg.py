@@ -13,7 +13,7 @@ from torch import Tensor
 from graphforget.errors import InputError
 from graphforget.linalg.cg import conjugate_gradient
 from graphforget.linalg.dense import dense_matrix, dense_solve
-from graphforget.linalg.jacobian import AffineJacobian, Jacobian
+from graphforget.linalg.jacobian import Jacobian
 from graphforget.linalg.lanczos import extreme_eigenvalues
 from graphforget.linalg.lissa import lissa
 from graphforget.linalg.newton import newton_cg
@@ -86,9 +86,6 @@ def test_jacobian_products() -> None:
     jacobian = Jacobian(lambda t: (weights @ t).sin(), point)
     torch.testing.assert_close(jacobian.apply(v), dense @ v)
     torch.testing.assert_close(jacobian.adjoint(u), dense.T @ u)
-    affine = AffineJacobian(lambda t: weights @ t + 3, 4, like=point)
-    torch.testing.assert_close(affine.value + affine.apply(v), weights @ v + 3)
-    torch.testing.assert_close(affine.adjoint(u), weights.T @ u)
 
 
 @settings(max_examples=30, deadline=None)

@@ -33,7 +33,7 @@ def test_it_is_what_training_on_the_retained_graph_gives(model: str, graph: gf.G
     assert torch.equal(outcome.trained.theta, again.theta)
     assert outcome.level == "exact"
     assert outcome.certificate.epsilon == 0
-    assert outcome.certificate.sigma == trained.recipe.sigma == (0.03 if trained.strongly_convex else 0)
+    assert outcome.certificate.sigma == trained.recipe.sigma == gf.MODELS[model].sigma
     assert torch.equal(outcome.released_theta, again.theta) == (not trained.strongly_convex)
     assert outcome.trained.history == ()
     assert outcome.trained.recipe.seed == 7

@@ -115,6 +115,7 @@ def models(as_json: AsJson = False) -> None:
             "model": entry.title,
             "certifiable": entry.affine,
             "mu": entry.mu,
+            "sigma": entry.sigma,
             "epochs": entry.epochs,
             "learning_rate": entry.learning_rate,
         }
@@ -136,7 +137,7 @@ def train(
     epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of Adam, for models that are not convex.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Learning rate of Adam.")] = None,
     sigma: Annotated[
-        float | None, typer.Option(help="Noise in every release, fixed here; by default 0.03, 0 if not convex.")
+        float | None, typer.Option(help="Noise in every release, fixed here; by default the model's own.")
     ] = None,
     hidden: Annotated[int | None, typer.Option(min=1, help="Hidden units, for models that have any.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing run directory.")] = False,
@@ -276,7 +277,8 @@ def unlearn(
     if about["repeated"]:
         say("This request was answered before; its first answer:\n")
     tell_outcome(result)
-    _say_where(kept)
+    if not about["repeated"]:
+        _say_where(kept)
 
 
 @app.command(epilog="Example: graphforget verify runs/cora-2 --key auditor.pub")

@@ -21,7 +21,7 @@ from graphforget.footprint import footprint
 from graphforget.graph import Graph
 from graphforget.plan import plan
 from graphforget.records import CERTIFICATE, RELEASED, answer, read_record, releases_so_far, verify_run
-from graphforget.report.page import Check, write
+from graphforget.report.page import Check, check_place, write
 from graphforget.report.story import footprint_picture, story_of
 from graphforget.request import Request
 from graphforget.trained import Trained
@@ -33,6 +33,7 @@ Tell = Callable[[str], None]
 
 def run_demo(report: Path, *, progress: Progress | None = None, tell: Tell | None = None) -> dict[str, Any]:
     """Trains, forgets, certifies, verifies, catches four cheats, and writes the report. Returns what was found."""
+    check_place(report)
     say = tell or (lambda sentence: None)
     started = time.perf_counter()
     graph = load("patients", seed=0)

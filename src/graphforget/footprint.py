@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from graphforget.graph import Graph
+from graphforget.linalg.sparse import masked
 from graphforget.models.reach import Reach
 from graphforget.request import Request
 
@@ -43,10 +44,10 @@ def footprint(graph: Graph, request: Request, reach: Reach) -> Footprint:
     stays[what.node_rows] = False
     source, target = graph.edge_index
     lost = what.edge_mask | ~stays[source] | ~stays[target]
-    lost_input = _mask(graph, target[lost])
-    kept_source, kept_target = graph.edge_index[:, ~lost]
+    lost_input = _mask(graph, masked(target, lost))
+    kept_source, kept_target = masked(graph.edge_index, ~lost)
     if reach.both_ways and graph.directed:
-        lost_input |= _mask(graph, source[lost])
+        lost_input |= _mask(graph, masked(source, lost))
         kept_source, kept_target = torch.cat([kept_source, kept_target]), torch.cat([kept_target, kept_source])
     changed = _mask(graph, graph.changed_attribute_rows(what))
     if reach.hops is None:
@@ -54,7 +55,7 @@ def footprint(graph: Graph, request: Request, reach: Reach) -> Footprint:
     for _ in range(reach.hops or 0):
         sends_anew = changed | lost_input if reach.degree_normalised else changed
         following = changed | lost_input
-        following[kept_target[sends_anew[kept_source]]] = True
+        following[masked(kept_target, sends_anew[kept_source])] = True
         changed = following
     changed &= stays
     return Footprint(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +33,7 @@ from graphforget.checks import (
     whole_number,
 )
 from graphforget.errors import InputError
-from graphforget.linalg.sparse import entry_rows, keep_entries, to_scipy
+from graphforget.linalg.sparse import entry_rows, keep_entries, masked, to_scipy
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -195,11 +195,12 @@ class Graph:
         return self.train_mask.nonzero().flatten()
 
     @cached_property
-    def _row_of(self) -> dict[Hashable, int]:
-        rows: dict[Hashable, int] = {subject: row for row, subject in enumerate(self.subject_ids or ())}
-        if not self.digit_ids:
-            rows.update((number, row) for row, number in enumerate(self.numbers.tolist()))
-        return rows
+    def _row_of(self) -> dict[str, int]:
+        return {subject: row for row, subject in enumerate(self.subject_ids or ())}
+
+    def _row_of_number(self, number: int) -> int | None:
+        row = int(np.searchsorted(self.numbers.numpy(), number))
+        return row if row < self.num_nodes and int(self.numbers[row]) == number else None
 
     def row(self, node: int | str) -> int:
         """The row of a node named by its number or its subject id.
@@ -212,7 +213,10 @@ class Graph:
             name = int(name)
         if name is None:
             raise InputError(f"node {node!r} is not in the graph")
-        found = self._row_of.get(str(name) if self.digit_ids else name)
+        if isinstance(name, int) and not self.digit_ids:
+            found = self._row_of_number(name)
+        else:
+            found = self._row_of.get(str(name))
         if found is None:
             raise InputError(f"node {name!r} is not in the graph")
         return found
@@ -246,18 +250,17 @@ class Graph:
         """SHA-256 of the content: the same for any order of nodes and edges, and for sparse or dense attributes."""
         if self.subject_ids is None:
             order = np.arange(self.num_nodes)
-            identities = "\n".join(map(str, self.numbers.tolist()))
+            identities = self.numbers.numpy().astype("<i8").tobytes()
         else:
             order = np.argsort(np.array(self.subject_ids, dtype=object), kind="stable")
-            identities = "\n".join(f"{len(s)}:{s}" for s in sorted(self.subject_ids))
+            identities = "\n".join(f"{len(s)}:{s}" for s in sorted(self.subject_ids)).encode()
         rank = np.empty(self.num_nodes, dtype=np.int64)
         rank[order] = np.arange(self.num_nodes)
         edges = rank[self.edge_index.numpy()]
-        keys = np.sort(edges[1] * self.num_nodes + edges[0])
-        x = to_scipy(self.x).astype(np.float64)[order]
-        x.eliminate_zeros()
-        x.sort_indices()
-        sha = hashlib.sha256(b"graphforget-graph-1")
+        keys = edges[1] * self.num_nodes + edges[0]
+        if (keys[1:] <= keys[:-1]).any():
+            keys.sort()
+        sha = hashlib.sha256(b"graphforget-graph-2")
         header = [
             self.num_nodes,
             self.num_columns,
@@ -266,18 +269,29 @@ class Graph:
             self.column_names,
             self.class_names,
         ]
-        columns = (x.indptr.astype("<i8"), x.indices.astype("<i8"), x.data.astype("<f8"))
+        columns = self._attribute_parts(order)
         masks = (m.numpy()[order] for m in (self.train_mask, self.val_mask, self.test_mask))
         parts = [
             repr(header).encode(),
-            identities.encode(),
+            identities,
             keys.astype("<i8"),
             self.y.numpy()[order].astype("<i8"),
         ]
         for part in (*parts, *columns, *masks):
-            content = part if isinstance(part, bytes) else part.tobytes()
-            sha.update(len(content).to_bytes(8, "little") + content)
+            content = part if isinstance(part, bytes) else np.ascontiguousarray(part).data.cast("B")
+            sha.update(len(content).to_bytes(8, "little"))
+            sha.update(content)
         return sha.hexdigest()
+
+    def _attribute_parts(self, order: np.ndarray) -> tuple[np.ndarray, ...]:
+        """The attributes as the arrays of a CSR matrix without zeros, rows in this order."""
+        if self.subject_ids is None and self.x.layout == torch.sparse_csr:  # canonical already
+            parts = (self.x.crow_indices(), self.x.col_indices(), self.x.values())
+            return tuple(part.numpy().astype(kind) for part, kind in zip(parts, ("<i8", "<i4", "<f8"), strict=True))
+        x = to_scipy(self.x).astype(np.float64)[order]
+        x.eliminate_zeros()
+        x.sort_indices()
+        return x.indptr.astype("<i8"), x.indices.astype("<i4"), x.data.astype("<f8")
 
     # -- other graphs made from it -------------------------------------------------------------------------------
 
@@ -289,8 +303,7 @@ class Graph:
         source, target = self.edge_index
         edges = ~what.edge_mask & keep[source] & keep[target]
         kept = self._rows(keep, self._blanked(what, keep))
-        new_row = keep.cumsum(0) - 1
-        return dataclasses.replace(kept, edge_index=new_row[self.edge_index[:, edges]])
+        return dataclasses.replace(kept, edge_index=_renumbered(masked(self.edge_index, edges), keep))
 
     def neighbourhood(self, rows: Tensor, *, hops: int) -> tuple[Graph, Tensor]:
         """The part of the graph that decides what `hops` rounds of messages bring to `rows`, and their rows in it.
@@ -305,13 +318,14 @@ class Graph:
             sends, receives = keep[source], keep[target]
             keep[source[receives]] = True
             keep[target[sends]] = True
-        new_row = keep.cumsum(0) - 1
-        edges = self.edge_index[:, keep[source] & keep[target]]
+        edges = masked(self.edge_index, keep[source] & keep[target])
         part = self._rows(keep, _select(self.x, keep))
-        return dataclasses.replace(part, edge_index=new_row[edges]), new_row[rows]
+        return dataclasses.replace(part, edge_index=_renumbered(edges, keep)), _renumbered(rows, keep)
 
     def changed_attribute_rows(self, what: Resolved) -> Tensor:
         """Rows whose attributes really change: a value that is 0 already is not changed by setting it to 0."""
+        if not what.full_rows.numel() and not what.partial_rows.numel():
+            return torch.zeros(0, dtype=torch.int64)
         if self.x.layout == torch.sparse_csr:
             changed = self._named_entries(what) & (self.x.values() != 0)
             return entry_rows(self.x)[changed].unique()
@@ -372,6 +386,8 @@ class Graph:
 
     def _named_entries(self, what: Resolved) -> Tensor:
         """Which stored entries of sparse attributes the request names."""
+        if not what.full_rows.numel() and not what.partial_rows.numel():
+            return torch.zeros(self.x.values().numel(), dtype=torch.bool)
         rows, d = entry_rows(self.x), self.num_columns
         whole = torch.zeros(self.num_nodes, dtype=torch.bool)
         whole[what.full_rows] = True
@@ -379,6 +395,11 @@ class Graph:
         if what.partial_rows.numel():
             named |= torch.isin(rows * d + self.x.col_indices(), what.partial_rows * d + what.partial_columns)
         return named
+
+
+def _renumbered(rows: Tensor, keep: Tensor) -> Tensor:
+    """Rows of a graph as rows of what is kept of it."""
+    return (keep.cumsum(0) - 1)[rows]
 
 
 def _select(x: Tensor, keep: Tensor) -> Tensor:

@@ -11,10 +11,12 @@ from torch import Tensor, nn
 
 from graphforget.errors import InputError
 from graphforget.graph import Graph
-from graphforget.linalg.jacobian import AffineJacobian, Jacobian
+from graphforget.linalg.jacobian import Jacobian
 from graphforget.linalg.solution import Product
+from graphforget.linalg.sparse import converted
 from graphforget.losses import Loss, LossFunction, as_loss
 from graphforget.models.base import GraphModel
+from graphforget.models.fixed import FixedPropagation
 from graphforget.models.linearised import Linearised
 from graphforget.models.parameters import call_with, flatten, trainable
 from graphforget.models.reach import Reach
@@ -90,7 +92,8 @@ class LossSum:
         """Of an affine model: the same at every theta, so recorded once."""
         if isinstance(self.module, Linearised):
             return _RowsOf(self.module.jacobian(*self.inputs), self.rows)
-        return AffineJacobian(self.logits, self.size, like=self.like)
+        assert isinstance(self.module, FixedPropagation)
+        return _FixedJacobian(self.module, self.inputs, self.rows, nodes=self.nodes)
 
     def _logits_at(self, theta: Tensor) -> Tensor:
         if self.affine:
@@ -118,6 +121,22 @@ class _RowsOf(Jacobian):
 
     def adjoint(self, u: Tensor) -> Tensor:
         return self._whole.adjoint(torch.zeros_like(self._whole.value).index_add_(0, self._rows, u))
+
+
+class _FixedJacobian(Jacobian):
+    """Some rows of the logits of a model of fixed propagation, which are a linear function of its parameters."""
+
+    def __init__(self, module: FixedPropagation, inputs: tuple[Any, Any], rows: Tensor, *, nodes: int) -> None:
+        self._module, self._inputs, self._rows = module, inputs, rows
+        bias = module.bias.detach()
+        self._nodes, self.value = nodes, torch.zeros(rows.numel(), bias.numel(), dtype=bias.dtype, device=bias.device)
+
+    def apply(self, v: Tensor) -> Tensor:
+        return self._module.at(v, *self._inputs).index_select(0, self._rows)
+
+    def adjoint(self, u: Tensor) -> Tensor:
+        everywhere = torch.zeros(self._nodes, u.shape[1], dtype=u.dtype, device=u.device)
+        return self._module.transposed(everywhere.index_copy_(0, self._rows, u), *self._inputs)
 
 
 class Objective:
@@ -186,7 +205,7 @@ def model_inputs(
     module: nn.Module, graph: Graph, *, dtype: torch.dtype, device: str | torch.device = "cpu"
 ) -> tuple[Any, Any]:
     """What `module` is called with: its own prepared form of the graph, or `(x, edge_index)`."""
-    x, edge_index = graph.x.to(device=device, dtype=dtype), graph.edge_index.to(device)
+    x, edge_index = converted(graph.x, dtype=dtype, device=device), graph.edge_index.to(device)
     if isinstance(module, GraphModel):
         return module.prepare(x, edge_index)
     if isinstance(module, Linearised):

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from graphforget import rundir
 from graphforget.certificates.annex import Annex, request_digest
 from graphforget.certificates.document import Certificate
-from graphforget.certificates.ledger import START, Composed, Entry, Ledger, composed
+from graphforget.certificates.ledger import START, Composed, Entry, Ledger, check_id, composed
 from graphforget.certificates.signing import signed
 from graphforget.errors import InputError, Mismatch
 from graphforget.graph import Graph
@@ -102,12 +102,14 @@ def answer(
     it is. A `request_id` makes it safe to ask twice: the same id is answered with the first outcome. `key` signs the
     certificate. `options` are those of `unlearn`.
     """
+    if request_id is not None:
+        check_id(request_id)
     target = Path(run if out is None else out)
     with locked(target.resolve()):
-        record = read_record(target) if (target / "run.json").is_file() else Record((), ())
-        earlier = record.answered(request_id, request) if request_id is not None else None
-        if earlier is not None:
-            return Answer(json.loads(earlier.answer), target, earlier.request_id, None)
+        for place in dict.fromkeys((target, Path(run))):
+            earlier = None if request_id is None else _record_at(place).answered(request_id, request)
+            if earlier is not None:
+                return Answer(json.loads(earlier.answer), place, earlier.request_id, None)
         rundir.check_free(target, force=force or out is None)
         reader = rundir.read if out is None else rundir.load
         trained, graph = reader(run, model=model, loss=loss)
@@ -140,7 +142,7 @@ def _save(
     certificate = dataclasses.replace(outcome.certificate, follows=record.head)
     outcome = dataclasses.replace(outcome, certificate=signed(certificate, key) if key else certificate)
     certificate, summary = outcome.certificate, outcome.summary() | {"test_micro_f1": outcome.scores()}
-    request_id = request_id or str(uuid.uuid4())
+    request_id = str(uuid.uuid4()) if request_id is None else request_id
     annexes = [annex.to_dict() for annex in (*record.annexes, outcome.annex)]
 
     def write_ledger(staging: Path) -> None:
@@ -182,6 +184,10 @@ def read_record(folder: Path) -> Record:
     return Record(entries, annexes)
 
 
+def _record_at(place: Path) -> Record:
+    return read_record(place) if (place / "run.json").is_file() else Record((), ())
+
+
 def releases_so_far(folder: str | Path, *, delta: float) -> Composed:
     """What all releases of a run's ledger tell together."""
     return composed(read_record(Path(folder)).entries, delta=delta)
@@ -204,11 +210,11 @@ def verify_run(
         trained, kept = rundir.load(folder, model=model, loss=loss)
     except rundir.Damaged as damage:
         raise Mismatch(str(damage)) from damage
-    certificate = Certificate.read(folder / CERTIFICATE) if (folder / CERTIFICATE).is_file() else None
-    if certificate is None:
+    if not (folder / CERTIFICATE).is_file():
         raise InputError(f"{folder} holds no certificate, it did not come of a deletion")
     try:
-        record = read_record(folder)
+        certificate, record = Certificate.read(folder / CERTIFICATE), read_record(folder)
+        released = released_weights(folder)
     except InputError as error:
         raise Mismatch(str(error)) from error
     if not record.entries:
@@ -219,7 +225,7 @@ def verify_run(
         certificate,
         trained,
         kept if graph is None else graph,
-        released=released_weights(folder),
+        released=released,
         annexes=record.annexes,
         entries=record.entries,
         key=key,

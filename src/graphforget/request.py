@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -197,7 +198,18 @@ class Request:
     # -- against a graph -----------------------------------------------------------------------------------------
 
     def resolve(self, graph: Graph) -> Resolved:
-        """The request in `graph`'s rows. Raises `InputError` naming the first thing that `graph` cannot forget."""
+        """The request in `graph`'s rows. Raises `InputError` naming the first thing that `graph` cannot forget.
+
+        Footprint, surgery and annex all ask for it, so the last answer is kept as long as its graph is.
+        """
+        kept = self.__dict__.get("_resolved")
+        if kept is None or kept[0]() is not graph:
+            kept = (weakref.ref(graph), self._resolve(graph))
+            object.__setattr__(self, "_resolved", kept)
+        found: Resolved = kept[1]
+        return found
+
+    def _resolve(self, graph: Graph) -> Resolved:
         node_rows = _unique_rows(((node, graph.row(node)) for node in self.nodes), "node")
         full: list[int] = []
         partial: list[tuple[int, Tensor]] = []

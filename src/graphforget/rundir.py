@@ -149,7 +149,7 @@ def read(
     except FileNotFoundError as error:
         raise InputError(f"{folder} is not a run directory: {error.filename or error} is missing") from error
     except (OSError, ValueError, SafetensorError, KeyError) as error:
-        raise InputError(f"{folder} cannot be read: {error}") from error
+        raise Damaged(f"{folder} cannot be read: {error}") from error
     if not isinstance(run, dict):
         raise Damaged(f"{folder} is damaged: run.json is no object")
     if run.get("format") != FORMAT:
@@ -171,10 +171,10 @@ def read(
     if digest != trained.graph_digest:
         raise Damaged(f"{folder} is damaged: its graph is not the one that the model was trained on")
     if not math.isclose(value, trained.objective_value, rel_tol=1e-6):
-        raise InputError(
-            f"{folder} does not fit together: the objective is {value:g} instead of {trained.objective_value:g}, "
-            "so the model or the loss handed over is not the one that was trained"
-        )
+        told = f"{folder} does not fit together: the objective is {value:g} instead of {trained.objective_value:g}"
+        if model is None and loss is None:
+            raise Damaged(told)
+        raise InputError(f"{told}, so the model or the loss handed over is not the one that was trained")
     return trained, graph
 
 

@@ -96,15 +96,22 @@ class Trained:
         """The objective it was trained by, on `graph`."""
         return Objective(self.module, graph, mu=self.recipe.mu, loss=self.loss, device=device)
 
-    def moved(self, theta: Tensor, objective: Objective, forgotten: Forgotten) -> Trained:
-        """The same model with weights `theta` on the objective's graph, and one request more in its history."""
-        there = self.with_weights(theta, history=(*self.history, forgotten))
-        return there.measured_on(objective)
+    def moved(
+        self, theta: Tensor, objective: Objective, forgotten: Forgotten, *, found: tuple[float, float] | None = None
+    ) -> Trained:
+        """The same model with weights `theta` on the objective's graph, and one request more in its history.
 
-    def measured_on(self, objective: Objective) -> Trained:
+        `found` are the objective's value and its gradient's norm there, if they are known.
+        """
+        there = self.with_weights(theta, history=(*self.history, forgotten))
+        return there.measured_on(objective, found=found)
+
+    def measured_on(self, objective: Objective, *, found: tuple[float, float] | None = None) -> Trained:
         """The same weights on the objective's graph, and what is measured of them there."""
-        value, gradient = objective.value_and_gradient(self.theta.to(objective.data.like))
-        norm = float(gradient.norm())
+        if found is None:
+            value, gradient = objective.value_and_gradient(self.theta.to(objective.data.like))
+            found = value, float(gradient.norm())
+        value, norm = found
         return dataclasses.replace(
             self,
             converged=self.strongly_convex and norm <= self.recipe.tolerance * self.recipe.mu,

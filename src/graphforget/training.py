@@ -21,7 +21,7 @@ from graphforget.losses import Loss, LossFunction, as_loss, check_loss, held_by,
 from graphforget.models.base import is_built_in
 from graphforget.models.parameters import assign, flatten, trainable
 from graphforget.models.reach import Reach
-from graphforget.models.registry import MODELS, ModelEntry, build, is_affine
+from graphforget.models.registry import LINEARISED_SIGMA, MODELS, ModelEntry, build, is_affine
 from graphforget.objective import Objective, model_inputs
 from graphforget.trained import Recipe, Trained
 
@@ -29,9 +29,6 @@ Progress = Callable[[str, int, int], None]  # stage, done, total
 
 # Gradients are measured in float64; below this norm what is measured may be rounding.
 ROUNDING_FLOOR = 1e-12
-
-# Noise that costs no accuracy worth speaking of on any of the datasets (docs/certificates.md).
-SIGMA = 0.03
 
 OWN_MODEL = ModelEntry("own", "a model of one's own", nn.Module, mu=5e-4, affine=False)
 
@@ -81,7 +78,7 @@ def train(
         learning_rate=defaults.learning_rate if learning_rate is None else float(learning_rate),
         polish_steps=defaults.polish_steps if polish_steps is None else whole_number(polish_steps, "polish_steps"),
         tolerance=float(tolerance),
-        sigma=(SIGMA if is_affine(module) and is_convex(as_loss(loss)) else 0.0) if sigma is None else float(sigma),
+        sigma=_default_sigma(name, module, as_loss(loss)) if sigma is None else float(sigma),
     )
     _check(recipe)
     check_loss(as_loss(loss), classes=graph.num_classes)
@@ -142,6 +139,13 @@ def _obstacles(inspection: Inspection, before: nn.Module, after: nn.Module, loss
     if not is_built_in(after):
         found += [*data_carriers(after), *picked_up(before, after)]
     return tuple(dict.fromkeys([*found, *held_by(loss)]))
+
+
+def _default_sigma(name: str, module: nn.Module, loss: Loss) -> float:
+    """0 where no tolerance follows from it."""
+    if not is_affine(module) or not is_convex(loss):
+        return 0.0
+    return MODELS[name].sigma if name in MODELS else LINEARISED_SIGMA
 
 
 def _check(recipe: Recipe) -> None:

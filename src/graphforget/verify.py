@@ -267,7 +267,7 @@ def _request(given: Evidence) -> str | None:
         found = annex.still_in(given.graph)
         if found is not None:
             raise Mismatch(f"{found} is in the retained graph")
-    return f"nothing that {len(given.annexes)} request(s) named is in the retained graph"
+    return f"nothing that the {_count(len(given.annexes), 'request')} so far named is in the retained graph"
 
 
 def _ledger(given: Evidence) -> str | None:
@@ -286,7 +286,7 @@ def _ledger(given: Evidence) -> str | None:
         raise Mismatch(f"the ledger's ratio is {last.ratio}, the certificate's {release_ratio(given.certificate)}")
     if given.annexes and [a.request for a in given.annexes] != [e.request_digest for e in given.entries]:
         raise Mismatch("the ledger and the annexes tell of other requests")
-    return f"{len(given.entries)} entries, unbroken, the last one for this certificate"
+    return f"unbroken, {_count(len(given.entries), 'request')}, the last one that of this certificate"
 
 
 def release_ratio(certificate: Certificate) -> float | None:
@@ -300,6 +300,10 @@ def release_ratio(certificate: Certificate) -> float | None:
 
 def _claim(certificate: Certificate) -> Claim:
     return Claim(**{field.name: getattr(certificate, field.name) for field in dataclasses.fields(Claim)})
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _close(a: object, b: object) -> bool:

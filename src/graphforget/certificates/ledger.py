@@ -131,7 +131,7 @@ class Ledger:
 
     def find(self, request_id: str) -> Entry | None:
         """The entry that answered this request, if there is one. What can be no id is an `InputError`."""
-        _check_id(request_id)
+        check_id(request_id)
         return next(iter(self._select("WHERE request_id = ?", request_id)), None)
 
     @property
@@ -155,7 +155,7 @@ class Ledger:
         if self.readonly:
             raise InputError(f"{self.path} was opened for reading only")
         _check_time(time)
-        _check_id(request_id)
+        check_id(request_id)
         _check_hex(request_digest, "the digest of the request", shortest=32, longest=128)
         _check_hex(certificate_digest, "the digest of the certificate", shortest=64, longest=64)
         ratio = _checked_ratio(level, ratio)
@@ -339,7 +339,7 @@ def _check_time(time: str) -> None:
     raise InputError(f"the time is {time!r}, a time in UTC such as 2026-01-31T12:00:00Z is needed")
 
 
-def _check_id(request_id: str) -> None:
+def check_id(request_id: str) -> None:
     if not request_id.strip():
         raise InputError("the request id is blank, every request needs one")
     if not request_id.isprintable():

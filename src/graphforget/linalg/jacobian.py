@@ -38,14 +38,3 @@ class Jacobian:
             dual = torch.zeros_like(self._output, requires_grad=True)
             (pulled_back,) = torch.autograd.grad(self._output, self._point, dual, create_graph=True)
         return dual, pulled_back
-
-
-class AffineJacobian(Jacobian):
-    """The Jacobian of an affine function, the same at every point: `J v` is one plain call of the function."""
-
-    def __init__(self, function: Callable[[Tensor], Tensor], size: int, *, like: Tensor) -> None:
-        super().__init__(function, torch.zeros(size, dtype=like.dtype, device=like.device))
-
-    def apply(self, v: Tensor) -> Tensor:
-        with torch.no_grad():
-            return self._function(v) - self.value

@@ -43,18 +43,43 @@ class FixedPropagation(NormalisedModel):
         return DenseMatrix(torch.cat(kept, dim=1)), self._feature_norms(rows, propagation)
 
     def logits(self, x: Matrix, propagation: object) -> Tensor:
-        powers, columns, classes = self.weight.shape
+        return self._logits(self.weight, self.bias, x, propagation)
+
+    def _logits(self, weight: Tensor, bias: Tensor, x: Matrix, propagation: object) -> Tensor:
+        powers, columns, classes = weight.shape
         if isinstance(propagation, Tensor):
-            return x @ self.weight.reshape(powers * columns, classes) + self.bias
+            return x @ weight.reshape(powers * columns, classes) + bias
         assert isinstance(propagation, SparseMatrix)
-        terms = (x @ self.weight.permute(1, 0, 2).reshape(columns, powers * classes)).split(classes, dim=1)
+        terms = (x @ weight.permute(1, 0, 2).reshape(columns, powers * classes)).split(classes, dim=1)
         term_of = dict(zip(self.powers, terms, strict=True))
         total = term_of[max(self.powers)]
         for hop in reversed(range(max(self.powers))):
             total = propagation @ total
             if hop in term_of:
                 total = total + term_of[hop]
-        return total + self.bias
+        return total + bias
+
+    def at(self, theta: Tensor, x: Matrix, propagation: object) -> Tensor:
+        """The logits at flat parameters `theta`, of which they are a linear function; nothing is recorded."""
+        classes = self.bias.numel()
+        with torch.no_grad():
+            return self._logits(theta[:-classes].view_as(self.weight), theta[-classes:], x, propagation)
+
+    def transposed(self, u: Tensor, x: Matrix, propagation: object) -> Tensor:
+        """The transpose of `at`: `W_h` gets `X^T (S^T)^h u`, the bias the sum of `u`."""
+        powers, columns, classes = self.weight.shape
+        with torch.no_grad():
+            if isinstance(propagation, Tensor):
+                assert isinstance(x, DenseMatrix)
+                return torch.cat([(x.values.T @ u).flatten(), u.sum(dim=0)])
+            assert isinstance(x, SparseMatrix)
+            assert isinstance(propagation, SparseMatrix)
+            back, kept = u, []
+            for hop in range(max(self.powers) + 1):
+                back = propagation.T @ back if hop else back
+                kept += [back] if hop in self.powers else []
+            weight = (x.T @ torch.cat(kept, dim=1)).view(columns, powers, classes).permute(1, 0, 2)
+            return torch.cat([weight.flatten(), u.sum(dim=0)])
 
     def feature_norms(self, x: Matrix, propagation: object) -> Tensor:
         """For each node at least the norm of its features `[S^h x, ..., 1]`, all numbers taken in absolute value.
@@ -66,7 +91,8 @@ class FixedPropagation(NormalisedModel):
 
     def _feature_norms(self, rows: Matrix, propagation: object) -> Tensor:
         assert isinstance(propagation, SparseMatrix)
-        norms = row_norms(rows).unsqueeze(1)
+        lengths = rows.csr if isinstance(rows, SparseMatrix) else rows.values
+        norms = row_norms(lengths).unsqueeze(1)
         squares = torch.ones_like(norms)
         for hop in range(max(self.powers) + 1):
             norms = propagation.csr @ norms if hop else norms

@@ -15,13 +15,25 @@ def adjacency(edge_index: Tensor, num_nodes: int, *, dtype: torch.dtype) -> Spar
 
 def normalised_adjacency(edge_index: Tensor, num_nodes: int, *, dtype: torch.dtype) -> SparseMatrix:
     """`D^-1/2 (A + I) D^-1/2` with `D` the number of incoming edges, as in GCN and SGC. A self-loop counts once."""
-    source, target = edge_index
-    loops = torch.arange(num_nodes, device=edge_index.device)
-    others = source != target
-    full = torch.stack([torch.cat([source[others], loops]), torch.cat([target[others], loops])])
-    degree = torch.bincount(full[1], minlength=num_nodes).to(dtype)
-    scale = degree.rsqrt()
+    full = _with_loops(edge_index, num_nodes)
+    scale = torch.bincount(full[1], minlength=num_nodes).to(dtype).rsqrt()
     return _matrix(full, scale[full[1]] * scale[full[0]], num_nodes)
+
+
+def _with_loops(edge_index: Tensor, n: int) -> Tensor:
+    """Every node's self-loop once, put where it belongs if the edges are sorted by (target, source)."""
+    if (edge_index[0] == edge_index[1]).any():
+        edge_index = edge_index[:, edge_index[0] != edge_index[1]]
+    source, target = edge_index
+    loops = torch.arange(n, device=source.device)
+    keys = target * n + source
+    if (keys.diff() <= 0).any():  # not sorted
+        return torch.cat([edge_index, loops.expand(2, n)], dim=1)
+    full = torch.empty(2, source.numel() + n, dtype=edge_index.dtype, device=source.device)
+    place = torch.arange(source.numel(), device=source.device) + target + (source > target)
+    full[0, place], full[1, place] = source, target
+    full[:, torch.searchsorted(keys, loops * (n + 1)) + loops] = loops
+    return full
 
 
 def _matrix(edges: Tensor, values: Tensor, n: int) -> SparseMatrix:

@@ -60,6 +60,13 @@ def page(story: Story) -> str:
     return environment.from_string(source).render(story=story)
 
 
+def check_place(path: str | Path) -> None:
+    """Refuses a place that `write` could not write to, before the work that leads there."""
+    folder = Path(path).absolute().parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise InputError(f"the report cannot be written to {path}: {folder} is not a folder that can be written to")
+
+
 def write(path: str | Path, story: Story) -> None:
     """Writes the report, replacing the file that is there. A failure leaves what was there before, and nothing else."""
     path = Path(path)

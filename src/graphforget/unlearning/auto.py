@@ -70,7 +70,7 @@ def choose(
     if named is RETRAIN or (named is not None and wanted.level is None):
         chosen = named.chosen(options)
         return Way(named, chosen, named.foreseen(trained, retained, touched, chosen))
-    split = _split(options, (*WITHOUT_RETRAINING, RETRAIN))
+    split = _split(options, (*WITHOUT_RETRAINING, RETRAIN, *([] if named is None else [named])))
     ways: list[Way] = []
     why = "no method but retraining serves this model and request"
     for method in WITHOUT_RETRAINING if named is None else (named,):
@@ -83,6 +83,9 @@ def choose(
             why = str(refusal)
     ways.sort(key=lambda way: (LEVELS.index(way.level), way.method.gradients(trained)))
     if ways and wanted.met_by(ways[0].level):
+        for name in options:
+            if name not in split[ways[0].method.name] and name not in split[RETRAIN.name]:
+                raise InputError(f"method {ways[0].method.name!r} was chosen and has no option {name!r}, name a method")
         return ways[0]
     if ways:
         why = f"without retraining the best level in reach is {ways[0].level!r}"
@@ -92,7 +95,7 @@ def choose(
 def retraining(trained: Trained, retained: Graph, *, wanted: Wanted, options: dict[str, Any], why: str) -> Way:
     """Retraining, if it is wanted and will do."""
     if wanted.otherwise == "refuse":
-        raise Refused(f"{why}, and retraining was ruled out (otherwise='refuse')")
+        raise Refused(f"{why}, and retraining was ruled out")
     chosen = RETRAIN.chosen(options)
     level = RETRAIN.reachable(trained, retained, chosen)
     if not wanted.met_by(level):

@@ -90,8 +90,8 @@ class Task:
 
     @property
     def theta(self) -> Tensor:
-        """The weights to start from, on the device."""
-        return self.trained.theta.to(self.before.data.like)
+        """The weights to start from, on the device, in float64."""
+        return self.trained.theta.to(device=self.device, dtype=torch.float64)
 
     def forgotten(self, method: str, theta: Tensor) -> Forgotten:
         """The line that this request adds to the model's history."""
@@ -240,8 +240,10 @@ class Method(ABC, Generic[Options]):
 def _noised(task: Task, change: Change, seed: int | None) -> tuple[Claim, Tensor, list[str]]:
     """The claim, the weights to release with the noise that it names or the caller asked for, and what to know."""
     claim, theta = change.claim, change.trained.theta
-    if task.asked.sigma is not None:
-        claim = dataclasses.replace(claim, sigma=task.asked.sigma)
+    own = task.trained.recipe.sigma or None
+    sigma = next((s for s in (task.asked.sigma, claim.sigma, own) if s is not None), None)
+    if sigma != claim.sigma:
+        claim = dataclasses.replace(claim, sigma=sigma)
     if not claim.sigma:
         told = "the released weights carry no noise"
         return claim, theta, [] if claim.level == "exact" else [told]

@@ -13,7 +13,7 @@ from graphforget.linalg.newton import newton_cg
 from graphforget.models.registry import reach_is_proven
 from graphforget.trained import Trained
 from graphforget.unlearning.base import Method, Task
-from graphforget.unlearning.outcome import Change
+from graphforget.unlearning.outcome import Asked, Change
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,13 @@ class NewtonOptions:
     def __post_init__(self) -> None:
         if whole_number(self.steps, "steps") == 0:
             raise InputError("steps is 0, at least 1 is needed")
+
+
+def check_noise(trained: Trained, asked: Asked) -> None:
+    """A model's noise is its own: another one for one request would tell of it, and nothing would be fixed."""
+    own = trained.recipe.sigma
+    if own and asked.sigma not in (None, own):
+        raise InputError(f"sigma is {asked.sigma:g}, but this model's was fixed at {own:g} when it was trained")
 
 
 class Newton(Method[NewtonOptions]):
@@ -58,8 +65,7 @@ class Newton(Method[NewtonOptions]):
     def change(self, task: Task, options: NewtonOptions) -> Change:
         trained, asked = task.trained, task.asked
         sigma, mu = trained.recipe.sigma, trained.recipe.mu
-        if asked.sigma not in (None, sigma):
-            raise InputError(f"sigma is {asked.sigma:g}, but this model's was fixed at {sigma:g} when it was trained")
+        check_noise(trained, asked)
         allowed = tolerance(sigma=sigma, epsilon=asked.epsilon, delta=asked.delta)
         objective, theta = task.after, task.theta
         norms: list[float] = []
@@ -80,8 +86,8 @@ class Newton(Method[NewtonOptions]):
         reached = residual(objective, found.theta, gradient_norm=found.gradient_norm)
         if not reached.distance <= allowed:
             raise Refused(
-                f"after {found.steps} Newton steps ({found.status}) the distance may be {reached.distance:.2e}, over "
-                f"the tolerance {allowed:.2e}; retrain instead (method 'retrain')"
+                f"after {found.steps} Newton step{'s' * (found.steps != 1)} ({found.status}) the distance may be "
+                f"{reached.distance:.2e}, over the tolerance {allowed:.2e}; retrain instead (method 'retrain')"
             )
         details = {
             "steps": found.steps,
@@ -90,7 +96,8 @@ class Newton(Method[NewtonOptions]):
             "tolerance": allowed,
             "rounding": reached.rounding / mu,
         }
-        moved = trained.moved(found.theta, objective, task.forgotten(self.name, found.theta))
+        entry = task.forgotten(self.name, found.theta)
+        moved = trained.moved(found.theta, objective, entry, found=(found.value, found.gradient_norm))
         if trained.obstacles:
             return Change(
                 moved, empirical(f"nothing is guaranteed, because of the model: {trained.obstacles[0]}"), details

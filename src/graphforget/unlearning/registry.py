@@ -13,6 +13,7 @@ from graphforget.trained import Trained
 from graphforget.training import Progress
 from graphforget.unlearning.auto import AUTO, RETRAIN, WITHOUT_RETRAINING, Otherwise, Wanted, choose, retraining
 from graphforget.unlearning.base import Method, Task
+from graphforget.unlearning.newton import Newton, check_noise
 from graphforget.unlearning.outcome import Asked, Outcome
 
 METHODS: dict[str, Method[Any]] = {method.name: method for method in (*WITHOUT_RETRAINING, RETRAIN)}
@@ -63,6 +64,8 @@ def unlearn(
     chosen: Any = None if automatic else named.chosen(options)
     named.check(trained, graph, request)
     asked = Asked(epsilon=epsilon, delta=delta, sigma=sigma)
+    if automatic or isinstance(named, Newton):
+        check_noise(trained, asked)
     task = Task.of(trained, graph, request, asked=asked, seed=seed, device=device, progress=progress)
     if automatic:
         way = choose(trained, task.retained, task.touched, request, wanted=wanted, options=options)
@@ -80,6 +83,7 @@ def unlearn(
     if named is RETRAIN:
         raise Refused(why)
     own = {name: value for name, value in options.items() if name == "model"}
+    why = why.partition("; ")[0]  # what follows is advice to retrain
     again = retraining(trained, task.retained, wanted=wanted, options=own, why=why)
     outcome = again.method.unlearn(task, again.options, noise_seed=noise_seed)
     return dataclasses.replace(outcome, notes=(*outcome.notes, f"the model was retrained, because {why}"))
@@ -91,6 +95,6 @@ def _short_of(outcome: Outcome, level: Level | None) -> str | None:
         return None
     if not Wanted(level).met_by(outcome.level):
         return f"{outcome.method!r} reached level {outcome.level!r}, not {level!r}"
-    if outcome.level == "conditional" and outcome.certificate.refuted:
+    if level == "conditional" and outcome.certificate.refuted:
         return f"a condition of its claim does not hold: {outcome.certificate.refuted[0]}"
     return None

@@ -1,0 +1,90 @@
+"""One-node requests with SGC against retraining, everything counted, as ratios in one run.
+
+    python benchmarks/one_node.py
+    python benchmarks/one_node.py --data cora --requests 20
+
+`newton` is `gf.unlearn` as a caller sees it: graph surgery, footprint, propagation, solve, residual with its rounding
+allowance, noise, digests and certificate. `cold` is the same call with method='retrain': Newton-CG from 0 to the training
+tolerance, with its surgery, noise and certificate. `adam` is the paper's recipe on the retained graph, 300 epochs of
+full-batch Adam on the same model in float32; its surgery and propagation are counted too. Requests are random training
+nodes, each timed REPEATS times and the fastest kept; the ratios are medians over the requests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+
+import graphforget as gf
+from graphforget.objective import model_inputs
+
+REPEATS = 3
+EPOCHS = 300
+
+
+def fastest(work: Callable[[], object], repeats: int) -> float:
+    times = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - started)
+    return min(times)
+
+
+def adam(trained: gf.Trained, graph: gf.Graph, request: gf.Request, epochs: int) -> None:
+    """The paper's way to retrain: a fixed number of epochs, whatever they reach."""
+    retained = graph.without(request)
+    module = trained.with_weights(torch.zeros_like(trained.theta)).module.float()
+    inputs = model_inputs(module, retained, dtype=torch.float32)
+    rows, labels = retained.train_rows, retained.y[retained.train_rows]
+    optimiser = torch.optim.Adam(module.parameters(), lr=0.01, weight_decay=trained.recipe.mu)
+    for _ in range(epochs):
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(module(*inputs)[rows], labels).backward()
+        optimiser.step()
+
+
+def compare(data: str, count: int) -> None:
+    graph = gf.load(data)
+    trained = gf.train(graph, "sgc")
+    nodes = random.Random(0).sample(graph.train_rows.tolist(), count)
+    requests = [gf.Request(nodes=[node]) for node in nodes]
+    gf.unlearn(trained, graph, requests[0])  # warm up
+    newton, cold, products, levels = [], [], [], set()
+    for node in nodes:
+        outcomes: list[gf.Outcome] = []
+        newton.append(
+            fastest(lambda n=node: outcomes.append(gf.unlearn(trained, graph, gf.Request(nodes=[n]))), REPEATS)
+        )
+        cold.append(
+            fastest(lambda n=node: gf.unlearn(trained, graph, gf.Request(nodes=[n]), method="retrain"), REPEATS)
+        )
+        products.append(outcomes[0].details["products"])
+        levels |= {outcome.level for outcome in outcomes}
+    paper = fastest(lambda: adam(trained, graph, requests[0], EPOCHS), 1)
+    ratios = [n / c for n, c in zip(newton, cold, strict=True)]
+    print(
+        f"{data}: newton {1000 * statistics.median(newton):.0f} ms ({statistics.median(products):g} products, level "
+        f"{', '.join(levels)}), cold {1000 * statistics.median(cold):.0f} ms, adam {paper:.2f} s; newton/cold "
+        f"1/{1 / statistics.median(ratios):.2f} (worst 1/{1 / max(ratios):.2f}, wanted 1/3), newton/adam "
+        f"1/{paper / statistics.median(newton):.0f} (wanted 1/20)",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", nargs="+", default=["cora", "pubmed", "physics"])
+    parser.add_argument("--requests", type=int, default=15)
+    args = parser.parse_args()
+    for data in args.data:
+        compare(data, args.requests)
+
+
+if __name__ == "__main__":
+    main()
