@@ -1,12 +1,13 @@
 """Released, certified models against equally noised retrained ones: accuracy, and how tight the measured bound is.
 
-    python benchmarks/certificates.py                                 SGC and SIGN on five datasets, linearised GCN on Cora
+    python benchmarks/certificates.py                      SGC and SIGN on five datasets, linearised GCN on Cora
     python benchmarks/certificates.py --data cora --models sgc --seeds 0
 
-Every request is answered by Newton steps at epsilon = 1, delta = 1e-5 with the model's own sigma, and the noise is really
-added. Retrained from scratch, with the same draws of the noise, is what it is compared with; micro-F1 on the test nodes is
-a mean over DRAWS draws. The true distance is to the optimum on the retained graph, found to 1e-3 of the distance itself.
-The paper's bound, under its own constants, stands beside the measured one. Results go to a file as they come.
+Every request is answered by Newton steps at epsilon = 1, delta = 1e-5 with the model's own sigma, and the noise is
+really added. Retrained from scratch, with the same draws of the noise, is what it is compared with; micro-F1 on the
+test nodes is a mean over DRAWS draws. The true distance is to the optimum on the retained graph, found to 1e-3 of the
+distance itself. The paper's bound, under its own constants, stands beside the measured one. Results go to a file as
+they come.
 """
 
 from __future__ import annotations

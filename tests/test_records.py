@@ -1,4 +1,4 @@
-"""Requests against run directories: written down once, in order, whole or not at all, and nothing is left lying about."""
+"""Requests against run directories: written down once, in order, whole or not at all, nothing left lying about."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import math
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -143,7 +144,7 @@ def test_a_request_that_fails_changes_nothing(run: Path, tmp_path: Path) -> None
             gf.answer(run, request, **options)
         assert tree(tmp_path) == before
     with pytest.raises(gf.Refused):
-        gf.answer(run, gone(5), epsilon=1e-9, otherwise="refuse")
+        gf.answer(run, gone(5), level="exact", otherwise="refuse")
     assert tree(tmp_path) == before
 
 
@@ -242,7 +243,7 @@ def test_three_requests_make_a_chain(run: Path) -> None:
     together = gf.releases_so_far(run, delta=1e-5)
     assert together.releases == 3
     assert together.epsilon == epsilon_of(ratio=composed_ratio(ratios), delta=1e-5)
-    assert together.epsilon == epsilon_of(ratio=math.sqrt(sum(r * r for r in ratios)), delta=1e-5)
+    assert composed_ratio(ratios) == pytest.approx(math.sqrt(sum(r * r for r in ratios)), rel=1e-12)
     assert together.epsilon > max(epsilon_of(ratio=r, delta=1e-5) for r in ratios)
     assert together.reason is None
 
@@ -352,6 +353,8 @@ def killed_at(call: int, work: Callable[[], object]) -> str | None:
             return wrapped
 
         try:
+            torch.set_num_threads(1)  # the parent's threads are not here to help
+            signal.alarm(30)
             for place, name in WAYS:
                 setattr(place, name, dying(name, getattr(place, name)))
             work()
@@ -396,10 +399,10 @@ def test_a_process_killed_anywhere_leaves_the_old_state_or_the_new(
         seen.append((how, "new" if found == new else "old"))
         if place.exists():  # else see the test on a run between two renames
             assert_sound(place, entries=2 if found == new else 1, without=(4, 5) if found == new else (4,))
-        again = gf.answer(place, gone(5) if found == new else gone(6), request_id="two" if found == new else "three")
-        assert again.repeated == (found == new)
-        gf.answer(place, gone(7), request_id="four")
-        assert_sound(place, entries=3, without=(4, 5, 7) if found == new else (4, 6, 7))
+        if found == new:
+            assert gf.answer(place, gone(5), request_id="two").repeated
+        gf.answer(place, gone(7), request_id="three")
+        assert_sound(place, entries=3 if found == new else 2, without=(4, 5, 7) if found == new else (4, 7))
         assert os.listdir(place.parent) == ["run"]
         assert holding(place.parent, subject(7)) == []
         shutil.rmtree(place.parent)
@@ -507,7 +510,7 @@ def finish(*processes: subprocess.Popen[str]) -> None:
 def test_two_processes_and_a_reader_at_once(run: Path, tmp_path: Path) -> None:
     """Every request is answered, in some order, and whoever reads meanwhile sees one whole state after the other."""
     go = tmp_path / "go"
-    writers = [started(run, go, 4, 5, 6), started(run, go, 7, 8, 9)]
+    writers = [started(run, go, 4, 5, 6), started(run, go, 6, 7, 8)]  # the same request 6, by the same id
     wait_until_ready(*writers)
     go.touch()
     sizes = []
@@ -519,21 +522,12 @@ def test_two_processes_and_a_reader_at_once(run: Path, tmp_path: Path) -> None:
     finish(*writers)
     sizes.append(gf.load_run(run)[1].num_nodes)
     assert sizes == sorted(sizes, reverse=True)
-    assert sizes[-1] == 34
+    assert sizes[-1] == 35
     assert len(sizes) > 3
-    assert_sound(run, entries=6, without=(4, 5, 6, 7, 8, 9))
-    assert {entry.request_id for entry in read_record(run).entries} == {f"id {number}" for number in range(4, 10)}
+    assert_sound(run, entries=5, without=(4, 5, 6, 7, 8))
+    assert {entry.request_id for entry in read_record(run).entries} == {f"id {number}" for number in range(4, 9)}
     assert os.listdir(run.parent) == ["run"]
-    assert holding(run.parent, subject(4)) == holding(run.parent, subject(9)) == []
-
-
-def test_two_processes_with_one_id_get_one_answer(run: Path, tmp_path: Path) -> None:
-    go = tmp_path / "go"
-    writers = [started(run, go, 4), started(run, go, 4)]
-    wait_until_ready(*writers)
-    go.touch()
-    finish(*writers)
-    assert_sound(run, entries=1, without=(4,))
+    assert holding(run.parent, subject(4)) == holding(run.parent, subject(8)) == []
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, other: Callable[[], object]) -> None:
@@ -562,7 +556,6 @@ def test_a_reader_between_two_renames_is_not_torn(run: Path, monkeypatch: pytest
         run.with_name("new").rename(run)
         shutil.rmtree(old)
 
-    meanwhile(monkeypatch, rundir, "_old", lambda: None)
     meanwhile(monkeypatch, json, "loads", goes_on)
     try:
         _, graph = gf.load_run(run)

@@ -204,29 +204,19 @@ def test_a_certificate_verifies_after_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.xfail(strict=True, reason="the distance is rounded up a second time by the verifier (see rounded_up)")
 def test_every_distance_that_can_be_stated_verifies() -> None:
-    """Weights put at all distances from the optimum that `newton` may end at."""
-    trained, graph = small()
-    objective, recipe = trained.objective(graph), trained.recipe
-    allowed = tolerance(sigma=recipe.sigma, epsilon=1.0, delta=1e-5)
-    best = gf.train(graph, "sgc", tolerance=1e-9).theta
-    along = torch.randn(best.numel(), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    base = gf.unlearn(trained, graph, gf.Request(nodes=[4]))
+    """An honest case of it: `random_graph(25, nodes=40, edges=60)`, sgc with sigma 0.03, without node 10."""
+    graph = small()[1]
+    found = gf.unlearn(gf.train(graph, "sgc", sigma=SIGMA, tolerance=1e-6), graph, gf.Request(nodes=[4]), epsilon=1e-3)
+    near = residual(found.trained.objective(found.graph), found.trained.theta).distance
+    stated = [float(f"{digits}e{power}") for power in (-6, -5) for digits in range(10, 100)]
     alarms = []
-    for wanted in torch.linspace(0.05, 1, 60).tolist():
-        theta = best + along * (wanted * allowed / residual(objective, best + along).distance)
-        measured = residual(objective, theta).distance
-        if measured > allowed:
+    for distance in stated:
+        if distance * 0.999 < near:
             continue
-        claim = certified(distance=measured, epsilon=1.0, delta=1e-5, sigma=recipe.sigma)
-        found = forged(
-            base,
-            trained=base.trained.with_weights(theta),
-            graph=graph,
-            released=theta + noise(size=15, sigma=0.03),
-            claim=claim,
-        )
+        claim = certified(distance=distance * 0.999, epsilon=1.0, delta=1e-5, sigma=SIGMA)
+        assert claim.distance == distance
         try:
-            verify(found, annexes=())
+            verify(forged(found, claim=claim))
         except gf.Mismatch as mismatch:
             alarms.append(str(mismatch))
     assert alarms == []
@@ -394,6 +384,55 @@ def test_another_graph_is_caught(tmp_path: Path) -> None:
     moved = dataclasses.replace(outcome().trained, graph_digest=own.graph.digest)
     with pytest.raises(gf.Mismatch, match="not the retained graph that the certificate speaks of"):
         gf.verify(outcome().certificate, moved, own.graph)
+
+
+def test_a_certificate_of_another_run_is_caught(tmp_path: Path) -> None:
+    trained, graph = patients()
+    other = gf.unlearn(trained, graph, gf.Request(nodes=["patient-0100"]))
+    with pytest.raises(gf.Mismatch, match="^the graph is not the retained graph that the certificate speaks of$"):
+        gf.verify(other.certificate, outcome().trained, outcome().graph)
+    mixed = dataclasses.replace(outcome(), certificate=other.certificate)
+    with pytest.raises(gf.Mismatch, match="^the graph is not the retained graph that the certificate speaks of$"):
+        verify(mixed)
+    gf.save_outcome(tmp_path / "run", mixed)
+    with pytest.raises(gf.Mismatch, match="^the certificate is not that of this run$"):
+        gf.verify_run(tmp_path / "run")
+    # The same graph, another noise and another salt: an outcome of the same request.
+    again = gf.unlearn(trained, graph, whole_request(graph))
+    for part, told in (
+        ({"released_theta": again.released_theta}, "^the released weights are not those"),
+        ({"annex": again.annex}, "^the weights are not those"),
+        ({"certificate": again.certificate}, "^the weights are not those"),
+    ):
+        with pytest.raises(gf.Mismatch, match=told):
+            verify(dataclasses.replace(outcome(), **part))
+
+
+def test_an_annex_of_another_request_is_caught(tmp_path: Path) -> None:
+    """The papers tell of somebody who was not removed at all."""
+    trained, graph = patients()
+    papers = Annex.of(graph, gf.Request(nodes=["patient-0001"]))
+    cheat = forged(_with_annex(outcome(), papers, trained))
+    assert_caught(cheat, tmp_path, "^a node that was to be forgotten is in the retained graph$")
+    with pytest.raises(gf.Mismatch, match="^the annex is not that of the request that the certificate speaks of$"):
+        verify(outcome(), annexes=[dataclasses.replace(outcome().annex, request=papers.request)])
+
+
+def test_a_ledger_begun_anew_is_caught_by_the_signature_alone(kept: Path, tmp_path: Path) -> None:
+    """The second of two requests as if it were the first: unsigned, the shorter story is as good as the longer one."""
+    trained, graph = gf.load_run(kept)
+    record = read_record(kept)
+    second = dataclasses.replace(
+        outcome(),
+        trained=trained,
+        graph=graph,
+        released_theta=load_file(kept / RELEASED)["theta"],
+        annex=record.annexes[-1],
+        certificate=gf.Certificate.read(kept / CERTIFICATE),
+    )
+    assert_only_a_signature_catches(forged(second), tmp_path)
+    with pytest.raises(gf.Mismatch, match="^the ledger is broken at entry 1"):
+        verify(second, entries=record.entries[1:], key=KEY.public_key())
 
 
 def test_an_unlearning_that_did_nothing_is_caught(tmp_path: Path) -> None:
@@ -861,11 +900,6 @@ def test_an_edit_with_fitting_checksums_is_caught(what: str, run: Path) -> None:
         gf.verify_run(run)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=gf.InputError,
-    reason="load tells of an objective that does not fit by InputError, which verify_run passes on",
-)
 @pytest.mark.parametrize("what", ["mu", "objective", "weights"])
 def test_what_does_not_fit_the_objective_is_a_mismatch(what: str, run: Path) -> None:
     spoils: dict[str, Spoil] = {
@@ -877,6 +911,24 @@ def test_what_does_not_fit_the_objective_is_a_mismatch(what: str, run: Path) -> 
     rundir.refit(run)
     with pytest.raises(gf.Mismatch):
         gf.verify_run(run)
+
+
+@pytest.mark.xfail(
+    strict=True, reason="of an annex only salt and request are held against the certificate, of outcome.json nothing"
+)
+@pytest.mark.parametrize("what", ["hashes of the last request", "hashes of an earlier request", "outcome.json"])
+def test_what_no_digest_in_the_certificate_covers_is_caught_too(what: str, run: Path) -> None:
+    """Without its hashes an annex finds nothing, whatever is in the graph, and the signature still fits."""
+    empty: dict[str, Any] = {"nodes": [], "edges": [], "attributes": {}}
+    spoils: dict[str, Spoil] = {
+        "hashes of the last request": annexes_edit(lambda annexes: [annexes[0], annexes[1] | empty]),
+        "hashes of an earlier request": annexes_edit(lambda annexes: [annexes[0] | empty, annexes[1]]),
+        "outcome.json": json_edit(OUTCOME, level="exact", notes=["retrained by a notary"]),
+    }
+    spoils[what](run)
+    rundir.refit(run)
+    with pytest.raises(gf.Mismatch):
+        gf.verify_run(run, key=KEY.public_key())
 
 
 def test_an_edited_mu_is_caught_whatever_else_fits(run: Path, tmp_path: Path) -> None:
@@ -901,15 +953,15 @@ def test_a_file_that_is_missing_is_caught(file: str, run: Path) -> None:
         gf.verify_run(run)
 
 
-def test_a_file_that_nobody_vouches_for_any_more_is_caught(run: Path) -> None:
+@pytest.mark.parametrize(("file", "told"), [(RELEASED, "holds no released weights"), (ANNEX, "cannot be read")])
+def test_a_file_that_nobody_vouches_for_any_more_is_caught(file: str, told: str, run: Path) -> None:
     """The checksums of what is not there are taken out too."""
     content = json.loads((run / "run.json").read_text())
-    for file, error in ((RELEASED, gf.InputError), (ANNEX, gf.Mismatch)):
-        del content["sha256"][file]
-        (run / file).unlink()
-        (run / "run.json").write_text(json.dumps(content))
-        with pytest.raises(error):
-            gf.verify_run(run)
+    del content["sha256"][file]
+    (run / file).unlink()
+    (run / "run.json").write_text(json.dumps(content))
+    with pytest.raises(gf.Mismatch, match=told):
+        gf.verify_run(run)
 
 
 def test_a_run_that_forgot_nothing_has_nothing_to_verify(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from graphforget.certificates.assumptions import Finding
@@ -88,12 +89,12 @@ def certified(*, distance: float, epsilon: float, delta: float, sigma: float) ->
 
 
 def rounded_up(value: float) -> float:
-    """To two significant digits, never down."""
-    if value == 0:
-        return 0.0
-    step = 10.0 ** (math.floor(math.log10(value)) - 1)
-    rounded = float(f"{math.ceil(value / step) * step:.1e}")
-    return rounded if rounded >= value else float(f"{rounded + step:.1e}")
+    """To two significant digits, never down; what has two digits stays as it is."""
+    nearest = f"{value:.1e}"
+    if float(nearest) >= value:
+        return float(nearest)
+    unit = Decimal(10) ** (int(nearest.partition("e")[2]) - 1)
+    return float(Decimal(nearest) + unit)
 
 
 def conditional(
