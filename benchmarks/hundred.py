@@ -3,9 +3,9 @@
     python benchmarks/hundred.py
     python benchmarks/hundred.py --model sign
 
-Each request starts from the weights that the one before left. At the end the weights are held against the optimum on what
 Each request starts from the weights that the one before left. At the end the weights are held against the optimum on
 what is left of the graph, and against retraining from scratch; on the way, what all releases together tell.
+"""
 
 from __future__ import annotations
 
