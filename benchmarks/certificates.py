@@ -40,7 +40,7 @@ def measure(trained: gf.Trained, graph: gf.Graph, kind: str, share: float, seed:
     outcome = gf.unlearn(trained, graph, request)
     retrained = gf.unlearn(trained, graph, request, method="retrain")
     theta, objective = outcome.trained.theta, outcome.trained.objective(outcome.graph)
-    mu, bound = trained.recipe.mu, outcome.details["distances"][-1] + outcome.details["rounding"]
+    mu, bound = trained.recipe.mu, outcome.trained.residual + outcome.details["rounding"]
     optimum = newton_cg(objective, theta, gradient_tolerance=max(1e-3 * bound * mu, 1e-13)).theta
     return {
         "level": outcome.level,

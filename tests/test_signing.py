@@ -231,7 +231,6 @@ def test_nothing_can_be_taken_out_of_or_put_into_what_is_signed() -> None:
                 check_signature(Certificate.from_dict(content | {name: other}))
 
 
-@pytest.mark.xfail(strict=True, reason="a signature with further fields is taken, and nothing covers those")
 def test_nothing_can_be_put_into_the_signature() -> None:
     content = gf.signed(certificate(), KEY).to_dict()
     content["signature"]["approved by"] = "the authority"
@@ -239,7 +238,6 @@ def test_nothing_can_be_put_into_the_signature() -> None:
         check_signature(Certificate.from_dict(content), KEY.public_key())
 
 
-@pytest.mark.xfail(strict=True, reason="NaN and infinity in a field are read, and signed and digested as null")
 @pytest.mark.parametrize("value", [NAN, INF, -INF])
 def test_what_json_cannot_hold_does_not_pass_for_what_was_signed(value: float) -> None:
     content = gf.signed(certificate(), KEY).to_dict()
@@ -287,7 +285,7 @@ def test_signing_again_takes_the_first_signature_off() -> None:
     ],
 )
 def test_what_is_no_signature_does_not_pass_for_one(signature: Any) -> None:
-    with pytest.raises(gf.Mismatch) as caught:
+    with pytest.raises((gf.Mismatch, gf.InputError)) as caught:
         check_signature(Certificate.from_dict(document(signature=signature)))
     assert "\n" not in str(caught.value)
 
@@ -375,7 +373,6 @@ def test_a_number_that_is_none_is_refused(name: str, value: Any) -> None:
     assert getattr(Certificate.from_dict(document(**{name: 0})), name) == 0
 
 
-@pytest.mark.xfail(strict=True, reason="these three numbers are not looked at")
 @pytest.mark.parametrize("name", ["epsilon_under_constants", "sigma_needed", "sigma_by_paper"])
 def test_numbers_that_are_remarks_are_numbers_too(name: str) -> None:
     with pytest.raises(gf.InputError):
@@ -424,7 +421,6 @@ def test_nothing_is_rounded_up_to_nothing() -> None:
     assert [rounded_up(value) for value in (0.00511, 0.99, 0.991, 0.999, 12.01)] == [0.0052, 0.99, 1.0, 1.0, 13.0]
 
 
-@pytest.mark.xfail(strict=True, reason="81e-6 / 1e-6 is over 81, so what was rounded once is rounded up again")
 def test_what_was_rounded_up_stays_as_it_is() -> None:
     """`verify` builds the claim anew from its own distance, so an honest certificate can fail."""
     twice = [
@@ -460,11 +456,10 @@ def test_a_distance_over_the_tolerance_is_not_certified(
 
 
 def test_without_noise_nothing_is_certified() -> None:
-    with pytest.raises(gf.InputError, match="so nothing is certified"):
+    with pytest.raises(gf.InputError, match="without noise nothing is certified"):
         certified(distance=1e-3, epsilon=1.0, delta=1e-5, sigma=0.0)
 
 
-@pytest.mark.xfail(strict=True, raises=ZeroDivisionError, reason="0 / 0, and a planted certificate can ask for it")
 def test_not_even_a_distance_of_nothing_is_certified_without_noise() -> None:
     with pytest.raises(gf.InputError):
         certified(distance=0.0, epsilon=1.0, delta=1e-5, sigma=0.0)

@@ -1,4 +1,8 @@
-"""Locks on folders: one process writes a run directory at a time, and nobody reads it while it is being replaced."""
+"""Locks on folders, so that one process at a time moves a run directory on and nobody reads it while it is replaced.
+
+Two locks: `turn` is held on the run directory itself for as long as a request takes; `steady` is held on the folder
+around it for the moments of reading and replacing, in which the run directory itself may not be there.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,10 @@ from graphforget.errors import InputError
 
 
 @contextmanager
-def locked(folder: Path, *, shared: bool = False) -> Iterator[None]:
-    """Waits for its turn. A folder that does not exist needs no lock: only one process can rename its own into place.
+def turn(folder: Path) -> Iterator[None]:
+    """Waits until nobody else is answering a request on this folder. One that does not exist needs no turn.
 
-    The lock is on the folder itself, which a writer replaces by another one; so whoever has waited looks again.
+    A writer replaces the folder by another one, so whoever has waited looks again.
     """
     while True:
         try:
@@ -24,29 +28,45 @@ def locked(folder: Path, *, shared: bool = False) -> Iterator[None]:
             yield
             return
         try:
-            take(held, shared=shared)
+            _take(held, folder)
             if _is_still(folder, held):
                 yield
                 return
-        except OSError as error:
-            raise InputError(f"{folder} cannot be locked: {error}") from error
         finally:
             os.close(held)
 
 
 @contextmanager
-def holding(folder: Path) -> Iterator[None]:
-    """The lock on a folder that is about to take another one's place and keeps it there."""
-    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def steady(folder: Path, *, shared: bool = False) -> Iterator[None]:
+    """Keeps the folder in its place, or out of everybody's sight while it is replaced (unless `shared`)."""
     try:
-        take(held)
+        held = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:  # then there is nothing to read in it, and who wants to write will be told
+        yield
+        return
+    try:
+        _take(held, folder.parent, shared=shared)
         yield
     finally:
         os.close(held)
 
 
-def take(descriptor: int, *, shared: bool = False) -> None:
-    fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+@contextmanager
+def holding(folder: Path) -> Iterator[None]:
+    """The turn on a folder that is about to take another one's place and keeps it there."""
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        _take(held, folder)
+        yield
+    finally:
+        os.close(held)
+
+
+def _take(descriptor: int, folder: Path, *, shared: bool = False) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be locked: {error}") from error
 
 
 def _is_still(folder: Path, descriptor: int) -> bool:

@@ -29,7 +29,7 @@ from graphforget.certificates.ledger import START, Composed, Entry, Ledger, chec
 from graphforget.certificates.signing import signed
 from graphforget.errors import InputError, Mismatch
 from graphforget.graph import Graph
-from graphforget.locks import locked
+from graphforget.locks import turn
 from graphforget.losses import Loss, LossFunction
 from graphforget.request import Request
 from graphforget.trained import Trained
@@ -105,16 +105,18 @@ def answer(
     if request_id is not None:
         check_id(request_id)
     target = Path(run if out is None else out)
-    with locked(target.resolve()):
+    with turn(target.resolve()):
         for place in dict.fromkeys((target, Path(run))):
-            earlier = None if request_id is None else _record_at(place).answered(request_id, request)
+            earlier = None if request_id is None else read_record(place).answered(request_id, request)
             if earlier is not None:
                 return Answer(json.loads(earlier.answer), place, earlier.request_id, None)
-        rundir.check_free(target, force=force or out is None)
-        reader = rundir.read if out is None else rundir.load
-        trained, graph = reader(run, model=model, loss=loss)
+        over = force or out is None
+        rundir.check_free(target, force=over)
+        with rundir.settled(run) as place:
+            trained, graph = rundir.read(place, model=model, loss=loss)
+            record = _record(place)
         outcome = unlearn(trained, graph, request, progress=progress, **options)
-        return _save(target, outcome, read_record(Path(run)), key=key, request_id=request_id)
+        return _save(target, outcome, record, key=key, request_id=request_id, over=over)
 
 
 def save_outcome(
@@ -130,14 +132,20 @@ def save_outcome(
 
     `after` is the run directory that the model came from, whose ledger and annexes go on here.
     """
-    with locked(Path(folder).resolve()):
+    with turn(Path(folder).resolve()):
         rundir.check_free(folder, force=force)
-        record = Record((), ()) if after is None else read_record(Path(after))
-        return _save(Path(folder), outcome, record, key=key, request_id=request_id).folder
+        record = Record((), ()) if after is None else read_record(after)
+        return _save(Path(folder), outcome, record, key=key, request_id=request_id, over=force).folder
 
 
 def _save(
-    folder: Path, outcome: Outcome, record: Record, *, key: Ed25519PrivateKey | None, request_id: str | None
+    folder: Path,
+    outcome: Outcome,
+    record: Record,
+    *,
+    key: Ed25519PrivateKey | None,
+    request_id: str | None,
+    over: bool,
 ) -> Answer:
     certificate = dataclasses.replace(outcome.certificate, follows=record.head)
     outcome = dataclasses.replace(outcome, certificate=signed(certificate, key) if key else certificate)
@@ -165,12 +173,17 @@ def _save(
         ANNEX: _json(annexes),
         RELEASED: save_bytes({"theta": outcome.released_theta.contiguous()}),
     }
-    rundir.write(folder, outcome.trained, outcome.graph, extras=files, finish=write_ledger)
+    rundir.write(folder, outcome.trained, outcome.graph, over=over, extras=files, finish=write_ledger)
     return Answer(summary, folder, request_id, outcome)
 
 
-def read_record(folder: Path) -> Record:
+def read_record(folder: str | Path) -> Record:
     """The ledger's entries and the annexes, none if the run came of no deletion."""
+    with rundir.settled(folder) as place:
+        return _record(place)
+
+
+def _record(folder: Path) -> Record:
     if not (folder / LEDGER).is_file():
         return Record((), ())
     with Ledger(folder / LEDGER, readonly=True) as ledger:
@@ -184,13 +197,9 @@ def read_record(folder: Path) -> Record:
     return Record(entries, annexes)
 
 
-def _record_at(place: Path) -> Record:
-    return read_record(place) if (place / "run.json").is_file() else Record((), ())
-
-
 def releases_so_far(folder: str | Path, *, delta: float) -> Composed:
     """What all releases of a run's ledger tell together."""
-    return composed(read_record(Path(folder)).entries, delta=delta)
+    return composed(read_record(folder).entries, delta=delta)
 
 
 def verify_run(
@@ -205,23 +214,24 @@ def verify_run(
 
     `graph` is the retained graph from records of one's own, to be used instead of the one in the run directory.
     """
-    folder = Path(folder)
-    try:
-        trained, kept = rundir.load(folder, model=model, loss=loss)
-    except rundir.Damaged as damage:
-        raise Mismatch(str(damage)) from damage
-    if not (folder / CERTIFICATE).is_file():
-        raise InputError(f"{folder} holds no certificate, it did not come of a deletion")
-    try:
-        certificate, record = Certificate.read(folder / CERTIFICATE), read_record(folder)
-        released = released_weights(folder)
-    except InputError as error:
-        raise Mismatch(str(error)) from error
+    with rundir.settled(folder) as place:
+        try:
+            trained, kept = rundir.read(place, model=model, loss=loss)
+        except rundir.Damaged as damage:
+            raise Mismatch(str(damage)) from damage
+        if not any((place / name).exists() for name in (CERTIFICATE, LEDGER, ANNEX)) and not trained.history:
+            raise InputError(f"{folder} holds no certificate, it did not come of a deletion")
+        try:
+            certificate, record = Certificate.read(place / CERTIFICATE), _record(place)
+            released = released_weights(place)
+            told = json.loads((place / OUTCOME).read_text())
+        except (OSError, ValueError) as error:
+            raise Mismatch(str(error)) from error
     if not record.entries:
         raise Mismatch(f"the ledger of {folder} is missing")
     if record.annexes[-1].request != certificate.digests["request"]:
         raise Mismatch("the certificate is not that of this run")
-    return verify(
+    found = verify(
         certificate,
         trained,
         kept if graph is None else graph,
@@ -230,15 +240,19 @@ def verify_run(
         entries=record.entries,
         key=key,
     )
+    if told != json.loads(record.entries[-1].answer):
+        raise Mismatch(f"{OUTCOME} is not what the ledger says was told")
+    return found
 
 
 def load_released(
     folder: str | Path, *, model: nn.Module | None = None, loss: Loss | LossFunction | None = None
 ) -> tuple[Trained, Graph]:
     """The model of a run directory that may go out, with the certificate's noise, and its graph."""
-    trained, graph = rundir.load(folder, model=model, loss=loss)
-    theta = released_weights(Path(folder))
-    sigma = Certificate.read(Path(folder) / CERTIFICATE).sigma
+    with rundir.settled(folder) as place:
+        trained, graph = rundir.read(place, model=model, loss=loss)
+        theta = released_weights(place)
+        sigma = Certificate.read(place / CERTIFICATE).sigma
     return trained.released(theta, graph, noise=float(sigma or 0.0)), graph
 
 

@@ -18,7 +18,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from graphforget.certificates.document import versions
 from graphforget.errors import InputError
 from graphforget.graph import Graph
 from graphforget.linalg.sparse import csr_tensor
-from graphforget.locks import holding, locked
+from graphforget.locks import holding, steady, turn
 from graphforget.losses import Loss, LossFunction, as_loss
 from graphforget.models.parameters import assign, flatten, trainable
 from graphforget.models.reach import Reach
@@ -50,9 +51,9 @@ class Damaged(InputError):
 
 def save(folder: str | Path, trained: Trained, graph: Graph, *, force: bool = False) -> Path:
     """Writes `trained` and `graph` into `folder`. An existing folder is an `InputError` unless `force`."""
-    with locked(_real(folder)):
+    with turn(_real(folder)):
         check_free(folder, force=force)
-        return write(folder, trained, graph)
+        return write(folder, trained, graph, over=force)
 
 
 def write(
@@ -60,13 +61,15 @@ def write(
     trained: Trained,
     graph: Graph,
     *,
+    over: bool,
     extras: Mapping[str, bytes] | None = None,
     finish: Callable[[Path], None] | None = None,
 ) -> Path:
-    """Puts a run directory in place, with further files; the caller holds the lock and has called `check_free`.
+    """Puts a run directory in place, with further files; the caller has its turn and has called `check_free`.
 
     Everything goes to a temporary folder beside it that is then renamed, so a crash leaves the old state or the new.
-    `finish` writes what is no plain file into the temporary folder.
+    `finish` writes what is no plain file into the temporary folder. Unless `over`, a folder that has come to be there
+    in the meantime is left alone.
     """
     named, folder = folder, _real(folder)
     _clear(folder)
@@ -81,7 +84,10 @@ def write(
         with holding(staging):
             _write(staging, trained, graph, extras or {}, finish)
             staging.chmod(0o777 & ~_umask())
-            _replace(folder, staging, named)
+            with steady(folder):
+                if folder.exists() and not over:
+                    raise InputError(f"{named} was written by somebody else in the meantime and is left alone")
+                _replace(folder, staging, named)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(staging, ignore_errors=True)
         raise InputError(f"{named} cannot be written: {' '.join(str(error).split())}") from error
@@ -111,7 +117,8 @@ def _replace(folder: Path, staging: Path, named: str | Path) -> None:
 def check_free(folder: str | Path, *, force: bool = False) -> None:
     """Refuses a place that `save` could not or should not write to."""
     named, folder = folder, _real(folder)
-    _restore(folder)
+    with steady(folder):
+        _restore(folder)
     if folder.exists() and not force:
         raise InputError(f"{named} exists already, choose another place or overwrite it with --force (force=True)")
     if folder.exists() and not (folder / "run.json").is_file():
@@ -127,19 +134,25 @@ def load(
     folder: str | Path, *, model: nn.Module | None = None, loss: Loss | LossFunction | None = None
 ) -> tuple[Trained, Graph]:
     """Reads a run directory. A model or a loss that is not built in cannot be stored safely: hand it over again."""
-    with locked(_real(folder), shared=True):
-        return read(folder, model=model, loss=loss)
+    with settled(folder) as place:
+        return read(place, model=model, loss=loss)
+
+
+@contextmanager
+def settled(folder: str | Path) -> Iterator[Path]:
+    """Where the state of a run directory is, and stays while somebody reads it."""
+    folder = _real(folder)
+    with steady(folder, shared=True):
+        if folder.exists():  # what a writer left that was killed before it cleared up may hold what was forgotten
+            shutil.rmtree(_old(folder), ignore_errors=True)
+        killed_between_renames = not folder.exists() and _old(folder).is_dir()
+        yield _old(folder) if killed_between_renames else folder
 
 
 def read(
-    folder: str | Path, *, model: nn.Module | None = None, loss: Loss | LossFunction | None = None
+    folder: Path, *, model: nn.Module | None = None, loss: Loss | LossFunction | None = None
 ) -> tuple[Trained, Graph]:
-    """What `load` does, for a caller that holds the lock."""
-    folder = _real(folder)
-    if folder.exists():  # what a writer left that was killed before it had cleared up may hold what was forgotten
-        shutil.rmtree(_old(folder), ignore_errors=True)
-    if not folder.exists() and _old(folder).is_dir():  # a writer was killed between two renames
-        folder = _old(folder)
+    """What `load` does, for a caller that has settled where the state is."""
     try:
         run = json.loads((folder / "run.json").read_text())
         names = json.loads((folder / "graph.json").read_text())

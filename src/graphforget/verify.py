@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from scipy import stats
 from torch import Tensor
 
 from graphforget.certificates.annex import Annex, weights_digest
-from graphforget.certificates.claim import Claim, certified, conditional
+from graphforget.certificates.assumptions import BOUNDED, CONVEX, LIPSCHITZ, OPTIMUM
+from graphforget.certificates.claim import EXACT, Claim, certified, conditional, exact
 from graphforget.certificates.document import Certificate
 from graphforget.certificates.ledger import Entry
 from graphforget.certificates.ledger import check as check_chain
@@ -91,7 +93,7 @@ def verify(
     if certificate.level == "exact":
         unchecked.append("that the weights came of training alone: nothing in them shows it, the signer vouches for it")
     if certificate.level == "conditional":
-        unchecked.append("the conditions, which were measured on what is deleted now")
+        unchecked.append("what was measured of the conditions, now that what it was measured on is deleted")
     return Verification(tuple(checks), tuple(unchecked))
 
 
@@ -124,7 +126,9 @@ def _rebuilt(given: Evidence) -> Claim | None:
     """The claim as it follows from its own inputs."""
     stated = given.certificate
     if stated.level == "exact":
-        return dataclasses.replace(_claim(stated), epsilon=0.0, delta=0.0, distance=0.0, tolerance=None, conditions=())
+        if stated.statement not in EXACT:
+            raise Mismatch("the statement gives no reason for which an outcome is exact")
+        return exact(stated.statement, sigma=stated.sigma or 0.0)
     if stated.level == "certified":
         if None in (stated.distance, stated.epsilon, stated.delta, stated.sigma):
             raise Mismatch("a certified claim without distance, epsilon, delta or sigma is none")
@@ -148,6 +152,9 @@ def _rebuilt_conditional(given: Evidence) -> Claim:
         raise Mismatch(f"the level is too high for this model: {trained.obstacles[0]}")
     if stated.constants is None or stated.sigma is None or stated.delta is None or not trained.history:
         raise Mismatch("a conditional claim without constants, sigma, delta or a history is none")
+    unlisted = {BOUNDED, LIPSCHITZ, CONVEX, OPTIMUM} - {finding.name for finding in stated.conditions}
+    if unlisted:
+        raise Mismatch(f"a conditional claim without this condition is none: {min(unlisted)}")
     refuted = tuple(name for entry in trained.history for name in entry.refuted)
     rebuilt = conditional(
         distance=distance_bound(trained, stated.constants),
@@ -216,7 +223,9 @@ def _residual(given: Evidence) -> str | None:
     found = residual(trained.objective(given.graph), trained.theta)
     if stated.level == "exact":
         allowed = trained.recipe.tolerance + found.rounding / found.mu
-        if trained.converged and found.distance > allowed:
+        if not trained.converged and found.distance > allowed:
+            return None
+        if found.distance > allowed:
             raise Mismatch(
                 f"the weights are up to {found.distance:.3g} from the optimum, training ends at {allowed:.3g}"
             )
@@ -261,7 +270,8 @@ def _noise(given: Evidence) -> str | None:
 def _request(given: Evidence) -> str | None:
     if not given.annexes:
         return None
-    if given.annexes[-1].request != given.certificate.digests["request"]:
+    own = given.annexes[-1]
+    if (own.request, own.digest) != (given.certificate.digests["request"], given.certificate.digests["annex"]):
         raise Mismatch("the annex is not that of the request that the certificate speaks of")
     for annex in given.annexes:
         found = annex.still_in(given.graph)
@@ -284,9 +294,20 @@ def _ledger(given: Evidence) -> str | None:
         raise Mismatch("the ledger's last entry tells of another request or level")
     if last.ratio != release_ratio(given.certificate):
         raise Mismatch(f"the ledger's ratio is {last.ratio}, the certificate's {release_ratio(given.certificate)}")
-    if given.annexes and [a.request for a in given.annexes] != [e.request_digest for e in given.entries]:
+    if given.annexes and [a.digest for a in given.annexes] != [_annex_digest(e) for e in given.entries]:
         raise Mismatch("the ledger and the annexes tell of other requests")
     return f"unbroken, {_count(len(given.entries), 'request')}, the last one that of this certificate"
+
+
+def _annex_digest(entry: Entry) -> str:
+    """Of the annex of an earlier certificate, which is in the answer that the ledger has kept."""
+    try:
+        certificate = Certificate.from_dict(json.loads(entry.answer)["certificate"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise Mismatch(f"entry {entry.number} of the ledger holds no certificate") from error
+    if certificate.digest != entry.certificate_digest:
+        raise Mismatch(f"entry {entry.number} of the ledger holds another certificate than it names")
+    return certificate.digests["annex"]
 
 
 def release_ratio(certificate: Certificate) -> float | None:
@@ -296,10 +317,6 @@ def release_ratio(certificate: Certificate) -> float | None:
     if certificate.level == "certified" and certificate.sigma:
         return (certificate.distance or 0.0) / certificate.sigma
     return None
-
-
-def _claim(certificate: Certificate) -> Claim:
-    return Claim(**{field.name: getattr(certificate, field.name) for field in dataclasses.fields(Claim)})
 
 
 def _count(number: int, what: str) -> str:

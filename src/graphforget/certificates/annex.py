@@ -1,8 +1,9 @@
 """The private annex of a certificate: salted hashes of what was deleted.
 
 Whoever holds it can check that nothing deleted is in a graph, and that a certificate speaks of given weights and of a
-given request, without being told who was deleted. It is private because names can be guessed and tried against it; the
-certificate holds no digest that could be tried without its salt.
+given request, without being told who was deleted. It is private because names can be guessed and tried against it. The
+certificate's digests of the request, of the annex and of private weights cannot be tried without its salt; that of the
+retained graph can, so that anybody with the retained data can check it, and so can who has the old graph still.
 """
 
 from __future__ import annotations
@@ -69,6 +70,11 @@ class Annex:
                 return "an attribute value that was to be forgotten"
         return None
 
+    @property
+    def digest(self) -> str:
+        """Of all that it holds, by which the certificate names it."""
+        return _hash(self.salt, "annex", json.dumps(self.to_dict(), sort_keys=True))
+
     def weights(self, theta: Tensor) -> str:
         """The digest by which the certificate names private weights."""
         return weights_digest(theta, salt=self.salt)
@@ -88,8 +94,11 @@ class Annex:
             attributes = {
                 str(h): "all" if c == "all" else tuple(int(i) for i in c) for h, c in content["attributes"].items()
             }
+            salt = bytes.fromhex(content["salt"])
+            if len(salt) != SALT_BYTES:
+                raise ValueError(f"the salt has {len(salt)} bytes, {SALT_BYTES} are needed")
             return cls(
-                salt=bytes.fromhex(content["salt"]),
+                salt=salt,
                 request=str(content["request"]),
                 nodes=frozenset(map(str, content["nodes"])),
                 edges=frozenset(map(str, content["edges"])),
@@ -104,8 +113,11 @@ def request_digest(request: Request, salt: bytes) -> str:
     nodes = sorted(str(node) for node in request.nodes)
     edges = sorted([str(u), str(v)] for u, v in request.edges)
     attributes = sorted(
-        [str(node), "all" if columns == "all" else sorted(map(str, columns))]
-        for node, columns in request.attributes.items()
+        (
+            [str(node), "all" if columns == "all" else sorted(map(str, columns))]
+            for node, columns in request.attributes.items()
+        ),
+        key=json.dumps,
     )
     return _hash(salt, "request", json.dumps([nodes, edges, attributes]))
 

@@ -48,6 +48,12 @@ class Claim:
         return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in known.items()}
 
 
+UNTOUCHED = "no training loss depends on what was removed, so training without it gives such weights as well"
+RETRAINED = "the model was trained from fresh weights on the retained graph alone"
+MADE = "the model was trained on the retained graph alone, from the weights that 'model' made for it"
+EXACT = (UNTOUCHED, RETRAINED, MADE)  # why an outcome is exact; there is no other reason
+
+
 def exact(statement: str, *, sigma: float = 0.0) -> Claim:
     """epsilon = 0: the distribution of retraining itself. It needs no noise, and bears that of every release."""
     return Claim("exact", statement, epsilon=0.0, delta=0.0, sigma=sigma, distance=0.0)
@@ -68,6 +74,8 @@ def certified(*, distance: float, epsilon: float, delta: float, sigma: float) ->
     The distance is rounded up to two digits, but never over the tolerance: a claim with all of its digits would be a
     way to test guesses about the private weights.
     """
+    if not sigma > 0:
+        raise InputError(f"sigma is {sigma}, and without noise nothing is certified")
     allowed = tolerance(sigma=sigma, epsilon=epsilon, delta=delta)
     if not 0 <= distance <= allowed:
         raise InputError(f"the distance {distance:.3g} is over the tolerance {allowed:.3g}, so nothing is certified")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import platform
 import uuid
 from collections.abc import Mapping
@@ -26,7 +27,11 @@ from graphforget.certificates.paper_bounds import Constants
 from graphforget.errors import InputError
 
 SCHEMA = "graphforget.certificate/1"
-DIGESTS = ("request", "graph", "weights_before", "weights_after", "released")
+DIGESTS = ("request", "annex", "graph", "weights_before", "weights_after", "released")
+NUMBERS = (
+    *("epsilon", "delta", "sigma", "distance", "tolerance", "epsilon_measured"),
+    *("epsilon_under_constants", "sigma_needed", "sigma_by_paper"),
+)
 NO_ENTRY = 64 * "0"  # what the first certificate of a ledger follows
 
 
@@ -75,10 +80,18 @@ class Certificate(Claim):
             raise InputError(f"the certificate's field {name!r} is {'missing' if name in known else 'unknown'}")
         if given["level"] not in LEVELS:
             raise InputError(f"the certificate's level {given['level']!r} is none of {', '.join(LEVELS)}")
-        for name in ("epsilon", "delta", "sigma", "distance", "tolerance", "epsilon_measured"):
+        for name in NUMBERS:
             value = given[name]
-            if value is not None and (not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0):
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if value is not None and not (number and 0 <= value < math.inf):
                 raise InputError(f"the certificate's {name} is {value!r}, a number from 0 is needed")
+        try:
+            json.dumps(content, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"the certificate holds what JSON does not have: {error}") from error
+        signature = given["signature"]
+        if signature is not None and not isinstance(signature, dict):
+            raise InputError(f"the certificate's signature is {signature!r}, an object or null is needed")
         if not isinstance(given["digests"], dict) or set(given["digests"]) != set(DIGESTS):
             raise InputError(f"the certificate's digests must be those of {', '.join(DIGESTS)}")
         try:
@@ -94,9 +107,17 @@ class Certificate(Claim):
     def read(cls, path: str | Path) -> Certificate:
         """From a file."""
         try:
-            return cls.from_dict(json.loads(Path(path).read_text()))
+            return cls.from_dict(json.loads(Path(path).read_text(), object_pairs_hook=_no_field_twice))
         except (OSError, ValueError) as error:
             raise InputError(f"{path} cannot be read as a certificate: {error}") from error
+
+
+def _no_field_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; of two equal fields the parser itself would silently keep the last."""
+    content = dict(pairs)
+    if len(content) != len(pairs):
+        raise InputError("the certificate holds a field twice")
+    return content
 
 
 def written(claim: Claim, **about: Any) -> Certificate:

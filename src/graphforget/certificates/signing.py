@@ -80,6 +80,8 @@ def check_signature(certificate: Certificate, key: Ed25519PublicKey | None = Non
     signature = certificate.signature
     if signature is None:
         raise Mismatch("the certificate is not signed")
+    if set(signature) != {"algorithm", "public_key", "value"}:
+        raise Mismatch("the signature does not have the three fields that it must have, and no others")
     try:
         given = bytes.fromhex(signature["public_key"])
         value = bytes.fromhex(signature["value"])

@@ -18,7 +18,7 @@ from graphforget.certificates.ledger import Composed, composed
 from graphforget.footprint import Footprint
 from graphforget.graph import Graph
 from graphforget.linalg.sparse import to_scipy
-from graphforget.records import CERTIFICATE, OUTCOME, read_record, verify_run
+from graphforget.records import read_record, verify_run
 from graphforget.report.figures import Role, accuracy_figure, footprint_figure, residual_figure
 from graphforget.report.page import Check, Picture, Story
 from graphforget.request import Request
@@ -29,12 +29,11 @@ Scene = tuple[np.ndarray, np.ndarray, list[Role], dict[Role, str]]
 
 def run_story(run: str | Path, *, key: Ed25519PublicKey | None = None) -> Story:
     """Of a run directory's last deletion, verified now. Raises `Mismatch` where it does not hold; names nobody."""
-    run = Path(run)
     found = verify_run(run, key=key)
-    summary = json.loads((run / OUTCOME).read_text())
-    certificate = Certificate.read(run / CERTIFICATE)
-    together = composed(read_record(run).entries, delta=certificate.delta or 1e-5)
-    return story_of(certificate, summary, found, together=together)
+    entries = read_record(run).entries
+    summary = json.loads(entries[-1].answer)
+    certificate = Certificate.from_dict(summary["certificate"])
+    return story_of(certificate, summary, found, together=composed(entries, delta=certificate.delta or 1e-5))
 
 
 def story_of(

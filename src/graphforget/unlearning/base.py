@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from graphforget.certificates.annex import Annex, weights_digest
-from graphforget.certificates.claim import Claim, empirical, exact
+from graphforget.certificates.claim import UNTOUCHED, Claim, empirical, exact
 from graphforget.certificates.document import Certificate, written
 from graphforget.certificates.gaussian import noise
 from graphforget.certificates.levels import LEVELS, Level
@@ -230,8 +230,7 @@ class Method(ABC, Generic[Options]):
         if not torch.allclose(before, after, rtol=1e-9, atol=1e-9):
             raise Refused("training losses changed where none should have, so the model's reach is not what it seemed")
         started = time.perf_counter()
-        told = "no training loss depends on what was removed, so training without it gives such weights as well"
-        claim = self.standing(task, options) if trained.history else exact(told, sigma=trained.recipe.sigma)
+        claim = self.standing(task, options) if trained.history else exact(UNTOUCHED, sigma=trained.recipe.sigma)
         uncounted = time.perf_counter() - started
         moved = trained.measured_on(task.after)
         return Change(moved, claim, {"untouched": True}, uncounted=uncounted)
@@ -269,6 +268,7 @@ def _certificate(
         changed=not torch.equal(trained.theta, task.trained.theta),
         digests={
             "request": annex.request,
+            "annex": annex.digest,
             "graph": task.retained.digest,
             "weights_before": annex.weights(task.trained.theta),
             "weights_after": annex.weights(trained.theta),

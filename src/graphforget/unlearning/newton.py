@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphforget.certificates.claim import certified, empirical, tolerance
+from graphforget.certificates.claim import certified, empirical, rounded_up, tolerance
 from graphforget.certificates.residual import residual, rounding_allowance
 from graphforget.checks import whole_number
 from graphforget.errors import InputError, Refused
@@ -92,7 +92,7 @@ class Newton(Method[NewtonOptions]):
         details = {
             "steps": found.steps,
             "products": found.products,
-            "distances": [norm / mu for norm in norms],
+            "distances": [rounded_up(norm / mu) for norm in norms],
             "tolerance": allowed,
             "rounding": reached.rounding / mu,
         }

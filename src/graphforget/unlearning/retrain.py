@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import nn
 
-from graphforget.certificates.claim import Claim, empirical, exact
+from graphforget.certificates.claim import MADE, RETRAINED, Claim, empirical, exact
 from graphforget.certificates.levels import Level
 from graphforget.doctor import Inspection
 from graphforget.errors import InputError, Refused
@@ -95,11 +95,7 @@ def _claim(fitted: Trained, start: Start, options: RetrainOptions) -> Claim:
         return empirical("training went on from weights that had seen what was removed, so nothing is guaranteed")
     if fitted.obstacles:
         return empirical(f"retrained, but data may get past it: {fitted.obstacles[0]}")
-    if options.model is not None:
-        told = "the model was trained on the retained graph alone, from the weights that 'model' made for it"
-    else:
-        told = "the model was trained from fresh weights on the retained graph alone"
-    return exact(told, sigma=fitted.recipe.sigma)
+    return exact(RETRAINED if options.model is None else MADE, sigma=fitted.recipe.sigma)
 
 
 def _fresh(old: Trained, graph: Graph, recipe: Recipe, make: Callable[[], nn.Module] | None) -> nn.Module:
