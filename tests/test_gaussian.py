@@ -16,16 +16,20 @@ from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
+from scipy.special import ndtri
 
 from graphforget.certificates.gaussian import (
     composed_ratio,
     delta_of,
     epsilon_of,
     exact_sigma,
+    grid,
     mu_gdp,
     noise,
     paper_sigma,
     paper_sigma_is_proven,
+    slip,
+    with_noise,
 )
 from graphforget.errors import InputError
 
@@ -93,6 +97,33 @@ def test_several_releases_by_dp_accounting() -> None:
     parts = [from_gaussian_mechanism(1 / ratio, value_discretization_interval=1e-5) for ratio in ratios]
     together = functools.reduce(lambda a, b: a.compose(b), parts).get_epsilon_for_delta(delta)
     assert epsilon_of(ratio=composed_ratio(ratios), delta=delta) == pytest.approx(together, rel=1e-3)
+
+
+@settings(max_examples=200, deadline=None)
+@given(place=st.floats(0.5, 1, exclude_max=True), scale=st.integers(1, 55))
+def test_a_draw_is_right_to_eight_units(place: float, scale: int) -> None:
+    """What `slip` takes for granted of scipy's inverse of the normal distribution."""
+    with mpmath.workdps(40):
+        u = place * 2.0**-scale
+        found = float(ndtri(u))
+        exact = mpmath.mpf(found)
+        for _ in range(3):
+            exact -= (mpmath.ncdf(exact) - mpmath.mpf(u)) / mpmath.npdf(exact)
+        assert abs(mpmath.mpf(found) - exact) <= 8 * 2.0**-53 * (1 + abs(exact))
+
+
+@pytest.mark.parametrize("sigma", [1e-3, 0.05, 0.1, 3.0])
+def test_noise_is_rounded_to_a_grid_after_it_was_added(sigma: float) -> None:
+    theta = torch.linspace(-3, 3, 50_000, dtype=torch.float64)
+    released = with_noise(theta, sigma=sigma, seed=1)
+    step = grid(sigma)
+    assert sigma / 32 <= step <= sigma / 16
+    assert math.log2(step) == round(math.log2(step))
+    assert torch.equal(torch.remainder(released, step), torch.zeros_like(released))
+    assert float((released - theta - noise(size=50_000, sigma=sigma, seed=1)).abs().max()) <= step / 2 * (1 + 1e-9)
+    assert float((released - theta).std()) == pytest.approx(sigma, rel=0.02)
+    assert 0 < slip(theta, sigma=sigma) < 1e-6
+    assert slip(theta, sigma=sigma / 1000) > slip(theta, sigma=sigma)
 
 
 @settings(max_examples=300, deadline=None)
@@ -251,11 +282,22 @@ def test_noise_of_no_size() -> None:
 
 
 def test_unseeded_noise_is_finite_for_every_random_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = [0, 1, 2**64 - 1, 2**64 - 2]  # the two ends of the lower half, with either sign
-    monkeypatch.setattr(os, "urandom", lambda n: np.array(words, dtype=np.uint64).tobytes()[:n])
+    words = [0, 1, 2**64 - 1, 2**64 - 2]  # the two ends of a scale, with either sign
+    scales = [0, 0, 2**64 - 1, 2**64 - 1]  # the smallest and the largest
+    monkeypatch.setattr(os, "urandom", lambda n: np.array(words + scales, dtype=np.uint64).tobytes()[:n])
     far, far_below, near_below, near = noise(size=4, sigma=1).tolist()
-    assert far == -far_below == pytest.approx(float(stats.norm.isf(2.0**-54)))
-    assert 0 < near == -near_below < 1e-15
+    assert far == -far_below == pytest.approx(float(stats.norm.isf(2.0**-55)))
+    assert 0 <= near == -near_below < 1e-15
+
+
+def test_unseeded_noise_has_all_its_digits_in_the_tails() -> None:
+    """A uniform number of 53 bits has neighbours 1e-7 apart there, as normal numbers: they would show in a release."""
+    drawn = noise(size=200_000, sigma=1).numpy()
+    far = np.abs(drawn[np.abs(drawn) > 3.5])
+    assert far.size > 30
+    places = stats.norm.sf(far) * 2.0**53
+    assert np.abs(places - np.round(places)).max() > 1e-3  # none of the 2^53 places that a plain uniform number has
+    assert stats.kstest(drawn, "norm").pvalue > 1e-6
 
 
 BAD: dict[str, Callable[[], object]] = {

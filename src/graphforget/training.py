@@ -43,7 +43,7 @@ def train(
     epochs: int | None = None,
     learning_rate: float | None = None,
     polish_steps: int | None = None,
-    tolerance: float = 1e-3,
+    tolerance: float | None = None,
     sigma: float | None = None,
     reach: Reach | None = None,
     device: str = "cpu",
@@ -59,8 +59,9 @@ def train(
     work, a smaller one leaves the model more accurate. By default it is small where the objective is strongly convex,
     and 0 elsewhere.
 
-    A strongly convex objective is minimised from 0 by Newton's method until `||grad F|| / mu <= tolerance`, in
-    float64. Any other is trained by Adam in float32 with dropout on, then polished by L-BFGS in float64, dropout off.
+    A strongly convex objective is minimised from 0 by Newton's method until `||grad F|| / mu <= tolerance`, in float64;
+    by default 1e-3, or a fiftieth of sigma if that is less. Any other is trained by Adam in float32 with dropout on,
+    then polished by L-BFGS in float64, dropout off.
     """
     started = time.perf_counter()
     if not isinstance(graph, Graph):
@@ -68,6 +69,7 @@ def train(
     seed, device = whole_number(seed, "seed"), checked_device(device)
     name, module = _module(graph, model, seed, options)
     defaults = MODELS.get(name, OWN_MODEL)
+    sigma = _default_sigma(name, module, as_loss(loss)) if sigma is None else float(sigma)
     recipe = Recipe(
         model=name,
         options=options,
@@ -77,8 +79,8 @@ def train(
         epochs=defaults.epochs if epochs is None else whole_number(epochs, "epochs"),
         learning_rate=defaults.learning_rate if learning_rate is None else float(learning_rate),
         polish_steps=defaults.polish_steps if polish_steps is None else whole_number(polish_steps, "polish_steps"),
-        tolerance=float(tolerance),
-        sigma=_default_sigma(name, module, as_loss(loss)) if sigma is None else float(sigma),
+        tolerance=min(1e-3, sigma / 50 or 1e-3) if tolerance is None else float(tolerance),
+        sigma=sigma,
     )
     _check(recipe)
     check_loss(as_loss(loss), classes=graph.num_classes)

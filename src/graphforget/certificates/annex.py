@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -43,8 +44,9 @@ class Annex:
         salt = os.urandom(SALT_BYTES) if salt is None else salt
         what = request.resolve(graph)
         columns: dict[int, Columns] = dict.fromkeys(what.full_rows.tolist(), "all")
-        for row in what.partial_rows.unique().tolist():
-            columns[row] = tuple(sorted(what.partial_columns[what.partial_rows == row].tolist()))
+        rows, counts = what.partial_rows.unique_consecutive(return_counts=True)  # a node's columns stand together
+        for row, part in zip(rows.tolist(), what.partial_columns.split(counts.tolist()), strict=True):
+            columns[row] = tuple(part.sort().values.tolist())
         gone = graph.edge_index[:, what.edge_mask]
         return cls(
             salt=salt,
@@ -85,15 +87,13 @@ class Annex:
             "request": self.request,
             "nodes": sorted(self.nodes),
             "edges": sorted(self.edges),
-            "attributes": {h: c if c == "all" else list(c) for h, c in sorted(self.attributes.items())},
+            "attributes": {h: c if c == "all" else _as_bits(c) for h, c in sorted(self.attributes.items())},
         }
 
     @classmethod
     def from_dict(cls, content: Any) -> Annex:
         try:
-            attributes = {
-                str(h): "all" if c == "all" else tuple(int(i) for i in c) for h, c in content["attributes"].items()
-            }
+            attributes = {str(h): "all" if c == "all" else _from_bits(c) for h, c in content["attributes"].items()}
             salt = bytes.fromhex(content["salt"])
             if len(salt) != SALT_BYTES:
                 raise ValueError(f"the salt has {len(salt)} bytes, {SALT_BYTES} are needed")
@@ -112,13 +112,9 @@ def request_digest(request: Request, salt: bytes) -> str:
     """The same for any order of what a request names."""
     nodes = sorted(str(node) for node in request.nodes)
     edges = sorted([str(u), str(v)] for u, v in request.edges)
-    attributes = sorted(
-        (
-            [str(node), "all" if columns == "all" else sorted(map(str, columns))]
-            for node, columns in request.attributes.items()
-        ),
-        key=json.dumps,
-    )
+    listed = {c: c if c == "all" else sorted(map(str, c)) for c in set(request.attributes.values())}
+    known = {columns: _hash(salt, "columns", json.dumps(names)) for columns, names in listed.items()}
+    attributes = sorted([str(node), known[columns]] for node, columns in request.attributes.items())
     return _hash(salt, "request", json.dumps([nodes, edges, attributes]))
 
 
@@ -126,6 +122,18 @@ def weights_digest(theta: Tensor, *, salt: bytes = b"") -> str:
     """SHA-256 of flat parameters as little-endian float64; the order of numbers is that of the model's parameters."""
     content = theta.detach().cpu().double().contiguous().numpy().astype("<f8").tobytes()
     return hashlib.sha256(b"graphforget-weights-1" + _framed(salt) + content).hexdigest()
+
+
+def _as_bits(columns: tuple[int, ...]) -> str:
+    """Column numbers as the bits of a hexadecimal number: short even where many nodes lose half of theirs."""
+    bits = np.zeros(8 + max(columns, default=0), dtype=bool)
+    bits[list(columns)] = True
+    return np.packbits(bits, bitorder="little").tobytes().hex()
+
+
+def _from_bits(told: str) -> tuple[int, ...]:
+    bits = np.unpackbits(np.frombuffer(bytes.fromhex(told), dtype=np.uint8), bitorder="little")
+    return tuple(np.flatnonzero(bits).tolist())
 
 
 def _identity(graph: Graph, row: int) -> str:

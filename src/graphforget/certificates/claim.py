@@ -16,7 +16,8 @@ from graphforget.errors import InputError
 
 NOT_COVERED = (
     "models released before this request, and what can be learned by comparing them with the next one",
-    "several releases taken together: this claim speaks of one (a run's ledger adds them up)",
+    "several releases taken together: this claim speaks of one (a run's ledger adds up those of its own line)",
+    "what this document itself tells: the level, whether the weights changed, a distance of two digits, the time",
     "copies of the old weights and of the data: checkpoints, backups, run directories, caches, logs",
     "predictions and embeddings that were computed with the old weights",
     "what was fitted on all rows before it came here: scalers, PCA, similarity graphs, the choice of settings",
@@ -63,9 +64,17 @@ def empirical(statement: str) -> Claim:
     return Claim("empirical", statement)
 
 
+FOR_ROUNDING = 1 / 16  # of delta: what is set aside for noise that is drawn and added in float64
+
+
 def tolerance(*, sigma: float, epsilon: float, delta: float) -> float:
-    """`sigma mu_gdp(epsilon, delta)`: how far from the retrained weights is near enough (docs/maths.md, section 9)."""
-    return sigma * mu_gdp(epsilon=epsilon, delta=delta)
+    """`sigma mu_gdp(epsilon, 15/16 delta)`: how far from the optimum is near enough (docs/maths.md, section 9)."""
+    return sigma * mu_gdp(epsilon=epsilon, delta=(1 - FOR_ROUNDING) * delta)
+
+
+def noise_will_do(slip: float, *, epsilon: float, delta: float) -> bool:
+    """Whether noise that is `slip` in total variation from Gaussian keeps within what is set aside for it."""
+    return (1 + math.exp(min(epsilon, 700.0))) * slip <= FOR_ROUNDING * delta
 
 
 def certified(*, distance: float, epsilon: float, delta: float, sigma: float) -> Claim:
@@ -81,8 +90,8 @@ def certified(*, distance: float, epsilon: float, delta: float, sigma: float) ->
         raise InputError(f"the distance {distance:.3g} is over the tolerance {allowed:.3g}, so nothing is certified")
     told = min(rounded_up(distance), allowed)
     statement = (
-        f"the released weights are ({epsilon:g}, {delta:g})-indistinguishable from the weights retrained without what "
-        f"was removed, both with fresh Gaussian noise of standard deviation {sigma:g}"
+        f"the released weights are ({epsilon:g}, {delta:g})-indistinguishable from the optimum on the retained graph, "
+        f"where retraining leads, both with fresh Gaussian noise of standard deviation {sigma:g}"
     )
     return Claim(
         "certified",
@@ -92,7 +101,7 @@ def certified(*, distance: float, epsilon: float, delta: float, sigma: float) ->
         sigma=sigma,
         distance=told,
         tolerance=allowed,
-        epsilon_measured=min(epsilon_of(ratio=told / sigma, delta=delta), epsilon),
+        epsilon_measured=min(epsilon_of(ratio=told / sigma, delta=(1 - FOR_ROUNDING) * delta), epsilon),
     )
 
 

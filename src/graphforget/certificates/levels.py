@@ -10,7 +10,8 @@ LEVELS: tuple[Level, ...] = get_args(Level)  # best first
 
 MEANING: dict[Level, str] = {
     "exact": "the weights are distributed as those of retraining on the retained graph",
-    "certified": "the released weights are (epsilon, delta)-indistinguishable from the equally noised retrained ones",
+    "certified": "the released weights are (epsilon, delta)-indistinguishable from the equally noised optimum on the "
+    "retained graph, which retraining approaches",
     "conditional": "the released weights are (epsilon, delta)-indistinguishable from the equally noised retrained ones "
     "if every condition listed holds",
     "empirical": "nothing is guaranteed",

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from graphforget.certificates.gaussian import UNIT
 from graphforget.models.fixed import FixedPropagation
 from graphforget.models.linearised import Linearised
 from graphforget.objective import LossSum, Objective
 
-UNIT = 2.0**-53  # the largest relative error of one operation in float64
 PROBES = 8
 
 
@@ -55,9 +55,16 @@ def rounding_allowance(objective: Objective, theta: Tensor, *, gradient_norm: fl
     length = _longest_sum(data)
     gamma = length * UNIT / (1 - length * UNIT)
     norm = float(theta.norm())
+    if isinstance(data.module, Linearised):
+        norm += float(data.module.origin.norm())  # the logits at public weights are computed too
     sums = gamma * (squares * norm / 2 + math.sqrt(2) * total) + (classes + 20) * UNIT * total
     ends = 4 * UNIT * (objective.mu * norm + gradient_norm) + (theta.numel() + 2) * UNIT * gradient_norm
     return 2 * (sums / objective.m + ends)
+
+
+def is_bounded(objective: Objective) -> bool:
+    """Whether the allowance is a bound; else it is an estimate."""
+    return isinstance(objective.data.module, FixedPropagation)
 
 
 def _row_norms(data: LossSum) -> tuple[float, float]:

@@ -77,5 +77,7 @@ def newton_cg(
         else:
             return Minimum(theta, "no descent", step, products, value, norm)
         theta, value, gradient, norm = candidate, new_value, new_gradient, new_norm
+    if on_step is not None:
+        on_step(max_steps, norm)
     status: Status = "converged" if norm <= gradient_tolerance else "steps spent"
     return Minimum(theta, status, max_steps, products, value, norm)

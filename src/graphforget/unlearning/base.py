@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from graphforget.certificates.annex import Annex, weights_digest
-from graphforget.certificates.claim import UNTOUCHED, Claim, empirical, exact
+from graphforget.certificates.claim import UNTOUCHED, Claim, empirical, exact, noise_will_do
 from graphforget.certificates.document import Certificate, written
-from graphforget.certificates.gaussian import noise
+from graphforget.certificates.gaussian import slip, with_noise
 from graphforget.certificates.levels import LEVELS, Level
+from graphforget.certificates.residual import is_bounded
 from graphforget.checks import checked_device, whole_number
 from graphforget.errors import InputError, Refused
 from graphforget.footprint import Footprint, footprint
@@ -246,12 +247,23 @@ def _noised(task: Task, change: Change, seed: int | None) -> tuple[Claim, Tensor
     if not claim.sigma:
         told = "the released weights carry no noise"
         return claim, theta, [] if claim.level == "exact" else [told]
-    released = theta + noise(size=theta.numel(), sigma=claim.sigma, seed=seed)
+    released = with_noise(theta, sigma=claim.sigma, seed=seed)
     if not torch.isfinite(released).all():
         raise Refused(f"noise of standard deviation {claim.sigma:g} leaves no finite weights")
+    off = slip(theta, sigma=claim.sigma)
+    if claim.level == "certified" and not noise_will_do(off, epsilon=task.asked.epsilon, delta=task.asked.delta):
+        told = f"noise in float64 is {off:.1e} from Gaussian in total variation"
+        raise Refused(f"delta = {task.asked.delta:g} is too small, {told}; retrain instead (method 'retrain')")
     if seed is None:
         return claim, released, []
-    return claim, released, ["the noise is from a seed, and whoever knows the seed can take it off the weights"]
+    told = "the noise is from a seed, and whoever knows the seed can take it off the weights"
+    return (claim if claim.level == "exact" else _unproven(claim, told)), released, [told]
+
+
+def _unproven(claim: Claim, why: str) -> Claim:
+    """The same numbers, and nothing that follows from them."""
+    told = f"nothing is guaranteed, because {why} (the claim would be: {claim.statement})"
+    return dataclasses.replace(claim, level="empirical", statement=told, epsilon=None, epsilon_measured=None)
 
 
 def _certificate(
@@ -263,7 +275,8 @@ def _certificate(
         claim,
         method=method,
         model={"name": recipe.model, "options": recipe.options, "parameters": trained.theta.numel()},
-        objective={"loss": recipe.loss, "mu": recipe.mu, "strongly_convex": trained.strongly_convex},
+        objective={"loss": recipe.loss, "mu": recipe.mu, "strongly_convex": trained.strongly_convex}
+        | ({"rounding": "bounded" if is_bounded(task.after) else "estimated"} if trained.strongly_convex else {}),
         training_nodes=task.retained.train_rows.numel(),
         changed=not torch.equal(trained.theta, task.trained.theta),
         digests={

@@ -92,9 +92,9 @@ class Newton(Method[NewtonOptions]):
         details = {
             "steps": found.steps,
             "products": found.products,
-            "distances": [rounded_up(norm / mu) for norm in norms],
+            "distances": [rounded_up(norm / mu) for norm in norms[:-1]] + [min(rounded_up(norms[-1] / mu), allowed)],
             "tolerance": allowed,
-            "rounding": reached.rounding / mu,
+            "rounding": rounded_up(reached.rounding / mu),
         }
         entry = task.forgotten(self.name, found.theta)
         moved = trained.moved(found.theta, objective, entry, found=(found.value, found.gradient_norm))

@@ -13,7 +13,7 @@ from graphforget.trained import Trained
 from graphforget.training import Progress
 from graphforget.unlearning.auto import AUTO, RETRAIN, WITHOUT_RETRAINING, Otherwise, Wanted, choose, retraining
 from graphforget.unlearning.base import Method, Task
-from graphforget.unlearning.newton import Newton, check_noise
+from graphforget.unlearning.newton import check_noise
 from graphforget.unlearning.outcome import Asked, Outcome
 
 METHODS: dict[str, Method[Any]] = {method.name: method for method in (*WITHOUT_RETRAINING, RETRAIN)}
@@ -64,7 +64,7 @@ def unlearn(
     chosen: Any = None if automatic else named.chosen(options)
     named.check(trained, graph, request)
     asked = Asked(epsilon=epsilon, delta=delta, sigma=sigma)
-    if automatic or isinstance(named, Newton):
+    if automatic or named.name != "idea":
         check_noise(trained, asked)
     task = Task.of(trained, graph, request, asked=asked, seed=seed, device=device, progress=progress)
     if automatic:
