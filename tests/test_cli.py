@@ -350,7 +350,7 @@ def test_demo_for_people(run: Run, space: Path) -> None:
     assert "withdraws consent" in ran.stdout
     assert "Certificate (certified): the released weights are (1, 1e-05)-indistinguishable" in ran.stdout
     assert "The same request id asked again: the first answer." in ran.stdout
-    assert ran.stdout.count(": caught (") == 4
+    assert ran.stdout.count(": caught (") == 5
     assert "NOT CAUGHT" not in ran.stdout
     assert "Distance to the weights retrained without it: " in ran.stdout
     assert os.listdir(space) == ["graphforget-demo.html"]

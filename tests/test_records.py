@@ -621,3 +621,94 @@ def test_an_outcome_names_nobody_in_what_may_be_shown(run: Path) -> None:
         assert b"subject-" not in (run.with_name("other") / name).read_bytes(), name
     assert dataclasses.asdict(read_record(run.with_name("other")).entries[0])["level"] == "conditional"
     assert records.released_weights(run.with_name("other")).numel() == 15
+
+
+# -- what a request builds on ----------------------------------------------------------------------------------------
+
+
+def rewritten(run: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """The ledger with other entries and fitting hashes, as somebody without the key can write it."""
+    entries = [dataclasses.asdict(entry) for entry in read_record(run).entries]
+    change(entries[0])
+    (run / LEDGER).unlink()
+    with Ledger(run / LEDGER) as ledger:
+        for entry in entries:
+            ledger.append(**{k: v for k, v in entry.items() if k not in ("number", "previous", "hash")})
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda entry: entry.update(level="exact", ratio=0.0), "says something else than its certificate"),
+        (lambda entry: entry.update(ratio=entry["ratio"] / 2), "says something else than its certificate"),
+        (lambda entry: entry.update(request_id="another"), "says something else than its certificate"),
+        (lambda entry: entry.update(answer="{}"), "holds no certificate"),
+    ],
+)
+def test_a_rewritten_ledger_is_not_built_on(run: Path, change: Callable[[dict[str, Any]], None], told: str) -> None:
+    """Or the next honest signature would cover it."""
+    key = Ed25519PrivateKey.generate()
+    gf.answer(run, gone(4), request_id="one", key=key)
+    gf.answer(run, gone(5), request_id="two", key=key)
+    rewritten(run, change)
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    for what in (gf.verify_run, lambda place: gf.releases_so_far(place, delta=1e-5)):
+        with pytest.raises(gf.Mismatch, match=told):
+            what(run)
+    with pytest.raises(gf.Mismatch, match=told):
+        gf.answer(run, gone(6), key=key)
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+
+
+@pytest.mark.parametrize("field", ["history", "recipe", "reach", "obstacles"])
+def test_what_is_written_down_of_a_model_is_not_built_on_if_it_changed(run: Path, field: str) -> None:
+    gf.answer(run, gone(4))
+    content = json.loads((run / "run.json").read_text())
+    other = {
+        "history": [],
+        "recipe": content["recipe"] | {"tolerance": 10.0},
+        "reach": content["reach"] | {"hops": 0},
+        "obstacles": ["none"],
+    }
+    (run / "run.json").write_text(json.dumps(content | {field: other[field]}))
+    told = "recipe, reach or history of the model are not those|too high for this model|state: not what"
+    with pytest.raises(gf.Mismatch, match=told):
+        gf.verify_run(run)
+    with pytest.raises(gf.Mismatch, match="^state: not what the last certificate speaks of$"):
+        gf.answer(run, gone(5))
+
+
+def test_files_that_are_not_the_run_s_own_are_not_lost(run: Path) -> None:
+    gf.answer(run, gone(4))
+    (run / "notes.txt").write_text("mine")
+    with pytest.raises(gf.InputError, match=r"holds 'notes\.txt', which is not the run's own: move it elsewhere first"):
+        gf.answer(run, gone(5))
+    assert (run / "notes.txt").read_text() == "mine"
+    assert "files that are not the run's own: notes.txt" in gf.verify_run(run).unchecked
+
+
+def test_training_anew_does_not_wipe_out_a_ledger(run: Path) -> None:
+    gf.answer(run, gone(4))
+    trained, graph = start()
+    with pytest.raises(gf.InputError, match="holds a ledger of deletions"):
+        gf.save_run(run, trained, graph, force=True)
+    assert len(read_record(run).entries) == 1
+
+
+def test_the_same_id_with_a_higher_level_is_refused(run: Path) -> None:
+    gf.answer(run, gone(4), request_id="one")
+    assert gf.answer(run, gone(4), request_id="one", level="certified").repeated
+    with pytest.raises(gf.Refused, match="^request 'one' was answered before, at level 'certified', not 'exact'$"):
+        gf.answer(run, gone(4), request_id="one", level="exact")
+
+
+def test_released_weights_are_no_run(run: Path, tmp_path: Path) -> None:
+    gf.answer(run, gone(4))
+    with pytest.raises(gf.InputError, match="^these are released weights with noise"):
+        gf.save_run(tmp_path / "new", *gf.load_released(run))
+    assert not (tmp_path / "new").exists()
+
+
+def test_private_files_are_closed_to_others(run: Path) -> None:
+    gf.answer(run, gone(4))
+    assert {path.name for path in run.iterdir() if path.stat().st_mode & 0o077} == set()

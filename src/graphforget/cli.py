@@ -14,6 +14,7 @@ import graphforget as gf
 from graphforget.certificates.ledger import composed
 from graphforget.demo import run_demo
 from graphforget.records import read_record
+from graphforget.report.page import check_place
 from graphforget.report.page import write as write_report
 from graphforget.report.story import run_story
 from graphforget.request import KINDS
@@ -22,6 +23,7 @@ from graphforget.tell import tell_ledger, tell_outcome, tell_plan, tell_training
 from graphforget.terminal import complain, progress, say, show
 from graphforget.unlearning.auto import AUTO
 from graphforget.unlearning.registry import find
+from graphforget.verify import check_entries
 
 CHECK_FAILED = 1
 BAD_INPUT = 2
@@ -69,7 +71,7 @@ def main() -> None:
         sys.exit(REFUSED)
     except SystemExit as end:
         if end.code == INTERRUPTED:  # typer has caught the KeyboardInterrupt
-            complain("stopped, nothing was written")
+            complain("stopped; what was to be written is there as a whole or not at all")
         raise
 
 
@@ -318,6 +320,7 @@ def ledger(
     entries = read_record(run).entries
     if not entries:
         raise gf.InputError(f"{run} has no ledger, it did not come of a deletion")
+    check_entries(entries)
     together = composed(entries, delta=delta)
     if as_json:
         told = [{k: v for k, v in dataclasses.asdict(entry).items() if k != "answer"} for entry in entries]
@@ -348,6 +351,7 @@ def report(
 ) -> None:
     """Verify a run and write one self-contained HTML page about its last deletion. It names nobody."""
     signer = None if key is None else gf.public_key(key)
+    check_place(out_file)
     write_report(out_file, run_story(run, key=signer))
     if as_json:
         print(json.dumps({"report": str(out_file)}))

@@ -27,16 +27,17 @@ from graphforget.certificates.annex import Annex, request_digest
 from graphforget.certificates.document import Certificate
 from graphforget.certificates.ledger import START, Composed, Entry, Ledger, check_id, composed
 from graphforget.certificates.signing import signed
-from graphforget.errors import InputError, Mismatch
+from graphforget.errors import InputError, Mismatch, Refused
 from graphforget.graph import Graph
 from graphforget.locks import turn
 from graphforget.losses import Loss, LossFunction
 from graphforget.request import Request
 from graphforget.trained import Trained
 from graphforget.training import Progress
+from graphforget.unlearning.auto import Wanted
 from graphforget.unlearning.outcome import Outcome
 from graphforget.unlearning.registry import unlearn
-from graphforget.verify import Verification, release_ratio, verify
+from graphforget.verify import Verification, check_entries, release_ratio, verify
 
 CERTIFICATE, RELEASED, OUTCOME, ANNEX, LEDGER = (
     "certificate.json",
@@ -109,12 +110,16 @@ def answer(
         for place in dict.fromkeys((target, Path(run))):
             earlier = None if request_id is None else read_record(place).answered(request_id, request)
             if earlier is not None:
+                if not Wanted(options.get("level")).met_by(earlier.level):
+                    told = f"request {request_id!r} was answered before, at level {earlier.level!r}"
+                    raise Refused(f"{told}, not {options['level']!r}")
                 return Answer(json.loads(earlier.answer), place, earlier.request_id, None)
         over = force or out is None
         rundir.check_free(target, force=over)
         with rundir.settled(run) as place:
             trained, graph = rundir.read(place, model=model, loss=loss)
             record = _record(place)
+            _check_state(place, trained, record)
         outcome = unlearn(trained, graph, request, progress=progress, **options)
         return _save(target, outcome, record, key=key, request_id=request_id, over=over)
 
@@ -197,9 +202,32 @@ def _record(folder: Path) -> Record:
     return Record(entries, annexes)
 
 
+def _check_state(place: Path, trained: Trained, record: Record) -> None:
+    """Nothing is built on, and nobody signs, what does not fit the last certificate. Raises `Mismatch`."""
+    if not record.entries:
+        if trained.history or any((place / name).exists() for name in (CERTIFICATE, ANNEX)):
+            raise Mismatch(f"{place} has forgotten something before, and its ledger is missing")
+        return
+    check_entries(record.entries)
+    certificate, annex = Certificate.read(place / CERTIFICATE), record.annexes[-1]
+    if certificate.digest != record.entries[-1].certificate_digest:
+        raise Mismatch("the certificate is not the one of the ledger's last entry")
+    found = {
+        "annex": annex.digest,
+        "state": annex.state(trained.facts()),
+        "graph": trained.graph_digest,
+        "weights_after": annex.weights(trained.theta),
+    }
+    for name, digest in found.items():
+        if certificate.digests[name] != digest:
+            raise Mismatch(f"{name.replace('_', ' ')}: not what the last certificate speaks of")
+
+
 def releases_so_far(folder: str | Path, *, delta: float) -> Composed:
-    """What all releases of a run's ledger tell together."""
-    return composed(read_record(folder).entries, delta=delta)
+    """What all releases of a run's ledger tell together. Raises `Mismatch` if the ledger does not hold."""
+    entries = read_record(folder).entries
+    check_entries(entries)
+    return composed(entries, delta=delta)
 
 
 def verify_run(
@@ -242,7 +270,8 @@ def verify_run(
     )
     if told != json.loads(record.entries[-1].answer):
         raise Mismatch(f"{OUTCOME} is not what the ledger says was told")
-    return found
+    others = [f"files that are not the run's own: {name}" for name in rundir.strangers(place)]
+    return dataclasses.replace(found, unchecked=(*found.unchecked, *others))
 
 
 def load_released(

@@ -40,6 +40,11 @@ from graphforget.models.registry import MODELS, build
 from graphforget.trained import Forgotten, Recipe, Trained
 
 FORMAT = 3
+OWN = {
+    *("run.json", "weights.safetensors", "graph.safetensors", "graph.json"),
+    *("certificate.json", "released.safetensors", "outcome.json", "annex.json"),
+    *("ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm"),
+}
 _FILES = ("weights.safetensors", "graph.safetensors", "graph.json")
 _TENSORS = ("edge_index", "y", "train_mask", "val_mask", "test_mask", "numbers")
 _NAMES = ("num_classes", "directed", "subject_ids", "column_names", "class_names", "name", "digit_ids")
@@ -53,6 +58,10 @@ def save(folder: str | Path, trained: Trained, graph: Graph, *, force: bool = Fa
     """Writes `trained` and `graph` into `folder`. An existing folder is an `InputError` unless `force`."""
     with turn(_real(folder)):
         check_free(folder, force=force)
+        if (_real(folder) / "ledger.sqlite").exists():
+            raise InputError(
+                f"{folder} holds a ledger of deletions, which training anew would lose: remove it yourself"
+            )
         return write(folder, trained, graph, over=force)
 
 
@@ -75,6 +84,8 @@ def write(
     _clear(folder)
     if trained.graph_digest != graph.digest:
         raise InputError("the graph is not the one that this model was trained on")
+    if trained.noise:
+        raise InputError("these are released weights with noise, a run directory keeps those without it")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.graphforget-{os.getpid()}-", dir=folder.parent))
@@ -123,6 +134,8 @@ def check_free(folder: str | Path, *, force: bool = False) -> None:
         raise InputError(f"{named} exists already, choose another place or overwrite it with --force (force=True)")
     if folder.exists() and not (folder / "run.json").is_file():
         raise InputError(f"{named} is not a run directory and is not overwritten")
+    if folder.exists() and strangers(folder):
+        raise InputError(f"{named} holds {strangers(folder)[0]!r}, which is not the run's own: move it elsewhere first")
     if any((parent / "run.json").is_file() for parent in folder.parents):
         raise InputError(f"{named} lies inside another run directory, choose a place outside")
     anchor = next(parent for parent in folder.parents if parent.exists())
@@ -160,7 +173,8 @@ def read(
         theta = weights.pop("theta")
         tensors = load_file(folder / "graph.safetensors")
     except FileNotFoundError as error:
-        raise InputError(f"{folder} is not a run directory: {error.filename or error} is missing") from error
+        kind = Damaged if (folder / "run.json").is_file() else InputError
+        raise kind(f"{folder} is not a run directory: {error.filename or error} is missing") from error
     except (OSError, ValueError, SafetensorError, KeyError) as error:
         raise Damaged(f"{folder} cannot be read: {error}") from error
     if not isinstance(run, dict):
@@ -270,9 +284,15 @@ def _write(
     sums = _checksums(folder, (*_FILES, *extras))
     run = {"format": FORMAT, **trained.summary(), "sha256": sums, "versions": versions()}
     (folder / "run.json").write_text(json.dumps(run, indent=2) + "\n")
+    (folder / "run.json").chmod(0o600)  # what was measured, and checksums that names could be tried against
     for path in folder.iterdir():
         with path.open("rb") as file:
             os.fsync(file.fileno())
+
+
+def strangers(folder: Path) -> list[str]:
+    """Files in a run directory that are none of its own."""
+    return sorted(path.name for path in folder.iterdir() if path.name not in OWN) if folder.is_dir() else []
 
 
 def refit(folder: str | Path) -> None:

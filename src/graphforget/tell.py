@@ -51,7 +51,10 @@ def tell_training(result: dict[str, Any]) -> None:
         ("test micro-F1", "no test nodes" if f1 is None else f"{100 * f1:.2f} %"),
         ("optimum", state),
         ("certificate", level),
-        ("noise", f"sigma = {result['recipe']['sigma']:g} in every release"),
+        (
+            "noise",
+            f"sigma = {result['recipe']['sigma']:g} in every release" if result["recipe"]["sigma"] else "none fixed",
+        ),
         ("time", f"{result['seconds']:.2f} s"),
     )
     facts(pairs)
@@ -84,10 +87,12 @@ def tell_outcome(result: dict[str, Any]) -> None:
     ]
     if certificate["sigma"]:
         pairs.append(("noise", f"sigma = {certificate['sigma']:.4g}"))
-    if certificate["tolerance"]:
+    if certificate["tolerance"] and certificate["epsilon"] is not None:
         reached, allowed = f"{certificate['distance']:.2g}", f"{certificate['tolerance']:.2g}"
         implied = f"{certificate['epsilon_measured']:.2g}"
-        pairs.append(("distance", f"measured: at most {reached} from retrained, allowed: {allowed}"))
+        pairs.append(
+            ("distance", f"measured: at most {reached} from the optimum on the retained graph, allowed: {allowed}")
+        )
         pairs.append(("epsilon", f"{certificate['epsilon']:g} guaranteed; the distance measured implies {implied}"))
     if certificate["sigma_needed"]:
         pairs.append(("noise needed", f"sigma = {certificate['sigma_needed']:.4g} for what was asked"))
@@ -121,5 +126,5 @@ def tell_ledger(entries: tuple[Entry, ...], together: Composed) -> None:
     if together.epsilon is None:
         say(f"\nNo epsilon for all releases together: {together.reason}.")
     else:
-        releases = f"{together.releases} release{'s' * (together.releases != 1)}"
+        releases = f"{together.releases} release{'s' * (together.releases != 1)} in this line of runs"
         say(f"\nAll together, {releases}: epsilon = {together.epsilon:.3g} at delta = {together.delta:g}.")

@@ -144,6 +144,11 @@ class Trained:
             raise InputError("there is no node to score, the mask is empty")
         return float((self.logits(graph).argmax(dim=1)[mask] == graph.y[mask]).double().mean())
 
+    def facts(self) -> dict[str, Any]:
+        """What later requests build on beside the weights and the graph."""
+        measured = ("objective", "gradient_norm_over_mu", "seconds", "graph_digest", "parameters")
+        return {name: value for name, value in self.summary().items() if name not in measured}
+
     def summary(self) -> dict[str, Any]:
         """What `run.json` and `--json` show of it."""
         return {

@@ -199,7 +199,9 @@ def _weights(given: Evidence) -> str | None:
         return None
     if given.annexes[-1].weights(given.trained.theta) != given.certificate.digests["weights_after"]:
         raise Mismatch("the weights are not those that the certificate speaks of")
-    return "the salted digest of the weights is the certificate's"
+    if given.annexes[-1].state(given.trained.facts()) != given.certificate.digests["state"]:
+        raise Mismatch("recipe, reach or history of the model are not those that the certificate speaks of")
+    return "the salted digests of the weights and of what is written down of them are the certificate's"
 
 
 def _changed(given: Evidence) -> str:
@@ -224,18 +226,16 @@ def _residual(given: Evidence) -> str | None:
         if stated.level == "certified":
             raise Mismatch("the level is too high: the objective is not strongly convex by construction")
         return None
+    if trained.recipe.sigma and stated.sigma != trained.recipe.sigma:
+        raise Mismatch(f"sigma is {stated.sigma}, the model's was fixed at {trained.recipe.sigma} when it was trained")
     found = residual(trained.objective(given.graph), trained.theta)
     if stated.level == "exact":
         allowed = trained.recipe.tolerance + found.rounding / found.mu
-        if not trained.converged and found.distance > allowed:
-            return None
         if found.distance > allowed:
             raise Mismatch(
                 f"the weights are up to {found.distance:.3g} from the optimum, training ends at {allowed:.3g}"
             )
         return f"||grad F|| / mu = {found.distance:.2e}, as training leaves it"
-    if stated.sigma != trained.recipe.sigma:
-        raise Mismatch(f"sigma is {stated.sigma}, the model's was fixed at {trained.recipe.sigma} when it was trained")
     for name, limit in (("tolerance", stated.tolerance), ("certificate's distance", stated.distance)):
         if limit is None or not found.distance <= limit * (1 + 1e-9):
             raise Mismatch(
@@ -261,11 +261,11 @@ def _noise(given: Evidence) -> str | None:
         if added.any():
             raise Mismatch("the released weights are not the private ones, although they should carry no noise")
         return "none, as the certificate says"
+    size = float(added @ added) / sigma**2
+    spread = math.sqrt(size / added.numel()) * sigma
     # Released weights lie on a grid; spread over its cells again, the noise has no steps that a test would find.
     cells = torch.rand(added.shape, generator=torch.Generator().manual_seed(0), dtype=added.dtype) - 0.5
     draws = ((added + grid(sigma) * cells) / sigma).numpy()
-    size = float(draws @ draws)
-    spread = math.sqrt(size / draws.size) * sigma
     if 2 * min(stats.chi2.cdf(size, draws.size), stats.chi2.sf(size, draws.size)) < FALSE_ALARM:
         raise Mismatch(f"the noise in the released weights has standard deviation {spread:.4g}, not {sigma:.4g}")
     if stats.kstest(draws, "norm").pvalue < FALSE_ALARM:
@@ -289,10 +289,7 @@ def _request(given: Evidence) -> str | None:
 def _ledger(given: Evidence) -> str | None:
     if not given.entries:
         return None
-    try:
-        check_chain(given.entries)
-    except InputError as error:
-        raise Mismatch(str(error)) from error
+    annexes = check_entries(given.entries)
     *_, last = given.entries
     if last.certificate_digest != given.certificate.digest or last.previous != given.certificate.follows:
         raise Mismatch("the certificate is not the one of the ledger's last entry")
@@ -300,20 +297,34 @@ def _ledger(given: Evidence) -> str | None:
         raise Mismatch("the ledger's last entry tells of another request or level")
     if last.ratio != release_ratio(given.certificate):
         raise Mismatch(f"the ledger's ratio is {last.ratio}, the certificate's {release_ratio(given.certificate)}")
-    if given.annexes and [a.digest for a in given.annexes] != [_annex_digest(e) for e in given.entries]:
+    if given.annexes and [annex.digest for annex in given.annexes] != annexes:
         raise Mismatch("the ledger and the annexes tell of other requests")
     return f"unbroken, {_count(len(given.entries), 'request')}, the last one that of this certificate"
 
 
-def _annex_digest(entry: Entry) -> str:
-    """Of the annex of an earlier certificate, which is in the answer that the ledger has kept."""
+def check_entries(entries: Sequence[Entry]) -> list[str]:
+    """Raises `Mismatch` unless the chain holds and every entry says what its certificate does. The annexes' digests."""
     try:
-        certificate = Certificate.from_dict(json.loads(entry.answer)["certificate"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise Mismatch(f"entry {entry.number} of the ledger holds no certificate") from error
-    if certificate.digest != entry.certificate_digest:
-        raise Mismatch(f"entry {entry.number} of the ledger holds another certificate than it names")
-    return certificate.digests["annex"]
+        check_chain(entries)
+    except InputError as error:
+        raise Mismatch(str(error)) from error
+    annexes = []
+    for entry in entries:
+        try:
+            certificate = Certificate.from_dict(json.loads(entry.answer)["certificate"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise Mismatch(f"entry {entry.number} of the ledger holds no certificate") from error
+        if certificate.signature is not None:
+            check_signature(certificate)
+        said = (entry.certificate_digest, entry.level, entry.request_digest, entry.ratio, entry.previous)
+        meant = (
+            *(certificate.digest, certificate.level, certificate.digests["request"]),
+            *(release_ratio(certificate), certificate.follows),
+        )
+        if said != meant:
+            raise Mismatch(f"entry {entry.number} of the ledger says something else than its certificate")
+        annexes.append(certificate.digests["annex"])
+    return annexes
 
 
 def release_ratio(certificate: Certificate) -> float | None:

@@ -81,6 +81,10 @@ class Annex:
         """The digest by which the certificate names private weights."""
         return weights_digest(theta, salt=self.salt)
 
+    def state(self, facts: Mapping[str, Any]) -> str:
+        """The digest by which the certificate names what is written down of a model beside its weights."""
+        return _hash(self.salt, "state", json.dumps(facts, sort_keys=True))
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "salt": self.salt.hex(),

@@ -101,7 +101,7 @@ def certified(*, distance: float, epsilon: float, delta: float, sigma: float) ->
         sigma=sigma,
         distance=told,
         tolerance=allowed,
-        epsilon_measured=min(epsilon_of(ratio=told / sigma, delta=(1 - FOR_ROUNDING) * delta), epsilon),
+        epsilon_measured=min(rounded_up(epsilon_of(ratio=told / sigma, delta=(1 - FOR_ROUNDING) * delta)), epsilon),
     )
 
 

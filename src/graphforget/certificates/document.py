@@ -27,7 +27,7 @@ from graphforget.certificates.paper_bounds import Constants
 from graphforget.errors import InputError
 
 SCHEMA = "graphforget.certificate/1"
-DIGESTS = ("request", "annex", "graph", "weights_before", "weights_after", "released")
+DIGESTS = ("request", "annex", "state", "graph", "weights_before", "weights_after", "released")
 NUMBERS = (
     *("epsilon", "delta", "sigma", "distance", "tolerance", "epsilon_measured"),
     *("epsilon_under_constants", "sigma_needed", "sigma_by_paper"),

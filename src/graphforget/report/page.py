@@ -63,6 +63,8 @@ def page(story: Story) -> str:
 def check_place(path: str | Path) -> None:
     """Refuses a place that `write` could not write to, before the work that leads there."""
     folder = Path(path).absolute().parent
+    if any((parent / "run.json").is_file() for parent in Path(path).resolve().parents):
+        raise InputError(f"{path} lies inside a run directory, choose a place outside")
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise InputError(f"the report cannot be written to {path}: {folder} is not a folder that can be written to")
 

@@ -53,13 +53,14 @@ def story_of(
     if distances:
         drawn.append(
             Picture(
-                "Distance to the retrained weights",
+                "Distance to the optimum on the retained graph",
                 residual_figure(distances, certificate.tolerance or 0.0),
                 "An upper bound on the distance, measured after every Newton step on the retained graph. Under the "
                 "dashed line the noise hides the difference as well as epsilon and delta ask for.",
             )
         )
-    scores = scores or summary["test_micro_f1"]
+    released = (summary["test_micro_f1"] or {}).get("released")
+    scores = scores or ({} if released is None else {"released": released})
     if scores:
         told = "Share of the test nodes that are classified rightly, on the retained graph."
         drawn.append(Picture("Accuracy", accuracy_figure(scores), told))

@@ -203,7 +203,7 @@ class Method(ABC, Generic[Options]):
             touched=task.touched,
             seconds=time.perf_counter() - task.started - change.uncounted,
             details=change.details,
-            notes=(*change.notes, *notes),
+            notes=(*change.notes, *notes, *_weak(task.asked, claim)),
         )
 
     def _refuse_false_success(self, task: Task, change: Change) -> None:
@@ -260,6 +260,13 @@ def _noised(task: Task, change: Change, seed: int | None) -> tuple[Claim, Tensor
     return (claim if claim.level == "exact" else _unproven(claim, told)), released, [told]
 
 
+def _weak(asked: Asked, claim: Claim) -> list[str]:
+    """What is promised in name only."""
+    if claim.epsilon and asked.epsilon > 10:
+        return [f"epsilon = {asked.epsilon:g} promises next to nothing"]
+    return [f"delta = {asked.delta:g} promises next to nothing"] if claim.epsilon and asked.delta > 1e-2 else []
+
+
 def _unproven(claim: Claim, why: str) -> Claim:
     """The same numbers, and nothing that follows from them."""
     told = f"nothing is guaranteed, because {why} (the claim would be: {claim.statement})"
@@ -282,6 +289,7 @@ def _certificate(
         digests={
             "request": annex.request,
             "annex": annex.digest,
+            "state": annex.state(trained.facts()),
             "graph": task.retained.digest,
             "weights_before": annex.weights(task.trained.theta),
             "weights_after": annex.weights(trained.theta),
