@@ -6,7 +6,7 @@
 Every request is answered by Newton steps at epsilon = 1, delta = 1e-5 with the model's own sigma, and the noise is
 really added. Retrained from scratch, with the same draws of the noise, is what it is compared with; micro-F1 on the
 test nodes is a mean over DRAWS draws. The true distance is to the optimum on the retained graph, found to 1e-3 of the
-distance itself. The paper's bound, under its own constants, stands beside the measured one. Results go to a file as
+bound. The paper's bound, under its own constants, stands beside the measured one. Results go to a file as
 they come.
 """
 

@@ -40,8 +40,8 @@ def train(graph: gf.Graph, model: str, **settings_: Any) -> gf.Trained:
 
 def optimum(trained: gf.Trained, graph: gf.Graph) -> Tensor:
     """Retrained from 0 in float64, as far as float64 goes."""
-    found = newton_cg(trained.objective(graph), torch.zeros_like(trained.theta), gradient_tolerance=1e-13)
-    assert found.gradient_norm <= 1e-11
+    found = newton_cg(trained.objective(graph), torch.zeros_like(trained.theta), gradient_tolerance=1e-12)
+    assert found.gradient_norm <= 1e-10
     return found.theta
 
 
@@ -66,7 +66,7 @@ def test_the_retrained_optimum_is_never_further_than_the_bound(data: st.DataObje
         return
     claim = outcome.certificate
     away = float((outcome.trained.theta - optimum(trained, outcome.graph)).norm())
-    slack = 1e-11 / mu  # what the oracle itself may be off by
+    slack = 1e-10 / mu  # what the oracle itself may be off by
     if claim.level == "exact":
         assert torch.equal(outcome.trained.theta, trained.theta)
         assert away <= trained.residual + slack

@@ -294,6 +294,9 @@ def test_an_existing_run_is_kept_unless_forced(run: Path, graph: gf.Graph, tmp_p
         gf.save_run(run, retrained, other)
     assert tree(tmp_path) == before
     (run / "note.txt").write_text("old")
+    with pytest.raises(gf.InputError, match=r"holds 'note\.txt', which is not the run's own"):
+        gf.save_run(run, retrained, other, force=True)
+    (run / "note.txt").unlink()
     gf.save_run(run, retrained, other, force=True)
     assert os.listdir(tmp_path) == ["run"]
     assert set(os.listdir(run)) == FILES
@@ -612,7 +615,7 @@ def test_an_outcome_is_kept_with_its_history_claim_and_released_weights(
 
 def test_a_run_that_came_of_a_deletion_has_these_files_and_no_others(after: Path) -> None:
     assert set(os.listdir(after)) == FILES | OUTCOME_FILES
-    assert {path.name for path in after.iterdir() if path.stat().st_mode & 0o077} == {"run.json"}
+    assert {path.name for path in after.iterdir() if path.stat().st_mode & 0o077} == set()
     assert os.listdir(after.parent) == ["one"]
 
 

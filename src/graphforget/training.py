@@ -70,6 +70,8 @@ def train(
     name, module = _module(graph, model, seed, options)
     defaults = MODELS.get(name, OWN_MODEL)
     sigma = _default_sigma(name, module, as_loss(loss)) if sigma is None else float(sigma)
+    if not 0 <= sigma < math.inf:
+        raise InputError(f"sigma is {sigma}, a finite number from 0 is needed")
     recipe = Recipe(
         model=name,
         options=options,
@@ -159,8 +161,6 @@ def _check(recipe: Recipe) -> None:
     ):
         if not good:
             raise InputError(f"{name} is {value}, it must be positive, finite and well above rounding")
-    if not 0 <= recipe.sigma < math.inf:
-        raise InputError(f"sigma is {recipe.sigma}, a finite number from 0 is needed")
 
 
 def _module(graph: Graph, model: str | nn.Module, seed: int, options: dict[str, Any]) -> tuple[str, nn.Module]:
