@@ -5,10 +5,10 @@
 
 `newton` is `gf.unlearn` as a caller sees it: graph surgery, footprint, propagation, solve, residual with its rounding
 allowance, noise, digests and certificate. `cold` is the same call with method='retrain': Newton-CG from 0 to the
-training tolerance, with its surgery, noise and certificate; `cold, as loose` stops at the tolerance that `newton` has to
-reach. `adam` is the paper's recipe on the retained graph, 300 epochs of full-batch Adam on the same model in float32;
-its surgery and propagation are counted too. Requests are random training nodes, each timed REPEATS times and the
-fastest kept; the ratios are medians over the requests.
+training tolerance, with its surgery, noise and certificate; `cold, as loose` stops at the tolerance that `newton` has
+to reach. `adam` is the paper's recipe on the retained graph, 300 epochs of full-batch Adam on the same model in
+float32; its surgery and propagation are counted too. Requests are random training nodes, each timed REPEATS times and
+the fastest kept; the ratios are medians over the requests.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from graphforget.checks import (
     whole_number,
 )
 from graphforget.errors import InputError
-from graphforget.linalg.sparse import entry_rows, keep_entries, masked, to_scipy
+from graphforget.linalg.sparse import entry_rows, keep_entries, masked, to_scipy, without_rows
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -378,6 +378,8 @@ class Graph:
     def _blanked(self, what: Resolved, keep: Tensor) -> Tensor:
         """The attributes of the kept rows, with what the request names set to 0."""
         if self.x.layout == torch.sparse_csr:
+            if not what.full_rows.numel() and not what.partial_rows.numel():
+                return without_rows(self.x, keep)
             return keep_entries(self.x, ~self._named_entries(what), keep)
         x = self.x.clone()
         x[what.full_rows] = 0
@@ -405,7 +407,7 @@ def _renumbered(rows: Tensor, keep: Tensor) -> Tensor:
 def _select(x: Tensor, keep: Tensor) -> Tensor:
     if x.layout != torch.sparse_csr:
         return x[keep]
-    return keep_entries(x, torch.ones(x.values().numel(), dtype=torch.bool), keep)
+    return without_rows(x, keep)
 
 
 def _draw(rows: Tensor, count: int, seed: int) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -43,7 +44,14 @@ class LossSum:
         self.nodes, self.rows = graph.num_nodes, rows.to(device)
         self.labels = graph.y.to(device)[self.rows]
         self.inputs = model_inputs(self.module, graph, dtype=dtype, device=device)
+        self._kept: dict[str, Any] = {}
         self.like = torch.empty(0, dtype=dtype, device=device)  # what parameters are like
+
+    def kept(self, name: str, compute: Callable[[], Any]) -> Any:
+        """What depends on the model and the graph alone, computed once."""
+        if name not in self._kept:
+            self._kept[name] = compute()
+        return self._kept[name]
 
     def logits(self, theta: Tensor) -> Tensor:
         """The logits of `rows`; differentiable in `theta`."""

@@ -50,7 +50,7 @@ def rounding_allowance(objective: Objective, theta: Tensor, *, gradient_norm: fl
     second.
     """
     data = objective.data
-    total, squares = _row_norms(data)
+    total, squares = data.kept("row norms", lambda: _row_norms(data))
     classes = data.jacobian(theta).value.shape[1]
     length = _longest_sum(data)
     gamma = length * UNIT / (1 - length * UNIT)

@@ -13,6 +13,9 @@ from torch import Tensor
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta", category=UserWarning)
 
 
+FEW = 64  # rows: so many can be taken out one by one
+
+
 class SparseMatrix:
     """A constant matrix `M`, kept as CSR together with the CSR of its transpose.
 
@@ -122,6 +125,19 @@ def keep_entries(csr: Tensor, keep: Tensor, rows: Tensor) -> Tensor:
     size = (crow.numel() - 1, csr.shape[1])
     mask = torch.from_numpy(kept)
     return csr_tensor(crow, masked(csr.col_indices(), mask), masked(csr.values(), mask), size)
+
+
+def without_rows(csr: Tensor, keep: Tensor) -> Tensor:
+    """The rows where `keep`. A few gaps are closed by copying what lies between them, many by masks."""
+    gone = np.flatnonzero(~keep.numpy())
+    if gone.size > FEW:
+        return keep_entries(csr, torch.ones(csr.values().numel(), dtype=torch.bool), keep)
+    starts = csr.crow_indices().numpy()
+    ends = zip([0, *starts[gone + 1].tolist()], [*starts[gone].tolist(), int(starts[-1])], strict=True)
+    pieces = [slice(first, last) for first, last in ends]
+    crow = np.concatenate([[0], np.delete(np.diff(starts), gone).cumsum()])
+    columns, values = (torch.cat([part[piece] for piece in pieces]) for part in (csr.col_indices(), csr.values()))
+    return csr_tensor(torch.from_numpy(crow), columns, values, (crow.size - 1, csr.shape[1]))
 
 
 def masked(values: Tensor, keep: Tensor) -> Tensor:
