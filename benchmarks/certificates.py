@@ -18,7 +18,7 @@ from pathlib import Path
 
 import graphforget as gf
 from draw import drawn
-from graphforget.certificates.gaussian import noise
+from graphforget.certificates.gaussian import with_noise
 from graphforget.linalg.newton import newton_cg
 from graphforget.unlearning.idea import distance_bound
 from results import Results, Row
@@ -30,8 +30,8 @@ DRAWS = 5
 
 def scored(model: gf.Trained, graph: gf.Graph) -> float:
     """Mean micro-F1 in % of the weights with fresh noise of the model's sigma, the same draws for every model."""
-    sigma, size = model.recipe.sigma, model.theta.numel()
-    released = (model.with_weights(model.theta + noise(size=size, sigma=sigma, seed=seed)) for seed in range(DRAWS))
+    draws = (with_noise(model.theta, sigma=model.recipe.sigma, seed=seed) for seed in range(DRAWS))
+    released = (model.with_weights(theta) for theta in draws)
     return 100 * statistics.fmean(m.micro_f1(graph) for m in released)
 
 
