@@ -731,3 +731,19 @@ def test_a_path_may_hold_any_character(tmp_path: Path) -> None:
     write(folder / "ledger?mode=ro.sqlite")
     assert names(folder) == {"ledger?mode=ro.sqlite"}
     assert len(read(folder / "ledger?mode=ro.sqlite")) == 3
+
+
+def test_entries_of_another_ledger_are_taken_over_as_they_are(tmp_path: Path) -> None:
+    entries = write(tmp_path / "old.sqlite")
+    with Ledger(tmp_path / "new.sqlite") as new:
+        new.take_over(entries)
+        assert new.entries() == entries
+        new.append(**request(4))
+        check(new.entries())
+        with pytest.raises(InputError, match="has entries already"):
+            new.take_over(entries)
+        assert len(new.entries()) == 4
+    with Ledger(tmp_path / "bad.sqlite") as bad:
+        with pytest.raises(Broken):
+            bad.take_over(entries[1:])
+        assert bad.entries() == ()

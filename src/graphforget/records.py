@@ -160,8 +160,7 @@ def _save(
 
     def write_ledger(staging: Path) -> None:
         with Ledger(staging / LEDGER) as ledger:
-            for entry in record.entries:
-                ledger.append(**_fields(entry))
+            ledger.take_over(record.entries)
             ledger.append(
                 time=certificate.made,
                 request_id=request_id,
@@ -292,11 +291,6 @@ def released_weights(folder: Path) -> Tensor:
         raise InputError(f"{folder} holds no released weights, it did not come of a deletion") from error
     except (OSError, SafetensorError, KeyError) as error:
         raise InputError(f"{folder / RELEASED} cannot be read: {error}") from error
-
-
-def _fields(entry: Entry) -> dict[str, Any]:
-    """What `append` takes; number and hashes follow from it."""
-    return {k: v for k, v in dataclasses.asdict(entry).items() if k not in ("number", "previous", "hash")}
 
 
 def _json(content: Any) -> bytes:

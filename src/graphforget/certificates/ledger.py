@@ -177,9 +177,22 @@ class Ledger:
                 hash="",
             )
             entry = dataclasses.replace(unsigned, hash=_hash(unsigned))
-            marks = ", ".join("?" * len(_COLUMNS))
-            self._connection.execute(f"INSERT INTO entries VALUES ({marks})", dataclasses.astuple(entry))
+            self._insert(entry)
         return entry
+
+    def take_over(self, entries: Iterable[Entry]) -> None:
+        """Begins with the entries of another ledger, as they are and all at once. Only an empty one can."""
+        entries = tuple(entries)
+        check(entries)
+        with self._transaction():
+            if self._last():
+                raise InputError(f"{self.path} has entries already, those of another ledger cannot come before them")
+            for entry in entries:
+                self._insert(entry)
+
+    def _insert(self, entry: Entry) -> None:
+        marks = ", ".join("?" * len(_COLUMNS))
+        self._connection.execute(f"INSERT INTO entries VALUES ({marks})", dataclasses.astuple(entry))
 
     def copy(self, target: str | Path) -> None:
         """Writes all committed entries to a new file, also while others append. An existing one is an `InputError`."""
