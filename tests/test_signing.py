@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 import graphforget as gf
 from cases import idea, random_graph
 from graphforget.certificates.claim import NOT_COVERED, certified, rounded_up, tolerance
-from graphforget.certificates.document import DIGESTS, NO_ENTRY, SCHEMA, Certificate, canonical
+from graphforget.certificates.document import DIGESTS, SCHEMA, Certificate, canonical
+from graphforget.certificates.ledger import START
 from graphforget.certificates.levels import LEVELS, MEANING
 from graphforget.certificates.signing import check_signature
 
@@ -301,7 +302,7 @@ def test_a_document_is_json_and_survives_it(level: str) -> None:
     assert content["definition"] == MEANING[certificate(level).level]
     assert content["not_covered"] == list(NOT_COVERED)
     assert set(content["digests"]) == set(DIGESTS)
-    assert content["follows"] == NO_ENTRY
+    assert content["follows"] == START
     again = Certificate.from_dict(json.loads(json.dumps(content, allow_nan=False)))
     assert again.to_dict() == content
     assert again.digest == certificate(level).digest

@@ -22,6 +22,7 @@ from typing import Any
 
 from graphforget.certificates.assumptions import Finding
 from graphforget.certificates.claim import NOT_COVERED, Claim
+from graphforget.certificates.ledger import START
 from graphforget.certificates.levels import LEVELS, MEANING
 from graphforget.certificates.paper_bounds import Constants
 from graphforget.errors import InputError
@@ -32,7 +33,6 @@ NUMBERS = (
     *("epsilon", "delta", "sigma", "distance", "tolerance", "epsilon_measured"),
     *("epsilon_under_constants", "sigma_needed", "sigma_by_paper"),
 )
-NO_ENTRY = 64 * "0"  # what the first certificate of a ledger follows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class Certificate(Claim):
     definition: str  # what the level means, in words
     not_covered: tuple[str, ...]
     versions: Mapping[str, str]
-    follows: str = NO_ENTRY  # the ledger's last entry when this was written
+    follows: str = START  # the ledger's last entry when this was written
     signature: Mapping[str, str] | None = field(default=None)  # by `certificates/signing.py`
 
     def to_dict(self) -> dict[str, Any]:
