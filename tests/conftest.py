@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -19,3 +21,12 @@ def raw_data(monkeypatch: pytest.MonkeyPatch) -> Path:
             pytest.skip(f"the raw files of {name} are not in {folder}, set GRAPHFORGET_DATA to their folder")
     monkeypatch.setenv("GRAPHFORGET_DATA", str(folder))
     return folder
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Small tensors gain nothing by more, and on a busy machine lose a lot."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

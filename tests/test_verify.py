@@ -14,7 +14,7 @@ import functools
 import json
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -39,17 +39,9 @@ from graphforget.records import ANNEX, CERTIFICATE, LEDGER, OUTCOME, RELEASED, r
 from graphforget.verify import release_ratio
 
 KEY = Ed25519PrivateKey.generate()
+pytestmark = pytest.mark.usefixtures("one_thread")
 SIGMA = 0.03
 WHO, OTHER = "patient-0017", "patient-0042"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Small tensors gain nothing by more, and on a busy machine lose a lot."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 # -- honest cases ----------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -159,3 +159,17 @@ def canonical_edges(edges: Tensor, n: int, *, directed: bool) -> Tensor:
 def is_symmetric(edges: Tensor, n: int) -> bool:
     forward = torch.unique(edges[1] * n + edges[0])
     return torch.equal(forward, torch.unique(edges[0] * n + edges[1]))
+
+
+def fields_once(what: str) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
+    """A hook for JSON objects: the parser itself would silently keep the last of two equal fields."""
+
+    def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        content: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in content:
+                raise InputError(f"field {name!r} stands twice in {what}")
+            content[name] = value
+        return content
+
+    return object_of

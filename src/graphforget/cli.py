@@ -257,7 +257,7 @@ def unlearn(
         if kept is None:
             trained, graph = gf.load_run(run)
             outcome = gf.unlearn(trained, graph, request, progress=report, **wanted)
-            result = outcome.summary() | {"test_micro_f1": outcome.scores()}
+            result = outcome.answer()
             about: dict[str, Any] = {"run": None, "request_id": None, "repeated": False}
         else:
             signer = None if key is None else gf.private_key(key)

@@ -24,10 +24,11 @@ from graphforget.errors import Mismatch
 from graphforget.footprint import footprint
 from graphforget.graph import Graph
 from graphforget.plan import plan
-from graphforget.records import CERTIFICATE, RELEASED, answer, read_record, releases_so_far, save_outcome, verify_run
+from graphforget.records import answer, read_record, releases_so_far, save_outcome, verify_run
 from graphforget.report.page import Check, check_place, write
 from graphforget.report.story import footprint_picture, story_of
 from graphforget.request import Request
+from graphforget.rundir import CERTIFICATE, RELEASED
 from graphforget.trained import Trained
 from graphforget.training import Progress, train
 from graphforget.unlearning.outcome import Outcome

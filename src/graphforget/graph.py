@@ -324,7 +324,7 @@ class Graph:
 
     def changed_attribute_rows(self, what: Resolved) -> Tensor:
         """Rows whose attributes really change: a value that is 0 already is not changed by setting it to 0."""
-        if not what.full_rows.numel() and not what.partial_rows.numel():
+        if not what.names_attributes:
             return torch.zeros(0, dtype=torch.int64)
         if self.x.layout == torch.sparse_csr:
             changed = self._named_entries(what) & (self.x.values() != 0)
@@ -378,7 +378,7 @@ class Graph:
     def _blanked(self, what: Resolved, keep: Tensor) -> Tensor:
         """The attributes of the kept rows, with what the request names set to 0."""
         if self.x.layout == torch.sparse_csr:
-            if not what.full_rows.numel() and not what.partial_rows.numel():
+            if not what.names_attributes:
                 return without_rows(self.x, keep)
             return keep_entries(self.x, ~self._named_entries(what), keep)
         x = self.x.clone()
@@ -388,7 +388,7 @@ class Graph:
 
     def _named_entries(self, what: Resolved) -> Tensor:
         """Which stored entries of sparse attributes the request names."""
-        if not what.full_rows.numel() and not what.partial_rows.numel():
+        if not what.names_attributes:
             return torch.zeros(self.x.values().numel(), dtype=torch.bool)
         rows, d = entry_rows(self.x), self.num_columns
         whole = torch.zeros(self.num_nodes, dtype=torch.bool)

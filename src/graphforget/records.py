@@ -32,20 +32,13 @@ from graphforget.graph import Graph
 from graphforget.locks import turn
 from graphforget.losses import Loss, LossFunction
 from graphforget.request import Request
+from graphforget.rundir import ANNEX, CERTIFICATE, LEDGER, OUTCOME, RELEASED
 from graphforget.trained import Trained
 from graphforget.training import Progress
 from graphforget.unlearning.auto import Wanted
 from graphforget.unlearning.outcome import Outcome
 from graphforget.unlearning.registry import unlearn
 from graphforget.verify import Verification, check_entries, release_ratio, verify
-
-CERTIFICATE, RELEASED, OUTCOME, ANNEX, LEDGER = (
-    "certificate.json",
-    "released.safetensors",
-    "outcome.json",
-    "annex.json",
-    "ledger.sqlite",
-)
 
 
 @dataclass(frozen=True)
@@ -154,7 +147,7 @@ def _save(
 ) -> Answer:
     certificate = dataclasses.replace(outcome.certificate, follows=record.head)
     outcome = dataclasses.replace(outcome, certificate=signed(certificate, key) if key else certificate)
-    certificate, summary = outcome.certificate, outcome.summary() | {"test_micro_f1": outcome.scores()}
+    certificate, summary = outcome.certificate, outcome.answer()
     request_id = str(uuid.uuid4()) if request_id is None else request_id
     annexes = [annex.to_dict() for annex in (*record.annexes, outcome.annex)]
 

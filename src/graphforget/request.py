@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 import torch
 from torch import Tensor
 
-from graphforget.checks import as_whole_number
+from graphforget.checks import as_whole_number, fields_once
 from graphforget.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,6 +37,10 @@ class Resolved:
     full_rows: Tensor  # rows whose attributes go altogether
     partial_rows: Tensor  # with partial_columns: the single attribute values that go
     partial_columns: Tensor
+
+    @property
+    def names_attributes(self) -> bool:
+        return bool(self.full_rows.numel() or self.partial_rows.numel())
 
 
 @dataclass(frozen=True, init=False)
@@ -133,7 +137,7 @@ class Request:
         """From a `request.json` file."""
         text = _text(path)
         try:
-            content = json.loads(text, object_pairs_hook=_no_field_twice)
+            content = json.loads(text, object_pairs_hook=fields_once("the request"))
         except InputError:
             raise
         except (ValueError, RecursionError) as error:
@@ -295,12 +299,6 @@ def _listed(values: Any, what: str) -> Iterable[Any]:
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0:
         raise InputError(f"'{what}' is {values!r}, a list is needed")
     return values
-
-
-def _no_field_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; the parser itself would silently keep the last of two equal fields."""
-    _refuse_twice(tuple(name for name, _ in pairs), "field")
-    return dict(pairs)
 
 
 def _rows(lines: Iterator[list[str]], path: str | Path) -> Iterator[list[str]]:

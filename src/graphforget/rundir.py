@@ -40,12 +40,10 @@ from graphforget.models.registry import MODELS, build
 from graphforget.trained import Forgotten, Recipe, Trained
 
 FORMAT = 3
-OWN = {
-    *("run.json", "weights.safetensors", "graph.safetensors", "graph.json"),
-    *("certificate.json", "released.safetensors", "outcome.json", "annex.json"),
-    *("ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm"),
-}
 _FILES = ("weights.safetensors", "graph.safetensors", "graph.json")
+CERTIFICATE, RELEASED, OUTCOME, ANNEX = ("certificate.json", "released.safetensors", "outcome.json", "annex.json")
+LEDGER = "ledger.sqlite"
+OWN = {"run.json", *_FILES, CERTIFICATE, RELEASED, OUTCOME, ANNEX, LEDGER, f"{LEDGER}-wal", f"{LEDGER}-shm"}
 _TENSORS = ("edge_index", "y", "train_mask", "val_mask", "test_mask", "numbers")
 _NAMES = ("num_classes", "directed", "subject_ids", "column_names", "class_names", "name", "digit_ids")
 
@@ -58,7 +56,7 @@ def save(folder: str | Path, trained: Trained, graph: Graph, *, force: bool = Fa
     """Writes `trained` and `graph` into `folder`. An existing folder is an `InputError` unless `force`."""
     with turn(_real(folder)):
         check_free(folder, force=force)
-        if (_real(folder) / "ledger.sqlite").exists():
+        if (_real(folder) / LEDGER).exists():
             raise InputError(
                 f"{folder} holds a ledger of deletions, which training anew would lose: remove it yourself"
             )

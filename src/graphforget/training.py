@@ -30,7 +30,7 @@ Progress = Callable[[str, int, int], None]  # stage, done, total
 # Gradients are measured in float64; below this norm what is measured may be rounding.
 ROUNDING_FLOOR = 1e-12
 
-OWN_MODEL = ModelEntry("own", "a model of one's own", nn.Module, mu=5e-4, affine=False)
+OWN_MODEL = ModelEntry("own", "a model of one's own", nn.Module, mu=5e-4, affine=False, sigma=LINEARISED_SIGMA)
 
 
 def train(
@@ -69,7 +69,9 @@ def train(
     seed, device = whole_number(seed, "seed"), checked_device(device)
     name, module = _module(graph, model, seed, options)
     defaults = MODELS.get(name, OWN_MODEL)
-    sigma = _default_sigma(name, module, as_loss(loss)) if sigma is None else float(sigma)
+    if sigma is None:  # 0 where no tolerance follows from it
+        sigma = defaults.sigma if is_affine(module) and is_convex(as_loss(loss)) else 0.0
+    sigma = float(sigma)
     if not 0 <= sigma < math.inf:
         raise InputError(f"sigma is {sigma}, a finite number from 0 is needed")
     recipe = Recipe(
@@ -143,13 +145,6 @@ def _obstacles(inspection: Inspection, before: nn.Module, after: nn.Module, loss
     if not is_built_in(after):
         found += [*data_carriers(after), *picked_up(before, after)]
     return tuple(dict.fromkeys([*found, *held_by(loss)]))
-
-
-def _default_sigma(name: str, module: nn.Module, loss: Loss) -> float:
-    """0 where no tolerance follows from it."""
-    if not is_affine(module) or not is_convex(loss):
-        return 0.0
-    return MODELS[name].sigma if name in MODELS else LINEARISED_SIGMA
 
 
 def _check(recipe: Recipe) -> None:

@@ -16,12 +16,12 @@ from torch import Tensor
 from graphforget.certificates.annex import Annex, weights_digest
 from graphforget.certificates.assumptions import BOUNDED, CONVEX, LIPSCHITZ, OPTIMUM
 from graphforget.certificates.claim import EXACT, Claim, certified, conditional, exact
-from graphforget.certificates.document import Certificate
+from graphforget.certificates.document import Certificate, subject
 from graphforget.certificates.gaussian import grid
 from graphforget.certificates.ledger import Entry
 from graphforget.certificates.ledger import check as check_chain
 from graphforget.certificates.levels import MEANING
-from graphforget.certificates.residual import is_bounded, residual
+from graphforget.certificates.residual import residual
 from graphforget.certificates.signing import check_signature
 from graphforget.errors import InputError, Mismatch
 from graphforget.graph import Graph
@@ -183,14 +183,10 @@ def _graph(given: Evidence) -> str:
 
 def _model(given: Evidence) -> str:
     recipe, stated = given.trained.recipe, given.certificate
-    ours = {"name": recipe.model, "options": recipe.options, "parameters": given.trained.theta.numel()}
-    if dict(stated.model) != ours:
-        raise Mismatch(f"the certificate speaks of the model {dict(stated.model)}, this one is {ours}")
-    objective = {"loss": recipe.loss, "mu": recipe.mu, "strongly_convex": given.strongly_convex}
-    if given.strongly_convex:
-        objective["rounding"] = "bounded" if is_bounded(given.trained.objective(given.graph)) else "estimated"
-    if dict(stated.objective) != objective:
-        raise Mismatch(f"the certificate speaks of the objective {dict(stated.objective)}, this one is {objective}")
+    for what, ours in subject(given.trained, strongly_convex=given.strongly_convex).items():
+        theirs = dict(getattr(stated, what))
+        if theirs != ours:
+            raise Mismatch(f"the certificate speaks of the {what} {theirs}, this one is {ours}")
     return f"{recipe.model}, mu = {recipe.mu:g}"
 
 
@@ -291,12 +287,8 @@ def _ledger(given: Evidence) -> str | None:
         return None
     annexes = check_entries(given.entries)
     *_, last = given.entries
-    if last.certificate_digest != given.certificate.digest or last.previous != given.certificate.follows:
+    if last.certificate_digest != given.certificate.digest:
         raise Mismatch("the certificate is not the one of the ledger's last entry")
-    if (last.level, last.request_digest) != (given.certificate.level, given.certificate.digests["request"]):
-        raise Mismatch("the ledger's last entry tells of another request or level")
-    if last.ratio != release_ratio(given.certificate):
-        raise Mismatch(f"the ledger's ratio is {last.ratio}, the certificate's {release_ratio(given.certificate)}")
     if given.annexes and [annex.digest for annex in given.annexes] != annexes:
         raise Mismatch("the ledger and the annexes tell of other requests")
     return f"unbroken, {_count(len(given.entries), 'request')}, the last one that of this certificate"

@@ -25,7 +25,10 @@ from graphforget.certificates.claim import NOT_COVERED, Claim
 from graphforget.certificates.ledger import START
 from graphforget.certificates.levels import LEVELS, MEANING
 from graphforget.certificates.paper_bounds import Constants
+from graphforget.certificates.residual import is_bounded
+from graphforget.checks import fields_once
 from graphforget.errors import InputError
+from graphforget.trained import Trained
 
 SCHEMA = "graphforget.certificate/1"
 DIGESTS = ("request", "annex", "state", "graph", "weights_before", "weights_after", "released")
@@ -107,17 +110,19 @@ class Certificate(Claim):
     def read(cls, path: str | Path) -> Certificate:
         """From a file."""
         try:
-            return cls.from_dict(json.loads(Path(path).read_text(), object_pairs_hook=_no_field_twice))
+            return cls.from_dict(json.loads(Path(path).read_text(), object_pairs_hook=fields_once("the certificate")))
         except (OSError, ValueError) as error:
             raise InputError(f"{path} cannot be read as a certificate: {error}") from error
 
 
-def _no_field_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; of two equal fields the parser itself would silently keep the last."""
-    content = dict(pairs)
-    if len(content) != len(pairs):
-        raise InputError("the certificate holds a field twice")
-    return content
+def subject(trained: Trained, *, strongly_convex: bool) -> dict[str, dict[str, Any]]:
+    """The model and the objective that a certificate speaks of."""
+    recipe = trained.recipe
+    objective = {"loss": recipe.loss, "mu": recipe.mu, "strongly_convex": strongly_convex}
+    if strongly_convex:
+        objective["rounding"] = "bounded" if is_bounded(trained.module) else "estimated"
+    model = {"name": recipe.model, "options": recipe.options, "parameters": trained.theta.numel()}
+    return {"model": model, "objective": objective}
 
 
 def written(claim: Claim, **about: Any) -> Certificate:

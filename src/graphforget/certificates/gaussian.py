@@ -155,7 +155,8 @@ def _secure_normal(size: int) -> np.ndarray:
     leading = np.frexp((more >> np.uint64(11)).astype(np.float64))[1]  # 53 if the first bit is set, and so on
     mantissa = 0.5 + ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-53
     lower_half = np.ldexp(mantissa, leading - 54)
-    return np.where(bits & np.uint64(1), ndtri(lower_half), -ndtri(lower_half))
+    below = ndtri(lower_half)
+    return np.where(bits & np.uint64(1), below, -below)
 
 
 def _ratio_from_below(epsilon: float, delta: float) -> float:

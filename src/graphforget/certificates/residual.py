@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from graphforget.certificates.gaussian import UNIT
 from graphforget.models.fixed import FixedPropagation
@@ -62,9 +62,9 @@ def rounding_allowance(objective: Objective, theta: Tensor, *, gradient_norm: fl
     return 2 * (sums / objective.m + ends)
 
 
-def is_bounded(objective: Objective) -> bool:
-    """Whether the allowance is a bound; else it is an estimate."""
-    return isinstance(objective.data.module, FixedPropagation)
+def is_bounded(module: nn.Module) -> bool:
+    """Whether the allowance is a bound for this model; else it is an estimate."""
+    return isinstance(module, FixedPropagation)
 
 
 def _row_norms(data: LossSum) -> tuple[float, float]:

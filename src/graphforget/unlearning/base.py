@@ -14,10 +14,9 @@ from torch import Tensor
 
 from graphforget.certificates.annex import Annex, weights_digest
 from graphforget.certificates.claim import UNTOUCHED, Claim, empirical, exact, noise_will_do
-from graphforget.certificates.document import Certificate, written
+from graphforget.certificates.document import Certificate, subject, written
 from graphforget.certificates.gaussian import slip, with_noise
 from graphforget.certificates.levels import LEVELS, Level
-from graphforget.certificates.residual import is_bounded
 from graphforget.checks import checked_device, whole_number
 from graphforget.errors import InputError, Refused
 from graphforget.footprint import Footprint, footprint
@@ -277,13 +276,10 @@ def _certificate(
     method: str, claim: Claim, task: Task, trained: Trained, released: Tensor, annex: Annex
 ) -> Certificate:
     """The claim with what it is about, as a document."""
-    recipe = trained.recipe
     return written(
         claim,
         method=method,
-        model={"name": recipe.model, "options": recipe.options, "parameters": trained.theta.numel()},
-        objective={"loss": recipe.loss, "mu": recipe.mu, "strongly_convex": trained.strongly_convex}
-        | ({"rounding": "bounded" if is_bounded(task.after) else "estimated"} if trained.strongly_convex else {}),
+        **subject(trained, strongly_convex=trained.strongly_convex),
         training_nodes=task.retained.train_rows.numel(),
         changed=not torch.equal(trained.theta, task.trained.theta),
         digests={

@@ -89,6 +89,10 @@ class Outcome:
             return None
         return {"unlearned": self.trained.micro_f1(self.graph), "released": self.released.micro_f1(self.graph)}
 
+    def answer(self) -> dict[str, Any]:
+        """What a caller is told: the summary and the scores."""
+        return self.summary() | {"test_micro_f1": self.scores()}
+
     def summary(self) -> dict[str, Any]:
         """What `--json` and `outcome.json` show of it: numbers and sentences, nobody's name."""
         return {
