@@ -23,7 +23,7 @@ from torch import Tensor
 import graphforget as gf
 from draw import KINDS, drawn
 from graphforget.linalg.newton import newton_cg
-from graphforget.training import _polish
+from graphforget.fitting import _polish
 from results import Results, Row
 
 Start = Callable[[], tuple[gf.Trained, gf.Graph]]

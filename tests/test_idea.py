@@ -21,7 +21,7 @@ from graphforget.certificates.gaussian import exact_sigma, with_noise
 from graphforget.linalg.dense import dense_matrix
 from graphforget.linalg.newton import newton_cg
 from graphforget.models.parameters import flatten
-from graphforget.training import _polish
+from graphforget.fitting import _polish
 from graphforget.unlearning.base import Asked
 from graphforget.unlearning.idea import distance_bound
 from graphforget.unlearning.influence import LossChange, kept_part

@@ -21,6 +21,7 @@ from graphforget.certificates.gaussian import with_noise
 from graphforget.certificates.signing import make_keys, private_key, public_key
 from graphforget.datasets import load
 from graphforget.errors import Mismatch
+from graphforget.fitting import Progress
 from graphforget.footprint import footprint
 from graphforget.graph import Graph
 from graphforget.plan import plan
@@ -30,7 +31,7 @@ from graphforget.report.story import footprint_picture, story_of
 from graphforget.request import Request
 from graphforget.rundir import CERTIFICATE, RELEASED
 from graphforget.trained import Trained
-from graphforget.training import Progress, train
+from graphforget.training import train
 from graphforget.unlearning.outcome import Outcome
 from graphforget.unlearning.registry import unlearn
 

@@ -33,25 +33,28 @@ class Footprint:
         return self.removed.numel() == 0 and self.affected.numel() == 0
 
 
-def footprint(graph: Graph, request: Request, reach: Reach) -> Footprint:
+def footprint(graph: Graph, request: Request, reach: Reach, *, inside: Tensor | None = None) -> Footprint:
     """The footprint of `request` for a model of this reach.
 
     Follows the layers: a node's output differs after a layer if its own input or a neighbour's differed before it, if
     it lost an incoming edge, or, in degree-normalised layers, if a neighbour did and so weighs its messages anew.
+    With `inside` it is that of a model on the nodes of this mask and the edges among them, all else left out.
     """
     what = request.resolve(graph)
+    inside = torch.ones(graph.num_nodes, dtype=torch.bool) if inside is None else inside
     stays = torch.ones(graph.num_nodes, dtype=torch.bool)
     stays[what.node_rows] = False
     source, target = graph.edge_index
-    lost = what.edge_mask | ~stays[source] | ~stays[target]
+    among = inside[source] & inside[target]
+    lost = (what.edge_mask | ~stays[source] | ~stays[target]) & among
     lost_input = _mask(graph, masked(target, lost))
-    kept_source, kept_target = masked(graph.edge_index, ~lost)
+    kept_source, kept_target = masked(graph.edge_index, ~lost & among)
     if reach.both_ways and graph.directed:
         lost_input |= _mask(graph, masked(source, lost))
         kept_source, kept_target = torch.cat([kept_source, kept_target]), torch.cat([kept_target, kept_source])
-    changed = _mask(graph, graph.changed_attribute_rows(what))
+    changed = _mask(graph, graph.changed_attribute_rows(what)) & inside
     if reach.hops is None:
-        changed = torch.full_like(changed, bool((changed | lost_input | ~stays).any()))
+        changed = torch.full_like(changed, bool((changed | lost_input | (~stays & inside)).any())) & inside
     for _ in range(reach.hops or 0):
         sends_anew = changed | lost_input if reach.degree_normalised else changed
         following = changed | lost_input
@@ -59,7 +62,7 @@ def footprint(graph: Graph, request: Request, reach: Reach) -> Footprint:
         changed = following
     changed &= stays
     return Footprint(
-        removed=(~stays & graph.train_mask).nonzero().flatten(),
+        removed=(~stays & inside & graph.train_mask).nonzero().flatten(),
         affected=(changed & graph.train_mask).nonzero().flatten(),
         reached=changed.nonzero().flatten(),
     )

@@ -305,6 +305,12 @@ class Graph:
         kept = self._rows(keep, self._blanked(what, keep))
         return dataclasses.replace(kept, edge_index=_renumbered(masked(self.edge_index, edges), keep))
 
+    def induced(self, keep: Tensor) -> Graph:
+        """The nodes where `keep`, and the edges among them."""
+        source, target = self.edge_index
+        edges = masked(self.edge_index, keep[source] & keep[target])
+        return dataclasses.replace(self._rows(keep, _select(self.x, keep)), edge_index=_renumbered(edges, keep))
+
     def neighbourhood(self, rows: Tensor, *, hops: int) -> tuple[Graph, Tensor]:
         """The part of the graph that decides what `hops` rounds of messages bring to `rows`, and their rows in it.
 
@@ -318,9 +324,7 @@ class Graph:
             sends, receives = keep[source], keep[target]
             keep[source[receives]] = True
             keep[target[sends]] = True
-        edges = masked(self.edge_index, keep[source] & keep[target])
-        part = self._rows(keep, _select(self.x, keep))
-        return dataclasses.replace(part, edge_index=_renumbered(edges, keep)), _renumbered(rows, keep)
+        return self.induced(keep), _renumbered(rows, keep)
 
     def changed_attribute_rows(self, what: Resolved) -> Tensor:
         """Rows whose attributes really change: a value that is 0 already is not changed by setting it to 0."""

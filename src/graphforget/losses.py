@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -13,12 +14,19 @@ from torch.nn import functional as F
 from graphforget.errors import InputError
 
 CROSS_ENTROPY = "cross_entropy"
+ONE_VS_REST = "one_vs_rest"
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 
 
 class Loss:
     """Any callable `(logits, labels) -> one loss a node`. Each loss must depend on its own node's logits alone."""
+
+    smoothness = math.inf  # the largest eigenvalue that its curvature in the logits can have
+
+    def steepness(self, classes: int) -> float:
+        """The largest norm that its gradient in the logits can have."""
+        return math.inf
 
     def __init__(self, function: LossFunction, *, name: str | None = None) -> None:
         if not callable(function):
@@ -48,6 +56,12 @@ class Loss:
 class CrossEntropy(Loss):
     """`-log softmax(logits)[label]`: convex, at least 0, with closed derivatives."""
 
+    smoothness = 1 / 2
+
+    def steepness(self, classes: int) -> float:
+        """`||softmax(z) - e_y||` at most."""
+        return math.sqrt(2)
+
     def __init__(self) -> None:
         super().__init__(lambda logits, y: F.cross_entropy(logits, y, reduction="none"), name=CROSS_ENTROPY)
 
@@ -68,20 +82,59 @@ class CrossEntropy(Loss):
         return product
 
 
+class OneVsRest(Loss):
+    """`sum_k log(1 + exp(-y_k z_k))` with `y_k = 1` for the label, -1 for the others: a logistic regression a class.
+
+    Convex, at least 0, with closed derivatives; the classes are coupled by nothing.
+    """
+
+    smoothness = 1 / 4
+
+    def __init__(self) -> None:
+        super().__init__(_one_vs_rest, name=ONE_VS_REST)
+
+    def steepness(self, classes: int) -> float:
+        """`||sigmoid(z) - e_y||` at most."""
+        return math.sqrt(classes)
+
+    def gradient(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """`sigmoid(z) - e_y`."""
+        gradient = logits.sigmoid()
+        gradient[torch.arange(labels.numel(), device=labels.device), labels] -= 1
+        return gradient
+
+    def curvature(self, logits: Tensor, labels: Tensor) -> Callable[[Tensor], Tensor]:
+        """`s (1 - s) u` for each number, `s = sigmoid(z)`."""
+        s = logits.sigmoid()
+        weights = s * (1 - s)
+        return lambda u: weights * u
+
+
+def _one_vs_rest(logits: Tensor, labels: Tensor) -> Tensor:
+    return F.softplus(logits).sum(dim=1) - logits.gather(1, labels.unsqueeze(1)).squeeze(1)
+
+
+BUILT_IN: dict[str, type[CrossEntropy] | type[OneVsRest]] = {CROSS_ENTROPY: CrossEntropy, ONE_VS_REST: OneVsRest}
+
+
 def is_convex(loss: Loss) -> bool:
-    """Whether the loss is convex in the logits by construction: cross-entropy itself, nothing that claims to be."""
-    return type(loss) is CrossEntropy
+    """Whether the loss is convex in the logits by construction: a built-in one itself, nothing that claims to be."""
+    return type(loss) in BUILT_IN.values()
 
 
-def as_loss(loss: Loss | LossFunction | None) -> Loss:
-    """The default is cross-entropy, and a loss of one's own cannot go by its name."""
+def as_loss(loss: Loss | LossFunction | str | None) -> Loss:
+    """The default is cross-entropy; a built-in loss goes by its name, and no loss of one's own can."""
     if loss is None:
         return CrossEntropy()
+    if isinstance(loss, str):
+        if loss not in BUILT_IN:
+            raise InputError(f"there is no loss {loss!r}, only {', '.join(BUILT_IN)} or a function of one's own")
+        return BUILT_IN[loss]()
     if not isinstance(loss, Loss):
         loss = Loss(loss)
-        loss.name = f"own {loss.name}" if loss.name == CROSS_ENTROPY else loss.name
-    if loss.name == CROSS_ENTROPY and not isinstance(loss, CrossEntropy):
-        raise InputError("a loss of one's own cannot be named 'cross_entropy'")
+        loss.name = f"own {loss.name}" if loss.name in BUILT_IN else loss.name
+    if loss.name in BUILT_IN and not isinstance(loss, BUILT_IN[loss.name]):
+        raise InputError(f"a loss of one's own cannot be named {loss.name!r}")
     return loss
 
 

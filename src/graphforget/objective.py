@@ -1,4 +1,4 @@
-"""`F(theta) = (1/m) sum_i l_i(theta; G) + (mu/2) ||theta||^2`: value, gradient, curvature products."""
+"""`F(theta) = (1/m) (sum_i l_i(theta; G) + b . theta) + (mu/2) ||theta||^2`: value, gradient, curvature products."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ class LossSum:
         dtype: torch.dtype = torch.float64,
         device: str | torch.device = "cpu",
     ) -> None:
-        self.module = copy.deepcopy(module).eval().to(device=device, dtype=dtype)
+        self.like = torch.empty(0, dtype=dtype, device=device)  # what parameters are like
+        if not isinstance(module, FixedPropagation) or module.weight.to(self.like) is not module.weight:
+            module = copy.deepcopy(module).eval().to(device=device, dtype=dtype)
+        self.module = module  # of a model of fixed propagation only shapes are used
         self.loss = loss
         self.affine = is_affine(module)
         self.size = sum(p.numel() for _, p in trainable(module))
@@ -45,7 +48,7 @@ class LossSum:
         self.labels = graph.y.to(device)[self.rows]
         self.inputs = model_inputs(self.module, graph, dtype=dtype, device=device)
         self._kept: dict[str, Any] = {}
-        self.like = torch.empty(0, dtype=dtype, device=device)  # what parameters are like
+        self._seen: tuple[Tensor, int, Tensor] | None = None
 
     def kept(self, name: str, compute: Callable[[], Any]) -> Any:
         """What depends on the model and the graph alone, computed once."""
@@ -104,10 +107,13 @@ class LossSum:
         return _FixedJacobian(self.module, self.inputs, self.rows, nodes=self.nodes)
 
     def _logits_at(self, theta: Tensor) -> Tensor:
-        if self.affine:
-            return self._jacobian.value + self._jacobian.apply(theta.detach())
-        with torch.no_grad():
-            return self.logits(theta)
+        if not self.affine:
+            with torch.no_grad():
+                return self.logits(theta)
+        if self._seen is None or self._seen[0] is not theta or self._seen[1] != theta._version:
+            logits = self._jacobian.value + self._jacobian.apply(theta.detach())
+            self._seen = theta, theta._version, logits  # a gradient and the curvature at one theta share them
+        return self._seen[2]
 
     def _recorded_gradient(self, theta: Tensor, *, create_graph: bool) -> tuple[Tensor, Tensor, Tensor]:
         """A copy of theta to differentiate by, the sum there, and its gradient."""
@@ -136,8 +142,7 @@ class _FixedJacobian(Jacobian):
 
     def __init__(self, module: FixedPropagation, inputs: tuple[Any, Any], rows: Tensor, *, nodes: int) -> None:
         self._module, self._inputs, self._rows = module, inputs, rows
-        bias = module.bias.detach()
-        self._nodes, self.value = nodes, torch.zeros(rows.numel(), bias.numel(), dtype=bias.dtype, device=bias.device)
+        self._nodes, self.value = nodes, module.weight.detach().new_zeros(rows.numel(), module.weight.shape[2])
 
     def apply(self, v: Tensor) -> Tensor:
         return self._module.at(v, *self._inputs).index_select(0, self._rows)
@@ -148,7 +153,10 @@ class _FixedJacobian(Jacobian):
 
 
 class Objective:
-    """`F` on a graph's training nodes. The L2 term covers every parameter and is part of `F`, never weight decay."""
+    """`F` on a graph's training nodes. The L2 term covers every parameter and is part of `F`, never weight decay.
+
+    `tilt` is the `b` of objective perturbation, noise that was drawn before training; without it `b = 0`.
+    """
 
     def __init__(
         self,
@@ -157,11 +165,13 @@ class Objective:
         *,
         mu: float,
         loss: Loss | LossFunction | None = None,
+        tilt: Tensor | None = None,
         dtype: torch.dtype = torch.float64,
         device: str | torch.device = "cpu",
     ) -> None:
         if not mu > 0:
             raise InputError(f"mu is {mu}, the weight of the L2 term must be positive")
+        self.tilt = None if tilt is None else tilt.to(device=device, dtype=dtype)
         self.graph, self.mu, self.m = graph, mu, graph.train_rows.numel()
         self._module, self._loss = module, as_loss(loss)
         self._where: dict[str, Any] = {"dtype": dtype, "device": device}
@@ -170,12 +180,17 @@ class Objective:
     def in_single_precision(self) -> Objective:
         """The same in float32: half the time and memory of a product, for solves that need few digits."""
         where = self._where | {"dtype": torch.float32}
-        return Objective(self._module, self.graph, mu=self.mu, loss=self._loss, **where)
+        return Objective(self._module, self.graph, mu=self.mu, loss=self._loss, tilt=self.tilt, **where)
 
     @property
     def size(self) -> int:
         """The number of parameters."""
         return self.data.size
+
+    @property
+    def like(self) -> Tensor:
+        """What parameters are like."""
+        return self.data.like
 
     def on(self, rows: Tensor, *, reach: Reach) -> LossSum:
         """`sum_{i in rows} l_i` alone, without the L2 term, evaluated only where it can be felt.
@@ -187,14 +202,20 @@ class Objective:
         part, inside = self.graph.neighbourhood(rows, hops=reach.hops)
         return LossSum(self._module, part, inside, loss=self._loss, **self._where)
 
+    def tilted(self, theta: Tensor) -> float:
+        """`b . theta`."""
+        return 0.0 if self.tilt is None else float(self.tilt @ theta)
+
     def value(self, theta: Tensor) -> float:
-        return self.data.value(theta) / self.m + 0.5 * self.mu * float(theta @ theta)
+        return (self.data.value(theta) + self.tilted(theta)) / self.m + 0.5 * self.mu * float(theta @ theta)
 
     def gradient(self, theta: Tensor) -> Tensor:
         return self.value_and_gradient(theta)[1]
 
     def value_and_gradient(self, theta: Tensor) -> tuple[float, Tensor]:
         value, gradient = self.data.value_and_gradient(theta)
+        if self.tilt is not None:
+            value, gradient = value + self.tilted(theta), gradient + self.tilt
         return value / self.m + 0.5 * self.mu * float(theta @ theta), gradient / self.m + self.mu * theta
 
     def hessian(self, theta: Tensor) -> Product:
@@ -206,7 +227,7 @@ class Objective:
         return self._regularised(self.data.gauss_newton(theta))
 
     def _regularised(self, product: Product) -> Product:
-        return lambda v: product(v) / self.m + self.mu * v
+        return lambda v: (product(v) / self.m).add_(v, alpha=self.mu)
 
 
 def model_inputs(

@@ -15,6 +15,7 @@ from graphforget.graph import Graph
 from graphforget.request import Kind, Request
 from graphforget.trained import Trained
 from graphforget.unlearning.auto import AUTO, RETRAIN, Otherwise, Wanted, Way, choose
+from graphforget.unlearning.base import Task
 from graphforget.unlearning.registry import find
 
 
@@ -62,11 +63,11 @@ def plan(
         named.chosen(options)
     (named or RETRAIN).check(trained, graph, request)
     what = request.resolve(graph)
-    retained = graph.without(request)
-    touched = footprint(graph, request, trained.reach)
+    task = Task.of(trained, graph, request)
+    retained, touched = task.retained, task.touched
     way: Way | None = None
     try:
-        way = choose(trained, retained, touched, request, wanted=wanted, options=options, named=named)
+        way = choose(task, wanted=wanted, options=options, named=named)
         meaning = MEANING[way.level]
     except Refused as refusal:
         meaning = f"would be refused: {refusal}"

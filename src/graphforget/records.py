@@ -28,13 +28,13 @@ from graphforget.certificates.document import Certificate
 from graphforget.certificates.ledger import START, Composed, Entry, Ledger, check_id, composed
 from graphforget.certificates.signing import signed
 from graphforget.errors import InputError, Mismatch, Refused
+from graphforget.fitting import Progress
 from graphforget.graph import Graph
 from graphforget.locks import turn
 from graphforget.losses import Loss, LossFunction
 from graphforget.request import Request
 from graphforget.rundir import ANNEX, CERTIFICATE, LEDGER, OUTCOME, RELEASED
 from graphforget.trained import Trained
-from graphforget.training import Progress
 from graphforget.unlearning.auto import Wanted
 from graphforget.unlearning.outcome import Outcome
 from graphforget.unlearning.registry import unlearn

@@ -33,7 +33,7 @@ from graphforget.errors import InputError
 from graphforget.graph import Graph
 from graphforget.linalg.sparse import csr_tensor
 from graphforget.locks import holding, steady, turn
-from graphforget.losses import Loss, LossFunction, as_loss
+from graphforget.losses import BUILT_IN, Loss, LossFunction, as_loss
 from graphforget.models.parameters import assign, flatten, trainable
 from graphforget.models.reach import Reach
 from graphforget.models.registry import MODELS, build
@@ -168,7 +168,7 @@ def read(
         run = json.loads((folder / "run.json").read_text())
         names = json.loads((folder / "graph.json").read_text())
         weights = load_file(folder / "weights.safetensors")
-        theta = weights.pop("theta")
+        theta, tilt = weights.pop("theta"), weights.pop("tilt", None)
         tensors = load_file(folder / "graph.safetensors")
     except FileNotFoundError as error:
         kind = Damaged if (folder / "run.json").is_file() else InputError
@@ -186,7 +186,7 @@ def read(
         if changed:
             raise Damaged(f"{folder} is damaged: {changed[0]} is not the file that was written")
         graph = _graph(tensors, names)
-        trained = _trained(run, theta, weights, graph, model, as_loss(loss))
+        trained = _trained(run, theta, tilt, weights, graph, model, loss)
         digest = graph.digest
         value = trained.objective(graph).value(trained.theta)
     except InputError:
@@ -260,10 +260,8 @@ def _write(
     names = {name: getattr(graph, name) for name in (*_NAMES, "num_columns")}
     (folder / "graph.json").write_text(json.dumps(names, indent=2) + "\n")
     (folder / "graph.json").chmod(0o600)  # names people, as the tensors do that safetensors writes so
-    save_file(
-        {"theta": trained.theta.contiguous(), **_untrained_state(trained.module)},
-        folder / "weights.safetensors",
-    )
+    flat = {"theta": trained.theta.contiguous()} | ({} if trained.tilt is None else {"tilt": trained.tilt})
+    save_file(flat | _untrained_state(trained.module), folder / "weights.safetensors")
     tensors: dict[str, Tensor] = {name: getattr(graph, name).contiguous() for name in _TENSORS}
     if graph.x.layout == torch.sparse_csr:
         tensors |= {
@@ -328,12 +326,14 @@ def _graph(tensors: dict[str, Tensor], names: dict[str, Any]) -> Graph:
 def _trained(
     run: dict[str, Any],
     theta: Tensor,
+    tilt: Tensor | None,
     state: dict[str, Tensor],
     graph: Graph,
     model: nn.Module | None,
-    loss: Loss,
+    own_loss: Loss | LossFunction | None,
 ) -> Trained:
     recipe = Recipe(**run["recipe"])
+    loss = as_loss(recipe.loss if own_loss is None and recipe.loss in BUILT_IN else own_loss)
     if recipe.loss != loss.name:
         raise InputError(f"this model was trained with the loss {recipe.loss!r}, hand it over as loss=...")
     if recipe.model in MODELS:
@@ -343,6 +343,8 @@ def _trained(
         raise InputError(f"this model is a {recipe.model}, hand an instance of it over as model=...")
     else:
         module = copy.deepcopy(model)
+    if bool(recipe.objective_noise) != (tilt is not None) or (tilt is not None and tilt.shape != theta.shape):
+        raise Damaged("the noise in the objective is not that of these weights")
     if flatten(module).numel() != theta.numel():
         raise InputError(f"the weights have {theta.numel()} parameters, the model has {flatten(module).numel()}")
     module = module.double().eval()
@@ -363,4 +365,5 @@ def _trained(
         loss=loss,
         history=tuple(Forgotten(**entry) for entry in run["history"]),
         noise=float(run["noise"]),
+        tilt=tilt,
     )

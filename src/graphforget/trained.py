@@ -17,7 +17,9 @@ from graphforget.graph import Graph
 from graphforget.losses import Loss
 from graphforget.models.parameters import assign
 from graphforget.models.reach import Reach
+from graphforget.models.sharded import Sharded
 from graphforget.objective import Objective, model_inputs
+from graphforget.sharding.objective import ShardedObjective
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ class Recipe:
     polish_steps: int
     tolerance: float
     sigma: float = 0.0  # standard deviation of the noise in every release, fixed here and by no request
+    objective_noise: float = 0.0  # standard deviation of `b` in F (objective perturbation)
+    noise_seed: int | None = None  # of `b`; None: from the operating system, as it has to be to hide anything
 
 
 @dataclass(frozen=True)
@@ -47,12 +51,14 @@ class Forgotten:
     affected: int  # of those that stayed, how many losses may have changed
     step_norm: float  # how far the weights moved
     gradient_norm: float  # ||grad F|| before it
+    leftover: float = 0.0  # a bound on what the step leaves of the gradient of m F, by methods that have one
+    leftover_by_class: float = 0.0  # the same added up over the classes
     refuted: tuple[str, ...] = ()  # conditions of its claim that were measured and did not hold
 
     def __post_init__(self) -> None:
         for name in ("m", "removed", "affected"):
             whole_number(getattr(self, name), f"{name} in the history")
-        for name in ("step_norm", "gradient_norm"):
+        for name in ("step_norm", "gradient_norm", "leftover", "leftover_by_class"):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not 0 <= value < math.inf:
                 raise InputError(f"{name} in the history is {value!r}, a finite number from 0 is needed")
@@ -77,6 +83,7 @@ class Trained:
     loss: Loss = field(repr=False)
     history: tuple[Forgotten, ...] = ()  # since it was trained, oldest first
     noise: float = 0.0  # standard deviation of the noise in released weights, which no request can start from
+    tilt: Tensor | None = field(default=None, repr=False)  # `b`, the noise in the objective: private, as the weights
 
     @property
     def certifiable(self) -> bool:
@@ -94,7 +101,10 @@ class Trained:
 
     def objective(self, graph: Graph, *, device: str = "cpu") -> Objective:
         """The objective it was trained by, on `graph`."""
-        return Objective(self.module, graph, mu=self.recipe.mu, loss=self.loss, device=device)
+        given: Any = {"mu": self.recipe.mu, "loss": self.loss, "device": device}
+        if isinstance(self.module, Sharded):
+            return ShardedObjective(self.module, graph, **given)
+        return Objective(self.module, graph, tilt=self.tilt, **given)
 
     def moved(
         self, theta: Tensor, objective: Objective, forgotten: Forgotten, *, found: tuple[float, float] | None = None
@@ -109,7 +119,7 @@ class Trained:
     def measured_on(self, objective: Objective, *, found: tuple[float, float] | None = None) -> Trained:
         """The same weights on the objective's graph, and what is measured of them there."""
         if found is None:
-            value, gradient = objective.value_and_gradient(self.theta.to(objective.data.like))
+            value, gradient = objective.value_and_gradient(self.theta.to(objective.like))
             found = value, float(gradient.norm())
         value, norm = found
         return dataclasses.replace(

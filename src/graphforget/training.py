@@ -1,31 +1,26 @@
-"""Minimises an objective: Newton's method where it is convex, Adam and then a polish elsewhere."""
+"""Trains a model by name or of one's own, and says what was reached."""
 
 from __future__ import annotations
 
 import copy
-import itertools
 import math
 import time
-from collections.abc import Callable
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from graphforget.checks import checked_device, whole_number
-from graphforget.doctor import Inspection, data_carriers, inspect, picked_up
+from graphforget.doctor import Inspection, inspect
 from graphforget.errors import InputError
+from graphforget.fitting import Progress, fit_one
 from graphforget.graph import Graph
-from graphforget.linalg.newton import newton_cg
-from graphforget.losses import Loss, LossFunction, as_loss, check_loss, held_by, is_convex
-from graphforget.models.base import is_built_in
-from graphforget.models.parameters import assign, flatten, trainable
+from graphforget.losses import Loss, LossFunction, as_loss, check_loss, is_convex
+from graphforget.models.parameters import trainable
 from graphforget.models.reach import Reach
 from graphforget.models.registry import LINEARISED_SIGMA, MODELS, ModelEntry, build, is_affine
-from graphforget.objective import Objective, model_inputs
+from graphforget.models.sharded import Sharded
+from graphforget.sharding.ensemble import fit_shards
 from graphforget.trained import Recipe, Trained
-
-Progress = Callable[[str, int, int], None]  # stage, done, total
 
 # Gradients are measured in float64; below this norm what is measured may be rounding.
 ROUNDING_FLOOR = 1e-12
@@ -39,12 +34,14 @@ def train(
     *,
     seed: int = 0,
     mu: float | None = None,
-    loss: Loss | LossFunction | None = None,
+    loss: Loss | LossFunction | str | None = None,
     epochs: int | None = None,
     learning_rate: float | None = None,
     polish_steps: int | None = None,
     tolerance: float | None = None,
     sigma: float | None = None,
+    objective_noise: float | None = None,
+    noise_seed: int | None = None,
     reach: Reach | None = None,
     device: str = "cpu",
     progress: Progress | None = None,
@@ -57,7 +54,8 @@ def train(
 
     `sigma` is the noise that every release of this model will carry, whatever the request: a larger one is met by less
     work, a smaller one leaves the model more accurate. By default it is small where the objective is strongly convex,
-    and 0 elsewhere.
+    and 0 elsewhere. `objective_noise` is the noise that CGU and CEU put into the objective instead (the standard
+    deviation of `b` in `(1/m) b . theta`); it comes from the operating system, or from a `noise_seed` for experiments.
 
     A strongly convex objective is minimised from 0 by Newton's method until `||grad F|| / mu <= tolerance`, in float64;
     by default 1e-3, or a fiftieth of sigma if that is less. Any other is trained by Adam in float32 with dropout on,
@@ -69,82 +67,32 @@ def train(
     seed, device = whole_number(seed, "seed"), checked_device(device)
     name, module = _module(graph, model, seed, options)
     defaults = MODELS.get(name, OWN_MODEL)
+    loss = as_loss(defaults.loss if loss is None else loss)
+    within = float(defaults.objective_noise if objective_noise is None else objective_noise)
     if sigma is None:  # 0 where no tolerance follows from it
-        sigma = defaults.sigma if is_affine(module) and is_convex(as_loss(loss)) else 0.0
+        sigma = defaults.sigma if is_affine(module) and is_convex(loss) and not within else 0.0
     sigma = float(sigma)
-    if not 0 <= sigma < math.inf:
-        raise InputError(f"sigma is {sigma}, a finite number from 0 is needed")
+    for what, value in (("sigma", sigma), ("objective_noise", within)):
+        if not 0 <= value < math.inf:
+            raise InputError(f"{what} is {value}, a finite number from 0 is needed")
     recipe = Recipe(
         model=name,
         options=options,
         seed=seed,
         mu=defaults.mu if mu is None else float(mu),
-        loss=as_loss(loss).name,
+        loss=loss.name,
         epochs=defaults.epochs if epochs is None else whole_number(epochs, "epochs"),
         learning_rate=defaults.learning_rate if learning_rate is None else float(learning_rate),
         polish_steps=defaults.polish_steps if polish_steps is None else whole_number(polish_steps, "polish_steps"),
         tolerance=min(1e-3, sigma / 50 or 1e-3) if tolerance is None else float(tolerance),
         sigma=sigma,
+        objective_noise=within,
+        noise_seed=None if noise_seed is None else whole_number(noise_seed, "noise_seed"),
     )
     _check(recipe)
-    check_loss(as_loss(loss), classes=graph.num_classes)
+    check_loss(loss, classes=graph.num_classes)
     inspection = inspect(module, columns=graph.num_columns, classes=graph.num_classes, declared=reach)
-    return fit(module, graph, recipe, as_loss(loss), inspection, device=device, progress=progress, started=started)
-
-
-def fit(
-    module: nn.Module,
-    graph: Graph,
-    recipe: Recipe,
-    loss: Loss,
-    inspection: Inspection,
-    *,
-    warm: bool = False,
-    device: str = "cpu",
-    progress: Progress | None = None,
-    started: float | None = None,
-) -> Trained:
-    """Follows `recipe` from the weights that `module` comes with, which it changes.
-
-    A strongly convex objective has one minimum, and Newton's method starts at 0 unless `warm`.
-    """
-    started = time.perf_counter() if started is None else started
-    convex = is_affine(module) and is_convex(loss)
-    untrained = copy.deepcopy(module)
-    if not convex:
-        _adam(module, graph, recipe, loss, device, progress)
-    objective = Objective(module, graph, mu=recipe.mu, loss=loss, device=device)
-    start = flatten(module).to(objective.data.like)
-    if convex:
-        start = start if warm else torch.zeros_like(start)
-        theta, converged = _newton(objective, start, recipe, progress)
-    else:
-        theta, converged = _polish(objective, start, recipe, progress), False
-    value, gradient = objective.value_and_gradient(theta)
-    module = module.double().eval().cpu()
-    assign(module, theta)
-    return Trained(
-        module=module,
-        theta=theta.cpu(),
-        recipe=recipe,
-        reach=inspection.reach,
-        obstacles=_obstacles(inspection, untrained, module, loss),
-        strongly_convex=convex,
-        converged=converged,
-        objective_value=value,
-        gradient_norm=float(gradient.norm()),
-        graph_digest=graph.digest,
-        seconds=time.perf_counter() - started,
-        loss=loss,
-    )
-
-
-def _obstacles(inspection: Inspection, before: nn.Module, after: nn.Module, loss: Loss) -> tuple[str, ...]:
-    """What was found before training, what the module has come to hold since, and what the loss holds."""
-    found = list(inspection.obstacles)
-    if not is_built_in(after):
-        found += [*data_carriers(after), *picked_up(before, after)]
-    return tuple(dict.fromkeys([*found, *held_by(loss)]))
+    return fit(module, graph, recipe, loss, inspection, device=device, progress=progress, started=started)
 
 
 def _check(recipe: Recipe) -> None:
@@ -170,57 +118,20 @@ def _module(graph: Graph, model: str | nn.Module, seed: int, options: dict[str, 
     return f"{type(model).__module__}.{type(model).__qualname__}", copy.deepcopy(model)
 
 
-def _newton(objective: Objective, start: Tensor, recipe: Recipe, progress: Progress | None) -> tuple[Tensor, bool]:
-    def report(step: int, norm: float) -> None:
-        if progress is not None:
-            progress(f"Newton, ||grad F||/mu = {norm / recipe.mu:.1e}", step, 0)
-
-    minimum = newton_cg(objective, start, gradient_tolerance=recipe.tolerance * recipe.mu, on_step=report)
-    return minimum.theta, minimum.status == "converged"
-
-
-def _adam(module: nn.Module, graph: Graph, recipe: Recipe, loss: Loss, device: str, progress: Progress | None) -> None:
-    """Full-batch Adam on `F` with dropout on, from the module's own weights, which it changes."""
-    module.to(device=device, dtype=torch.float32).train()
-    inputs = model_inputs(module, graph, dtype=torch.float32, device=device)
-    rows, labels = graph.train_rows.to(device), graph.y[graph.train_rows].to(device)
-    parameters = [p for _, p in trainable(module)]
-    optimiser = torch.optim.Adam(parameters, lr=recipe.learning_rate)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(recipe.seed)
-        for epoch in range(recipe.epochs):
-            optimiser.zero_grad()
-            data = loss(module(*inputs)[rows], labels).mean()
-            penalty = sum(p.square().sum() for p in parameters)
-            value = data + 0.5 * recipe.mu * penalty
-            value.backward()
-            optimiser.step()
-            if progress is not None:
-                progress("Adam", epoch + 1, recipe.epochs)
-    if not torch.isfinite(flatten(module)).all():
-        raise InputError(f"training diverged, lower the learning rate {recipe.learning_rate}")
-
-
-def _polish(objective: Objective, start: Tensor, recipe: Recipe, progress: Progress | None) -> Tensor:
-    """L-BFGS on `F` itself, dropout off, in float64: brings the gradient down without going anywhere else."""
-    theta = start.clone().requires_grad_()
-    if recipe.polish_steps == 0:
-        return theta.detach()
-    optimiser = torch.optim.LBFGS(
-        [theta],
-        max_iter=recipe.polish_steps,
-        history_size=20,
-        tolerance_grad=recipe.tolerance * recipe.mu,
-        tolerance_change=0.0,
-        line_search_fn="strong_wolfe",
-    )
-    evaluations = itertools.count(1)
-
-    def closure() -> float:
-        value, theta.grad = objective.value_and_gradient(theta.detach())
-        if progress is not None:
-            progress("polish", min(next(evaluations), recipe.polish_steps), recipe.polish_steps)
-        return value
-
-    optimiser.step(closure)
-    return theta.detach()
+def fit(
+    module: nn.Module,
+    graph: Graph,
+    recipe: Recipe,
+    loss: Loss,
+    inspection: Inspection,
+    *,
+    warm: bool = False,
+    device: str = "cpu",
+    progress: Progress | None = None,
+    started: float | None = None,
+) -> Trained:
+    """Follows `recipe` from the weights that `module` comes with, which it changes; shard by shard where it has any."""
+    given: Any = {"warm": warm, "device": device, "progress": progress, "started": started}
+    if isinstance(module, Sharded):
+        return fit_shards(module, graph, recipe, loss, inspection, **given)
+    return fit_one(module, graph, recipe, loss, inspection, **given)

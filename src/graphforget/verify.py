@@ -15,7 +15,7 @@ from torch import Tensor
 
 from graphforget.certificates.annex import Annex, weights_digest
 from graphforget.certificates.assumptions import BOUNDED, CONVEX, LIPSCHITZ, OPTIMUM
-from graphforget.certificates.claim import EXACT, Claim, certified, conditional, exact
+from graphforget.certificates.claim import EXACT, Claim, certified, conditional, exact, perturbed
 from graphforget.certificates.document import Certificate, subject
 from graphforget.certificates.gaussian import grid
 from graphforget.certificates.ledger import Entry
@@ -28,7 +28,11 @@ from graphforget.graph import Graph
 from graphforget.losses import is_convex
 from graphforget.models.registry import is_affine
 from graphforget.trained import Trained
+from graphforget.unlearning.ceu import Ceu
+from graphforget.unlearning.cgu import Cgu
 from graphforget.unlearning.idea import distance_bound
+from graphforget.unlearning.perturbation import BOUNDED as PERTURBED_BOUNDED
+from graphforget.unlearning.perturbation import NEEDED, SECRET, leftover
 
 FALSE_ALARM = 1e-6  # the chance that rightly drawn noise is taken for wrong, in each of two tests
 
@@ -152,6 +156,8 @@ def _rebuilt_conditional(given: Evidence) -> Claim:
     stated, trained = given.certificate, given.trained
     if trained.obstacles:
         raise Mismatch(f"the level is too high for this model: {trained.obstacles[0]}")
+    if stated.method in (Cgu.name, Ceu.name):
+        return _rebuilt_perturbed(given)
     if stated.constants is None or stated.sigma is None or stated.delta is None or not trained.history:
         raise Mismatch("a conditional claim without constants, sigma, delta or a history is none")
     unlisted = {BOUNDED, LIPSCHITZ, CONVEX, OPTIMUM} - {finding.name for finding in stated.conditions}
@@ -169,6 +175,35 @@ def _rebuilt_conditional(given: Evidence) -> Claim:
     )
     # How much noise would have been needed is a remark on the asked epsilon, which the claim does not hold.
     return dataclasses.replace(rebuilt, sigma_needed=stated.sigma_needed, sigma_by_paper=stated.sigma_by_paper)
+
+
+def _rebuilt_perturbed(given: Evidence) -> Claim:
+    """Where the noise is in the objective. What is left of the gradient is measured here and now."""
+    stated, trained = given.certificate, given.trained
+    noise = trained.recipe.objective_noise
+    if not noise or stated.delta is None or not trained.history or (stated.method == Ceu.name and not stated.constants):
+        raise Mismatch("a claim by noise in the objective without that noise, delta, constants or a history is none")
+    found = {finding.name: finding.verdict for finding in stated.conditions}
+    if NEEDED - set(found):
+        raise Mismatch(f"a conditional claim without this condition is none: {min(NEEDED - set(found))}")
+    bound, m = leftover(trained), given.graph.train_rows.numel()
+    measured = m * float(trained.objective(given.graph).gradient(trained.theta).norm())
+    if measured > bound * (1 + 1e-9) and found[PERTURBED_BOUNDED] != "fails":
+        raise Mismatch(f"the gradient that is left is {measured:.3g}, over the bound {bound:.3g}")
+    if trained.recipe.noise_seed is not None and found[SECRET] != "fails":
+        raise Mismatch("the noise in the objective is from a seed, so it hides nothing")
+    convexity = stated.constants.strong_convexity if stated.constants else trained.recipe.mu
+    rebuilt = perturbed(
+        leftover=bound,
+        noise=noise,
+        scale=convexity * m,
+        epsilon=1.0,
+        delta=stated.delta,
+        conditions=stated.conditions,
+        constants=stated.constants,
+        refuted_before=tuple(name for entry in trained.history for name in entry.refuted),
+    )
+    return dataclasses.replace(rebuilt, tolerance=stated.tolerance)  # that of the asked epsilon, as told above
 
 
 def _graph(given: Evidence) -> str:

@@ -52,7 +52,11 @@ class Claim:
 UNTOUCHED = "no training loss depends on what was removed, so training without it gives such weights as well"
 RETRAINED = "the model was trained from fresh weights on the retained graph alone"
 MADE = "the model was trained on the retained graph alone, from the weights that 'model' made for it"
-EXACT = (UNTOUCHED, RETRAINED, MADE)  # why an outcome is exact; there is no other reason
+SHARDED = (
+    "every shard whose training had seen what was removed was trained from fresh weights on what is retained, and "
+    "which node is in which shard does not depend on what was removed"
+)
+EXACT = (UNTOUCHED, RETRAINED, MADE, SHARDED)  # why an outcome is exact; there is no other reason
 
 
 def exact(statement: str, *, sigma: float = 0.0) -> Claim:
@@ -150,6 +154,46 @@ def conditional(
     claim = (
         f"the released weights are ({implied:.4g}, {delta:g})-indistinguishable from retrained weights with the same "
         f"noise of standard deviation {added:.4g}"
+    )
+    if refuted:
+        failing = "; ".join(refuted)
+        told = f"nothing follows for this model, because this does not hold: {failing} (the claim would be: {claim})"
+        return Claim("conditional", told, **numbers)
+    return Claim("conditional", f"if every condition listed holds, {claim}", epsilon=implied, **numbers)
+
+
+def perturbed(
+    *,
+    leftover: float,
+    noise: float,
+    scale: float,
+    epsilon: float,
+    delta: float,
+    conditions: tuple[Finding, ...],
+    constants: Constants | None = None,
+    refuted_before: tuple[str, ...] = (),
+) -> Claim:
+    """The claim of weights trained with `N(0, noise^2)` in the objective that leave `leftover` of its gradient.
+
+    Theorem 3 of Guo et al. (2020): they are `(c leftover / noise, delta)`-indistinguishable from training anew, with
+    `c = sqrt(2 ln(1.5 / delta))` (docs/maths.md, section 10). `scale` is the strong convexity of the summed objective,
+    by which a gradient becomes a distance.
+    """
+    c = math.sqrt(2 * math.log(1.5 / delta))
+    implied = c * leftover / noise
+    refuted = tuple(dict.fromkeys([*refuted_before, *(f.name for f in conditions if f.verdict == "fails")]))
+    numbers: dict[str, Any] = {
+        "delta": delta,
+        "distance": leftover / scale,
+        "tolerance": noise * epsilon / c / scale,
+        "epsilon_under_constants": implied,
+        "constants": constants,
+        "conditions": conditions,
+        "refuted": refuted,
+    }
+    claim = (
+        f"the weights are ({implied:.4g}, {delta:g})-indistinguishable from those of training anew with fresh noise of "
+        f"standard deviation {noise:g} in the objective"
     )
     if refuted:
         failing = "; ".join(refuted)

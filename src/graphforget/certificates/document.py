@@ -119,6 +119,8 @@ def subject(trained: Trained, *, strongly_convex: bool) -> dict[str, dict[str, A
     """The model and the objective that a certificate speaks of."""
     recipe = trained.recipe
     objective = {"loss": recipe.loss, "mu": recipe.mu, "strongly_convex": strongly_convex}
+    if recipe.objective_noise:
+        objective["noise"] = recipe.objective_noise
     if strongly_convex:
         objective["rounding"] = "bounded" if is_bounded(trained.module) else "estimated"
     model = {"name": recipe.model, "options": recipe.options, "parameters": trained.theta.numel()}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -36,6 +37,7 @@ def delta_of(*, ratio: float, epsilon: float) -> float:
     return math.exp(_log_delta(ratio, epsilon))
 
 
+@lru_cache(maxsize=256)
 def mu_gdp(*, epsilon: float, delta: float) -> float:
     """The largest ratio `zeta / sigma` that is (epsilon, delta)-indistinguishable, rounded down."""
     _check_promise(epsilon, delta)

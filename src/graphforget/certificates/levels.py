@@ -12,7 +12,7 @@ MEANING: dict[Level, str] = {
     "exact": "the weights are distributed as those of retraining on the retained graph",
     "certified": "the released weights are (epsilon, delta)-indistinguishable from the equally noised optimum on the "
     "retained graph, which retraining approaches",
-    "conditional": "the released weights are (epsilon, delta)-indistinguishable from the equally noised retrained ones "
-    "if every condition listed holds",
+    "conditional": "the released weights are (epsilon, delta)-indistinguishable from retrained ones with the same kind "
+    "of noise if every condition listed holds",
     "empirical": "nothing is guaranteed",
 }

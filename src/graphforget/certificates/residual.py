@@ -47,7 +47,8 @@ def rounding_allowance(objective: Objective, theta: Tensor, *, gradient_norm: fl
     order is off by at most `g_k = k u / (1 - k u)` times the sum of their sizes. So logits are off by `g_k q_i
     ||theta||` with `q_i` the norm of the row in absolute values, residuals by half of that (softmax is 1/2-Lipschitz)
     and by the rounding of softmax itself, and their sum by `g_k sqrt(2) q_i` more. Twice the first order covers the
-    second.
+    second. For another built-in loss its own smoothness and steepness stand for 1/2 and sqrt(2). Noise in the objective
+    adds `b / m`, a sum of one term.
     """
     data = objective.data
     total, squares = data.kept("row norms", lambda: _row_norms(data))
@@ -57,8 +58,10 @@ def rounding_allowance(objective: Objective, theta: Tensor, *, gradient_norm: fl
     norm = float(theta.norm())
     if isinstance(data.module, Linearised):
         norm += float(data.module.origin.norm())  # the logits at public weights are computed too
-    sums = gamma * (squares * norm / 2 + math.sqrt(2) * total) + (classes + 20) * UNIT * total
-    ends = 4 * UNIT * (objective.mu * norm + gradient_norm) + (theta.numel() + 2) * UNIT * gradient_norm
+    smooth, steep = data.loss.smoothness, data.loss.steepness(classes)
+    sums = gamma * (smooth * squares * norm + steep * total) + (classes + 20) * UNIT * total
+    noise = 0.0 if objective.tilt is None else float(objective.tilt.norm()) / objective.m
+    ends = 4 * UNIT * (objective.mu * norm + gradient_norm + noise) + (theta.numel() + 2) * UNIT * gradient_norm
     return 2 * (sums / objective.m + ends)
 
 

@@ -43,13 +43,13 @@ def conjugate_gradient(
                 return Solution(b.clone(), "negative curvature", 1, float((b - image).norm()) / scale)
             return Solution(x, "negative curvature", iteration, squared**0.5 / scale)
         step = squared / curvature
-        x = x + step * direction
-        residual = residual - step * image
+        x.add_(direction, alpha=step)
+        residual.sub_(image, alpha=step)
         previous, squared = squared, float(residual @ residual)
         if on_iteration is not None:
             on_iteration(iteration, squared**0.5 / scale)
         if squared**0.5 <= tolerance * scale:
             reached = squared**0.5 / scale if tolerance >= DRIFT else float((b - product(x)).norm()) / scale
             return Solution(x, "converged" if reached <= 2 * tolerance else "stagnated", iteration, reached)
-        direction = residual + (squared / previous) * direction
+        direction.mul_(squared / previous).add_(residual)
     return Solution(x, "iterations spent", max_iterations, squared**0.5 / scale)

@@ -59,7 +59,8 @@ def newton_cg(
             on_step(step, norm)
         if norm <= gradient_tolerance and step >= min_steps:
             return Minimum(theta, "converged", step, products, value, norm)
-        forcing = min(max(min(0.1, norm**0.5), 0.7 * gradient_tolerance / max(norm, 1e-300)), 0.5)
+        enough = 0.9 * gradient_tolerance / max(norm, 1e-300)
+        forcing = min(max(0.1, enough), max(norm**0.5, enough), 0.9)
         solution = conjugate_gradient(
             function.hessian(theta), -gradient, tolerance=forcing, max_iterations=max_products
         )

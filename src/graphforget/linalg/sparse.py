@@ -44,6 +44,8 @@ class SparseMatrix:
         return transposed
 
     def __matmul__(self, dense: Tensor) -> Tensor:
+        if not (dense.requires_grad and torch.is_grad_enabled()):  # nothing to record, which is dear for small graphs
+            return self.csr @ dense
         product: Tensor = _Product.apply(dense, self)
         return product
 

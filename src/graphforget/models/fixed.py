@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from graphforget.errors import InputError
 from graphforget.linalg.sparse import DenseMatrix, Matrix, SparseMatrix, row_norms
 from graphforget.models.base import NormalisedModel
+from graphforget.models.propagation import mean_adjacency
 from graphforget.models.reach import Reach
 
 
@@ -21,14 +22,18 @@ class FixedPropagation(NormalisedModel):
     edges. Dense ones are propagated once and kept, `[X, S X, S^2 X ...]`: a product no longer costs the edges.
     """
 
-    def __init__(self, columns: int, classes: int, *, powers: tuple[int, ...], scale_rows: bool = True) -> None:
+    bias: nn.Parameter | None
+
+    def __init__(
+        self, columns: int, classes: int, *, powers: tuple[int, ...], scale_rows: bool = True, bias: bool = True
+    ) -> None:
         super().__init__(scale_rows=scale_rows)
         if not powers or powers[0] < 0 or any(b <= a for a, b in pairwise(powers)):
             raise InputError(f"the powers are {powers}, ascending whole numbers from 0 are needed")
         self.powers = powers
         self.reach = Reach(max(powers), degree_normalised=True)
         self.weight = nn.Parameter(torch.zeros(len(powers), columns, classes))
-        self.bias = nn.Parameter(torch.zeros(classes))
+        self.bias = nn.Parameter(torch.zeros(classes)) if bias else None
 
     def prepare(self, x: Tensor, edge_index: Tensor) -> tuple[Matrix, object]:
         rows, propagation = super().prepare(x, edge_index)
@@ -45,11 +50,20 @@ class FixedPropagation(NormalisedModel):
     def logits(self, x: Matrix, propagation: object) -> Tensor:
         return self._logits(self.weight, self.bias, x, propagation)
 
-    def _logits(self, weight: Tensor, bias: Tensor, x: Matrix, propagation: object) -> Tensor:
+    def _logits(self, weight: Tensor, bias: Tensor | None, x: Matrix, propagation: object) -> Tensor:
+        total = self._propagated(weight, x, propagation)
+        return total if bias is None else total + bias
+
+    def _propagated(self, weight: Tensor, x: Matrix, propagation: object) -> Tensor:
         powers, columns, classes = weight.shape
         if isinstance(propagation, Tensor):
-            return x @ weight.reshape(powers * columns, classes) + bias
+            return x @ weight.reshape(powers * columns, classes)
         assert isinstance(propagation, SparseMatrix)
+        if powers == 1:
+            total = x @ weight[0]
+            for _ in range(self.powers[0]):
+                total = propagation @ total
+            return total
         terms = (x @ weight.permute(1, 0, 2).reshape(columns, powers * classes)).split(classes, dim=1)
         term_of = dict(zip(self.powers, terms, strict=True))
         total = term_of[max(self.powers)]
@@ -57,29 +71,36 @@ class FixedPropagation(NormalisedModel):
             total = propagation @ total
             if hop in term_of:
                 total = total + term_of[hop]
-        return total + bias
+        return total
 
     def at(self, theta: Tensor, x: Matrix, propagation: object) -> Tensor:
         """The logits at flat parameters `theta`, of which they are a linear function; nothing is recorded."""
-        classes = self.bias.numel()
+        weight, bias = self.parts(theta)
         with torch.no_grad():
-            return self._logits(theta[:-classes].view_as(self.weight), theta[-classes:], x, propagation)
+            return self._logits(weight, bias, x, propagation)
+
+    def parts(self, theta: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Weights and bias as views into flat parameters."""
+        size = self.weight.numel()
+        return theta[:size].view_as(self.weight), None if self.bias is None else theta[size:]
 
     def transposed(self, u: Tensor, x: Matrix, propagation: object) -> Tensor:
         """The transpose of `at`: `W_h` gets `X^T (S^T)^h u`, the bias the sum of `u`."""
         powers, columns, classes = self.weight.shape
+        bias = [] if self.bias is None else [u.sum(dim=0)]
         with torch.no_grad():
             if isinstance(propagation, Tensor):
                 assert isinstance(x, DenseMatrix)
-                return torch.cat([(x.values.T @ u).flatten(), u.sum(dim=0)])
+                return torch.cat([(x.values.T @ u).flatten(), *bias])
             assert isinstance(x, SparseMatrix)
             assert isinstance(propagation, SparseMatrix)
             back, kept = u, []
             for hop in range(max(self.powers) + 1):
                 back = propagation.T @ back if hop else back
                 kept += [back] if hop in self.powers else []
-            weight = (x.T @ torch.cat(kept, dim=1)).view(columns, powers, classes).permute(1, 0, 2)
-            return torch.cat([weight.flatten(), u.sum(dim=0)])
+            weight = x.T @ (kept[0] if powers == 1 else torch.cat(kept, dim=1))
+            by_power = weight.view(columns, powers, classes).permute(1, 0, 2)
+            return torch.cat([by_power.reshape(-1), *bias])
 
     def feature_norms(self, x: Matrix, propagation: object) -> Tensor:
         """For each node at least the norm of its features `[S^h x, ..., 1]`, all numbers taken in absolute value.
@@ -93,7 +114,7 @@ class FixedPropagation(NormalisedModel):
         assert isinstance(propagation, SparseMatrix)
         lengths = rows.csr if isinstance(rows, SparseMatrix) else rows.values
         norms = row_norms(lengths).unsqueeze(1)
-        squares = torch.ones_like(norms)
+        squares = torch.full_like(norms, 0.0 if self.bias is None else 1.0)
         for hop in range(max(self.powers) + 1):
             norms = propagation.csr @ norms if hop else norms
             squares += norms.square() if hop in self.powers else 0
@@ -105,6 +126,21 @@ class SGC(FixedPropagation):
 
     def __init__(self, columns: int, classes: int, *, hops: int = 2, scale_rows: bool = True) -> None:
         super().__init__(columns, classes, powers=(hops,), scale_rows=scale_rows)
+
+
+class MeanSGC(FixedPropagation):
+    """`P^K X W` with means over neighbours, `P = D^-1 (A + I)`, as CGU has it (Chien et al. 2023).
+
+    Rows of at most unit length stay so, which CGU's worst-case bounds need. A node weighs its neighbours by its own
+    degree alone, so an edge that goes is felt one step less far than in SGC.
+    """
+
+    def __init__(self, columns: int, classes: int, *, hops: int = 2, scale_rows: bool = True) -> None:
+        super().__init__(columns, classes, powers=(hops,), scale_rows=scale_rows, bias=False)
+        self.reach = Reach(hops, degree_normalised=False)
+
+    def propagation(self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> Matrix:
+        return mean_adjacency(edge_index, num_nodes, dtype=dtype)
 
 
 class SIGN(FixedPropagation):

@@ -10,12 +10,14 @@ import torch
 from torch import nn
 
 from graphforget.errors import InputError
-from graphforget.models.base import is_built_in
-from graphforget.models.fixed import SGC, SIGN, FixedPropagation
+from graphforget.losses import CROSS_ENTROPY, ONE_VS_REST
+from graphforget.models.base import GraphModel, is_built_in
+from graphforget.models.fixed import SGC, SIGN, FixedPropagation, MeanSGC
 from graphforget.models.gat import GAT
 from graphforget.models.gcn import GCN
 from graphforget.models.gin import GIN
 from graphforget.models.linearised import Linearised, linearised
+from graphforget.models.sharded import Sharded
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class ModelEntry:
     learning_rate: float = 0.01
     polish_steps: int = 100
     sigma: float = 0.0  # noise in every release; costs at most 0.15 points of validation F1 (`benchmarks/noise.py`)
+    objective_noise: float = 0.0  # noise in the objective
+    loss: str = CROSS_ENTROPY
 
 
 LINEARISED_SIGMA = 0.05
@@ -47,22 +51,52 @@ def _linearised(name: str, base: Callable[..., nn.Module], **defaults: Any) -> M
     return ModelEntry(f"linearised-{name}", title, build, mu=1e-4, affine=True, sigma=LINEARISED_SIGMA)
 
 
+def _sharded(name: str, base: Callable[..., GraphModel], **training: Any) -> ModelEntry:
+    def build(
+        columns: int,
+        classes: int,
+        *,
+        shards: int = 10,
+        partition: str = "random",
+        aggregation: str = "mean",
+        **options: Any,
+    ) -> nn.Module:
+        how: Any = {"shards": shards, "partition": partition, "aggregation": aggregation}
+        return Sharded(lambda: base(columns, classes, **options), **how)
+
+    title = f"{name.upper()} on shards, for GraphEraser"
+    return ModelEntry(f"sharded-{name}", title, build, affine=False, polish_steps=0, **training)
+
+
 MODELS = {
     entry.name: entry
     for entry in (
         ModelEntry("sgc", "SGC, two hops", SGC, mu=1e-4, affine=True, sigma=0.1),
         ModelEntry("sign", "SIGN with a linear head, hops 0 to 3", SIGN, mu=1e-4, affine=True, sigma=0.05),
+        ModelEntry(
+            "cgu",
+            "SGC by means, one class against the rest, noise in the objective",
+            MeanSGC,
+            mu=1e-3,
+            affine=True,
+            objective_noise=1.0,
+            loss=ONE_VS_REST,
+        ),
         ModelEntry("gcn", "GCN, two layers", GCN, mu=5e-4, affine=False),
         ModelEntry("gat", "GAT, two layers, eight heads", GAT, mu=1e-3, affine=False, polish_steps=20),
         ModelEntry("gin", "GIN, two layers, no BatchNorm", GIN, mu=5e-3, affine=False, epochs=200, polish_steps=3),
         _linearised("gcn", GCN, hidden=256),
         _linearised("gat", GAT, hidden=32),
         _linearised("gin", GIN, hidden=256),
+        _sharded("sgc", SGC, mu=1e-4),
+        _sharded("gcn", GCN, mu=5e-4, epochs=200),
+        _sharded("gat", GAT, mu=1e-3, epochs=200),
+        _sharded("gin", GIN, mu=5e-3, epochs=200),
     )
 }
 
 
-AFFINE = (FixedPropagation, SGC, SIGN, Linearised)
+AFFINE = (FixedPropagation, SGC, SIGN, MeanSGC, Linearised)
 
 
 def is_affine(module: nn.Module) -> bool:

@@ -9,11 +9,9 @@ from typing import Any, Literal, get_args
 
 from graphforget.certificates.levels import LEVELS, Level
 from graphforget.errors import InputError, Refused
-from graphforget.footprint import Footprint
 from graphforget.graph import Graph
-from graphforget.request import Request
 from graphforget.trained import Trained
-from graphforget.unlearning.base import Method
+from graphforget.unlearning.base import Method, Task
 from graphforget.unlearning.idea import Idea
 from graphforget.unlearning.newton import Newton
 from graphforget.unlearning.retrain import Retrain
@@ -52,16 +50,7 @@ class Way:
     level: Level
 
 
-def choose(
-    trained: Trained,
-    retained: Graph,
-    touched: Footprint,
-    request: Request,
-    *,
-    wanted: Wanted,
-    options: dict[str, Any],
-    named: Method[Any] | None = None,
-) -> Way:
+def choose(task: Task, *, wanted: Wanted, options: dict[str, Any], named: Method[Any] | None = None) -> Way:
     """The best level that a method other than retraining can reach, the cheapest such method first; else retraining.
 
     If a method is `named`, it is that one or, where a level was asked for that it does not reach, retraining. Raises
@@ -69,19 +58,19 @@ def choose(
     """
     if named is RETRAIN or (named is not None and wanted.level is None):
         chosen = named.chosen(options)
-        return Way(named, chosen, named.foreseen(trained, retained, touched, chosen))
+        return Way(named, chosen, named.foreseen(task, chosen))
     split = _split(options, (*WITHOUT_RETRAINING, RETRAIN, *([] if named is None else [named])))
     ways: list[Way] = []
     why = "no method but retraining serves this model and request"
     for method in WITHOUT_RETRAINING if named is None else (named,):
-        if method.unsupported(trained) is not None or not set(request.kinds) <= method.kinds:
+        if method.unsupported(task.trained) is not None or not set(task.request.kinds) <= method.kinds:
             continue
         try:
             chosen = method.chosen(split[method.name])
-            ways.append(Way(method, chosen, method.foreseen(trained, retained, touched, chosen)))
+            ways.append(Way(method, chosen, method.foreseen(task, chosen)))
         except Refused as refusal:
             why = str(refusal)
-    ways.sort(key=lambda way: (LEVELS.index(way.level), way.method.gradients(trained)))
+    ways.sort(key=lambda way: (LEVELS.index(way.level), way.method.gradients(task.trained)))
     if ways and wanted.met_by(ways[0].level):
         for name in options:
             if name not in split[ways[0].method.name] and name not in split[RETRAIN.name]:
@@ -89,7 +78,7 @@ def choose(
         return ways[0]
     if ways:
         why = f"without retraining the best level in reach is {ways[0].level!r}"
-    return retraining(trained, retained, wanted=wanted, options=split[RETRAIN.name], why=why)
+    return retraining(task.trained, task.retained, wanted=wanted, options=split[RETRAIN.name], why=why)
 
 
 def retraining(trained: Trained, retained: Graph, *, wanted: Wanted, options: dict[str, Any], why: str) -> Way:

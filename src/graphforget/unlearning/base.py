@@ -19,13 +19,14 @@ from graphforget.certificates.gaussian import slip, with_noise
 from graphforget.certificates.levels import LEVELS, Level
 from graphforget.checks import checked_device, whole_number
 from graphforget.errors import InputError, Refused
+from graphforget.fitting import Progress
 from graphforget.footprint import Footprint, footprint
 from graphforget.graph import Graph
 from graphforget.models.registry import reach_is_proven
+from graphforget.models.sharded import Sharded
 from graphforget.objective import Objective
 from graphforget.request import KINDS, Kind, Request
 from graphforget.trained import Forgotten, Trained
-from graphforget.training import Progress
 from graphforget.unlearning.outcome import Asked, Change, Outcome
 
 Options = TypeVar("Options")
@@ -47,6 +48,7 @@ class Task:
     touched: Footprint
     asked: Asked
     seed: int | None
+    noise_seed: int | None
     device: str
     progress: Progress
     started: float
@@ -60,6 +62,7 @@ class Task:
         *,
         asked: Asked | None = None,
         seed: int | None = None,
+        noise_seed: int | None = None,
         device: str = "cpu",
         progress: Progress | None = None,
     ) -> Task:
@@ -75,6 +78,7 @@ class Task:
             touched=footprint(graph, request, trained.reach),
             asked=asked or Asked(),
             seed=None if seed is None else whole_number(seed, "seed"),
+            noise_seed=None if noise_seed is None else whole_number(noise_seed, "the seed"),
             device=checked_device(device),
             progress=report,
             started=started,
@@ -117,12 +121,17 @@ class Method(ABC, Generic[Options]):
     reference: ClassVar[str]
     level: ClassVar[Level]  # the best it can give
     kinds: ClassVar[frozenset[Kind]] = frozenset(KINDS)
+    models: ClassVar[str] = "any"  # which it takes, in words
+    sequential: ClassVar[str] = "yes"  # whether request may follow on request
     keeps_untouched: ClassVar[bool] = True  # with an empty footprint there is nothing to do
+    takes_shards: ClassVar[bool] = False  # whether it can serve an ensemble on shards
 
     # -- what a method says of itself ----------------------------------------------------------------------------
 
     def unsupported(self, trained: Trained) -> str | None:
         """Why it cannot serve this model, in words, or None."""
+        if isinstance(trained.module, Sharded) and not self.takes_shards:
+            return "the model is an ensemble on shards, which 'grapheraser' and 'retrain' can serve"
         return None
 
     @abstractmethod
@@ -175,22 +184,22 @@ class Method(ABC, Generic[Options]):
             raise InputError(f"method {self.name!r} has no option {unknown[0]!r}, only {', '.join(known)}")
         return self.options(**options)
 
-    def foreseen(self, trained: Trained, graph: Graph, touched: Footprint, options: Options) -> Level:
+    def foreseen(self, task: Task, options: Options) -> Level:
         """The level that `unlearn` would give at best. Raises `Refused` where it would."""
-        if self.rests(trained, touched) and not trained.history:
-            if not reach_is_proven(trained.module):
+        if self.rests(task.trained, task.touched) and not task.trained.history:
+            if not reach_is_proven(task.trained.module):
                 raise Refused(UNPROVEN)
             return "exact"
-        return self.reachable(trained, graph, options)
+        return self.reachable(task.trained, task.retained, options)
 
-    def unlearn(self, task: Task, options: Options, *, noise_seed: int | None = None) -> Outcome:
+    def unlearn(self, task: Task, options: Options) -> Outcome:
         """Forgets what the task names; it and all that it holds are left as they are."""
         if self.rests(task.trained, task.touched):
             change = self._untouched(task, options)
         else:
             change = self.change(task, options)
             self._refuse_false_success(task, change)
-        claim, released, notes = _noised(task, change, noise_seed)
+        claim, released, notes = _noised(task, change)
         annex = Annex.of(task.graph, task.request)
         return Outcome(
             method=self.name,
@@ -216,7 +225,7 @@ class Method(ABC, Generic[Options]):
                 "the method changed no weight although the request may touch the training, so nothing was forgotten; "
                 "retrain instead (method 'retrain')"
             )
-        if LEVELS.index(level) < LEVELS.index(self.level):
+        if LEVELS.index(level) < LEVELS.index("exact" if change.retrained else self.level):
             raise Refused(f"the method claims {level!r} and can give {self.level!r} at best")
         if level == "exact" and change.trained.history:
             raise Refused("the method claims 'exact' for weights that moved away from those of training")
@@ -236,15 +245,17 @@ class Method(ABC, Generic[Options]):
         return Change(moved, claim, {"untouched": True}, uncounted=uncounted)
 
 
-def _noised(task: Task, change: Change, seed: int | None) -> tuple[Claim, Tensor, list[str]]:
+def _noised(task: Task, change: Change) -> tuple[Claim, Tensor, list[str]]:
     """The claim, the weights to release with the noise that it names or the caller asked for, and what to know."""
-    claim, theta = change.claim, change.trained.theta
+    claim, theta, seed = change.claim, change.trained.theta, task.noise_seed
     own = task.trained.recipe.sigma or None
     sigma = next((s for s in (task.asked.sigma, claim.sigma, own) if s is not None), None)
     if sigma != claim.sigma:
         claim = dataclasses.replace(claim, sigma=sigma)
     if not claim.sigma:
         told = "the released weights carry no noise"
+        if change.trained.tilt is not None:
+            told += " but what was in the objective when they were trained"
         return claim, theta, [] if claim.level == "exact" else [told]
     released = with_noise(theta, sigma=claim.sigma, seed=seed)
     if not torch.isfinite(released).all():

@@ -11,16 +11,16 @@ from typing import Any
 from graphforget.certificates.assumptions import audit, unaudited, unproven_reach
 from graphforget.certificates.claim import Claim, conditional, empirical
 from graphforget.certificates.paper_bounds import Constants, sequential_bound
-from graphforget.errors import InputError, Refused
+from graphforget.errors import InputError
 from graphforget.footprint import footprint
 from graphforget.losses import is_convex
 from graphforget.models.registry import reach_is_proven
 from graphforget.trained import Trained
 from graphforget.unlearning.base import Method, Task
-from graphforget.unlearning.influence import Kept, LossChange, kept_part
+from graphforget.unlearning.influence import influence_step
 from graphforget.unlearning.outcome import Change
 from graphforget.unlearning.serial import serial_parts
-from graphforget.unlearning.solve import Curvature, Name, Solved, Solver, solve
+from graphforget.unlearning.solve import Curvature, Name, Solver
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,7 @@ class Idea(Method[IdeaOptions]):
     title = "IDEA, one influence step with the paper's bound"
     reference = "Dong et al., IDEA, KDD 2024"
     level = "conditional"
+    sequential = "bounds add up"
 
     def gradients(self, trained: Trained) -> int:
         return 60  # about 25 curvature products of two passes each, the footprint, the length of the step
@@ -86,9 +87,10 @@ class Idea(Method[IdeaOptions]):
         steps: list[dict[str, Any]] = []
         for part in (_serially(task) if options.serial else []) or [task]:
             part = part if not steps else dataclasses.replace(part, trained=trained)
-            trained, solved, kept = _step(part, options.way())
-            notes += [*solved.notes, *_told(kept)]
-            steps.append(solved.summary() | {"length": kept.length, "objective_before": kept.objective_before})
+            step = influence_step(part, options.way(), method=self.name)
+            trained = step.trained
+            notes += step.notes
+            steps.append(step.summary())
         started = time.perf_counter()
         claim = _claim(task, trained, options)
         *earlier, last = trained.history
@@ -168,45 +170,3 @@ def _serially(task: Task) -> list[Task]:
             tasks.append(dataclasses.replace(task, graph=graph, request=part, retained=retained, touched=touched))
         graph = retained
     return tasks
-
-
-def _step(task: Task, way: Solver) -> tuple[Trained, Solved, Kept]:
-    """One influence step for one part of the request."""
-    trained, before, after, theta = task.trained, task.before, task.after, task.theta
-    task.progress("gradients on the footprint", 0, 0)
-    change = LossChange.of(before, after, task.touched, trained.reach).gradient(theta)
-    solved = solve(
-        before,
-        theta,
-        -change / before.m,
-        solver=way,
-        strongly_convex=trained.strongly_convex,
-        reach=trained.reach,
-        seed=task.seed or 0,
-        progress=task.progress,
-    )
-    task.progress("length of the step", 0, 0)
-    kept = kept_part(
-        after,
-        theta,
-        solved.solution.x,
-        m=before.m,
-        leftover=before.gradient(theta),
-        shorten=not trained.strongly_convex,
-    )
-    if kept is None:
-        raise Refused("no part of the influence step lowers what it aims at; retrain instead (method 'retrain')")
-    entry = task.forgotten(Idea.name, kept.theta)
-    return trained.moved(kept.theta, after, entry), solved, kept
-
-
-def _told(kept: Kept) -> list[str]:
-    told = []
-    if kept.length < 1:
-        told.append(f"the whole step would have overshot, {kept.length:g} of it was taken")
-    if kept.objective_after > kept.objective_before:
-        told.append(
-            f"the objective on the retained graph rose by {kept.objective_after - kept.objective_before:.2g}: the step "
-            "pays neither for what training left undone nor for the smaller number of training nodes"
-        )
-    return told

@@ -1,4 +1,5 @@
-"""How a request changes the summed training loss, and how much of a step to take (docs/maths.md, section 6)."""
+"""The influence step: how a request changes the summed training loss, what follows for the weights, and how much of it
+to take (docs/maths.md, section 6)."""
 
 from __future__ import annotations
 
@@ -7,9 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from graphforget.errors import Refused
 from graphforget.footprint import Footprint
 from graphforget.models.reach import Reach
 from graphforget.objective import LossSum, Objective
+from graphforget.trained import Trained
+from graphforget.unlearning.base import Task
+from graphforget.unlearning.solve import Solved, Solver, solve
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,7 @@ def kept_part(
     """
 
     def aim(at: Tensor) -> tuple[float, float]:
-        data, penalty = after.data.value(at), 0.5 * after.mu * float(at @ at)
+        data, penalty = after.data.value(at) + after.tilted(at), 0.5 * after.mu * float(at @ at)
         return data / m + penalty - float(leftover @ (at - theta)), data / after.m + penalty
 
     start, objective_before = aim(theta)
@@ -84,3 +89,56 @@ def kept_part(
         elif best is not None:
             break
     return None if best is None else best[1]
+
+
+@dataclass(frozen=True)
+class Step:
+    """An influence step that was taken."""
+
+    trained: Trained  # with the step in its history
+    solved: Solved
+    kept: Kept
+
+    @property
+    def notes(self) -> list[str]:
+        kept, told = self.kept, list(self.solved.notes)
+        if kept.length < 1:
+            told.append(f"the whole step would have overshot, {kept.length:g} of it was taken")
+        if kept.objective_after > kept.objective_before:
+            told.append(
+                f"the objective on the retained graph rose by {kept.objective_after - kept.objective_before:.2g}: the "
+                "step pays neither for what training left undone nor for the smaller number of training nodes"
+            )
+        return told
+
+    def summary(self) -> dict[str, object]:
+        return self.solved.summary() | {"length": self.kept.length, "objective_before": self.kept.objective_before}
+
+
+def influence_step(task: Task, way: Solver, *, method: str) -> Step:
+    """`theta - (1/m) H^-1 (grad L_add - grad L_sub)`, or the part of it that lowers what it aims at."""
+    trained, before, after, theta = task.trained, task.before, task.after, task.theta
+    task.progress("gradients on the footprint", 0, 0)
+    change = LossChange.of(before, after, task.touched, trained.reach).gradient(theta)
+    solved = solve(
+        before,
+        theta,
+        -change / before.m,
+        solver=way,
+        strongly_convex=trained.strongly_convex,
+        reach=trained.reach,
+        seed=task.seed or 0,
+        progress=task.progress,
+    )
+    task.progress("length of the step", 0, 0)
+    kept = kept_part(
+        after,
+        theta,
+        solved.solution.x,
+        m=before.m,
+        leftover=before.gradient(theta),
+        shorten=not trained.strongly_convex,
+    )
+    if kept is None:
+        raise Refused("no part of the influence step lowers what it aims at; retrain instead (method 'retrain')")
+    return Step(trained.moved(kept.theta, after, task.forgotten(method, kept.theta)), solved, kept)

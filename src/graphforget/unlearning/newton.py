@@ -47,6 +47,7 @@ class Newton(Method[NewtonOptions]):
     title = "Newton steps on the retained graph, to a measured distance"
     reference = "-"
     level = "certified"
+    models = "sgc, sign, linearised"
 
     def unsupported(self, trained: Trained) -> str | None:
         if not trained.strongly_convex:

@@ -56,6 +56,7 @@ class Change:
     details: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # what the caller should know, in sentences
     uncounted: float = 0.0  # seconds spent on measurements that are no part of unlearning
+    retrained: bool = False  # the method gave up its own way and trained anew
 
 
 @dataclass(frozen=True, eq=False)

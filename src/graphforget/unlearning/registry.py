@@ -7,16 +7,22 @@ from typing import Any
 
 from graphforget.certificates.levels import Level
 from graphforget.errors import InputError, Refused
+from graphforget.fitting import Progress
 from graphforget.graph import Graph
 from graphforget.request import Request
 from graphforget.trained import Trained
-from graphforget.training import Progress
+from graphforget.unlearning.ascent import Ascent
 from graphforget.unlearning.auto import AUTO, RETRAIN, WITHOUT_RETRAINING, Otherwise, Wanted, choose, retraining
 from graphforget.unlearning.base import Method, Task
+from graphforget.unlearning.ceu import Ceu
+from graphforget.unlearning.cgu import Cgu
+from graphforget.unlearning.gif import Gif
+from graphforget.unlearning.grapheraser import GraphEraser
 from graphforget.unlearning.newton import check_noise
 from graphforget.unlearning.outcome import Asked, Outcome
 
-METHODS: dict[str, Method[Any]] = {method.name: method for method in (*WITHOUT_RETRAINING, RETRAIN)}
+PEERS: tuple[Method[Any], ...] = (GraphEraser(), Gif(), Ceu(), Cgu(), Ascent())  # by name only, never chosen by `auto`
+METHODS: dict[str, Method[Any]] = {method.name: method for method in (*WITHOUT_RETRAINING, RETRAIN, *PEERS)}
 
 
 def find(name: str) -> Method[Any]:
@@ -66,13 +72,14 @@ def unlearn(
     asked = Asked(epsilon=epsilon, delta=delta, sigma=sigma)
     if automatic or named.name != "idea":
         check_noise(trained, asked)
-    task = Task.of(trained, graph, request, asked=asked, seed=seed, device=device, progress=progress)
+    given: Any = {"asked": asked, "seed": seed, "noise_seed": noise_seed, "device": device, "progress": progress}
+    task = Task.of(trained, graph, request, **given)
     if automatic:
-        way = choose(trained, task.retained, task.touched, request, wanted=wanted, options=options)
+        way = choose(task, wanted=wanted, options=options)
         named, chosen = way.method, way.options
         wanted = dataclasses.replace(wanted, level=level or way.level)
     try:
-        outcome = named.unlearn(task, chosen, noise_seed=noise_seed)
+        outcome = named.unlearn(task, chosen)
         why = _short_of(outcome, level)
         if why is None:
             return outcome
@@ -85,7 +92,7 @@ def unlearn(
     own = {name: value for name, value in options.items() if name == "model"}
     why = why.partition("; ")[0]  # what follows is advice to retrain
     again = retraining(trained, task.retained, wanted=wanted, options=own, why=why)
-    outcome = again.method.unlearn(task, again.options, noise_seed=noise_seed)
+    outcome = again.method.unlearn(task, again.options)
     return dataclasses.replace(outcome, notes=(*outcome.notes, f"the model was retrained, because {why}"))
 
 

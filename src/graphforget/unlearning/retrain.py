@@ -55,6 +55,7 @@ class Retrain(Method[RetrainOptions]):
     reference = "-"
     level = "exact"
     keeps_untouched = False
+    takes_shards = True
 
     def gradients(self, trained: Trained) -> int:
         recipe = trained.recipe
@@ -72,7 +73,8 @@ class Retrain(Method[RetrainOptions]):
             recipe = dataclasses.replace(recipe, learning_rate=recipe.learning_rate / 100)
             module = copy.deepcopy(trained.module)
         else:
-            recipe = dataclasses.replace(recipe, seed=recipe.seed + 1 if task.seed is None else task.seed)
+            seed = recipe.seed + 1 if task.seed is None else task.seed
+            recipe = dataclasses.replace(recipe, seed=seed, noise_seed=task.noise_seed)
             module = _fresh(trained, task.retained, recipe, options.model)
         fitted = fit(
             module,

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from graphforget.checks import whole_number
 from graphforget.errors import InputError, Refused
+from graphforget.fitting import Progress
 from graphforget.linalg.cg import conjugate_gradient
 from graphforget.linalg.dense import dense_solve
 from graphforget.linalg.lanczos import extreme_eigenvalues
@@ -19,7 +20,6 @@ from graphforget.linalg.lissa import lissa
 from graphforget.linalg.solution import Product, Solution
 from graphforget.models.reach import Reach
 from graphforget.objective import LossSum, Objective
-from graphforget.training import Progress
 
 Name = Literal["cg", "lissa", "dense"]
 Curvature = Literal["hessian", "gauss-newton"]
@@ -162,7 +162,7 @@ def _attempt(
         scale = solver.scale or 1.0
         limits |= {"scale": scale, "damping": damping / scale, "exact": full}
         found = lissa(draw, b, iterations=solver.iterations or 0, **limits)
-    exact = damping == 0 and objective.data.like.dtype == theta.dtype  # float32 parts the recurrence from the truth
+    exact = damping == 0 and objective.like.dtype == theta.dtype  # float32 parts the recurrence from the truth
     left = found.residual if exact else float((b - product(found.x)).norm() / b.norm())
     return found, left, solver
 

@@ -1,0 +1,151 @@
+"""Minimises one objective: Newton's method where it is convex, Adam and then a polish elsewhere."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from graphforget.certificates.gaussian import noise
+from graphforget.doctor import Inspection, data_carriers, picked_up
+from graphforget.errors import InputError
+from graphforget.graph import Graph
+from graphforget.linalg.newton import newton_cg
+from graphforget.losses import Loss, held_by, is_convex
+from graphforget.models.base import is_built_in
+from graphforget.models.parameters import assign, flatten, trainable
+from graphforget.models.registry import is_affine
+from graphforget.objective import Objective, model_inputs
+from graphforget.trained import Recipe, Trained
+
+Progress = Callable[[str, int, int], None]  # stage, done, total
+
+
+def fit_one(
+    module: nn.Module,
+    graph: Graph,
+    recipe: Recipe,
+    loss: Loss,
+    inspection: Inspection,
+    *,
+    warm: bool = False,
+    device: str = "cpu",
+    progress: Progress | None = None,
+    started: float | None = None,
+) -> Trained:
+    """Follows `recipe` from the weights that `module` comes with, which it changes.
+
+    A strongly convex objective has one minimum, and Newton's method starts at 0 unless `warm`.
+    """
+    started = time.perf_counter() if started is None else started
+    convex = is_affine(module) and is_convex(loss)
+    untrained = copy.deepcopy(module)
+    tilt: Tensor | None = None
+    if recipe.objective_noise:
+        tilt = noise(size=flatten(module).numel(), sigma=recipe.objective_noise, seed=recipe.noise_seed)
+    if not convex:
+        _adam(module, graph, recipe, loss, tilt, device, progress)
+    objective = Objective(module, graph, mu=recipe.mu, loss=loss, tilt=tilt, device=device)
+    start = flatten(module).to(objective.like)
+    if convex:
+        start = start if warm else torch.zeros_like(start)
+        theta, converged = _newton(objective, start, recipe, progress)
+    else:
+        theta, converged = _polish(objective, start, recipe, progress), False
+    value, gradient = objective.value_and_gradient(theta)
+    module = module.double().eval().cpu()
+    assign(module, theta)
+    return Trained(
+        module=module,
+        theta=theta.cpu(),
+        recipe=recipe,
+        reach=inspection.reach,
+        obstacles=_obstacles(inspection, untrained, module, loss),
+        strongly_convex=convex,
+        converged=converged,
+        objective_value=value,
+        gradient_norm=float(gradient.norm()),
+        graph_digest=graph.digest,
+        seconds=time.perf_counter() - started,
+        loss=loss,
+        tilt=tilt,
+    )
+
+
+def _obstacles(inspection: Inspection, before: nn.Module, after: nn.Module, loss: Loss) -> tuple[str, ...]:
+    """What was found before training, what the module has come to hold since, and what the loss holds."""
+    found = list(inspection.obstacles)
+    if not is_built_in(after):
+        found += [*data_carriers(after), *picked_up(before, after)]
+    return tuple(dict.fromkeys([*found, *held_by(loss)]))
+
+
+def _newton(objective: Objective, start: Tensor, recipe: Recipe, progress: Progress | None) -> tuple[Tensor, bool]:
+    def report(step: int, norm: float) -> None:
+        if progress is not None:
+            progress(f"Newton, ||grad F||/mu = {norm / recipe.mu:.1e}", step, 0)
+
+    minimum = newton_cg(objective, start, gradient_tolerance=recipe.tolerance * recipe.mu, on_step=report)
+    return minimum.theta, minimum.status == "converged"
+
+
+def _adam(
+    module: nn.Module,
+    graph: Graph,
+    recipe: Recipe,
+    loss: Loss,
+    tilt: Tensor | None,
+    device: str,
+    progress: Progress | None,
+) -> None:
+    """Full-batch Adam on `F` with dropout on, from the module's own weights, which it changes."""
+    module.to(device=device, dtype=torch.float32).train()
+    inputs = model_inputs(module, graph, dtype=torch.float32, device=device)
+    rows, labels = graph.train_rows.to(device), graph.y[graph.train_rows].to(device)
+    parameters = [p for _, p in trainable(module)]
+    pull = None if tilt is None else tilt.to(parameters[0]) / rows.numel()
+    optimiser = torch.optim.Adam(parameters, lr=recipe.learning_rate)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        for epoch in range(recipe.epochs):
+            optimiser.zero_grad()
+            data = loss(module(*inputs)[rows], labels).mean()
+            penalty = sum(p.square().sum() for p in parameters)
+            value = data + 0.5 * recipe.mu * penalty
+            if pull is not None:
+                value = value + pull @ torch.cat([p.reshape(-1) for p in parameters])
+            value.backward()
+            optimiser.step()
+            if progress is not None:
+                progress("Adam", epoch + 1, recipe.epochs)
+    if not torch.isfinite(flatten(module)).all():
+        raise InputError(f"training diverged, lower the learning rate {recipe.learning_rate}")
+
+
+def _polish(objective: Objective, start: Tensor, recipe: Recipe, progress: Progress | None) -> Tensor:
+    """L-BFGS on `F` itself, dropout off, in float64: brings the gradient down without going anywhere else."""
+    theta = start.clone().requires_grad_()
+    if recipe.polish_steps == 0:
+        return theta.detach()
+    optimiser = torch.optim.LBFGS(
+        [theta],
+        max_iter=recipe.polish_steps,
+        history_size=20,
+        tolerance_grad=recipe.tolerance * recipe.mu,
+        tolerance_change=0.0,
+        line_search_fn="strong_wolfe",
+    )
+    evaluations = itertools.count(1)
+
+    def closure() -> float:
+        value, theta.grad = objective.value_and_gradient(theta.detach())
+        if progress is not None:
+            progress("polish", min(next(evaluations), recipe.polish_steps), recipe.polish_steps)
+        return value
+
+    optimiser.step(closure)
+    return theta.detach()

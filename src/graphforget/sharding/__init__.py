@@ -1,0 +1,1 @@
+"""Ensembles of models trained on shards of the graph."""

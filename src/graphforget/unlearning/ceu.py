@@ -1,0 +1,110 @@
+"""CEU, certified edge unlearning: an influence step with a bound that noise in the objective pays for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from graphforget.certificates.assumptions import CONVEX, Finding
+from graphforget.certificates.claim import Claim
+from graphforget.certificates.levels import Level
+from graphforget.certificates.paper_bounds import Constants, ceu_data_dependent_residual, ceu_worst_residual
+from graphforget.errors import InputError
+from graphforget.graph import Graph
+from graphforget.trained import Trained
+from graphforget.unlearning.base import Method, Task
+from graphforget.unlearning.influence import influence_step
+from graphforget.unlearning.outcome import Change
+from graphforget.unlearning.perturbation import claim_of, with_leftover, with_refuted
+from graphforget.unlearning.solve import Curvature, Solver
+
+Bound = Literal["data-dependent", "worst"]
+
+ASSUMED = (
+    (CONVEX, "strong_convexity"),
+    ("gradients of losses are at most c1", "gradient_bound"),
+    ("gradients of losses are gamma2-Lipschitz", "gradient_lipschitz"),
+    ("the Hessian is gamma1-Lipschitz", "hessian_lipschitz"),
+)
+
+
+@dataclass(frozen=True)
+class CeuOptions:
+    """Which of its two bounds is claimed, under which constants, and how the step is solved for."""
+
+    bound: Bound = "data-dependent"
+    constants: Constants = field(default_factory=Constants)
+    curvature: Curvature | None = None
+    tolerance: float | None = None
+    iterations: int | None = None
+    damping: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.bound not in get_args(Bound):
+            raise InputError(f"the bound is {self.bound!r}, it must be one of {', '.join(get_args(Bound))}")
+        if isinstance(self.constants, Mapping):  # as it comes from a command line
+            object.__setattr__(self, "constants", Constants.of(self.constants))
+        if not isinstance(self.constants, Constants):
+            raise InputError(f"the constants are {self.constants!r}, graphforget.Constants are needed")
+        self.way()  # checks its own
+
+    def way(self) -> Solver:
+        return Solver(
+            curvature=self.curvature, tolerance=self.tolerance, iterations=self.iterations, damping=self.damping
+        )
+
+
+class Ceu(Method[CeuOptions]):
+    """IDEA's step for edges alone, with CEU's bounds on the gradient that it leaves (docs/maths.md, section 10).
+
+    `gamma1 ||step||^2` (data-dependent) or `gamma1 gamma2^2 c1^2 (2 |dE|)^2 / (lambda^4 m)` (worst), both of the mean
+    objective. Its proof takes the Hessian to be that on the retained graph, while the step uses that on the graph
+    before; whether the gradient keeps to the bound is therefore measured. Without noise in the objective it is the step
+    alone.
+    """
+
+    options = CeuOptions
+    name = "ceu"
+    title = "CEU, one influence step for edges with its own bounds"
+    reference = "Wu et al., Certified Edge Unlearning, KDD 2023"
+    level = "conditional"
+    kinds = frozenset({"edges"})
+    sequential = "bounds add up"
+
+    def gradients(self, trained: Trained) -> int:
+        return 60
+
+    def reachable(self, trained: Trained, graph: Graph, options: CeuOptions) -> Level:
+        return "empirical" if trained.obstacles or not trained.recipe.objective_noise else self.level
+
+    def change(self, task: Task, options: CeuOptions) -> Change:
+        step = influence_step(task, options.way(), method=self.name)
+        m = task.after.m
+        length = step.trained.history[-1].step_norm
+        removed = int(task.request.resolve(task.graph).edge_mask.sum())
+        touched = removed if not task.graph.directed else 2 * removed  # both ends of every edge
+        bounds = {
+            "data-dependent": ceu_data_dependent_residual(step_norm=length, constants=options.constants),
+            "worst": ceu_worst_residual(m=m, touched=touched, constants=options.constants),
+        }
+        trained = with_leftover(step.trained, joint=m * bounds[options.bound])
+        claim = self._claim(trained, task, options)
+        details = {
+            "step": step.summary(),
+            "bounds": bounds,
+            "gradient_left": trained.gradient_norm,
+            "objective_after": trained.objective_value,
+        }
+        return Change(with_refuted(trained, claim), claim, details, tuple(step.notes))
+
+    def standing(self, task: Task, options: CeuOptions) -> Claim:
+        return self._claim(task.trained, task, options)
+
+    def _claim(self, trained: Trained, task: Task, options: CeuOptions) -> Claim:
+        constants = options.constants
+        assumed = tuple(
+            Finding(name, None, getattr(constants, constant), "not checkable", "a constant that CEU declares")
+            for name, constant in ASSUMED
+        )
+        return claim_of(trained, task, strong_convexity=constants.strong_convexity, constants=constants, more=assumed)

@@ -1,0 +1,102 @@
+"""What follows from noise in the objective for weights that were moved afterwards: common to CGU and CEU."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from graphforget.certificates.assumptions import OPTIMUM, Finding, unproven_reach
+from graphforget.certificates.claim import Claim, empirical, perturbed
+from graphforget.certificates.paper_bounds import Constants
+from graphforget.models.registry import reach_is_proven
+from graphforget.trained import Trained
+from graphforget.unlearning.base import Task
+
+SECRET = "nobody knows the noise in the objective"
+FIXED = "what the steps leave does not depend on the noise"
+BOUNDED = "the gradient that is left is at most the bound"
+NEEDED = frozenset({SECRET, FIXED, BOUNDED, OPTIMUM})  # no claim without them
+
+
+def leftover(trained: Trained) -> float:
+    """At most `||grad (m F)||` now: what training left of it, and what each step since added."""
+    first, *_ = trained.history
+    return first.m * first.gradient_norm + math.fsum(entry.leftover for entry in trained.history)
+
+
+def with_leftover(trained: Trained, *, joint: float, by_class: float | None = None) -> Trained:
+    """With the bound of the last step in its history."""
+    *earlier, last = trained.history
+    last = dataclasses.replace(last, leftover=joint, leftover_by_class=joint if by_class is None else by_class)
+    return dataclasses.replace(trained, history=(*earlier, last))
+
+
+def with_refuted(trained: Trained, claim: Claim) -> Trained:
+    """With what the claim found refuted in its history, where later claims look for it."""
+    *earlier, last = trained.history
+    return dataclasses.replace(trained, history=(*earlier, dataclasses.replace(last, refuted=claim.refuted)))
+
+
+def claim_of(
+    trained: Trained,
+    task: Task,
+    *,
+    strong_convexity: float,
+    constants: Constants | None = None,
+    more: tuple[Finding, ...] = (),
+) -> Claim:
+    """The claim for weights whose history tells what they may leave of the gradient on the retained graph."""
+    if trained.obstacles:
+        return empirical(f"nothing is guaranteed, because of the model: {trained.obstacles[0]}")
+    if not trained.recipe.objective_noise:
+        return empirical("the model was trained without noise in the objective, so nothing hides what a step leaves")
+    m, bound = task.retained.train_rows.numel(), leftover(trained)
+    return perturbed(
+        leftover=bound,
+        noise=trained.recipe.objective_noise,
+        scale=strong_convexity * m,
+        epsilon=task.asked.epsilon,
+        delta=task.asked.delta,
+        constants=constants,
+        conditions=(*_conditions(trained, m=m, bound=bound), *more),
+        refuted_before=tuple(name for entry in task.trained.history for name in entry.refuted),
+    )
+
+
+def _conditions(trained: Trained, *, m: int, bound: float) -> tuple[Finding, ...]:
+    first, *_ = trained.history
+    recipe, measured = trained.recipe, m * trained.gradient_norm
+    allowed = first.m * recipe.tolerance * recipe.mu
+    drawn = recipe.noise_seed is None
+    conditions = (
+        Finding(
+            SECRET,
+            None,
+            None,
+            "holds" if drawn else "fails",
+            "it came from the operating system and is kept with the weights" if drawn else "it is from a seed",
+        ),
+        Finding(
+            FIXED,
+            None,
+            None,
+            "not checkable",
+            "the theorem shifts the noise by a vector that it takes as given, but what a step leaves follows from the "
+            "weights, and they from the noise",
+        ),
+        Finding(
+            BOUNDED,
+            measured,
+            bound,
+            "holds" if measured <= bound * (1 + 1e-9) else "fails",
+            "||grad (m F)|| on the retained graph, measured now, against what the method says",
+        ),
+        Finding(
+            OPTIMUM,
+            first.m * first.gradient_norm,
+            allowed,
+            "holds" if first.m * first.gradient_norm <= allowed else "fails",
+            "||grad (m F)|| where training ended, which the theorem takes to be 0; here it is added to the bound",
+        ),
+    )
+    return conditions if reach_is_proven(trained.module) else (*conditions, unproven_reach())
