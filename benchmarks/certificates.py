@@ -17,8 +17,8 @@ import statistics
 from pathlib import Path
 
 import graphforget as gf
-from draw import drawn
 from graphforget.certificates.gaussian import with_noise
+from graphforget.draw import Drawing, drawn
 from graphforget.linalg.newton import newton_cg
 from graphforget.unlearning.idea import distance_bound
 from results import Results, Row
@@ -36,7 +36,7 @@ def scored(model: gf.Trained, graph: gf.Graph) -> float:
 
 
 def measure(trained: gf.Trained, graph: gf.Graph, kind: str, share: float, seed: int) -> Row:
-    request = drawn(graph, kind, share=share, seed=seed)
+    request = drawn(graph, Drawing(kind, share=share), seed=seed)
     outcome = gf.unlearn(trained, graph, request)
     retrained = gf.unlearn(trained, graph, request, method="retrain")
     theta, objective = outcome.trained.theta, outcome.trained.objective(outcome.graph)

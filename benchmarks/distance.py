@@ -21,9 +21,10 @@ from pathlib import Path
 from torch import Tensor
 
 import graphforget as gf
-from draw import KINDS, drawn
-from graphforget.linalg.newton import newton_cg
+from graphforget.draw import Drawing, drawn
 from graphforget.fitting import _polish
+from graphforget.linalg.newton import newton_cg
+from graphforget.request import KINDS
 from results import Results, Row
 
 Start = Callable[[], tuple[gf.Trained, gf.Graph]]
@@ -59,7 +60,9 @@ def _trained(model: str, seed: int) -> tuple[gf.Trained, gf.Graph]:
 
 def _to_optimum(start: Start, kind: str, *, share: float, seed: int, polish: int) -> Row:
     trained, graph = start()
-    outcome = gf.unlearn(trained, graph, drawn(graph, kind, share=share, seed=seed), method="idea", audit=False)
+    outcome = gf.unlearn(
+        trained, graph, drawn(graph, Drawing(kind, share=share), seed=seed), method="idea", audit=False
+    )
     goal = newton_cg(trained.objective(outcome.graph), trained.theta, gradient_tolerance=1e-9).theta
     return _judged(goal - trained.theta, outcome.trained.theta - trained.theta)
 
@@ -77,7 +80,9 @@ def _gone_on(trained: gf.Trained, graph: gf.Graph, polish: int) -> Tensor:
 
 def _to_continued(start: Start, kind: str, *, share: float, seed: int, polish: int) -> Row:
     trained, graph = start()
-    outcome = gf.unlearn(trained, graph, drawn(graph, kind, share=share, seed=seed), method="idea", audit=False)
+    outcome = gf.unlearn(
+        trained, graph, drawn(graph, Drawing(kind, share=share), seed=seed), method="idea", audit=False
+    )
     drift = _drift(start, polish)
     direction = _gone_on(trained, outcome.graph, polish) - trained.theta - drift
     return _judged(direction, outcome.trained.theta - trained.theta) | {"drift": float(drift.norm())}

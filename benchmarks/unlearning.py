@@ -16,7 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import graphforget as gf
-from draw import KINDS, drawn
+from graphforget.draw import Drawing, drawn
+from graphforget.request import KINDS
 from results import Results, Row
 
 DATA = ("cora", "citeseer", "pubmed", "cs", "physics")
@@ -58,7 +59,7 @@ def _start(folder: Path, data: str, model: str, seed: int) -> tuple[gf.Trained, 
 def _cell(start: Callable[[], tuple[gf.Trained, gf.Graph]], *, kind: str, method: str, share: float, seed: int) -> Row:
     trained, graph = start()
     options = {"audit": False} if method == "idea" else {}
-    outcome = gf.unlearn(trained, graph, drawn(graph, kind, share=share, seed=seed), method=method, **options)
+    outcome = gf.unlearn(trained, graph, drawn(graph, Drawing(kind, share=share), seed=seed), method=method, **options)
     row: Row = {
         "old": round(100 * trained.micro_f1(outcome.graph), 2),
         "f1": round(100 * outcome.trained.micro_f1(outcome.graph), 2),

@@ -27,7 +27,13 @@ MODELS: dict[str, tuple[str | nn.Module, dict[str, Any]]] = {
     "gat": ("gat", {"hidden": 2, "heads": 2, "epochs": 30, "polish_steps": 5}),
     "gin": ("gin", {"hidden": 5, "epochs": 30, "polish_steps": 3}),
     "own": (OwnGCN, {"epochs": 30, "polish_steps": 10}),
+    "cgu": ("cgu", {"mu": 0.1, "objective_noise": 1.0}),
+    "noisy-gcn": ("gcn", {"hidden": 5, "epochs": 30, "polish_steps": 10, "objective_noise": 0.1}),
+    "sharded-gcn": ("sharded-gcn", {"hidden": 5, "epochs": 20, "shards": 2}),
+    "sharded-sgc": ("sharded-sgc", {"shards": 3, "partition": "blpa", "aggregation": "learned"}),
 }
+# Methods that serve one kind of model alone are shown on it.
+MODEL_OF = {"cgu": "cgu", "grapheraser": "sharded-gcn"}
 REQUESTS = {
     "nodes": gf.Request(nodes=[4, 5]),
     "edges": None,  # depends on the graph, see below
@@ -60,6 +66,15 @@ def mixed(graph: gf.Graph) -> gf.Request:
     return gf.Request(nodes=[20], edges=edge, attributes={6: "all", 7: [0, 2]})
 
 
+def model_of(method: str) -> tuple[gf.Trained, gf.Graph]:
+    return trained_on(MODEL_OF.get(method, "sgc"))
+
+
+def some_request(method: str, graph: gf.Graph) -> gf.Request:
+    """One that the method can forget."""
+    return request_of(next(kind for kind in KINDS if kind in gf.METHODS[method].kinds), graph)
+
+
 def supported(method: str, trained: gf.Trained) -> None:
     reason = gf.METHODS[method].unsupported(trained)
     if reason is not None:
@@ -89,7 +104,10 @@ def test_it_deletes_what_was_asked_and_leaves_its_input_alone(method: str, model
     assert plan.level == outcome.level
     assert outcome.graph.digest == graph.without(request).digest
     assert outcome.trained.graph_digest == outcome.graph.digest
-    assert not torch.equal(outcome.trained.theta, theta)
+    if method != "grapheraser" or outcome.details["retrained"]:
+        assert not torch.equal(outcome.trained.theta, theta)
+    else:  # no shard has seen it
+        assert outcome.level == "exact"
     assert torch.isfinite(outcome.trained.theta).all()
     assert torch.isfinite(outcome.released_theta).all()
     assert LEVELS.index(outcome.level) >= LEVELS.index(gf.METHODS[method].level)
@@ -119,7 +137,7 @@ def test_it_deletes_what_was_asked_and_leaves_its_input_alone(method: str, model
 def test_it_is_deterministic_by_seed(method: str, model: str) -> None:
     trained, graph = trained_on(model)
     supported(method, trained)
-    request = request_of("nodes", graph)
+    request = some_request(method, graph)
     first, second = (gf.unlearn(trained, graph, request, method=method, seed=5, noise_seed=1) for _ in range(2))
     assert torch.equal(first.trained.theta, second.trained.theta)
     assert torch.equal(first.released_theta, second.released_theta)
@@ -129,29 +147,35 @@ def test_it_is_deterministic_by_seed(method: str, model: str) -> None:
 def test_it_works_a_second_and_a_tenth_time(method: str, model: str) -> None:
     trained, graph = trained_on(model)
     supported(method, trained)
+    by_nodes, size = "nodes" in gf.METHODS[method].kinds, (graph.num_nodes, graph.num_edges)
     for node in range(10, 20):
-        request = gf.Request(nodes=[node])
+        request = gf.Request(nodes=[node]) if by_nodes else request_of("edges", graph)
         if gf.footprint(graph, request, trained.reach).empty:
             continue
         outcome = gf.unlearn(trained, graph, request, method=method)
-        assert node not in outcome.graph.numbers
+        assert not by_nodes or node not in outcome.graph.numbers
         assert outcome.trained.graph_digest == outcome.graph.digest
         trained, graph = outcome.trained, outcome.graph
-    assert graph.num_nodes <= 33
+    assert size[0] - graph.num_nodes >= 7 or (not by_nodes and size[1] - graph.num_edges >= 7)
 
 
 @pytest.mark.parametrize("method", gf.METHODS)
 def test_it_refuses_bad_requests_in_one_sentence(method: str) -> None:
-    trained, graph = trained_on("sgc")
+    trained, graph = model_of(method)
     other = random_graph(4, nodes=40, edges=60)
+    kinds = gf.METHODS[method].kinds
+    beyond = f"method '{method}' cannot forget"
     for bad, told in (
-        ({"request": gf.Request(nodes=[99])}, "node 99 is not in the graph"),
+        ({"request": gf.Request(nodes=[99])}, "node 99 is not in the graph" if "nodes" in kinds else beyond),
         ({"request": gf.Request(edges=[(0, 0)])}, r"edge \(0, 0\) is not in the graph"),
-        ({"request": gf.Request(attributes={0: [99]})}, "column 99 is out of range"),
+        (
+            {"request": gf.Request(attributes={0: [99]})},
+            "column 99 is out of range" if "partial attributes" in kinds else beyond,
+        ),
         ({"request": {"nodes": [1]}}, "the request is a dict, a graphforget.Request is needed"),
         ({"graph": other}, "the graph is not the one that this model stands on"),
         ({"graph": None}, "the graph is a NoneType"),
-        ({"trained": trained.module}, "the model is a SGC"),
+        ({"trained": trained.module}, f"the model is a {type(trained.module).__name__}"),
         ({"epsilon": 0}, "epsilon is 0, a positive number"),
         ({"epsilon": float("nan")}, "epsilon is nan"),
         ({"epsilon": 10**400}, "epsilon is 1000"),
@@ -162,7 +186,7 @@ def test_it_refuses_bad_requests_in_one_sentence(method: str) -> None:
         ({"seed": -1}, "seed is -1"),
         ({"no_such_option": 1}, f"method '{method}' has no option 'no_such_option'"),
     ):
-        given: dict[str, Any] = {"trained": trained, "graph": graph, "request": gf.Request(nodes=[4])} | bad
+        given: dict[str, Any] = {"trained": trained, "graph": graph, "request": some_request(method, graph)} | bad
         with pytest.raises(gf.InputError, match=f"^{told}") as caught:
             gf.unlearn(method=method, **given)
         assert "\n" not in str(caught.value)
@@ -170,15 +194,19 @@ def test_it_refuses_bad_requests_in_one_sentence(method: str) -> None:
 
 def test_an_unknown_method_is_refused() -> None:
     trained, graph = trained_on("sgc")
-    with pytest.raises(gf.InputError, match=r"^there is no method 'magic', only auto, newton, idea, retrain$"):
+    known = "auto, newton, idea, retrain, grapheraser, gif, ceu, cgu, ascent"
+    with pytest.raises(gf.InputError, match=f"^there is no method 'magic', only {known}$"):
         gf.unlearn(trained, graph, gf.Request(nodes=[4]), method="magic")
 
 
 @pytest.mark.parametrize("method", gf.METHODS)
 def test_what_it_tells_is_json_and_names_nobody(method: str) -> None:
     graph = gf.load("patients")
-    trained = gf.train(graph, "sgc")
-    request = gf.Request(nodes=["patient-0017"], attributes={"patient-0042": ["mean radius"]})
+    trained = gf.train(graph, *MODELS[MODEL_OF.get(method, "sgc")][:1], **MODELS[MODEL_OF.get(method, "sgc")][1])
+    request = gf.Request(nodes=["patient-0017"], attributes={"patient-0042": "all"})
+    if method == "ceu":
+        u, v = graph.edge_index[:, 0].tolist()
+        request = gf.Request(edges=[(graph.name_of(u), graph.name_of(v))])
     told = json.dumps(gf.unlearn(trained, graph, request, method=method).summary(), allow_nan=False)
     assert "patient-" not in told
     assert "mean radius" not in told
@@ -357,29 +385,31 @@ def test_released_weights_are_no_start_for_another_request() -> None:
 
 @pytest.mark.parametrize("method", gf.METHODS)
 def test_noise_that_is_asked_for_is_added_whatever_the_level(method: str) -> None:
-    trained, graph = trained_on("own")
+    trained, graph = trained_on(MODEL_OF.get(method, "own"))
     supported(method, trained)
-    outcome = gf.unlearn(trained, graph, gf.Request(nodes=[4]), method=method, sigma=0.5)
+    request = some_request(method, graph)
+    outcome = gf.unlearn(trained, graph, request, method=method, sigma=0.5)
     assert outcome.certificate.sigma == 0.5
     assert 0.3 < float((outcome.released_theta - outcome.trained.theta).std()) < 0.7
-    seeded = gf.unlearn(trained, graph, gf.Request(nodes=[4]), method=method, sigma=0.5, noise_seed=1)
+    seeded = gf.unlearn(trained, graph, request, method=method, sigma=0.5, noise_seed=1)
     assert any("whoever knows the seed can take it off" in note for note in seeded.notes)
-    bare = gf.unlearn(trained, graph, gf.Request(nodes=[4]), method=method, sigma=0)
+    bare = gf.unlearn(trained, graph, request, method=method, sigma=0)
     assert torch.equal(bare.released_theta, bare.trained.theta)
     with pytest.raises(gf.Refused, match="leaves no finite weights"):
-        gf.unlearn(trained, graph, gf.Request(nodes=[4]), method=method, sigma=1.7e308)
+        gf.unlearn(trained, graph, request, method=method, sigma=1.7e308)
 
 
-@pytest.mark.parametrize(("method", "model"), [(m, model) for m, model in CASES if model in ("own", "sgc")])
+@pytest.mark.parametrize(("method", "model"), [(m, model) for m, model in CASES if model in ("own", "sgc", "cgu")])
 def test_a_model_that_carries_data_gets_no_guarantee(method: str, model: str) -> None:
     trained, graph = trained_on(model)
     supported(method, trained)
     trained = dataclasses.replace(trained, obstacles=("layer 'norm' keeps statistics of the data",))
-    outcome = gf.unlearn(trained, graph, gf.Request(nodes=[4]), method=method)
+    request = some_request(method, graph)
+    outcome = gf.unlearn(trained, graph, request, method=method)
     assert outcome.level == "empirical"
-    assert "layer 'norm'" in outcome.certificate.statement
+    assert "layer 'norm'" in outcome.certificate.statement or gf.METHODS[method].level == "empirical"
     assert outcome.certificate.epsilon is None
-    assert gf.plan(trained, graph, gf.Request(nodes=[4]), method=method).level == "empirical"
+    assert gf.plan(trained, graph, request, method=method).level == "empirical"
 
 
 class Remembering(OwnGCN):

@@ -10,6 +10,7 @@ True
 from graphforget.certificates.document import Certificate
 from graphforget.certificates.paper_bounds import Constants
 from graphforget.certificates.signing import make_keys, private_key, public_key, signed
+from graphforget.compare import compare
 from graphforget.datasets import DATASETS, load
 from graphforget.doctor import Inspection, inspect
 from graphforget.errors import InputError, Mismatch, Refused
@@ -59,6 +60,7 @@ __all__ = [
     "Trained",
     "Verification",
     "answer",
+    "compare",
     "footprint",
     "inspect",
     "linearised",

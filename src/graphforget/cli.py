@@ -13,13 +13,22 @@ import typer
 import graphforget as gf
 from graphforget.certificates.ledger import composed
 from graphforget.demo import run_demo
+from graphforget.draw import Drawing, drawn
 from graphforget.records import read_record
 from graphforget.report.page import check_place
 from graphforget.report.page import write as write_report
 from graphforget.report.story import run_story
 from graphforget.request import KINDS
 from graphforget.rundir import check_free
-from graphforget.tell import tell_ledger, tell_outcome, tell_plan, tell_training, tell_verification, training_result
+from graphforget.tell import (
+    tell_comparison,
+    tell_ledger,
+    tell_outcome,
+    tell_plan,
+    tell_training,
+    tell_verification,
+    training_result,
+)
 from graphforget.terminal import complain, progress, say, show
 from graphforget.unlearning.auto import AUTO
 from graphforget.unlearning.registry import find
@@ -182,13 +191,59 @@ def methods(as_json: AsJson = False) -> None:
         {
             "name": method.name,
             "method": method.title,
+            "forgets": "all kinds" if len(method.kinds) == len(KINDS) else ", ".join(sorted(method.kinds)),
+            "models": method.models,
             "level": method.level,
-            "forgets": ", ".join(kind for kind in KINDS if kind in method.kinds),
+            "sequential": method.sequential,
             "reference": method.reference,
         }
         for method in gf.METHODS.values()
     ]
-    show(rows, as_json=as_json, hidden=())
+    show(rows, as_json=as_json, hidden=("method",))
+
+
+@app.command(epilog="Example: graphforget compare --data cora --model gcn --request node:5%")
+def compare(
+    data: Annotated[
+        str, typer.Option(help="A dataset's name, a folder with CSV files or a PyG .pt file.")
+    ] = "patients",
+    model: Annotated[
+        str, typer.Option(help="The model to compare on: sgc, sign, gcn, gat, gin, linearised-gcn ...")
+    ] = "gcn",
+    request: Annotated[
+        str, typer.Option(help="node:5%, edge:10, attribute:1%, partial:5% (drawn by the seed), or a request file.")
+    ] = "node:5%",
+    methods: Annotated[
+        str | None, typer.Option(help="Some of the methods, by commas; 'nothing' leaves the old weights. Default: all.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the split, the weights and the draw.")] = 0,
+    shards: Annotated[
+        int | None, typer.Option(min=1, help="Shards of GraphEraser; by default 1 for 300 nodes.")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of Adam, for models that are not convex.")] = None,
+    epsilon: Annotated[float, typer.Option(help="The epsilon to guarantee.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="The delta to guarantee.")] = 1e-5,
+    as_json: AsJson = False,
+) -> None:
+    """Run the methods on one graph, one split and one request, and show time, F1, distance and level side by side."""
+    graph = gf.load(data, seed=seed)
+    file = Path(request)
+    what = gf.Request.from_file(file) if file.is_file() else drawn(graph, Drawing.parse(request), seed=seed)
+    how: dict[str, Any] = {
+        "methods": None if methods is None else [name.strip() for name in methods.split(",")],
+        "shards": max(2, round(graph.train_rows.numel() / 300)) if shards is None else shards,
+        "seed": seed,
+        "epochs": epochs,
+        "epsilon": epsilon,
+        "delta": delta,
+    }
+    with progress(quiet=as_json) as report_progress:
+        rows = [dataclasses.asdict(row) for row in gf.compare(graph, model, what, progress=report_progress, **how)]
+    about = {"data": graph.name, "model": model, "request": request, "seed": seed, "shards": how["shards"]}
+    if as_json:
+        print(json.dumps(about | {"rows": rows}))
+        return
+    tell_comparison(rows)
 
 
 @app.command(epilog="Example: graphforget plan runs/cora request.json")

@@ -221,6 +221,10 @@ class Graph:
             raise InputError(f"node {name!r} is not in the graph")
         return found
 
+    def name_of(self, row: int) -> int | str:
+        """What a request calls the node of this row: its subject id if it has one, else its number."""
+        return int(self.numbers[row]) if self.subject_ids is None else self.subject_ids[row]
+
     def column(self, column: int | str) -> int:
         """The position of a column named by its position or its name, by the same rules as `row`."""
         names = self.column_names

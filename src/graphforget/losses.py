@@ -111,7 +111,8 @@ class OneVsRest(Loss):
 
 
 def _one_vs_rest(logits: Tensor, labels: Tensor) -> Tensor:
-    return F.softplus(logits).sum(dim=1) - logits.gather(1, labels.unsqueeze(1)).squeeze(1)
+    signs = torch.full_like(logits, -1.0).scatter_(1, labels.unsqueeze(1), 1.0)
+    return -F.logsigmoid(signs * logits).sum(dim=1)  # torch's softplus gives up log(1 + exp(-z)) at z = 20
 
 
 BUILT_IN: dict[str, type[CrossEntropy] | type[OneVsRest]] = {CROSS_ENTROPY: CrossEntropy, ONE_VS_REST: OneVsRest}

@@ -128,3 +128,35 @@ def tell_ledger(entries: tuple[Entry, ...], together: Composed) -> None:
     else:
         releases = f"{together.releases} release{'s' * (together.releases != 1)} in this line of runs"
         say(f"\nAll together, {releases}: epsilon = {together.epsilon:.3g} at delta = {together.delta:g}.")
+
+
+def tell_comparison(rows: list[dict[str, Any]]) -> None:
+    """Times in seconds, F1 and agreement in percent of the test nodes; notes below, where there is room."""
+    shown = [
+        {
+            "method": row["method"],
+            "level": row["level"],
+            "epsilon": _digits(row["epsilon"]),
+            "time": _digits(row["seconds"]),
+            "F1": _percent(row["f1"]),
+            "released": _percent(row["f1_released"]),
+            "agrees": _percent(row["agreement"]),
+            "distance": _digits(row["distance"]),
+        }
+        for row in rows
+    ]
+    show(shown, as_json=False, hidden=())
+    say(
+        "\nSeconds; F1 of the private and of the released weights; answers that agree with the retrained model's, in %."
+    )
+    for row in rows:
+        if row["note"]:
+            say(f"  {row['method']}: {row['note']}.")
+
+
+def _percent(share: float | None) -> str | None:
+    return None if share is None else f"{100 * share:.2f}"
+
+
+def _digits(value: float | None) -> str | None:
+    return None if value is None else f"{value:.3g}"

@@ -46,7 +46,7 @@ def show(rows: list[dict[str, Any]], *, as_json: bool, hidden: tuple[str, ...]) 
     table = Table(box=None, pad_edge=False)
     for key, value in rows[0].items():
         if key not in hidden:
-            table.add_column(key, justify="left" if isinstance(value, str | bool) else "right")
+            table.add_column(key, justify="left" if isinstance(value, str | bool) else "right", overflow="fold")
     for row in rows:
         table.add_row(*(_cell(value) for key, value in row.items() if key not in hidden))
     out.print(table, highlight=False)

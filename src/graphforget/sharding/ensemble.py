@@ -14,7 +14,7 @@ from graphforget.doctor import Inspection
 from graphforget.errors import InputError
 from graphforget.fitting import Progress, fit_one
 from graphforget.graph import Graph
-from graphforget.losses import CrossEntropy, Loss
+from graphforget.losses import CrossEntropy, Loss, held_by
 from graphforget.models.parameters import flatten
 from graphforget.models.registry import build
 from graphforget.models.sharded import Sharded
@@ -69,15 +69,13 @@ def train_shards(
 ) -> Trained:
     """Trains the models of some shards from fresh weights, leaves the others, and fits the weights of all anew."""
     module, numbers = copy.deepcopy(module), list(shards)
-    converged = True
     for done, number in enumerate(numbers):
         progress("shards", done, len(numbers))
         part = graph.induced(shard_nodes(graph, module.shard_of, number))
         fresh = _fresh(recipe, graph, number)
         if part.train_mask.any():
             own = dataclasses.replace(recipe, seed=_seed(recipe, number))
-            fitted = fit_one(fresh, part, own, loss, inspection, device=device)
-            fresh, converged = fitted.module, converged and fitted.converged
+            fresh = fit_one(fresh, part, own, loss, inspection, device=device).module
         module.models[number] = fresh.double().eval()
     module = module.double().eval()
     progress("weights of the shards", 0, 0)
@@ -91,7 +89,7 @@ def train_shards(
         theta=theta,
         recipe=recipe,
         reach=inspection.reach,
-        obstacles=inspection.obstacles,
+        obstacles=tuple(dict.fromkeys([*inspection.obstacles, *held_by(loss)])),
         strongly_convex=False,
         converged=False,
         objective_value=value,
@@ -161,5 +159,5 @@ def _fresh(recipe: Recipe, graph: Graph, number: int) -> torch.nn.Module:
 
 
 def _seed(recipe: Recipe, number: int) -> int:
-    """Another one for every shard and every seed."""
-    return 1_000_003 * recipe.seed + number
+    """Another one for every shard and every seed, of 63 bits as all seeds are."""
+    return (1_000_003 * recipe.seed + number) % 2**63

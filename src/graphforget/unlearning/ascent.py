@@ -20,7 +20,7 @@ class AscentOptions:
     """So many steps of this length times the gradient."""
 
     steps: int = 10
-    learning_rate: float = 0.1
+    learning_rate: float = 0.01
 
     def __post_init__(self) -> None:
         if whole_number(self.steps, "steps") == 0:
@@ -41,7 +41,7 @@ class Ascent(Method[AscentOptions]):
     options = AscentOptions
     name = "ascent"
     title = "Gradient ascent on what is to go"
-    reference = "Golatkar et al., CVPR 2020 (NegGrad)"
+    reference = "Golatkar et al., CVPR 2020"
     level = "empirical"
 
     def gradients(self, trained: Trained) -> int:

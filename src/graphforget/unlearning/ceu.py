@@ -67,7 +67,7 @@ class Ceu(Method[CeuOptions]):
     options = CeuOptions
     name = "ceu"
     title = "CEU, one influence step for edges with its own bounds"
-    reference = "Wu et al., Certified Edge Unlearning, KDD 2023"
+    reference = "Wu et al., KDD 2023"
     level = "conditional"
     kinds = frozenset({"edges"})
     sequential = "bounds add up"

@@ -53,7 +53,7 @@ class Cgu(Method[CguOptions]):
     options = CguOptions
     name = "cgu"
     title = "CGU, one Newton step under a budget, retraining when it is spent"
-    reference = "Chien et al., Certified Graph Unlearning, 2023"
+    reference = "Chien et al., ICLR 2023"
     level = "conditional"
     models = "cgu"
     sequential = "until the budget is spent"

@@ -45,7 +45,7 @@ class Gif(Method[GifOptions]):
     options = GifOptions
     name = "gif"
     title = "GIF, one influence step without a certificate"
-    reference = "Wu et al., GIF, WWW 2023"
+    reference = "Wu et al., WWW 2023"
     level = "empirical"
     kinds = frozenset({"nodes", "edges", "attributes"})
 

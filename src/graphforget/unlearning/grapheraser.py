@@ -41,7 +41,7 @@ class GraphEraser(Method[GraphEraserOptions]):
     options = GraphEraserOptions
     name = "grapheraser"
     title = "GraphEraser, the touched shards trained anew"
-    reference = "Chen et al., Graph Unlearning, CCS 2022"
+    reference = "Chen et al., CCS 2022"
     level = "exact"
     models = "sharded"
     keeps_untouched = False
@@ -115,14 +115,19 @@ def partition_saw(partition: str, graph: Graph, request: Request) -> bool:
 def _claim(task: Task, touched: list[int]) -> Claim:
     trained, module = task.trained, task.trained.module
     assert isinstance(module, Sharded)
-    if trained.obstacles:
-        return empirical(f"nothing is guaranteed, because of the model: {trained.obstacles[0]}")
     saw = partition_saw(module.partition, task.graph, task.request)
     if not touched and (saw or trained.history):
         raise Refused(
             "no shard's training has seen what is to go, but the partition keeps a trace of what it was made with; "
             "retrain instead (method 'retrain')"
         )
+    if not touched and trained.obstacles:
+        raise Refused(
+            f"no shard's training has seen what is to go, but data may get past it: {trained.obstacles[0]}; retrain "
+            "instead (method 'retrain')"
+        )
+    if trained.obstacles:
+        return empirical(f"nothing is guaranteed, because of the model: {trained.obstacles[0]}")
     if saw:
         return empirical(
             f"every shard that had seen what was removed was trained anew, but the partition ({module.partition}) was "

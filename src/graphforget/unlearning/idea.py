@@ -74,7 +74,7 @@ class Idea(Method[IdeaOptions]):
     options = IdeaOptions
     name = "idea"
     title = "IDEA, one influence step with the paper's bound"
-    reference = "Dong et al., IDEA, KDD 2024"
+    reference = "Dong et al., KDD 2024"
     level = "conditional"
     sequential = "bounds add up"
 

@@ -1,0 +1,82 @@
+"""GraphEraser's accuracy by partition and aggregation, and how long the partitions take.
+
+    python benchmarks/grapheraser.py                                 GCN on Cora, three splits
+    python benchmarks/grapheraser.py --partition-only --data physics  the three partitions alone
+
+Test micro-F1 before any deletion, mean and deviation over the splits; the settings were chosen on validation nodes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import statistics
+import time
+from pathlib import Path
+
+import graphforget as gf
+from graphforget.models.registry import build
+from graphforget.models.sharded import Sharded
+from graphforget.sharding.aggregation import AGGREGATIONS
+from graphforget.sharding.ensemble import partition
+from graphforget.sharding.partition import PARTITIONS
+from results import Results, Row
+
+SHARDS = {"cora": 10, "citeseer": 10, "pubmed": 30, "cs": 30, "physics": 100}
+
+
+def accuracy(data: str, model: str, way: str, aggregation: str, seed: int) -> Row:
+    graph = gf.load(data, seed=seed)
+    options = {"partition": way, "aggregation": aggregation, "shards": SHARDS[data]}
+    trained = gf.train(graph, f"sharded-{model}", seed=seed, **options)
+    return {"f1": trained.micro_f1(graph), "seconds": trained.seconds}
+
+
+def partitions(data: str) -> None:
+    graph = gf.load(data)
+    for way in PARTITIONS:
+        shape = {"columns": graph.num_columns, "classes": graph.num_classes}
+        ensemble = build("sharded-sgc", **shape, partition=way, shards=SHARDS[data])
+        assert isinstance(ensemble, Sharded)
+        started = time.perf_counter()
+        shard_of = partition(graph, ensemble, seed=0, progress=lambda *_: None)
+        seconds = time.perf_counter() - started
+        sizes = shard_of[graph.train_rows].bincount(minlength=SHARDS[data])
+        source, target = shard_of[graph.edge_index]
+        among = (source >= 0) & (target >= 0)
+        cut = float((source != target)[among].double().mean())
+        print(
+            f"{data}, {SHARDS[data]} shards, {way}: {seconds:.1f} s, sizes {int(sizes.min())} to {int(sizes.max())}, "
+            f"{100 * cut:.0f} % of the edges between training nodes cut",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", nargs="+", default=["cora"], choices=list(SHARDS))
+    parser.add_argument("--models", nargs="+", default=["gcn"], choices=["sgc", "gcn", "gat", "gin"])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--partition-only", action="store_true")
+    parser.add_argument("--out", type=Path, default=Path("runs/grapheraser.jsonl"))
+    args = parser.parse_args()
+    if args.partition_only:
+        for data in args.data:
+            partitions(data)
+        return
+    results = Results(args.out)
+    for data in args.data:
+        for model in args.models:
+            for way in PARTITIONS:
+                for aggregation in AGGREGATIONS:
+                    for seed in args.seeds:
+                        key = {"data": data, "model": model, "partition": way, "aggregation": aggregation, "seed": seed}
+                        results.get(functools.partial(accuracy, *key.values()), **key)
+                    same = {"data": data, "model": model, "partition": way, "aggregation": aggregation}
+                    f1 = [100 * row["f1"] for row in results.find(**same)]
+                    told = f"{statistics.mean(f1):.1f} +- {statistics.pstdev(f1):.1f}"
+                    print(f"{data} {model} {way:6s} {aggregation:8s} {told}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

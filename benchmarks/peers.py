@@ -1,0 +1,88 @@
+"""Every method on every model and every kind of request that it takes, on all five datasets: does it run, and in what?
+
+    python benchmarks/peers.py
+    python benchmarks/peers.py --data cora --models gcn --share 0.05
+
+One process for each dataset and model, so that its peak memory is its own; one line for each outcome, written as it
+comes, so that a run that was stopped goes on where it was. Training is short (EPOCHS epochs, no polish to speak of):
+this shows that everything runs, not how well (`graphforget compare` and `benchmarks/grapheraser.py` do).
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import graphforget as gf
+from graphforget.draw import Drawing, drawn
+from graphforget.request import KINDS
+from graphforget.sharding.partition import PARTITIONS
+from results import Results, Row
+
+EPOCHS = 10
+SHARDS = {"cora": 10, "citeseer": 10, "pubmed": 30, "cs": 30, "physics": 100}
+MODELS = ("sgc", "sign", "cgu", "gcn", "gin", "gat", "sharded-sgc", "sharded-gcn", "sharded-gin", "sharded-gat")
+
+
+def one(data: str, model: str, share: float, results: Results) -> None:
+    """All that can be done with one model on one dataset."""
+    graph = gf.load(data)
+    for way in PARTITIONS if model.startswith("sharded") else ("",):
+        options = {"partition": way, "shards": SHARDS[data]} if way else {}
+        short = {} if gf.MODELS[model].affine else {"epochs": EPOCHS, "polish_steps": 2}
+        trained = gf.train(graph, model, **short, **options)
+        for name, method in gf.METHODS.items():
+            if method.unsupported(trained) is not None:
+                continue
+            for kind in (kind for kind in KINDS if kind in method.kinds):
+                key = {"data": data, "model": model, "partition": way, "method": name, "kind": kind}
+                results.get(functools.partial(outcome, trained, graph, name, kind, share), **key)
+
+
+def outcome(trained: gf.Trained, graph: gf.Graph, method: str, kind: str, share: float) -> Row:
+    options = {"audit": False} if method == "idea" else {}
+    try:
+        found = gf.unlearn(trained, graph, drawn(graph, Drawing(kind, share=share), seed=0), method=method, **options)
+        told: Row = {"level": found.level, "seconds": found.seconds, "f1": found.trained.micro_f1(found.graph)}
+    except gf.Refused as refusal:  # an answer, and no release
+        told = {"level": "refused", "why": str(refusal)}
+    return told | {"peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", nargs="+", default=list(SHARDS))
+    parser.add_argument("--models", nargs="+", default=list(MODELS))
+    parser.add_argument("--share", type=float, default=0.01)
+    parser.add_argument("--out", type=Path, default=Path("runs/peers.jsonl"))
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.here:
+        one(args.data[0], args.models[0], args.share, Results(args.out))
+        return
+    for data in args.data:
+        for model in args.models:
+            print(data, model, flush=True)
+            same = ["--share", str(args.share), "--out", str(args.out), "--here"]
+            subprocess.run([sys.executable, __file__, "--data", data, "--models", model, *same], check=True)
+    summary(Results(args.out).rows)
+
+
+def summary(rows: list[Row]) -> None:
+    """For each dataset and model: outcomes, the slowest, the memory."""
+    for data, model in dict.fromkeys((row["data"], row["model"]) for row in rows):
+        own = [row for row in rows if (row["data"], row["model"]) == (data, model)]
+        levels = {level: sum(row["level"] == level for row in own) for level in sorted({row["level"] for row in own})}
+        slowest = max(own, key=lambda row: row.get("seconds", 0))
+        print(
+            f"{data:9s} {model:12s} {len(own):3d} outcomes {levels}, slowest {slowest['method']} ({slowest['kind']}) "
+            f"{slowest.get('seconds', 0):.1f} s, peak {max(row['peak_mib'] for row in own)} MiB"
+        )
+
+
+if __name__ == "__main__":
+    main()

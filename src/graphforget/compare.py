@@ -1,0 +1,165 @@
+"""Several methods on one graph, one split and one request, side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphforget.certificates.levels import Level
+from graphforget.errors import InputError, Refused
+from graphforget.fitting import Progress
+from graphforget.graph import Graph
+from graphforget.linalg.newton import newton_cg
+from graphforget.models.registry import MODELS
+from graphforget.request import Request
+from graphforget.sharding.partition import PARTITIONS
+from graphforget.trained import Trained
+from graphforget.training import train
+from graphforget.unlearning.outcome import Outcome
+from graphforget.unlearning.registry import METHODS, find, unlearn
+
+NOTHING = "nothing"  # the old weights on the retained graph: what every method has to beat
+CGU = "cgu"
+SHARDED = "sharded-"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method and the model that it is shown on."""
+
+    method: str
+    model: str
+    options: dict[str, Any] = field(default_factory=dict)  # of the model
+
+    @property
+    def label(self) -> str:
+        return f"{self.method} {self.options['partition']}" if "partition" in self.options else self.method
+
+
+@dataclass(frozen=True)
+class Row:
+    """What came of one method. None where there is nothing to tell."""
+
+    method: str
+    model: str
+    level: Level | None = None
+    epsilon: float | None = None
+    seconds: float | None = None  # of the request, everything counted
+    train_seconds: float | None = None  # of the model that it started from
+    f1: float | None = None  # test micro-F1 of the private weights
+    f1_released: float | None = None  # and of the released ones, with their noise
+    agreement: float | None = None  # share of test nodes that the retrained model answers alike
+    distance: float | None = None  # to the retrained weights
+    note: str = ""
+
+
+def contenders(model: str, methods: Sequence[str] | None = None, *, shards: int = 10) -> list[Contender]:
+    """The methods, each on the model it needs to stand for `model`: itself, its shards, or CGU's own SGC."""
+    if model not in MODELS or model.startswith(SHARDED) or model == CGU:
+        bases = ", ".join(name for name in MODELS if not name.startswith(SHARDED) and name != CGU)
+        raise InputError(f"model {model!r} cannot be compared on, only {bases}")
+    chosen = [NOTHING, *(name for name in METHODS if name != "retrain")] if methods is None else list(methods)
+    found: list[Contender] = []
+    for name in chosen:
+        method = NOTHING if name == NOTHING else find(name).name
+        if method == "grapheraser":
+            if SHARDED + model in MODELS:
+                ways: list[dict[str, Any]] = [{"shards": shards, "partition": way} for way in PARTITIONS]
+                found += [Contender(method, SHARDED + model, way) for way in ways]
+        elif method == CGU:
+            found += [Contender(method, CGU)] if model == "sgc" else []
+        elif method != "newton" or MODELS[model].affine:
+            found.append(Contender(method, model))
+    return [Contender("retrain", model), *(one for one in found if one.method != "retrain")]
+
+
+def compare(
+    graph: Graph,
+    model: str,
+    request: Request,
+    *,
+    methods: Sequence[str] | None = None,
+    seed: int = 0,
+    shards: int = 10,
+    epochs: int | None = None,
+    epsilon: float = 1.0,
+    delta: float = 1e-5,
+    progress: Progress | None = None,
+) -> Iterator[Row]:
+    """Runs the methods one after the other and yields a row for each, retraining first.
+
+    All are measured against the same retrained model, trained from the same initial weights on the retained graph:
+    `distance` is to its weights (for `cgu` to the optimum with its own noise; none for shards, whose weights have no
+    counterpart), `agreement` with its answers on the test nodes. A method that cannot serve says so in its note.
+    """
+    if not graph.test_mask.any():
+        raise InputError("there is no test node to compare on")
+    given: dict[str, Any] = {"seed": seed, "progress": progress}
+    asked: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "progress": progress}
+    trained: dict[tuple[str, str], Trained] = {}
+    reference: Trained | None = None
+    for one in contenders(model.lower(), methods, shards=shards):
+        key = (one.model, str(one.options))
+        if key not in trained:
+            own = one.options | ({} if epochs is None or MODELS[one.model].affine else {"epochs": epochs})
+            trained[key] = train(graph, one.model, **given, **own)
+        start = trained[key]
+        row = Row(one.label, one.model, train_seconds=start.seconds)
+        try:
+            outcome = _outcome(start, graph, request, one.method, seed=seed, asked=asked)
+        except (InputError, Refused) as reason:
+            yield dataclasses.replace(row, note=str(reason))
+            continue
+        after = start if outcome is None else outcome.trained
+        retained = graph.without(request) if outcome is None else outcome.graph
+        reference = after if one.method == "retrain" else reference
+        assert reference is not None
+        yield dataclasses.replace(
+            row,
+            **_told(outcome),
+            f1=after.micro_f1(retained),
+            f1_released=None if outcome is None else outcome.released.micro_f1(retained),
+            agreement=_agreement(after, reference, retained),
+            distance=_distance(after, reference, retained),
+        )
+
+
+def _outcome(
+    start: Trained, graph: Graph, request: Request, method: str, *, seed: int, asked: dict[str, Any]
+) -> Outcome | None:
+    if method == NOTHING:
+        return None
+    # Retraining starts from the same initial weights as before: else a distance would be one between two draws of them.
+    return unlearn(start, graph, request, method=method, seed=seed if method == "retrain" else None, **asked)
+
+
+def _told(outcome: Outcome | None) -> dict[str, Any]:
+    if outcome is None:
+        return {"note": "the old weights on the retained graph"}
+    certificate = outcome.certificate
+    note = "a condition of its claim does not hold" if certificate.refuted else ""
+    known = {"level": outcome.level, "epsilon": certificate.epsilon, "seconds": outcome.seconds}
+    return known | {"note": note or "; ".join(outcome.notes[:1])}
+
+
+def _agreement(model: Trained, reference: Trained, graph: Graph) -> float:
+    answers = [trained.logits(graph)[graph.test_mask].argmax(dim=1) for trained in (model, reference)]
+    return float((answers[0] == answers[1]).double().mean())
+
+
+def _distance(model: Trained, reference: Trained, graph: Graph) -> float | None:
+    if model.recipe.model == reference.recipe.model:
+        return float((model.theta - reference.theta).norm())
+    return None if model.tilt is None else float((model.theta - _optimum(model, graph)).norm())
+
+
+def _optimum(model: Trained, graph: Graph) -> Tensor:
+    """Of the objective with the noise that the model was trained with, which a fresh training would draw anew."""
+    tolerance = 1e-6 * model.recipe.mu
+    found = newton_cg(model.objective(graph), torch.zeros_like(model.theta), gradient_tolerance=tolerance)
+    return found.theta

@@ -1,0 +1,691 @@
+"""CGU: the published step by a dense oracle, a bound that holds, a budget kept to the letter, claims that verify."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import graphforget as gf
+from cases import CLASSES, graphs, random_graph, requests
+from graphforget.certificates.claim import RETRAINED
+from graphforget.linalg.newton import newton_cg
+from graphforget.models.fixed import MeanSGC
+from graphforget.unlearning.cgu import step_bounds
+from graphforget.unlearning.perturbation import FIXED, NEEDED, SECRET, leftover
+from graphforget.unlearning.perturbation import BOUNDED as KEPT_TO
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+cgu = functools.partial(gf.unlearn, method="cgu")
+FOR_EVER = 1e9  # an epsilon whose budget nothing spends
+DELTA = 1e-5
+C = math.sqrt(2 * math.log(1.5 / DELTA))
+
+
+# -- the dense oracle ------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Dense:
+    """A model of fixed propagation on a graph's training nodes: rows `Z`, 0/1 labels, bounds on the rows' lengths."""
+
+    z: np.ndarray
+    y: np.ndarray
+    q: np.ndarray
+    mu: float
+    b: np.ndarray
+
+    @classmethod
+    def of(cls, trained: gf.Trained, graph: gf.Graph) -> Dense:
+        module = trained.module
+        x = graph.x.to_dense().double().numpy()
+        if module.scale_rows:
+            x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300)
+        a = np.eye(graph.num_nodes)
+        a[graph.edge_index[1], graph.edge_index[0]] = 1
+        degree = a.sum(axis=1)
+        p = a / degree[:, None] if isinstance(module, MeanSGC) else a / np.sqrt(np.outer(degree, degree))
+        ones = [] if module.bias is None else [np.ones((graph.num_nodes, 1))]
+        powers = [np.linalg.matrix_power(p, hop) for hop in module.powers]
+        rows = graph.train_rows.numpy()
+        lengths = np.linalg.norm(x, axis=1)
+        q = np.sqrt(sum((power @ lengths) ** 2 for power in powers) + len(ones))
+        return cls(
+            z=np.concatenate([*(power @ x for power in powers), *ones], axis=1)[rows],
+            y=np.eye(CLASSES)[graph.y.numpy()[rows]],
+            q=q[rows],
+            mu=trained.recipe.mu,
+            b=trained.tilt.numpy().reshape(-1, CLASSES),
+        )
+
+    @property
+    def m(self) -> int:
+        return len(self.z)
+
+    def gradient(self, w: np.ndarray) -> np.ndarray:
+        """`grad (m F)`: a column for each class, in the sum scale of the papers, with the noise."""
+        return self.z.T @ (sigmoid(self.z @ w) - self.y) + self.mu * self.m * w + self.b
+
+    def hessian(self, w: np.ndarray) -> np.ndarray:
+        """Of one class."""
+        s = sigmoid(self.z @ w)
+        return self.z.T @ ((s * (1 - s))[:, None] * self.z) + self.mu * self.m * np.eye(self.z.shape[1])
+
+
+def sigmoid(t: np.ndarray) -> np.ndarray:
+    return 0.5 * (1 + np.tanh(t / 2))
+
+
+def columns_of(theta: Tensor) -> np.ndarray:
+    return theta.numpy().reshape(-1, CLASSES)
+
+
+def published_step(trained: gf.Trained, before: gf.Graph, after: gf.Graph) -> np.ndarray:
+    """`H_k^-1 (grad L(w_k; Z, S) - grad L(w_k; Z', S'))`, class by class, with `H_k` on the new data."""
+    old, new, w = Dense.of(trained, before), Dense.of(trained, after), columns_of(trained.theta)
+    delta = old.gradient(w) - new.gradient(w)
+    return np.stack([np.linalg.solve(new.hessian(w[:, k]), delta[:, k]) for k in range(CLASSES)], axis=1)
+
+
+def published_bounds(trained: gf.Trained, after: gf.Graph, step: np.ndarray) -> np.ndarray:
+    """`(1/4) max ||z_i|| ||Z'|| ||s_k|| ||Z' s_k||` for each class (`max ||z_i||` is at most 1 as published)."""
+    new = Dense.of(trained, after)
+    spectral = min(1.01 * np.linalg.norm(new.z, 2), float(np.linalg.norm(new.q)))
+    return 0.25 * new.q.max() * spectral * np.linalg.norm(step, axis=0) * np.linalg.norm(new.z @ step, axis=0)
+
+
+def left_of(trained: gf.Trained, graph: gf.Graph) -> np.ndarray:
+    """The true `||grad (m F)||` of every class."""
+    return np.linalg.norm(Dense.of(trained, graph).gradient(columns_of(trained.theta)), axis=0)
+
+
+# -- cases -----------------------------------------------------------------------------------------------------------
+
+
+def an_edge(graph: gf.Graph, place: int = 3) -> tuple[int, int]:
+    source, target = graph.edge_index
+    u, v = graph.edge_index[:, source < target].T[place].tolist()
+    return u, v
+
+
+def kinds(graph: gf.Graph) -> dict[str, gf.Request]:
+    edge = an_edge(graph)
+    return {
+        "nodes": gf.Request(nodes=[4, 5]),
+        "edges": gf.Request(edges=[edge]),
+        "attributes": gf.Request(attributes={6: "all"}),
+        "partial attributes": gf.Request(attributes={7: [0, 2], 8: [1]}),
+        "mixed": gf.Request(nodes=[20], edges=[edge], attributes={6: "all", 7: [0, 2]}),
+    }
+
+
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "cgu": ("cgu", {}),
+    "cgu, one hop": ("cgu", {"hops": 1}),
+    "cgu, rows as they are": ("cgu", {"scale_rows": False}),
+    "sgc": ("sgc", {"loss": "one_vs_rest", "objective_noise": 1.0}),
+    "sign": ("sign", {"loss": "one_vs_rest", "objective_noise": 1.0, "hops": 2}),
+}
+
+
+def train(graph: gf.Graph, model: str = "cgu", **more: Any) -> gf.Trained:
+    name, options = MODELS[model]
+    return gf.train(graph, name, **options | {"mu": 0.1, "tolerance": 1e-6} | more)
+
+
+@functools.cache
+def small() -> tuple[gf.Trained, gf.Graph]:
+    graph = random_graph(3, nodes=40, edges=60)
+    return train(graph), graph
+
+
+def lonely_graph() -> gf.Graph:
+    """Nodes 0 and 1 are an island that does not train."""
+    graph = random_graph(3, nodes=40, edges=60, unlabelled=0)
+    source, target = graph.edge_index
+    edges = torch.cat([graph.edge_index[:, (source > 1) & (target > 1)], torch.tensor([[0], [1]])], dim=1)
+    training, test = graph.train_mask.clone(), graph.test_mask.clone()
+    training[:2], test[:2] = False, True
+    return gf.Graph.create(x=graph.x, edges=edges, y=graph.y, train_mask=training, test_mask=test)
+
+
+# -- the step --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["nodes", "edges", "attributes", "partial attributes", "mixed"])
+@pytest.mark.parametrize("model", MODELS)
+def test_the_step_is_the_published_one(model: str, kind: str) -> None:
+    graph = random_graph(3, nodes=40, edges=60)
+    trained = train(graph, model, mu=0.01)
+    outcome = cgu(trained, graph, kinds(graph)[kind], epsilon=FOR_EVER)
+    wanted = published_step(trained, graph, outcome.graph)
+    found = columns_of(outcome.trained.theta - trained.theta)
+    assert np.linalg.norm(wanted) > 1e-3
+    assert np.linalg.norm(found - wanted) <= 1e-6 * np.linalg.norm(wanted)
+    bounds = published_bounds(trained, outcome.graph, wanted)
+    assert outcome.details["bound"] == pytest.approx(np.linalg.norm(bounds), rel=1e-4)
+    assert outcome.details["bound_by_class"] == pytest.approx(bounds.sum(), rel=1e-4)
+    (entry,) = outcome.trained.history
+    assert (entry.leftover, entry.leftover_by_class) == (outcome.details["bound"], outcome.details["bound_by_class"])
+    assert leftover(outcome.trained) == entry.leftover + graph.train_rows.numel() * trained.gradient_norm
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_the_step_is_the_published_one_on_any_graph(data: st.DataObject) -> None:
+    graph = data.draw(graphs())
+    request = data.draw(requests(graph))
+    trained = train(graph, data.draw(st.sampled_from(list(MODELS))), mu=data.draw(st.sampled_from([1e-3, 0.1])))
+    assume(not gf.footprint(graph, request, trained.reach).empty)
+    outcome = cgu(trained, graph, request, epsilon=FOR_EVER)
+    wanted = published_step(trained, graph, outcome.graph)
+    found = columns_of(outcome.trained.theta - trained.theta)
+    assert np.linalg.norm(found - wanted) <= 1e-6 * np.linalg.norm(wanted) + 1e-12
+
+
+def test_it_ends_closer_to_where_retraining_with_the_same_noise_would() -> None:
+    trained, graph = small()
+    for request in kinds(graph).values():
+        outcome = cgu(trained, graph, request, epsilon=FOR_EVER)
+        objective = trained.objective(outcome.graph)
+        there = newton_cg(objective, torch.zeros_like(trained.theta), gradient_tolerance=1e-12).theta
+        before, after = (float((theta - there).norm()) for theta in (trained.theta, outcome.trained.theta))
+        assert after < 0.05 * before
+
+
+# -- the bound -------------------------------------------------------------------------------------------------------
+
+
+RATIOS: list[float] = []  # what is left of the gradient over the bound, of every request below
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(data=st.data())
+def test_what_is_left_of_the_gradient_is_never_over_the_bound(data: st.DataObject) -> None:
+    """Random graphs, models, mu, noise, tolerances; sequences of mixtures, measured by the dense oracle."""
+    first = graph = data.draw(graphs())
+    start = trained = train(
+        graph,
+        data.draw(st.sampled_from(list(MODELS))),
+        mu=data.draw(st.sampled_from([1e-4, 1e-2, 1.0])),
+        objective_noise=data.draw(st.sampled_from([1e-3, 1.0, 100.0])),
+        tolerance=data.draw(st.sampled_from([1e-6, 1e-1])),
+    )
+    for _ in range(data.draw(st.integers(1, 3))):
+        request = data.draw(requests(graph))
+        if gf.footprint(graph, request, trained.reach).empty:
+            continue
+        outcome = cgu(trained, graph, request, epsilon=1e30)
+        assert not outcome.details["retrained"]
+        step = outcome.trained.theta - trained.theta
+        trained, graph = outcome.trained, outcome.graph
+        left = left_of(trained, graph)
+        m, rounding = graph.train_rows.numel(), 1e-10 * (1 + float(trained.tilt.norm()))
+        assert m * trained.gradient_norm == pytest.approx(np.linalg.norm(left), rel=1e-6, abs=rounding)
+        assert np.linalg.norm(left) <= leftover(trained) + rounding
+        RATIOS.append(float((np.linalg.norm(left) - rounding) / leftover(trained)))
+        if len(trained.history) == 1:
+            (entry,) = trained.history
+            by_class = step_bounds(start.objective(graph), step).numpy()
+            unsolved = entry.leftover - np.linalg.norm(by_class)
+            assert unsolved >= -1e-6 * entry.leftover
+            assert (left <= by_class + left_of(start, first) + max(unsolved, 0) + rounding).all()
+            assert entry.leftover_by_class >= by_class.sum() * (1 - 1e-6)
+            exact = published_bounds(start, graph, columns_of(step))
+            np.testing.assert_allclose(by_class, exact, rtol=0.011)
+            assert (by_class >= exact / 1.01 * (1 - 1e-9)).all()  # the spectral norm is not under its own
+
+
+def test_the_cases_above_came_near_enough_to_the_bound_to_find_one_that_is_too_small() -> None:
+    assert len(RATIOS) >= 200
+    assert 0.05 < max(RATIOS) <= 1
+
+
+def test_the_bound_is_loose_by_a_known_factor() -> None:
+    """1/4 for 1/(6 sqrt 3) is a factor of 2.6, norms multiplied out the rest: on patients a few tens to hundreds."""
+    graph = gf.load("patients")
+    trained = gf.train(graph, "cgu", tolerance=1e-8)
+    factors = []
+    for row in graph.train_rows[:10].tolist():
+        outcome = cgu(trained, graph, gf.Request(nodes=[row]), epsilon=FOR_EVER)
+        factors.append(leftover(outcome.trained) / (outcome.graph.train_rows.numel() * outcome.trained.gradient_norm))
+    print("the bound over what is left, patients:", sorted(factors))
+    assert min(factors) >= 2.6
+    assert np.median(factors) < 500
+
+
+def test_it_adds_up_over_requests() -> None:
+    trained, graph = small()
+    start, bounds = trained, []
+    for node in (4, 9, 14, 19):
+        outcome = cgu(trained, graph, gf.Request(nodes=[node]), epsilon=FOR_EVER)
+        bounds.append(outcome.details["bound"])
+        trained, graph = outcome.trained, outcome.graph
+        whole = math.fsum(bounds) + small()[1].train_rows.numel() * start.gradient_norm
+        assert leftover(trained) == pytest.approx(whole, rel=1e-12)
+        assert outcome.details["spent"] == leftover(trained)
+        assert [entry.leftover for entry in trained.history] == bounds
+        assert np.linalg.norm(left_of(trained, graph)) <= leftover(trained)
+
+
+# -- the budget ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("budget", ["joint", "published"])
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-5), (0.3, 1e-4), (2.0, 0.1)])
+def test_the_model_is_trained_anew_exactly_when_the_budget_is_spent(budget: str, epsilon: float, delta: float) -> None:
+    """Both counts by hand, from the dense oracle's bounds."""
+    graph = random_graph(8, nodes=60, edges=90)
+    trained = train(graph, objective_noise=0.4)
+    c = math.sqrt(2 * math.log(1.5 / delta))
+    allowed = 0.4 * epsilon / c * (CLASSES if budget == "published" else 1)
+    spent, retrained, went_on = 0.0, 0, 0
+    for row in range(25):
+        request = gf.Request(nodes=[int(graph.numbers[graph.train_rows[row % graph.train_rows.numel()]])])
+        if not trained.history:
+            spent = 0.0 if budget == "published" else graph.train_rows.numel() * trained.gradient_norm
+        after = graph.without(request)
+        bounds = published_bounds(trained, after, published_step(trained, graph, after))
+        spent += float(bounds.sum() if budget == "published" else np.linalg.norm(bounds))
+        outcome = cgu(trained, graph, request, epsilon=epsilon, delta=delta, budget=budget)
+        assert outcome.details["spent"] == pytest.approx(spent, rel=1e-4)
+        assert outcome.details["budget"] == pytest.approx(allowed, rel=1e-12)
+        assert outcome.details["retrained"] == (spent > allowed)
+        if spent > allowed:
+            retrained += 1
+            assert outcome.level == "exact"
+            assert outcome.certificate.statement == RETRAINED
+            assert outcome.certificate.epsilon == 0
+            assert outcome.trained.history == ()
+            assert not torch.equal(outcome.trained.tilt, trained.tilt)
+            assert outcome.trained.recipe.noise_seed is None
+            assert outcome.trained.converged
+            assert any("the budget is spent" in note for note in outcome.notes)
+        else:
+            went_on += 1
+            assert outcome.level == "conditional"
+            assert len(outcome.trained.history) == len(trained.history) + 1
+            assert torch.equal(outcome.trained.tilt, trained.tilt)
+            if budget == "joint":
+                assert outcome.certificate.epsilon <= epsilon
+        trained, graph = outcome.trained, outcome.graph
+    assert retrained > 0
+    assert went_on > 0
+
+
+def test_noise_after_retraining_is_from_a_seed_only_if_one_is_given() -> None:
+    trained, graph = small()
+    first, second = (cgu(trained, graph, gf.Request(nodes=[4]), epsilon=1e-6, noise_seed=3) for _ in range(2))
+    assert first.details["retrained"]
+    assert torch.equal(first.trained.theta, second.trained.theta)
+    assert first.trained.recipe.noise_seed == 3
+    with_secret = cgu(trained, graph, gf.Request(nodes=[4]), epsilon=1e-6)
+    assert with_secret.trained.recipe.noise_seed is None
+
+
+def test_the_published_count_allows_more_than_the_joint_one() -> None:
+    """The classes may spend `C` budgets together; the epsilon that is told is that of all together."""
+    trained, graph = small()
+    free = cgu(trained, graph, gf.Request(nodes=[4]), epsilon=FOR_EVER)
+    needed = free.certificate.epsilon
+    for epsilon in (0.99 * needed, 0.6 * needed):
+        assert cgu(trained, graph, gf.Request(nodes=[4]), epsilon=epsilon).level == "exact"
+        published = cgu(trained, graph, gf.Request(nodes=[4]), epsilon=epsilon, budget="published")
+        assert published.level == "conditional"
+        assert published.certificate.epsilon == pytest.approx(needed)
+    assert cgu(trained, graph, gf.Request(nodes=[4]), epsilon=1.01 * needed).level == "conditional"
+
+
+# -- the claim -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delta", [1e-5, 0.01])
+@pytest.mark.parametrize("noise", [0.5, 1.0, 4.0])
+def test_the_epsilon_is_that_of_the_theorem(noise: float, delta: float) -> None:
+    graph = random_graph(3, nodes=40, edges=60)
+    trained = train(graph, objective_noise=noise)
+    outcome = cgu(trained, graph, gf.Request(nodes=[4]), epsilon=FOR_EVER, delta=delta)
+    claim, c = outcome.certificate, math.sqrt(2 * math.log(1.5 / delta))
+    bound = leftover(outcome.trained)
+    assert outcome.level == "conditional"
+    assert claim.epsilon == pytest.approx(c * bound / noise, rel=1e-12)
+    assert claim.delta == delta
+    m = outcome.graph.train_rows.numel()
+    assert claim.distance == pytest.approx(bound / (0.1 * m), rel=1e-12)
+    assert claim.tolerance == pytest.approx(noise * FOR_EVER / c / (0.1 * m), rel=1e-12)
+    assert claim.objective["noise"] == noise
+    conditions = {finding.name: finding for finding in claim.conditions}
+    assert set(conditions) == NEEDED
+    assert {name for name, finding in conditions.items() if finding.verdict == "holds"} == NEEDED - {FIXED}
+    assert conditions[FIXED].verdict == "not checkable"
+    assert conditions[KEPT_TO].measured == pytest.approx(m * outcome.trained.gradient_norm)
+    assert conditions[KEPT_TO].threshold == bound
+    assert (claim.sigma, claim.constants, claim.refuted) == (None, None, ())
+    assert torch.equal(outcome.released_theta, outcome.trained.theta)
+    assert outcome.notes[0] == (
+        "the released weights carry no noise but what was in the objective when they were trained"
+    )
+
+
+def test_noise_from_a_seed_hides_nothing() -> None:
+    graph = random_graph(3, nodes=40, edges=60)
+    trained = train(graph, noise_seed=1)
+    outcome = cgu(trained, graph, gf.Request(nodes=[4]))
+    assert outcome.certificate.epsilon is None
+    assert outcome.certificate.refuted == (SECRET,)
+    assert outcome.certificate.statement.startswith("nothing follows for this model, because this does not hold: ")
+    with pytest.raises(gf.Refused, match="a condition of its claim does not hold"):
+        cgu(trained, graph, gf.Request(nodes=[4]), level="conditional", otherwise="refuse")
+    again = cgu(outcome.trained, outcome.graph, gf.Request(nodes=[9]))
+    assert again.certificate.refuted == (SECRET,)
+    verified(outcome)
+    verified(again)
+
+
+def test_other_methods_in_between_are_not_overlooked() -> None:
+    """Ascent leaves a gradient that no step of CGU has accounted for, which is measured."""
+    trained, graph = small()
+    moved = gf.unlearn(trained, graph, gf.Request(nodes=[4]), method="ascent", learning_rate=0.5)
+    outcome = cgu(moved.trained, moved.graph, gf.Request(nodes=[9]), epsilon=FOR_EVER)
+    assert np.linalg.norm(left_of(outcome.trained, outcome.graph)) > leftover(outcome.trained)
+    assert outcome.certificate.epsilon is None
+    assert outcome.certificate.refuted == (KEPT_TO,)
+    assert outcome.trained.history[-1].refuted == (KEPT_TO,)
+    verified(outcome)
+
+
+def test_nothing_touched_and_nothing_before_is_exact() -> None:
+    graph = lonely_graph()
+    trained = train(graph)
+    outcome = cgu(trained, graph, gf.Request(edges=[(0, 1)]))
+    assert outcome.level == "exact"
+    assert torch.equal(outcome.trained.theta, trained.theta)
+    verified(outcome)
+
+
+def touched_before() -> tuple[gf.Outcome, gf.Outcome]:
+    """A request, then one that touches no training loss."""
+    graph = lonely_graph()
+    first = cgu(train(graph), graph, gf.Request(nodes=[5]))
+    assert first.level == "conditional"
+    return first, cgu(first.trained, first.graph, gf.Request(edges=[(0, 1)]))
+
+
+def test_nothing_touched_after_other_requests_leaves_their_claim() -> None:
+    first, second = touched_before()
+    assert second.level == "conditional"
+    assert second.certificate.epsilon == pytest.approx(first.certificate.epsilon)
+    assert torch.equal(second.trained.theta, first.trained.theta)
+    assert second.trained.history == first.trained.history
+    assert second.graph.num_edges == first.graph.num_edges - 1
+
+
+@pytest.mark.xfail(
+    strict=True, reason="verify takes every unchanged weight for a request not honoured", raises=gf.Mismatch
+)
+def test_nothing_touched_after_other_requests_verifies() -> None:
+    verified(touched_before()[1])
+
+
+def test_a_step_that_does_nothing_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained, graph = small()
+
+    def nothing(product: Any, b: Tensor, **more: Any) -> Any:
+        from graphforget.linalg.solution import Solution
+
+        return Solution(torch.zeros_like(b), "converged", 0, 0.0)
+
+    monkeypatch.setattr("graphforget.unlearning.cgu.conjugate_gradient", nothing)
+    with pytest.raises(gf.Refused, match="the method changed no weight"):
+        cgu(trained, graph, gf.Request(nodes=[4]))
+
+
+def test_what_a_solver_leaves_unsolved_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    from graphforget.linalg.cg import conjugate_gradient
+
+    graph = random_graph(3, nodes=40, edges=60)
+    trained = train(graph, mu=0.001, tolerance=1e-6)
+    lazy = functools.partial(conjugate_gradient, max_iterations=1)
+    monkeypatch.setattr(
+        "graphforget.unlearning.cgu.conjugate_gradient", lambda product, b, tolerance: lazy(product, b)
+    )
+    outcome = cgu(trained, graph, gf.Request(nodes=[4]), epsilon=FOR_EVER)
+    left = np.linalg.norm(left_of(outcome.trained, outcome.graph))
+    step = columns_of(outcome.trained.theta - trained.theta)
+    assert left > np.linalg.norm(published_bounds(trained, outcome.graph, step))  # the step's own bound is not enough
+    assert left <= leftover(outcome.trained)
+    assert left_of(outcome.trained, outcome.graph).sum() <= outcome.details["bound_by_class"]
+
+
+@pytest.mark.parametrize("model", ["sgc", "linearised-gcn", "gcn"])
+def test_it_takes_no_other_model(model: str) -> None:
+    graph = random_graph(3, nodes=40, edges=60)
+    options: dict[str, Any] = {"epochs": 2, "polish_steps": 1} if model == "gcn" else {}
+    options |= {} if model == "sgc" else {"hidden": 3, "loss": "one_vs_rest", "objective_noise": 1.0}
+    with pytest.raises(gf.InputError, match="^method 'cgu' does not work here: it needs fixed propagation, the loss"):
+        cgu(gf.train(graph, model, **options), graph, gf.Request(nodes=[4]))
+    with pytest.raises(gf.InputError, match="^method 'cgu' does not work here"):
+        cgu(gf.train(graph, "cgu", objective_noise=0), graph, gf.Request(nodes=[4]))
+
+
+@pytest.mark.parametrize("budget", ["twice", None, 1])
+def test_a_bad_budget_is_refused_in_one_sentence(budget: Any) -> None:
+    trained, graph = small()
+    told = f"^the budget is {budget!r}, it must be one of joint, published$"
+    with pytest.raises(gf.InputError, match=told):
+        cgu(trained, graph, gf.Request(nodes=[4]), budget=budget)
+
+
+def test_a_plan_foresees_it() -> None:
+    trained, graph = small()
+    assert gf.plan(trained, graph, gf.Request(nodes=[4]), method="cgu").level == "conditional"
+    graph = lonely_graph()
+    assert gf.plan(train(graph), graph, gf.Request(edges=[(0, 1)]), method="cgu").level == "exact"
+
+
+@pytest.mark.parametrize("kind", ["nodes", "edges", "attributes", "partial attributes", "mixed"])
+def test_it_leaves_its_input_alone_and_its_answer_is_json(kind: str) -> None:
+    trained, graph = small()
+    theta, tilt, digest = trained.theta.clone(), trained.tilt.clone(), graph.digest
+    state = copy.deepcopy(trained.module.state_dict())
+    outcome = cgu(trained, graph, kinds(graph)[kind])
+    assert torch.equal(trained.theta, theta)
+    assert torch.equal(trained.tilt, tilt)
+    assert graph.digest == digest
+    assert trained.history == ()
+    assert all(torch.equal(value, state[name]) for name, value in trained.module.state_dict().items())
+    assert outcome.graph.digest == graph.without(kinds(graph)[kind]).digest
+    json.dumps(outcome.summary(), allow_nan=False)
+    first, second = (cgu(trained, graph, kinds(graph)[kind]) for _ in range(2))
+    assert torch.equal(first.trained.theta, second.trained.theta)
+
+
+# -- verification ----------------------------------------------------------------------------------------------------
+
+
+def verified(found: gf.Outcome) -> gf.Verification:
+    return gf.verify(
+        found.certificate, found.trained, found.graph, released=found.released_theta, annexes=[found.annex]
+    )
+
+
+@functools.cache
+def outcome() -> gf.Outcome:
+    """The honest one that every cheat starts from: two requests, the second with a history."""
+    trained, graph = small()
+    first = cgu(trained, graph, gf.Request(nodes=[4], attributes={6: [0]}))
+    return cgu(first.trained, first.graph, gf.Request(edges=[an_edge(first.graph)]))
+
+
+def test_honest_outcomes_verify() -> None:
+    trained, graph = small()
+    for request in kinds(graph).values():
+        found = cgu(trained, graph, request)
+        assert found.level == "conditional"
+        assert "claim" in [check.name for check in verified(found).checks]
+    assert len(outcome().trained.history) == 2
+    verified(outcome())
+    spent = cgu(trained, graph, gf.Request(nodes=[4]), epsilon=1e-6)
+    assert spent.level == "exact"
+    verified(spent)
+
+
+@pytest.mark.xfail(strict=True, reason="verify rebuilds such a claim without its sigma", raises=gf.Mismatch)
+@pytest.mark.parametrize("how", ["the model's own", "asked for"])
+def test_an_honest_outcome_with_noise_in_the_weights_too_verifies(how: str) -> None:
+    graph = random_graph(3, nodes=40, edges=60)
+    own = how == "the model's own"
+    found = cgu(train(graph, sigma=0.1 if own else 0.0), graph, gf.Request(nodes=[4]), sigma=None if own else 0.1)
+    assert (found.level, found.certificate.sigma) == ("conditional", 0.1)
+    verified(found)
+
+
+def cheated(
+    change: Callable[[gf.Trained], gf.Trained] = lambda trained: trained,
+    rewrite: Callable[[gf.Certificate], dict[str, Any]] = lambda certificate: {},
+) -> None:
+    """Verified by somebody who has no annex, so that no digest gives the cheat away."""
+    found = outcome()
+    gf.verify(
+        dataclasses.replace(found.certificate, **rewrite(found.certificate)), change(found.trained), found.graph
+    )
+
+
+def lowered(trained: gf.Trained, factor: float) -> gf.Trained:
+    history = tuple(
+        dataclasses.replace(entry, leftover=factor * entry.leftover, gradient_norm=factor * entry.gradient_norm)
+        for entry in trained.history
+    )
+    return dataclasses.replace(trained, history=history)
+
+
+def without_condition(name: str) -> Callable[[gf.Certificate], dict[str, Any]]:
+    return lambda certificate: {"conditions": tuple(f for f in certificate.conditions if f.name != name)}
+
+
+def test_a_cheat_that_changes_nothing_passes() -> None:
+    cheated()
+
+
+def test_a_lowered_leftover_does_not_give_the_epsilon() -> None:
+    with pytest.raises(gf.Mismatch, match="the certificate's statement|the certificate's epsilon"):
+        cheated(lambda trained: lowered(trained, 0.5))
+
+
+def test_a_leftover_lowered_under_the_gradient_is_noticed_even_if_the_claim_fits() -> None:
+    """With a claim that fits it: the gradient is measured, and is over it."""
+    found = outcome()
+    trained = lowered(found.trained, 1e-6)
+    claim = gf.unlearning.perturbation  # type: ignore[attr-defined]
+    assert claim is not None
+    bound = leftover(trained)
+    scale = 0.1 * found.graph.train_rows.numel()
+    from graphforget.certificates.claim import perturbed
+
+    forged = perturbed(
+        leftover=bound,
+        noise=1.0,
+        scale=scale,
+        epsilon=1.0,
+        delta=DELTA,
+        conditions=found.certificate.conditions,
+    )
+    written = {field.name: getattr(forged, field.name) for field in dataclasses.fields(forged)}
+    with pytest.raises(gf.Mismatch, match="^the gradient that is left is .*, over the bound"):
+        gf.verify(dataclasses.replace(found.certificate, **written), trained, found.graph)
+
+
+@pytest.mark.parametrize("by", [1e-2, 1.0])
+def test_changed_weights_are_noticed(by: float) -> None:
+    def moved(trained: gf.Trained) -> gf.Trained:
+        theta = trained.theta.clone()
+        theta[0] += by
+        return trained.with_weights(theta)
+
+    with pytest.raises(gf.Mismatch, match="^the gradient that is left is .*, over the bound"):
+        cheated(moved)
+
+
+def test_the_weights_from_before_are_noticed() -> None:
+    with pytest.raises(gf.Mismatch, match="^the gradient that is left is .*, over the bound"):
+        cheated(lambda trained: trained.with_weights(small()[0].theta))
+
+
+@pytest.mark.parametrize("name", sorted(NEEDED))
+def test_a_condition_that_was_left_out_is_noticed(name: str) -> None:
+    with pytest.raises(gf.Mismatch, match=f"^a conditional claim without this condition is none: {name}"):
+        cheated(rewrite=without_condition(name))
+
+
+@pytest.mark.parametrize(
+    "rewrite",
+    [
+        lambda certificate: {"epsilon": certificate.epsilon / 2},
+        lambda certificate: {"epsilon": None},
+        lambda certificate: {"delta": certificate.delta / 10},
+        lambda certificate: {"distance": certificate.distance / 2},
+        lambda certificate: {"epsilon_under_constants": certificate.epsilon / 2},
+        lambda certificate: {"statement": certificate.statement.replace("if every condition listed holds, ", "")},
+        lambda certificate: {"refuted": (SECRET,)},
+        lambda certificate: {"level": "certified"},
+        lambda certificate: {"level": "exact"},
+    ],
+    ids=["epsilon", "no epsilon", "delta", "distance", "under constants", "statement", "refuted", "certified", "exact"],
+)
+def test_an_edited_claim_is_noticed(rewrite: Callable[[gf.Certificate], dict[str, Any]]) -> None:
+    with pytest.raises(gf.Mismatch):
+        cheated(rewrite=rewrite)
+
+
+def test_a_seed_that_is_said_to_be_none_is_noticed() -> None:
+    with pytest.raises(gf.Mismatch, match="^the noise in the objective is from a seed, so it hides nothing$"):
+        cheated(lambda trained: dataclasses.replace(trained, recipe=dataclasses.replace(trained.recipe, noise_seed=1)))
+
+
+def test_noise_that_was_not_there_is_noticed() -> None:
+    def without(trained: gf.Trained) -> gf.Trained:
+        recipe = dataclasses.replace(trained.recipe, objective_noise=0.0)
+        return dataclasses.replace(trained, recipe=recipe, tilt=None)
+
+    def more(trained: gf.Trained) -> gf.Trained:
+        return dataclasses.replace(trained, recipe=dataclasses.replace(trained.recipe, objective_noise=10.0))
+
+    for change in (without, more, lambda trained: dataclasses.replace(trained, history=())):
+        with pytest.raises(gf.Mismatch):
+            cheated(change)
+
+
+def test_noise_in_the_objective_that_was_swapped_is_noticed() -> None:
+    with pytest.raises(gf.Mismatch, match="^the gradient that is left is .*, over the bound"):
+        cheated(lambda trained: dataclasses.replace(trained, tilt=torch.zeros_like(trained.theta)))
+
+
+def test_a_refuted_condition_of_an_earlier_request_stays() -> None:
+    def refuted(trained: gf.Trained) -> gf.Trained:
+        first, *others = trained.history
+        return dataclasses.replace(trained, history=(dataclasses.replace(first, refuted=(KEPT_TO,)), *others))
+
+    with pytest.raises(gf.Mismatch, match="the certificate's"):
+        cheated(refuted)
+
+
+def test_with_the_annex_every_number_of_the_history_counts() -> None:
+    found = outcome()
+    for trained in (
+        lowered(found.trained, 1 + 1e-12),
+        dataclasses.replace(found.trained, recipe=dataclasses.replace(found.trained.recipe, seed=9)),
+    ):
+        with pytest.raises(gf.Mismatch, match="recipe, reach or history"):
+            gf.verify(found.certificate, trained, found.graph, annexes=[found.annex])
