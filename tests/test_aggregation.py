@@ -52,16 +52,24 @@ def shares(log_probabilities: Tensor, weights: Tensor) -> Tensor:
     return found
 
 
-def test_mean_and_mixture_against_a_loop() -> None:
+@pytest.mark.parametrize("way", ["mean", "learned"])
+def test_the_mean_of_the_probabilities_against_a_loop(way: str) -> None:
     log_p, _ = answers(0)
     weights = on_simplex(5, count=1)[0]
-    mean, mixture = (combined(log_p, weights, aggregation=a) for a in ("mean", "learned"))
+    found = combined(log_p, weights, aggregation=way)
     for i in range(40):
         for c in range(4):
-            rows = [(float(weights[s]), float(log_p[s, i, c])) for s in range(5)]
-            assert float(mean[i, c]) == pytest.approx(sum(w * lp for w, lp in rows), rel=1e-12)
-            assert float(mixture[i, c]) == pytest.approx(math.log(sum(w * math.exp(lp) for w, lp in rows)), rel=1e-12)
-    torch.testing.assert_close(mixture.exp().sum(dim=1), torch.ones(40, dtype=F64))
+            mean = sum(float(weights[s]) * math.exp(float(log_p[s, i, c])) for s in range(5))
+            assert float(found[i, c]) == pytest.approx(math.log(mean), rel=1e-12)
+    torch.testing.assert_close(found.exp().sum(dim=1), torch.ones(40, dtype=F64))
+
+
+def test_a_mean_of_probabilities_and_not_of_their_logarithms() -> None:
+    """One model that rules a class out cannot outvote two that are fairly sure of it."""
+    log_p = torch.tensor([[[0.7, 0.3]], [[0.7, 0.3]], [[1e-30, 1.0]]], dtype=F64).log()
+    for way in ("mean", "learned"):
+        found = combined(log_p, torch.tensor([0.4, 0.4, 0.2], dtype=F64), aggregation=way)
+        torch.testing.assert_close(found.exp(), torch.tensor([[0.56, 0.44]], dtype=F64))
 
 
 @settings(max_examples=60, deadline=None)
@@ -84,7 +92,7 @@ def test_majority_is_the_share_of_votes_and_the_mean_breaks_ties_alone(seed: int
 
 
 def test_a_bare_majority_stands_against_any_mean() -> None:
-    """Class 0 wins by 4e-8 of the votes, and the mean is all for class 1."""
+    """Class 0 wins by 4e-8 of the votes, and the mean is for class 1."""
     log_p = torch.tensor([[[-0.693, -0.6932]], [[-500.0, -1e-3]]])
     weights = torch.tensor([0.5 + 2e-8, 0.5 - 2e-8], dtype=F64)
     assert int(combined(log_p.double(), weights, aggregation="majority").argmax()) == 0
@@ -130,11 +138,13 @@ def test_impossible_classes() -> None:
     log_p[:, 0, 1], log_p[0, 1, 2] = -math.inf, -math.inf
     weights = on_simplex(3, count=1)[0]
     mean, majority, mixture = (combined(log_p, weights, aggregation=a) for a in AGGREGATIONS)
-    assert mean[0, 1] == mixture[0, 1] == -math.inf
-    assert mean[1, 2] == -math.inf
-    assert torch.isfinite(mixture[1:]).all()
+    assert mean[0, 1] == mixture[0, 1] == -math.inf  # only what every model rules out is impossible
+    for found in (mean, mixture):
+        assert torch.isfinite(found[1:]).all()
+        others = float(weights[1:] @ log_p[1:, 1, 2].exp())
+        assert float(found[1, 2]) == pytest.approx(math.log(others), rel=1e-12)
+        assert not found.isnan().any()
     assert torch.isfinite(majority).all()
-    assert not mean.isnan().any()
 
 
 @pytest.mark.parametrize("way", ["mean", "learned"])

@@ -71,6 +71,9 @@ def drawn_request(data: st.DataObject, graph: gf.Graph, shard_of: Tensor, kind: 
     assume(pool)
     node = data.draw(st.sampled_from(pool))
     if kind.endswith("node"):
+        rows = torch.tensor([row for row in training if row != node])
+        assume(graph.y[rows].unique().numel() == CLASSES)  # no class may lose its last node
+        assume(graph.y[node] < 0 or int((graph.y == graph.y[node]).sum()) > 1)
         return gf.Request(nodes=[node])
     return gf.Request(attributes={node: "all" if kind.endswith("attributes") else [data.draw(st.integers(0, 3))]})
 
@@ -125,7 +128,7 @@ def shards_drawn(graph: gf.Graph, seed: int, shards: int) -> Tensor:
 
 
 @pytest.mark.parametrize("base", ["sgc", "gcn", "gat", "gin"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data(), seed=st.integers(0, 10**6), directed=st.booleans(), kind=st.sampled_from(KINDS))
 def test_a_shard_is_touched_if_and_only_if_its_losses_change(
     base: str, data: st.DataObject, seed: int, directed: bool, kind: str
@@ -142,7 +145,7 @@ def test_a_shard_is_touched_if_and_only_if_its_losses_change(
         assert (shard in found) == any(changed(one, before, after) for one in models), shard
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data(), graph=graphs(), seed=st.integers(0, 10**6))
 def test_an_untouched_shard_has_seen_nothing_of_it(data: st.DataObject, graph: gf.Graph, seed: int) -> None:
     """With values that are 0, self-loops and sparse attributes as well."""
@@ -157,7 +160,7 @@ def test_an_untouched_shard_has_seen_nothing_of_it(data: st.DataObject, graph: g
 
 
 @pytest.mark.parametrize("partition", PARTITIONS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(data=st.data(), kind=st.sampled_from(KINDS))
 def test_touched_shards_are_trained_anew_and_no_others(partition: str, data: st.DataObject, kind: str) -> None:
     trained, graph = trained_on("sharded-gcn", partition), small()
@@ -259,20 +262,22 @@ def test_what_the_partition_saw(partition: str, data: st.DataObject, graph: gf.G
     assert partition_saw(partition, graph, request) == saw_by_hand(partition, graph, request)
 
 
+UNSEEN = {"random": KINDS, "blpa": KINDS[4:], "bekm": ("other node", *KINDS[4:6], "other attributes", "mixture")}
+
+
 @pytest.mark.parametrize("partition", PARTITIONS)
 @settings(max_examples=15, deadline=None)
-@given(data=st.data(), graph=graphs(), seed=st.integers(0, 99), kind=st.sampled_from(KINDS))
+@given(data=st.data(), graph=graphs(), seed=st.integers(0, 99))
 def test_a_partition_that_saw_nothing_of_it_is_the_same_without_it(
-    partition: str, data: st.DataObject, graph: gf.Graph, seed: int, kind: str
+    partition: str, data: st.DataObject, graph: gf.Graph, seed: int
 ) -> None:
+    kind = data.draw(st.sampled_from(UNSEEN[partition]))
+    request = drawn_request(data, graph, shards_drawn(graph, seed, 3), kind)
+    assume(not partition_saw(partition, graph, request))
     module = build("sharded-gcn", columns=COLUMNS, classes=CLASSES, partition=partition, shards=3, hidden=2)
     assert isinstance(module, Sharded)
-    given: Any = {"seed": seed, "progress": lambda *_: None}
-    before = ensembles.partition(graph, module, **given)
-    request = drawn_request(data, graph, before, kind)
-    assume(not partition_saw(partition, graph, request))
     retained = graph.without(request)
-    after = ensembles.partition(retained, module, **given)
+    before, after = (ensembles.partition(g, module, seed=seed, progress=lambda *_: None) for g in (graph, retained))
     assert torch.equal(after, before[torch.isin(graph.numbers, retained.numbers)])
 
 
@@ -588,7 +593,9 @@ def test_ten_requests_in_a_row(partition: str, level: str) -> None:
         seed = trained.recipe.seed + (1 if touched else 0)
         assert outcome.trained.recipe.seed == seed
         for shard in touched:
-            assert same(ensemble(outcome.trained).models[shard], alone(outcome.trained, outcome.graph, shard, seed=seed))
+            assert same(
+                ensemble(outcome.trained).models[shard], alone(outcome.trained, outcome.graph, shard, seed=seed)
+            )
         trained, graph = outcome.trained, outcome.graph
     stays = torch.isin(where.numbers, graph.numbers)
     assert int((~stays).sum()) == 5

@@ -197,7 +197,7 @@ def test_it_is_trained_to_the_one_optimum(model: str, objective_noise: float) ->
     assert trained.objective_value == pytest.approx(float(value.detach()), rel=1e-12)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_the_allowance_covers_what_float64_does_to_the_gradient(data: st.DataObject) -> None:
     """Against 80-bit arithmetic, with and without noise in the objective."""

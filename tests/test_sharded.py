@@ -28,7 +28,7 @@ from graphforget.models.sharded import Sharded
 from graphforget.objective import model_inputs
 from graphforget.records import read_record
 from graphforget.sharding.aggregation import AGGREGATIONS, learned_weights
-from graphforget.sharding.ensemble import _embedding, shard_weights
+from graphforget.sharding.ensemble import _embedding
 from graphforget.sharding.objective import ShardedObjective, shard_nodes
 from graphforget.sharding.partition import PARTITIONS, kmeans_partition, random_partition
 
@@ -81,7 +81,7 @@ def alone(trained: gf.Trained, graph: gf.Graph, shard: int, *, seed: int) -> nn.
 # -- a part of a graph -----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(graph=graphs(), data=st.data())
 def test_induced_against_a_loop(graph: gf.Graph, data: st.DataObject) -> None:
     n = graph.num_nodes
@@ -123,7 +123,7 @@ def restricted(request: gf.Request, keep: Tensor) -> gf.Request | None:
     return gf.Request(nodes, edges, attributes) if nodes or edges or attributes else None
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(data=st.data(), reach=st.sampled_from(REACHES))
 def test_a_footprint_inside_is_that_of_the_part(data: st.DataObject, reach: gf.Reach) -> None:
     graph = data.draw(graphs())
@@ -173,7 +173,7 @@ def test_it_answers_as_its_models_one_by_one(model: str, aggregation: str, spars
             votes = [0.0] * CLASSES
             for weight, answer in zip((0.5, 0.2, 0.3), answers, strict=True):
                 votes[int(answer[node].argmax())] += weight
-            best = max(range(CLASSES), key=lambda c: (round(votes[c], 9), mean[c]))  # noqa: B023
+            best = max(range(CLASSES), key=lambda c: (round(votes[c], 9), mean[c]))
             assert int(found[node].argmax()) == best
             torch.testing.assert_close(found[node].exp(), torch.tensor(votes).double(), rtol=0, atol=2e-6)
         else:
@@ -324,7 +324,6 @@ def test_the_weights_of_the_shards() -> None:
             assert float(module.weights.detach().std()) > 1e-3
         else:
             torch.testing.assert_close(module.weights.detach(), torch.full((3,), 1 / 3, dtype=torch.float64))
-        assert torch.equal(shard_weights(module, graph), module.weights.detach())
 
 
 def test_a_loss_that_holds_a_tensor_is_an_obstacle() -> None:
@@ -376,9 +375,7 @@ def shuffled_clusters() -> tuple[gf.Graph, dict[int, int]]:
 def test_bekm_splits_nodes_and_not_positions(seed: int) -> None:
     """The released code takes positions in the list of training nodes for node ids: test nodes would be in shards."""
     graph, side = shuffled_clusters()
-    shard_of = ensemble(
-        gf.train(graph, "sharded-gcn", partition="bekm", seed=seed, **(SHORT | {"shards": 2}))
-    ).shard_of
+    shard_of = ensemble(gf.train(graph, "sharded-gcn", partition="bekm", seed=seed, **(SHORT | {"shards": 2}))).shard_of
     assert (shard_of[~graph.train_mask] == -1).all()
     together = {s: {int(shard_of[row]) for row in side if side[row] == s} for s in (0, 1)}
     assert sorted(map(len, together.values())) == [1, 1]

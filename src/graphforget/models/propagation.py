@@ -23,6 +23,13 @@ def normalised_adjacency(edge_index: Tensor, num_nodes: int, *, dtype: torch.dty
     return _matrix(full, values, degrees, is_sorted=is_sorted)
 
 
+def plain_normalised_adjacency(edge_index: Tensor, num_nodes: int, *, dtype: torch.dtype) -> SparseMatrix:
+    """`D^-1/2 A D^-1/2` without self-loops: a node without neighbours gets nothing, not even from itself."""
+    degrees = torch.bincount(edge_index[1], minlength=num_nodes)
+    scale = degrees.clamp_min(1).to(dtype).rsqrt()
+    return _matrix(edge_index, scale[edge_index[1]] * scale[edge_index[0]], degrees)
+
+
 def mean_adjacency(edge_index: Tensor, num_nodes: int, *, dtype: torch.dtype) -> SparseMatrix:
     """`D^-1 (A + I)` with `D` the number of incoming edges: every row is a mean, so none gets longer."""
     full, is_sorted = _with_loops(edge_index, num_nodes)

@@ -17,6 +17,7 @@ from graphforget.models.gat import GAT
 from graphforget.models.gcn import GCN
 from graphforget.models.gin import GIN
 from graphforget.models.linearised import Linearised, linearised
+from graphforget.models.released import ReleasedEraser, ReleasedGCN
 from graphforget.models.sharded import Sharded
 
 
@@ -68,6 +69,10 @@ def _sharded(name: str, base: Callable[..., GraphModel], **training: Any) -> Mod
     return ModelEntry(f"sharded-{name}", title, build, affine=False, polish_steps=0, **training)
 
 
+def _released(columns: int, classes: int, *, hidden: int = 32, **how: Any) -> nn.Module:
+    return ReleasedEraser(lambda: ReleasedGCN(columns, classes, hidden=hidden), **({"aggregation": "learned"} | how))
+
+
 MODELS = {
     entry.name: entry
     for entry in (
@@ -92,6 +97,15 @@ MODELS = {
         _sharded("gcn", GCN, mu=5e-4, epochs=200),
         _sharded("gat", GAT, mu=1e-3, epochs=200),
         _sharded("gin", GIN, mu=5e-3, epochs=200),
+        ModelEntry(
+            "sharded-released",
+            "GraphEraser as behind the paper's Table 1, for that table alone",
+            _released,
+            mu=1e-9,
+            affine=False,
+            epochs=100,
+            polish_steps=0,
+        ),
     )
 }
 

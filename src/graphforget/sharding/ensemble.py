@@ -17,6 +17,7 @@ from graphforget.graph import Graph
 from graphforget.losses import CrossEntropy, Loss, held_by
 from graphforget.models.parameters import flatten
 from graphforget.models.registry import build
+from graphforget.models.released import SAMPLE, ReleasedEraser, released_weights
 from graphforget.models.sharded import Sharded
 from graphforget.objective import model_inputs
 from graphforget.sharding.aggregation import learned_weights, uniform_weights
@@ -79,8 +80,9 @@ def train_shards(
         module.models[number] = fresh.double().eval()
     module = module.double().eval()
     progress("weights of the shards", 0, 0)
+    weights = shard_weights(module, graph, seed=recipe.seed)
     with torch.no_grad():
-        module.weights.copy_(shard_weights(module, graph))
+        module.weights.copy_(weights)
     objective = ShardedObjective(module, graph, mu=recipe.mu, loss=loss, device=device)
     theta = flatten(module)
     value, gradient = objective.value_and_gradient(theta.to(objective.like))
@@ -103,7 +105,7 @@ def train_shards(
 def partition(graph: Graph, module: Sharded, *, seed: int, progress: Progress) -> Tensor:
     """The shard of every training node, -1 for the others; from the training nodes and the edges among them alone."""
     rows = graph.train_rows
-    if module.partition == "random":
+    if module.partition == "random" or (module.partition == "bekm" and isinstance(module, ReleasedEraser)):
         inside = random_partition(graph.numbers[rows], shards=module.shards, seed=seed)
     else:
         if module.shards > rows.numel():
@@ -119,14 +121,28 @@ def partition(graph: Graph, module: Sharded, *, seed: int, progress: Progress) -
     return shard_of
 
 
-def shard_weights(module: Sharded, graph: Graph) -> Tensor:
+def shard_weights(module: Sharded, graph: Graph, *, seed: int) -> Tensor:
     """How much each model counts: the same for all that have a training node, or fitted on the training nodes."""
     alive = torch.bincount(module.shard_of[graph.train_rows], minlength=module.shards) > 0
     if module.aggregation != "learned":
         return uniform_weights(alive, module.shards)
+    if isinstance(module, ReleasedEraser):
+        return _released_weights(module, graph, seed=seed)
     with torch.no_grad():
         answers = module.answers(*model_inputs(module, graph, dtype=torch.float64))[:, graph.train_rows]
     return learned_weights(answers, graph.y[graph.train_rows], alive=alive)
+
+
+def _released_weights(module: ReleasedEraser, graph: Graph, *, seed: int) -> Tensor:
+    """On a sample of the training nodes and the edges among them, of which every model answers on all."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = graph.train_rows[torch.randperm(graph.train_rows.numel(), generator=generator)[:SAMPLE]]
+    keep = torch.zeros(graph.num_nodes, dtype=torch.bool)
+    keep[rows] = True
+    sample = graph.induced(keep)
+    with torch.no_grad():
+        answers = module.answers(*model_inputs(module, sample, dtype=torch.float64))
+    return released_weights(answers, sample.y, seed=seed)
 
 
 def _embedding(part: Graph, *, seed: int, progress: Progress) -> Tensor:

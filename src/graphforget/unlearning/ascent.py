@@ -9,7 +9,7 @@ from torch import Tensor
 
 from graphforget.certificates.claim import empirical
 from graphforget.checks import whole_number
-from graphforget.errors import InputError
+from graphforget.errors import InputError, Refused
 from graphforget.trained import Trained
 from graphforget.unlearning.base import Method, Task
 from graphforget.unlearning.outcome import Change
@@ -55,6 +55,8 @@ class Ascent(Method[AscentOptions]):
         for done in range(options.steps):
             task.progress("ascent", done, options.steps)
             theta = theta + options.learning_rate * losses.gradient(theta) / rows.numel()
+        if not torch.isfinite(theta).all():
+            raise Refused("the ascent diverged; take fewer steps or lower the learning rate, or retrain")
         moved = task.trained.moved(theta, task.after, task.forgotten(self.name, theta))
         claim = empirical("the loss on what was removed was raised, of which nothing follows")
         details = {"nodes": rows.numel(), "loss_before": start, "loss_after": losses.value(theta) / rows.numel()}

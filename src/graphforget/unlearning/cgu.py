@@ -75,7 +75,8 @@ class Cgu(Method[CguOptions]):
         solved = conjugate_gradient(after.hessian(theta), change / after.m, tolerance=SOLVED)
         unsolved = solved.residual * float(change.norm())
         by_class = step_bounds(after, solved.x)
-        joint, added = float(by_class.norm()) + unsolved, float(by_class.sum()) + unsolved
+        joint = float(by_class.norm()) + unsolved
+        added = float(by_class.sum()) + math.sqrt(by_class.numel()) * unsolved
         entry = task.forgotten(self.name, theta + solved.x)
         moved = with_leftover(trained.moved(theta + solved.x, after, entry), joint=joint, by_class=added)
         spent, allowed = _spending(moved, task, options)
