@@ -1,7 +1,7 @@
 """GraphEraser as the code behind the paper's Table 1 ran it: for that table alone, use `sharded-gcn` elsewhere.
 
 What differs from `sharded-gcn`: rows are scaled to sum 1, with which a hundred epochs do not get far; no self-loops, so
-that a node without neighbours in its shard is blind; dropout off (that code switches it off in the first epoch and never
+that a node without neighbours in its shard is blind; dropout off (that code switches it off in the first epoch and not
 on again); every model answers on its own shard's part of the graph; log-probabilities are averaged; and the learned
 weights minimise a loss whose penalty drives all of them to 0. Its SGC is this same network. One thing is left out: it
 mixes up positions and node numbers in BEKM, which makes that partition random, and trains on test labels; here the
