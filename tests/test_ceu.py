@@ -103,9 +103,7 @@ def test_it_forgets_edges_and_nothing_else(request_: gf.Request) -> None:
 def test_both_bounds_are_the_published_ones(count: int, directed: bool) -> None:
     """Every edge has two ends that lose a neighbour, whether it is stored in one direction or in both."""
     trained, graph = trained_on("sgc", directed=directed)
-    constants = gf.Constants(
-        strong_convexity=0.2, hessian_lipschitz=0.3, gradient_bound=1.5, gradient_lipschitz=0.7
-    )
+    constants = gf.Constants(strong_convexity=0.2, hessian_lipschitz=0.3, gradient_bound=1.5, gradient_lipschitz=0.7)
     m = graph.train_rows.numel()
     request = gf.Request(edges=edges_of(graph, count))
     for bound in ("data-dependent", "worst"):
@@ -132,7 +130,9 @@ def test_the_constants_are_those_of_the_paper_and_may_come_by_name() -> None:
     assert ceu(trained, graph, request).certificate.constants == gf.Constants()
     named = ceu(trained, graph, request, constants={"hessian_lipschitz": 0.5})
     assert named.certificate.constants == gf.Constants(hessian_lipschitz=0.5)
-    assert named.trained.history[0].leftover == pytest.approx(2 * ceu(trained, graph, request).trained.history[0].leftover)
+    assert named.trained.history[0].leftover == pytest.approx(
+        2 * ceu(trained, graph, request).trained.history[0].leftover
+    )
 
 
 def test_sequences_add_up() -> None:
@@ -215,9 +215,7 @@ def attempt(seed: int, scale: float, *, scale_rows: bool, mu: float = 0.1) -> gf
     """A few edges of a graph whose attributes are `scale` times as large; noise by a seed, so that it is repeatable."""
     graph = random_graph(seed, nodes=40, edges=60)
     graph = dataclasses.replace(graph, x=(scale * graph.x.to_dense()).to_sparse_csr())
-    trained = gf.train(
-        graph, "sgc", mu=mu, objective_noise=1.0, tolerance=1e-8, noise_seed=seed, scale_rows=scale_rows
-    )
+    trained = gf.train(graph, "sgc", mu=mu, objective_noise=1.0, tolerance=1e-8, noise_seed=seed, scale_rows=scale_rows)
     return ceu(trained, graph, gf.Request(edges=edges_of(graph, 1 + seed % 3, seed=seed)))
 
 
@@ -235,13 +233,13 @@ def test_where_its_bound_is_violated_the_claim_says_that_nothing_follows() -> No
         *(("unit", 1.0, True, 0.1), ("raw", 1.0, False, 0.1), ("large", 5.0, False, 0.1)),
         ("unit, mu = 1", 1.0, True, 1.0),
     ):
-        found = [attempt(seed, scale, scale_rows=scale_rows, mu=mu) for seed in range(20)]
+        found = [attempt(seed, scale, scale_rows=scale_rows, mu=mu) for seed in range(12)]
         counts[name] = sum(map(fails, found))
         for outcome in found:
             assert (KEPT_TO in outcome.certificate.refuted) == fails(outcome)
             assert (KEPT_TO in outcome.trained.history[0].refuted) == fails(outcome)
             verified(outcome)
-    print("CEU's data-dependent bound is violated, of 20:", counts)
+    print("CEU's data-dependent bound is violated, of 12:", counts)
     assert counts["large"] >= 3
     assert counts["unit"] < min(counts["large"], counts["unit, mu = 1"])
 
@@ -272,11 +270,11 @@ def test_what_was_refuted_once_stays_so() -> None:
         assert found.certificate.epsilon_under_constants is not None
         assert found.certificate.statement.startswith("nothing follows for this model, because this does not hold: ")
         verified(found)
+    told = {f.name: f for f in first.certificate.conditions}
+    told[KEPT_TO] = dataclasses.replace(told[KEPT_TO], verdict="holds")
+    rosy = dataclasses.replace(first.certificate, conditions=tuple(told.values()))
     with pytest.raises(gf.Mismatch, match="^the gradient that is left is .*, over the bound"):
-        conditions = tuple(
-            dataclasses.replace(f, verdict="holds") if f.name == KEPT_TO else f for f in first.certificate.conditions
-        )
-        gf.verify(dataclasses.replace(first.certificate, conditions=conditions), first.trained, first.graph)
+        gf.verify(rosy, first.trained, first.graph)
 
 
 # -- verification ----------------------------------------------------------------------------------------------------
@@ -295,9 +293,7 @@ def checked(
 ) -> None:
     """By somebody who has no annex, so that no digest gives a cheat away."""
     found = outcome()
-    gf.verify(
-        dataclasses.replace(found.certificate, **rewrite(found.certificate)), change(found.trained), found.graph
-    )
+    gf.verify(dataclasses.replace(found.certificate, **rewrite(found.certificate)), change(found.trained), found.graph)
 
 
 def lowered(trained: gf.Trained, factor: float) -> gf.Trained:
@@ -338,9 +334,7 @@ def test_a_lowered_bound_is_noticed_with_and_without_a_claim_that_fits_it() -> N
 @pytest.mark.parametrize("name", sorted(NEEDED))
 def test_a_condition_that_was_left_out_is_noticed(name: str) -> None:
     with pytest.raises(gf.Mismatch, match=f"^a conditional claim without this condition is none: {name}"):
-        checked(
-            rewrite=lambda certificate: {"conditions": tuple(f for f in certificate.conditions if f.name != name)}
-        )
+        checked(rewrite=lambda certificate: {"conditions": tuple(f for f in certificate.conditions if f.name != name)})
 
 
 @pytest.mark.parametrize(

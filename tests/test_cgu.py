@@ -23,8 +23,8 @@ from graphforget.linalg.newton import newton_cg
 from graphforget.linalg.solution import Solution
 from graphforget.models.fixed import MeanSGC
 from graphforget.unlearning.cgu import step_bounds
-from graphforget.unlearning.perturbation import FIXED, NEEDED, SECRET, leftover
 from graphforget.unlearning.perturbation import BOUNDED as KEPT_TO
+from graphforget.unlearning.perturbation import FIXED, NEEDED, SECRET, leftover
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -213,11 +213,16 @@ def test_it_ends_closer_to_where_retraining_with_the_same_noise_would() -> None:
 BLOCKS = 4
 
 
+def moves_nothing(trained: gf.Trained, before: gf.Graph, after: gf.Graph) -> bool:
+    """A self-loop that goes, where every node has one anyway; or losses that are flat in float64."""
+    return bool(np.linalg.norm(published_step(trained, before, after)) <= 1e-14 * float(trained.theta.norm()))
+
+
 @functools.cache
 def checked(block: int) -> list[float]:
-    """Fifty cases: random graphs, models, mu, noise and tolerances; sequences of mixtures, held to the dense oracle."""
+    """36 cases: random graphs, models, mu, noise and tolerances; sequences of mixtures, held to the dense oracle."""
     ratios = []
-    for seed in range(50 * block, 50 * (block + 1)):
+    for seed in range(36 * block, 36 * (block + 1)):
         rng = np.random.default_rng(seed)
         shape = {"nodes": int(rng.integers(8, 15)), "edges": int(rng.integers(0, 25))}
         graph = random_graph(seed, directed=bool(rng.random() < 0.5), sparse=bool(rng.random() < 0.5), **shape)
@@ -236,7 +241,12 @@ def checked(block: int) -> list[float]:
                     continue
             except gf.InputError:  # nothing in it, or attributes of a node that goes
                 continue
-            outcome = cgu(trained, graph, request, epsilon=1e30)
+            try:
+                outcome = cgu(trained, graph, request, epsilon=1e30)
+            except gf.Refused as refusal:
+                assert "the method changed no weight" in str(refusal)
+                assert moves_nothing(trained, graph, graph.without(request))
+                continue
             ratios.append(check_the_bound(trained, graph, outcome))
             trained, graph = outcome.trained, outcome.graph
     return ratios
@@ -244,7 +254,7 @@ def checked(block: int) -> list[float]:
 
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_what_is_left_of_the_gradient_is_never_over_the_bound(block: int) -> None:
-    assert len(checked(block)) >= 50
+    assert len(checked(block)) >= 40
 
 
 def check_the_bound(before: gf.Trained, graph: gf.Graph, outcome: gf.Outcome) -> float:
@@ -263,9 +273,7 @@ def check_the_bound(before: gf.Trained, graph: gf.Graph, outcome: gf.Outcome) ->
     unsolved = max(entry.leftover - float(np.linalg.norm(by_class)), 0)
     assert (left <= by_class + left_of(before, graph) + unsolved + rounding).all()
     old, new = Dense.of(before, graph), Dense.of(trained, outcome.graph)
-    added = np.linalg.norm(
-        new.gradient(columns_of(trained.theta)) - old.gradient(columns_of(before.theta)), axis=0
-    )
+    added = np.linalg.norm(new.gradient(columns_of(trained.theta)) - old.gradient(columns_of(before.theta)), axis=0)
     assert np.linalg.norm(added) <= entry.leftover + rounding
     assert added.sum() <= entry.leftover_by_class + CLASSES * rounding
     exact = published_bounds(before, outcome.graph, step)
@@ -277,7 +285,7 @@ def check_the_bound(before: gf.Trained, graph: gf.Graph, outcome: gf.Outcome) ->
 def test_the_cases_above_came_near_enough_to_the_bound_to_find_one_that_is_too_small() -> None:
     ratios = [ratio for block in range(BLOCKS) for ratio in checked(block)]
     print("left over bound, quantiles 5, 50, 95, 100 %:", np.quantile(ratios, [0.05, 0.5, 0.95, 1]), len(ratios))
-    assert len(ratios) >= 250
+    assert len(ratios) >= 200
     assert 0.03 < max(ratios) <= 1
 
 
@@ -587,9 +595,7 @@ def cheated(
 ) -> None:
     """Verified by somebody who has no annex, so that no digest gives the cheat away."""
     found = outcome()
-    gf.verify(
-        dataclasses.replace(found.certificate, **rewrite(found.certificate)), change(found.trained), found.graph
-    )
+    gf.verify(dataclasses.replace(found.certificate, **rewrite(found.certificate)), change(found.trained), found.graph)
 
 
 def lowered(trained: gf.Trained, factor: float) -> gf.Trained:

@@ -26,7 +26,7 @@ from graphforget.linalg.newton import newton_cg
 SIGMA = gf.MODELS["sgc"].sigma
 
 COMMANDS = (
-    *("datasets", "models", "methods", "train", "plan", "unlearn"),
+    *("datasets", "models", "methods", "train", "plan", "unlearn", "compare"),
     *("verify", "ledger", "keygen", "report", "demo"),
 )
 RESULT_FIELDS = {
@@ -596,9 +596,52 @@ def test_methods(run: Run) -> None:
         "newton": "certified",
         "idea": "conditional",
         "retrain": "exact",
+        "grapheraser": "exact",
+        "gif": "empirical",
+        "ceu": "conditional",
+        "cgu": "conditional",
+        "ascent": "empirical",
     }
-    assert all(row["forgets"] for row in rows)
+    assert all(row["forgets"] and row["models"] and row["sequential"] for row in rows)
+    assert {row["name"]: row["forgets"] for row in rows}["ceu"] == "edges"
     assert "conditional" in run("methods").stdout
+
+
+def test_compare(run: Run, club: Path) -> None:
+    few = ("compare", "--data", club, "--model", "sgc", "--request", "node:1", "--methods", "newton,ceu,nothing")
+    ran = run(*few, "--json")
+    assert (ran.code, ran.stderr) == (0, "")
+    found = parsed(ran.stdout)
+    assert [row["method"] for row in found["rows"]] == ["retrain", "newton", "ceu", "nothing"]
+    assert (found["request"], found["model"], found["seed"]) == ("node:1", "sgc", 0)
+    shown = run(*few)
+    assert shown.code == 0
+    assert "certified" in shown.stdout
+    assert "ceu: method 'ceu' cannot forget nodes, only edges." in shown.stdout
+
+
+def test_compare_takes_a_request_file(run: Run, club: Path, space: Path) -> None:
+    (space / "go.json").write_text(json.dumps({"nodes": ["m0", "m1"]}))
+    ran = run("compare", "--data", club, "--model", "sgc", "--request", "go.json", "--methods", "newton", "--json")
+    assert ran.code == 0
+    assert [row["level"] for row in parsed(ran.stdout)["rows"]] == ["exact", "certified"]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (("--request", "node"), "the request 'node' is neither a file nor of the form node:5%"),
+        (("--request", "node:500"), "500 are to be drawn and there are only"),
+        (("--methods", "magic"), "there is no method 'magic'"),
+        (("--model", "cgu"), "model 'cgu' cannot be compared on"),
+        (("--data", "nowhere"), "nowhere"),
+    ],
+)
+def test_compare_refuses_in_one_sentence(run: Run, club: Path, given: tuple[str, str], told: str) -> None:
+    ran = run("compare", "--data", club, *given)
+    assert (ran.code, ran.stdout) == (2, "")
+    assert told in ran.stderr
+    assert ran.stderr.count("\n") == 1
 
 
 def test_plan(run: Run, members: Path) -> None:

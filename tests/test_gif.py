@@ -260,5 +260,7 @@ def test_bad_options_of_ascent_are_refused_in_one_sentence(option: dict[str, Any
 
 def test_a_rate_of_numpy_will_do() -> None:
     trained, graph = trained_on()
-    first, second = (ascent(trained, graph, gf.Request(nodes=[4]), learning_rate=rate) for rate in (0.1, np.float64(0.1)))
+    first, second = (
+        ascent(trained, graph, gf.Request(nodes=[4]), learning_rate=rate) for rate in (0.1, np.float64(0.1))
+    )
     assert torch.equal(first.trained.theta, second.trained.theta)

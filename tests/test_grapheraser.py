@@ -128,7 +128,7 @@ def shards_drawn(graph: gf.Graph, seed: int, shards: int) -> Tensor:
 
 
 @pytest.mark.parametrize("base", ["sgc", "gcn", "gat", "gin"])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=14, deadline=None)
 @given(data=st.data(), seed=st.integers(0, 10**6), directed=st.booleans(), kind=st.sampled_from(KINDS))
 def test_a_shard_is_touched_if_and_only_if_its_losses_change(
     base: str, data: st.DataObject, seed: int, directed: bool, kind: str
@@ -160,7 +160,7 @@ def test_an_untouched_shard_has_seen_nothing_of_it(data: st.DataObject, graph: g
 
 
 @pytest.mark.parametrize("partition", PARTITIONS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(data=st.data(), kind=st.sampled_from(KINDS))
 def test_touched_shards_are_trained_anew_and_no_others(partition: str, data: st.DataObject, kind: str) -> None:
     trained, graph = trained_on("sharded-gcn", partition), small()
@@ -266,7 +266,7 @@ UNSEEN = {"random": KINDS, "blpa": KINDS[4:], "bekm": ("other node", *KINDS[4:6]
 
 
 @pytest.mark.parametrize("partition", PARTITIONS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data=st.data(), graph=graphs(), seed=st.integers(0, 99))
 def test_a_partition_that_saw_nothing_of_it_is_the_same_without_it(
     partition: str, data: st.DataObject, graph: gf.Graph, seed: int

@@ -197,7 +197,7 @@ def test_it_is_trained_to_the_one_optimum(model: str, objective_noise: float) ->
     assert trained.objective_value == pytest.approx(float(value.detach()), rel=1e-12)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_the_allowance_covers_what_float64_does_to_the_gradient(data: st.DataObject) -> None:
     """Against 80-bit arithmetic, with and without noise in the objective."""
@@ -461,7 +461,7 @@ def mean_model(*, hops: int = 2, scale_rows: bool = True, seed: int = 0) -> Mean
     return module
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(graph=graphs())
 def test_every_row_of_the_propagation_is_a_mean(graph: gf.Graph) -> None:
     n = graph.num_nodes
@@ -475,7 +475,7 @@ def test_every_row_of_the_propagation_is_a_mean(graph: gf.Graph) -> None:
     assert torch.equal(p, shuffled)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(graph=graphs(), hops=st.integers(0, 3), scale_rows=st.booleans())
 def test_its_logits_are_the_dense_formula(graph: gf.Graph, hops: int, scale_rows: bool) -> None:
     module = mean_model(hops=hops, scale_rows=scale_rows)
@@ -488,7 +488,7 @@ def test_its_logits_are_the_dense_formula(graph: gf.Graph, hops: int, scale_rows
         assert float(rows.norm(dim=1).max()) <= 1 + 1e-12
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     graph=graphs(),
     kind=st.sampled_from(["mean", "sgc", "sign", "without bias"]),
@@ -512,7 +512,7 @@ def test_transposed_is_the_adjoint_of_at(graph: gf.Graph, kind: str, scale_rows:
     torch.testing.assert_close(image, torch.from_numpy(dense_rows(module, graph)) @ theta.view(-1, CLASSES), **CLOSE)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(graph=graphs(), hops=st.integers(0, 3), scale_rows=st.booleans())
 def test_feature_norms_bound_the_rows(graph: gf.Graph, hops: int, scale_rows: bool) -> None:
     module = mean_model(hops=hops, scale_rows=scale_rows)
@@ -540,9 +540,7 @@ def test_the_footprint_is_not_needlessly_large(directed: bool, hops: int) -> Non
     for seed in range(8):
         graph = random_graph(seed, nodes=16, edges=18, directed=directed, sparse=False)
         x = torch.from_numpy(np.random.default_rng(seed).uniform(0.5, 1.5, size=tuple(graph.x.shape)))
-        graph = gf.Graph.create(
-            x=x, edges=graph.edge_index, y=graph.y, train_mask=graph.train_mask, directed=directed
-        )
+        graph = gf.Graph.create(x=x, edges=graph.edge_index, y=graph.y, train_mask=graph.train_mask, directed=directed)
         edge = tuple(graph.edge_index[:, seed].tolist())
         for request in (
             gf.Request(nodes=[5]),

@@ -99,6 +99,7 @@ def compare(
     """
     if not graph.test_mask.any():
         raise InputError("there is no test node to compare on")
+    request.resolve(graph)
     given: dict[str, Any] = {"seed": seed, "progress": progress}
     asked: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "progress": progress}
     trained: dict[tuple[str, str], Trained] = {}
