@@ -151,6 +151,9 @@ def train(
         float | None, typer.Option(help="Noise in every release, fixed here; by default the model's own.")
     ] = None,
     hidden: Annotated[int | None, typer.Option(min=1, help="Hidden units, for models that have any.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", help="An option of the model, such as shards=20. May be repeated.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing run directory.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -161,7 +164,7 @@ def train(
     if entry is not None and entry.affine and (epochs is not None or learning_rate is not None):
         raise gf.InputError(f"{model} is trained by Newton's method and takes no epochs and no learning rate")
     graph = gf.load(data, seed=seed, split=split)
-    options: dict[str, Any] = {} if hidden is None else {"hidden": hidden}
+    options: dict[str, Any] = _named(option) | ({} if hidden is None else {"hidden": hidden})
     with progress(quiet=as_json) as report:
         trained = gf.train(
             graph,
@@ -427,7 +430,15 @@ def demo(
 
 
 def _options(method: str, given: list[str] | None) -> dict[str, Any]:
-    """The method's, each of the form `name=value`, the value as JSON where it is any."""
+    """The method's, checked."""
+    options = _named(given)
+    if method.lower() != AUTO:
+        find(method).chosen(options)
+    return options
+
+
+def _named(given: list[str] | None) -> dict[str, Any]:
+    """Options of the form `name=value`, the value as JSON where it is any."""
     options: dict[str, Any] = {}
     for option in given or []:
         name, equals, value = (part.strip() for part in option.partition("="))
@@ -439,8 +450,6 @@ def _options(method: str, given: list[str] | None) -> dict[str, Any]:
             options[name] = json.loads(value)
         except ValueError:
             options[name] = value
-    if method.lower() != AUTO:
-        find(method).chosen(options)
     return options
 
 

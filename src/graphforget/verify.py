@@ -15,7 +15,7 @@ from torch import Tensor
 
 from graphforget.certificates.annex import Annex, weights_digest
 from graphforget.certificates.assumptions import BOUNDED, CONVEX, LIPSCHITZ, OPTIMUM
-from graphforget.certificates.claim import EXACT, Claim, certified, conditional, exact, perturbed
+from graphforget.certificates.claim import EXACT, SHARDED, Claim, certified, conditional, exact, perturbed
 from graphforget.certificates.document import Certificate, subject
 from graphforget.certificates.gaussian import grid
 from graphforget.certificates.ledger import Entry
@@ -27,6 +27,7 @@ from graphforget.errors import InputError, Mismatch
 from graphforget.graph import Graph
 from graphforget.losses import is_convex
 from graphforget.models.registry import is_affine
+from graphforget.models.sharded import Sharded
 from graphforget.trained import Trained
 from graphforget.unlearning.ceu import Ceu
 from graphforget.unlearning.cgu import Cgu
@@ -134,6 +135,8 @@ def _rebuilt(given: Evidence) -> Claim | None:
     if stated.level == "exact":
         if stated.statement not in EXACT:
             raise Mismatch("the statement gives no reason for which an outcome is exact")
+        if stated.statement == SHARDED and not isinstance(given.trained.module, Sharded):
+            raise Mismatch("the statement speaks of shards, and the model has none")
         return exact(stated.statement, sigma=stated.sigma or 0.0)
     if stated.level == "certified":
         if None in (stated.distance, stated.epsilon, stated.delta, stated.sigma):

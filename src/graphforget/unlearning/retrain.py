@@ -18,6 +18,7 @@ from graphforget.errors import InputError, Refused
 from graphforget.graph import Graph
 from graphforget.models.parameters import trainable
 from graphforget.models.registry import MODELS, build
+from graphforget.models.sharded import Sharded
 from graphforget.trained import Recipe, Trained
 from graphforget.training import fit
 from graphforget.unlearning.base import Method, Task
@@ -62,11 +63,13 @@ class Retrain(Method[RetrainOptions]):
         return 100 if trained.strongly_convex else recipe.epochs + 2 * recipe.polish_steps
 
     def reachable(self, trained: Trained, graph: Graph, options: RetrainOptions) -> Level:
+        _refuse_continued_shards(trained, options)
         if options.start == "fresh":
             _fresh(trained, graph, trained.recipe, options.model)
         return "empirical" if options.start == "continued" else super().reachable(trained, graph, options)
 
     def change(self, task: Task, options: RetrainOptions) -> Change:
+        _refuse_continued_shards(task.trained, options)
         trained, start = task.trained, options.start
         recipe = trained.recipe
         if start == "continued":
@@ -90,6 +93,11 @@ class Retrain(Method[RetrainOptions]):
             entry = task.forgotten(self.name, fitted.theta)
             fitted = dataclasses.replace(fitted, recipe=trained.recipe, history=(*trained.history, entry))
         return Change(fitted, _claim(fitted, start, options), {"start": start, "seed": recipe.seed})
+
+
+def _refuse_continued_shards(trained: Trained, options: RetrainOptions) -> None:
+    if options.start == "continued" and isinstance(trained.module, Sharded):
+        raise Refused("an ensemble on shards cannot be continued, only its shards be trained anew")
 
 
 def _claim(fitted: Trained, start: Start, options: RetrainOptions) -> Claim:
