@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ import graphforget as gf
 from cases import OwnGCN, idea, random_graph
 from graphforget.certificates.assumptions import CONVEX, REACH
 from graphforget.certificates.claim import perturbed
+from graphforget.certificates.gaussian import epsilon_of
 from graphforget.unlearning.ceu import ASSUMED
 from graphforget.unlearning.perturbation import BOUNDED as KEPT_TO
 from graphforget.unlearning.perturbation import FIXED, NEEDED, SECRET, leftover
@@ -24,7 +24,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 ceu = functools.partial(gf.unlearn, method="ceu")
 DELTA = 1e-5
-C = math.sqrt(2 * math.log(1.5 / DELTA))
 MODELS: dict[str, dict[str, Any]] = {
     "sgc": {"mu": 0.01},
     "cgu": {"mu": 0.01},
@@ -118,7 +117,9 @@ def test_both_bounds_are_the_published_ones(count: int, directed: bool) -> None:
         assert entry.leftover == pytest.approx(m * by_hand[bound], rel=1e-12)
         assert leftover(found.trained) == pytest.approx(m * (by_hand[bound] + trained.gradient_norm), rel=1e-12)
         claim = found.certificate
-        assert claim.epsilon_under_constants == pytest.approx(C * leftover(found.trained) / 1.0, rel=1e-12)
+        assert claim.epsilon_under_constants == pytest.approx(
+            epsilon_of(ratio=leftover(found.trained), delta=DELTA), rel=1e-9
+        )
         assert claim.distance == pytest.approx(leftover(found.trained) / (0.2 * m), rel=1e-12)
         assert claim.constants == constants
         assert found.details["gradient_left"] == found.trained.gradient_norm
@@ -145,7 +146,9 @@ def test_sequences_add_up() -> None:
         bounds.append(found.details["bounds"]["data-dependent"])
         assert len(trained.history) == seed + 1
         assert leftover(trained) == pytest.approx(m * (start.gradient_norm + sum(bounds)), rel=1e-12)
-        assert found.certificate.epsilon_under_constants == pytest.approx(C * leftover(trained), rel=1e-12)
+        assert found.certificate.epsilon_under_constants == pytest.approx(
+            epsilon_of(ratio=leftover(trained), delta=DELTA), rel=1e-9
+        )
         verified(found)
 
 
@@ -170,7 +173,7 @@ def test_with_noise_it_is_conditional_and_lists_every_condition(model: str) -> N
     found = ceu(trained, graph, request)
     claim = found.certificate
     assert found.level == "conditional"
-    assert claim.epsilon == pytest.approx(C * leftover(found.trained), rel=1e-12)
+    assert claim.epsilon == pytest.approx(epsilon_of(ratio=leftover(found.trained), delta=DELTA), rel=1e-9)
     assert claim.statement.startswith("if every condition listed holds, ")
     conditions = {finding.name: finding for finding in claim.conditions}
     assert set(conditions) == NEEDED | {name for name, _ in ASSUMED}

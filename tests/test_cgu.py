@@ -18,6 +18,7 @@ from torch import Tensor
 import graphforget as gf
 from cases import CLASSES, random_graph
 from graphforget.certificates.claim import RETRAINED, perturbed
+from graphforget.certificates.gaussian import delta_of, mu_gdp
 from graphforget.linalg.cg import conjugate_gradient
 from graphforget.linalg.newton import newton_cg
 from graphforget.linalg.solution import Solution
@@ -31,7 +32,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 cgu = functools.partial(gf.unlearn, method="cgu")
 FOR_EVER = 1e9  # an epsilon whose budget nothing spends
 DELTA = 1e-5
-C = math.sqrt(2 * math.log(1.5 / DELTA))
 
 
 # -- the dense oracle ------------------------------------------------------------------------------------------------
@@ -327,8 +327,8 @@ def test_the_model_is_trained_anew_exactly_when_the_budget_is_spent(
     """Both counts by hand, from the dense oracle's bounds."""
     graph = random_graph(8, nodes=60, edges=90)
     trained = train(graph, objective_noise=noise)
-    c = math.sqrt(2 * math.log(1.5 / delta))
-    allowed = noise * epsilon / c * (CLASSES if budget == "published" else 1)
+    published = noise * epsilon / math.sqrt(2 * math.log(1.5 / delta)) * CLASSES
+    allowed = published if budget == "published" else noise * mu_gdp(epsilon=epsilon, delta=delta)
     spent, retrained, went_on = 0.0, 0, 0
     for row in range(25):
         request = gf.Request(nodes=[int(graph.numbers[graph.train_rows[row % graph.train_rows.numel()]])])
@@ -378,7 +378,7 @@ def test_the_published_count_allows_more_than_the_joint_one() -> None:
     trained, graph = small()
     free = cgu(trained, graph, gf.Request(nodes=[4]), epsilon=FOR_EVER)
     needed = free.certificate.epsilon
-    for epsilon in (0.99 * needed, 0.6 * needed):
+    for epsilon in (0.99 * needed, 0.95 * needed):
         assert cgu(trained, graph, gf.Request(nodes=[4]), epsilon=epsilon).level == "exact"
         published = cgu(trained, graph, gf.Request(nodes=[4]), epsilon=epsilon, budget="published")
         assert published.level == "conditional"
@@ -391,18 +391,18 @@ def test_the_published_count_allows_more_than_the_joint_one() -> None:
 
 @pytest.mark.parametrize("delta", [1e-5, 0.01])
 @pytest.mark.parametrize("noise", [0.5, 1.0, 4.0])
-def test_the_epsilon_is_that_of_the_theorem(noise: float, delta: float) -> None:
+def test_the_epsilon_is_that_of_the_shifted_noise(noise: float, delta: float) -> None:
     graph = random_graph(3, nodes=40, edges=60)
     trained = train(graph, objective_noise=noise)
     outcome = cgu(trained, graph, gf.Request(nodes=[4]), epsilon=FOR_EVER, delta=delta)
-    claim, c = outcome.certificate, math.sqrt(2 * math.log(1.5 / delta))
-    bound = leftover(outcome.trained)
+    claim, bound = outcome.certificate, leftover(outcome.trained)
     assert outcome.level == "conditional"
-    assert claim.epsilon == pytest.approx(c * bound / noise, rel=1e-12)
+    reached = delta_of(ratio=bound / noise, epsilon=claim.epsilon)
+    assert reached == pytest.approx(delta, rel=1e-6) if claim.epsilon else reached <= delta
     assert claim.delta == delta
     m = outcome.graph.train_rows.numel()
     assert claim.distance == pytest.approx(bound / (0.1 * m), rel=1e-12)
-    assert claim.tolerance == pytest.approx(noise * FOR_EVER / c / (0.1 * m), rel=1e-12)
+    assert claim.tolerance == pytest.approx(noise * mu_gdp(epsilon=FOR_EVER, delta=delta) / (0.1 * m), rel=1e-12)
     assert claim.objective["noise"] == noise
     conditions = {finding.name: finding for finding in claim.conditions}
     assert set(conditions) == NEEDED
@@ -470,9 +470,6 @@ def test_nothing_touched_after_other_requests_leaves_their_claim() -> None:
     assert second.graph.num_edges == first.graph.num_edges - 1
 
 
-@pytest.mark.xfail(
-    strict=True, reason="verify takes every unchanged weight for a request not honoured", raises=gf.Mismatch
-)
 def test_nothing_touched_after_other_requests_verifies() -> None:
     verified(touched_before()[1])
 
@@ -579,7 +576,6 @@ def test_honest_outcomes_verify() -> None:
     verified(spent)
 
 
-@pytest.mark.xfail(strict=True, reason="verify rebuilds such a claim without its sigma", raises=gf.Mismatch)
 @pytest.mark.parametrize("how", ["the model's own", "asked for"])
 def test_an_honest_outcome_with_noise_in_the_weights_too_verifies(how: str) -> None:
     graph = random_graph(3, nodes=40, edges=60)

@@ -18,10 +18,10 @@ from torch.nn import functional
 import graphforget as gf
 from cases import MODELS, OwnGCN, OwnMixture, graphs, idea, make, random_graph, reach_of, requests, train_without_noise
 from graphforget.certificates.gaussian import exact_sigma, with_noise
+from graphforget.fitting import _polish
 from graphforget.linalg.dense import dense_matrix
 from graphforget.linalg.newton import newton_cg
 from graphforget.models.parameters import flatten
-from graphforget.fitting import _polish
 from graphforget.unlearning.base import Asked
 from graphforget.unlearning.idea import distance_bound
 from graphforget.unlearning.influence import LossChange, kept_part

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import sys
 from pathlib import Path
@@ -165,6 +166,9 @@ def train(
         raise gf.InputError(f"{model} is trained by Newton's method and takes no epochs and no learning rate")
     graph = gf.load(data, seed=seed, split=split)
     options: dict[str, Any] = _named(option) | ({} if hidden is None else {"hidden": hidden})
+    taken = [name for name in options if name in inspect.signature(gf.train).parameters]
+    if taken:
+        raise gf.InputError(f"option {taken[0]!r} is none of the model's, it belongs to training itself")
     with progress(quiet=as_json) as report:
         trained = gf.train(
             graph,

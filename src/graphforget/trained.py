@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import hashlib
 import math
 from dataclasses import dataclass, field
 from typing import Any
@@ -138,8 +139,11 @@ class Trained:
         return dataclasses.replace(self, module=module, theta=theta, **changes)
 
     def released(self, theta: Tensor, graph: Graph, *, noise: float) -> Trained:
-        """The model to go out: weights `theta`, which carry `noise`, and what is measured of them on `graph`."""
-        return self.with_weights(theta, noise=noise).measured_on(self.objective(graph))
+        """The model to go out: weights `theta`, which carry `noise`, and what is measured of them on `graph`.
+
+        The noise in the objective stays behind: with it the weights would tell what it was to hide.
+        """
+        return self.with_weights(theta, noise=noise, tilt=None).measured_on(self.objective(graph))
 
     def logits(self, graph: Graph) -> Tensor:
         """The n x C logits on `graph`, dropout off."""
@@ -157,7 +161,10 @@ class Trained:
     def facts(self) -> dict[str, Any]:
         """What later requests build on beside the weights and the graph."""
         measured = ("objective", "gradient_norm_over_mu", "seconds", "graph_digest", "parameters")
-        return {name: value for name, value in self.summary().items() if name not in measured}
+        told = {name: value for name, value in self.summary().items() if name not in measured}
+        kept = {"tilt": self.tilt} | dict(self.module.named_buffers())
+        digests = {name: _digest(value) for name, value in kept.items() if value is not None}
+        return told | ({"kept": digests} if digests else {})
 
     def summary(self) -> dict[str, Any]:
         """What `run.json` and `--json` show of it."""
@@ -177,3 +184,8 @@ class Trained:
             "noise": self.noise,
             "history": [dataclasses.asdict(entry) for entry in self.history],
         }
+
+
+def _digest(values: Tensor) -> str:
+    """SHA-256 of a tensor; it is looked at under a salt alone."""
+    return hashlib.sha256(values.detach().cpu().contiguous().numpy().tobytes()).hexdigest()

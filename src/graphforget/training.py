@@ -68,13 +68,10 @@ def train(
     name, module = _module(graph, model, seed, options)
     defaults = MODELS.get(name, OWN_MODEL)
     loss = as_loss(defaults.loss if loss is None else loss)
-    within = float(defaults.objective_noise if objective_noise is None else objective_noise)
+    within = _number(defaults.objective_noise if objective_noise is None else objective_noise, "objective_noise")
     if sigma is None:  # 0 where no tolerance follows from it
         sigma = defaults.sigma if is_affine(module) and is_convex(loss) and not within else 0.0
-    sigma = float(sigma)
-    for what, value in (("sigma", sigma), ("objective_noise", within)):
-        if not 0 <= value < math.inf:
-            raise InputError(f"{what} is {value}, a finite number from 0 is needed")
+    sigma = _number(sigma, "sigma")
     recipe = Recipe(
         model=name,
         options=options,
@@ -93,6 +90,13 @@ def train(
     check_loss(loss, classes=graph.num_classes)
     inspection = inspect(module, columns=graph.num_columns, classes=graph.num_classes, declared=reach)
     return fit(module, graph, recipe, loss, inspection, device=device, progress=progress, started=started)
+
+
+def _number(value: Any, what: str) -> float:
+    real = isinstance(value, int | float) and not isinstance(value, bool)
+    if not real or not 0 <= value < math.inf:
+        raise InputError(f"{what} is {value!r}, a finite number from 0 is needed")
+    return float(value)
 
 
 def _check(recipe: Recipe) -> None:

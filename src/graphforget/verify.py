@@ -15,7 +15,17 @@ from torch import Tensor
 
 from graphforget.certificates.annex import Annex, weights_digest
 from graphforget.certificates.assumptions import BOUNDED, CONVEX, LIPSCHITZ, OPTIMUM
-from graphforget.certificates.claim import EXACT, SHARDED, Claim, certified, conditional, exact, perturbed
+from graphforget.certificates.claim import (
+    EXACT,
+    SHARDED,
+    STANDING,
+    Claim,
+    certified,
+    conditional,
+    exact,
+    perturbed,
+    standing,
+)
 from graphforget.certificates.document import Certificate, subject
 from graphforget.certificates.gaussian import grid
 from graphforget.certificates.ledger import Entry
@@ -99,6 +109,8 @@ def verify(
             checks.append(Check(name, found))
     if certificate.level == "exact":
         unchecked.append("that the weights came of training alone: nothing in them shows it, the signer vouches for it")
+    if certificate.statement.startswith(STANDING):
+        unchecked.append("that the request touches no training loss, now that it is deleted: the signer vouches for it")
     if certificate.level == "conditional":
         unchecked.append("what was measured of the conditions, now that what it was measured on is deleted")
     return Verification(tuple(checks), tuple(unchecked))
@@ -120,6 +132,8 @@ def _document(given: Evidence) -> str:
     if stated.definition != MEANING[stated.level]:
         raise Mismatch(f"the definition is not that of level {stated.level!r}")
     rebuilt = _rebuilt(given)
+    if rebuilt is not None and stated.statement.startswith(STANDING):
+        rebuilt = standing(rebuilt)
     for field in dataclasses.fields(Claim) if rebuilt is not None else ():
         ours, theirs = getattr(rebuilt, field.name), getattr(stated, field.name)
         if ours != theirs and not _close(ours, theirs):
@@ -206,7 +220,8 @@ def _rebuilt_perturbed(given: Evidence) -> Claim:
         constants=stated.constants,
         refuted_before=tuple(name for entry in trained.history for name in entry.refuted),
     )
-    return dataclasses.replace(rebuilt, tolerance=stated.tolerance)  # that of the asked epsilon, as told above
+    # The tolerance is that of the asked epsilon, which the claim does not hold; sigma is noise beside it.
+    return dataclasses.replace(rebuilt, tolerance=stated.tolerance, sigma=stated.sigma)
 
 
 def _graph(given: Evidence) -> str:
@@ -225,7 +240,13 @@ def _model(given: Evidence) -> str:
         theirs = dict(getattr(stated, what))
         if theirs != ours:
             raise Mismatch(f"the certificate speaks of the {what} {theirs}, this one is {ours}")
-    return f"{recipe.model}, mu = {recipe.mu:g}"
+    tilt, noise = given.trained.tilt, recipe.objective_noise
+    if (tilt is not None) != bool(noise):
+        raise Mismatch("the noise in the objective is missing, or there should be none")
+    if tilt is None:
+        return f"{recipe.model}, mu = {recipe.mu:g}"
+    _check_gaussian(tilt, sigma=noise, what="the noise in the objective")  # made to fit the weights, it would not be
+    return f"{recipe.model}, mu = {recipe.mu:g}, noise in the objective as if from N(0, {noise:g}^2)"
 
 
 def _weights(given: Evidence) -> str | None:
@@ -242,8 +263,11 @@ def _changed(given: Evidence) -> str:
     stated = given.certificate
     if stated.changed == (stated.digests["weights_before"] == stated.digests["weights_after"]):
         raise Mismatch("the certificate does not say rightly whether the weights changed")
-    if not stated.changed and stated.level != "exact":
+    stays = stated.statement.startswith(STANDING)
+    if not stated.changed and stated.level != "exact" and not stays:
         raise Mismatch("the weights are those from before, so nothing was unlearned")
+    if stays and (stated.changed or stated.level in ("exact", "certified")):
+        raise Mismatch("the certificate says that the weights stay, which does not go with the rest of it")
     return "the weights changed" if stated.changed else "the weights are those from before"
 
 
@@ -295,16 +319,21 @@ def _noise(given: Evidence) -> str | None:
         if added.any():
             raise Mismatch("the released weights are not the private ones, although they should carry no noise")
         return "none, as the certificate says"
-    size = float(added @ added) / sigma**2
-    spread = math.sqrt(size / added.numel()) * sigma
     # Released weights lie on a grid; spread over its cells again, the noise has no steps that a test would find.
     cells = torch.rand(added.shape, generator=torch.Generator().manual_seed(0), dtype=added.dtype) - 0.5
-    draws = ((added + grid(sigma) * cells) / sigma).numpy()
-    if 2 * min(stats.chi2.cdf(size, draws.size), stats.chi2.sf(size, draws.size)) < FALSE_ALARM:
-        raise Mismatch(f"the noise in the released weights has standard deviation {spread:.4g}, not {sigma:.4g}")
-    if stats.kstest(draws, "norm").pvalue < FALSE_ALARM:
-        raise Mismatch("the noise in the released weights is not Gaussian")
-    return f"standard deviation {spread:.4g} over {draws.size:,} weights, sigma = {sigma:.4g}"
+    spread = _check_gaussian(added, sigma=sigma, what="the noise in the released weights", spread=grid(sigma) * cells)
+    return f"standard deviation {spread:.4g} over {added.numel():,} weights, sigma = {sigma:.4g}"
+
+
+def _check_gaussian(draws: Tensor, *, sigma: float, what: str, spread: Tensor | float = 0.0) -> float:
+    """Raises `Mismatch` for what `N(0, sigma^2)` would hardly give; else how large it is."""
+    size = float(draws @ draws) / sigma**2
+    found = math.sqrt(size / draws.numel()) * sigma
+    if 2 * min(stats.chi2.cdf(size, draws.numel()), stats.chi2.sf(size, draws.numel())) < FALSE_ALARM:
+        raise Mismatch(f"{what} has standard deviation {found:.4g}, not {sigma:.4g}")
+    if stats.kstest(((draws + spread) / sigma).numpy(), "norm").pvalue < FALSE_ALARM:
+        raise Mismatch(f"{what} is not Gaussian")
+    return found
 
 
 def _request(given: Evidence) -> str | None:

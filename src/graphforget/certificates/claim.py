@@ -64,6 +64,14 @@ def exact(statement: str, *, sigma: float = 0.0) -> Claim:
     return Claim("exact", statement, epsilon=0.0, delta=0.0, sigma=sigma, distance=0.0)
 
 
+STANDING = "this request touches no training loss, so the weights stay as they are, and of them: "
+
+
+def standing(claim: Claim) -> Claim:
+    """The claim of weights that stay. It says so, for whoever has the new weights alone cannot see it."""
+    return dataclasses.replace(claim, statement=STANDING + claim.statement)
+
+
 def empirical(statement: str) -> Claim:
     return Claim("empirical", statement)
 
@@ -175,22 +183,24 @@ def perturbed(
 ) -> Claim:
     """The claim of weights trained with `N(0, noise^2)` in the objective that leave `leftover` of its gradient.
 
-    Theorem 3 of Guo et al. (2020): they are `(c leftover / noise, delta)`-indistinguishable from training anew, with
-    `c = sqrt(2 ln(1.5 / delta))` (docs/maths.md, section 10). `scale` is the strong convexity of the summed objective,
-    by which a gradient becomes a distance.
+    They are those of training with noise that lies `leftover` away, so as indistinguishable as two Gaussians whose
+    means are `leftover / noise` sigmas apart (docs/maths.md, section 10; Guo et al. 2020, whose own formula for epsilon
+    is proven for small ones only). `scale` is the strong convexity of the summed objective, by which a gradient becomes
+    a distance.
     """
-    c = math.sqrt(2 * math.log(1.5 / delta))
-    implied = c * leftover / noise
+    implied = epsilon_of(ratio=leftover / noise, delta=delta)
     refuted = tuple(dict.fromkeys([*refuted_before, *(f.name for f in conditions if f.verdict == "fails")]))
     numbers: dict[str, Any] = {
         "delta": delta,
         "distance": leftover / scale,
-        "tolerance": noise * epsilon / c / scale,
+        "tolerance": noise * mu_gdp(epsilon=epsilon, delta=delta) / scale,
         "epsilon_under_constants": implied,
         "constants": constants,
         "conditions": conditions,
         "refuted": refuted,
     }
+    if not math.isfinite(implied):
+        return Claim("empirical", "the noise is too little for any epsilon, so nothing is guaranteed", **numbers)
     claim = (
         f"the weights are ({implied:.4g}, {delta:g})-indistinguishable from those of training anew with fresh noise of "
         f"standard deviation {noise:g} in the objective"

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from graphforget.certificates.annex import Annex, weights_digest
-from graphforget.certificates.claim import UNTOUCHED, Claim, empirical, exact, noise_will_do
+from graphforget.certificates.claim import UNTOUCHED, Claim, empirical, exact, noise_will_do, standing
 from graphforget.certificates.document import Certificate, subject, written
 from graphforget.certificates.gaussian import slip, with_noise
 from graphforget.certificates.levels import LEVELS, Level
@@ -152,7 +152,7 @@ class Method(ABC, Generic[Options]):
 
     def standing(self, task: Task, options: Options) -> Claim:
         """What holds of weights that this request does not touch, but that earlier ones have moved."""
-        return empirical("this request touches no training loss, and of the requests before it nothing is guaranteed")
+        return empirical("of the requests before it nothing is guaranteed")
 
     # -- the same for all ----------------------------------------------------------------------------------------
 
@@ -166,6 +166,8 @@ class Method(ABC, Generic[Options]):
             raise InputError(f"the request is a {type(request).__name__}, a graphforget.Request is needed")
         if trained.noise:
             raise InputError("these are released weights with noise, go on from those without it (outcome.trained)")
+        if trained.recipe.objective_noise and trained.tilt is None:
+            raise InputError("these are released weights, without their objective's noise; go on from outcome.trained")
         if trained.graph_digest != graph.digest:
             raise InputError("the graph is not the one that this model stands on")
         reason = self.unsupported(trained)
@@ -239,7 +241,8 @@ class Method(ABC, Generic[Options]):
         if not torch.allclose(before, after, rtol=1e-9, atol=1e-9):
             raise Refused("training losses changed where none should have, so the model's reach is not what it seemed")
         started = time.perf_counter()
-        claim = self.standing(task, options) if trained.history else exact(UNTOUCHED, sigma=trained.recipe.sigma)
+        stays = trained.history
+        claim = standing(self.standing(task, options)) if stays else exact(UNTOUCHED, sigma=trained.recipe.sigma)
         uncounted = time.perf_counter() - started
         moved = trained.measured_on(task.after)
         return Change(moved, claim, {"untouched": True}, uncounted=uncounted)

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 from torch import Tensor
 
 from graphforget.certificates.claim import Claim
+from graphforget.certificates.gaussian import mu_gdp
 from graphforget.errors import InputError
 from graphforget.linalg.cg import conjugate_gradient
 from graphforget.linalg.lanczos import extreme_eigenvalues
@@ -31,8 +32,8 @@ THIRD_DERIVATIVE = 1 / 4  # of the logistic loss, as published; its true maximum
 class CguOptions:
     """How the budget is counted: over all classes together, or as published, each class's share added up.
 
-    The published count lets the classes spend `C` budgets together; the epsilon that the claim tells is that of all
-    classes together either way.
+    The published count lets the classes spend `C` budgets of `noise epsilon / sqrt(2 ln(1.5 / delta))` together; the
+    epsilon that the claim tells is that of all classes together either way.
     """
 
     budget: Budget = "joint"
@@ -47,7 +48,7 @@ class Cgu(Method[CguOptions]):
 
     What the step leaves of the gradient is at most `(1/4) max_i ||z_i|| ||Z|| ||s_k|| ||Z s_k||` for class k, with
     `s_k` its part of the step and `z_i` the propagated rows. These bounds add up over requests; when they pass the
-    budget `noise epsilon / sqrt(2 ln(1.5 / delta))`, the model is trained anew with fresh noise.
+    budget `noise mu_gdp(epsilon, delta)`, the model is trained anew with fresh noise.
     """
 
     options = CguOptions
@@ -118,7 +119,8 @@ def step_bounds(objective: Objective, step: Tensor) -> Tensor:
 
 def _spending(moved: Trained, task: Task, options: CguOptions) -> tuple[float, float]:
     """What is spent with this step and what there is, both of the gradient's norm."""
-    whole = moved.recipe.objective_noise * task.asked.epsilon / math.sqrt(2 * math.log(1.5 / task.asked.delta))
+    noise, asked = moved.recipe.objective_noise, task.asked
     if options.budget == "joint":
-        return leftover(moved), whole
-    return math.fsum(entry.leftover_by_class for entry in moved.history), task.graph.num_classes * whole
+        return leftover(moved), noise * mu_gdp(epsilon=asked.epsilon, delta=asked.delta)
+    each = noise * asked.epsilon / math.sqrt(2 * math.log(1.5 / asked.delta))
+    return math.fsum(entry.leftover_by_class for entry in moved.history), task.graph.num_classes * each

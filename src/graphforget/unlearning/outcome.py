@@ -81,8 +81,10 @@ class Outcome:
     @cached_property
     def released(self) -> Trained:
         """The model that the certificate speaks of, with its noise. Further requests start from `trained`."""
-        sigma = self.certificate.sigma
-        return self.trained.released(self.released_theta, self.graph, noise=sigma) if sigma else self.trained
+        sigma = self.certificate.sigma or 0.0
+        if not sigma and self.trained.tilt is None:
+            return self.trained
+        return self.trained.released(self.released_theta, self.graph, noise=sigma)
 
     def scores(self) -> dict[str, float] | None:
         """Test micro-F1 on the retained graph, of the private and of the released weights."""
