@@ -17,6 +17,7 @@ from torch import Tensor
 
 import graphforget as gf
 from cases import CLASSES, random_graph
+from graphforget.certificates.assumptions import OPTIMUM
 from graphforget.certificates.claim import RETRAINED, perturbed
 from graphforget.certificates.gaussian import delta_of, mu_gdp
 from graphforget.linalg.cg import conjugate_gradient
@@ -24,14 +25,15 @@ from graphforget.linalg.newton import newton_cg
 from graphforget.linalg.solution import Solution
 from graphforget.models.fixed import MeanSGC
 from graphforget.unlearning.cgu import step_bounds
+from graphforget.unlearning.perturbation import BOUNDED, FIXED, SECRET, leftover
 from graphforget.unlearning.perturbation import BOUNDED as KEPT_TO
-from graphforget.unlearning.perturbation import FIXED, NEEDED, SECRET, leftover
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 cgu = functools.partial(gf.unlearn, method="cgu")
 FOR_EVER = 1e9  # an epsilon whose budget nothing spends
 DELTA = 1e-5
+NEEDED = {BOUNDED, FIXED, SECRET, OPTIMUM}
 
 
 # -- the dense oracle ------------------------------------------------------------------------------------------------

@@ -43,10 +43,10 @@ def test_distances_and_answers_are_those_to_the_retrained_model() -> None:
     objective = before.objective(retained)
     optimum = newton_cg(objective, torch.zeros_like(before.theta), gradient_tolerance=1e-12).theta
     found = rows("sgc")
-    assert found["retrain"].distance == 0
+    assert found["retrain"].distance is not None
+    assert 0 < found["retrain"].distance <= before.recipe.tolerance
     assert found["retrain"].agreement == 1
-    slack = 2 * before.recipe.tolerance
-    assert found["nothing"].distance == pytest.approx(float((before.theta - optimum).norm()), abs=slack)
+    assert found["nothing"].distance == pytest.approx(float((before.theta - optimum).norm()), abs=1e-5)
     assert found["newton"].distance is not None
     assert found["nothing"].distance is not None
     assert found["newton"].distance < 0.1 * found["nothing"].distance
@@ -66,9 +66,7 @@ def test_levels_are_those_of_the_outcomes_and_what_cannot_be_run_says_why() -> N
     assert found["ceu"].note == "method 'ceu' cannot forget nodes, only edges"
     assert found["grapheraser random"].distance is None
     assert found["cgu"].distance is not None
-    for row in found.values():
-        assert row.f1 is None or 0 <= row.f1 <= 1
-        assert row.train_seconds is not None
+    assert all(row.train_seconds is not None for row in found.values())
 
 
 def test_retraining_starts_from_the_same_initial_weights() -> None:

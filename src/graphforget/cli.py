@@ -125,7 +125,7 @@ def models(as_json: AsJson = False) -> None:
         {
             "name": entry.name,
             "model": entry.title,
-            "certifiable": entry.affine,
+            "certifiable": entry.affine and not entry.objective_noise,
             "mu": entry.mu,
             "sigma": entry.sigma,
             "epochs": entry.epochs,
@@ -150,6 +150,9 @@ def train(
     learning_rate: Annotated[float | None, typer.Option(help="Learning rate of Adam.")] = None,
     sigma: Annotated[
         float | None, typer.Option(help="Noise in every release, fixed here; by default the model's own.")
+    ] = None,
+    objective_noise: Annotated[
+        float | None, typer.Option(help="Noise in the objective instead, as CGU and CEU need it.")
     ] = None,
     hidden: Annotated[int | None, typer.Option(min=1, help="Hidden units, for models that have any.")] = None,
     option: Annotated[
@@ -178,6 +181,7 @@ def train(
             epochs=epochs,
             learning_rate=learning_rate,
             sigma=sigma,
+            objective_noise=objective_noise,
             progress=report,
             **options,
         )

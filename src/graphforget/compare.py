@@ -20,7 +20,7 @@ from graphforget.request import Request
 from graphforget.sharding.partition import PARTITIONS
 from graphforget.trained import Trained
 from graphforget.training import train
-from graphforget.unlearning.outcome import Outcome
+from graphforget.unlearning.outcome import Asked, Outcome
 from graphforget.unlearning.registry import METHODS, find, unlearn
 
 NOTHING = "nothing"  # the old weights on the retained graph: what every method has to beat
@@ -49,12 +49,12 @@ class Row:
     model: str
     level: Level | None = None
     epsilon: float | None = None
-    seconds: float | None = None  # of the request, everything counted
+    seconds: float | None = None  # of the request, everything counted but the audit of assumptions
     train_seconds: float | None = None  # of the model that it started from
     f1: float | None = None  # test micro-F1 of the private weights
     f1_released: float | None = None  # and of the released ones, with their noise
     agreement: float | None = None  # share of test nodes that the retrained model answers alike
-    distance: float | None = None  # to the retrained weights
+    distance: float | None = None  # to the retrained weights; to the optimum itself where there is one
     note: str = ""
 
 
@@ -75,6 +75,8 @@ def contenders(model: str, methods: Sequence[str] | None = None, *, shards: int 
             found += [Contender(method, CGU)] if model == "sgc" else []
         elif method != "newton" or MODELS[model].affine:
             found.append(Contender(method, model))
+        if methods is not None and not any(one.method == method for one in found):
+            raise InputError(f"method {method!r} cannot be compared on {model!r}, it serves no model of that kind")
     return [Contender("retrain", model), *(one for one in found if one.method != "retrain")]
 
 
@@ -94,12 +96,15 @@ def compare(
     """Runs the methods one after the other and yields a row for each, retraining first.
 
     All are measured against the same retrained model, trained from the same initial weights on the retained graph:
-    `distance` is to its weights (for `cgu` to the optimum with its own noise; none for shards, whose weights have no
-    counterpart), `agreement` with its answers on the test nodes. A method that cannot serve says so in its note.
+    `agreement` is with its answers on the test nodes, `distance` to its weights. Where there is one optimum it is to
+    that (for `cgu` with its own noise); for shards, whose weights have no counterpart, there is none. A network's
+    training is unstable, so that even next to no deletion puts it some way off: compare with the row `nothing`. A
+    method that cannot serve says so in its note.
     """
     if not graph.test_mask.any():
         raise InputError("there is no test node to compare on")
     request.resolve(graph)
+    Asked(epsilon=epsilon, delta=delta)
     given: dict[str, Any] = {"seed": seed, "progress": progress}
     asked: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "progress": progress}
     trained: dict[tuple[str, str], Trained] = {}
@@ -114,6 +119,8 @@ def compare(
         try:
             outcome = _outcome(start, graph, request, one.method, seed=seed, asked=asked)
         except (InputError, Refused) as reason:
+            if one.method == "retrain":
+                raise
             yield dataclasses.replace(row, note=str(reason))
             continue
         after = start if outcome is None else outcome.trained
@@ -154,13 +161,14 @@ def _agreement(model: Trained, reference: Trained, graph: Graph) -> float:
 
 
 def _distance(model: Trained, reference: Trained, graph: Graph) -> float | None:
-    if model.recipe.model == reference.recipe.model:
-        return float((model.theta - reference.theta).norm())
-    return None if model.tilt is None else float((model.theta - _optimum(model, graph)).norm())
+    if model.strongly_convex:
+        return float((model.theta - _optimum(model, graph)).norm())
+    same = model.recipe.model == reference.recipe.model
+    return float((model.theta - reference.theta).norm()) if same else None
 
 
 def _optimum(model: Trained, graph: Graph) -> Tensor:
-    """Of the objective with the noise that the model was trained with, which a fresh training would draw anew."""
+    """Of the model's objective, with the noise that is in it: a fresh training would draw that anew."""
     tolerance = 1e-6 * model.recipe.mu
     found = newton_cg(model.objective(graph), torch.zeros_like(model.theta), gradient_tolerance=tolerance)
     return found.theta

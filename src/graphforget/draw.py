@@ -24,7 +24,7 @@ class Drawing:
     @classmethod
     def parse(cls, text: str) -> Drawing:
         """`node:5%`, `edge:10`, `attribute:1%`, `partial:5%` (half of the columns)."""
-        found = re.fullmatch(r"(\w+):(?:(\d+(?:\.\d+)?)%|(\d+))", text.strip())
+        found = re.fullmatch(r"(\w+):(?:(\d+(?:\.\d+)?)%|(\d+))", text.strip(), flags=re.ASCII)
         if found is None or found[1] not in NAMES:
             raise InputError(f"the request {text!r} is neither a file nor of the form node:5%, edge:10, {_others()}")
         kind = NAMES[found[1]]

@@ -110,10 +110,13 @@ class LossSum:
         if not self.affine:
             with torch.no_grad():
                 return self.logits(theta)
-        if self._seen is None or self._seen[0] is not theta or self._seen[1] != theta._version:
-            logits = self._jacobian.value + self._jacobian.apply(theta.detach())
-            self._seen = theta, theta._version, logits  # a gradient and the curvature at one theta share them
-        return self._seen[2]
+        seen, version = self._seen, None if theta.is_inference() else theta._version
+        if seen is not None and seen[0] is theta and seen[1] == version is not None:
+            return seen[2]
+        logits = self._jacobian.value + self._jacobian.apply(theta.detach())
+        if version is not None:
+            self._seen = theta, version, logits  # a gradient and the curvature at one theta share them
+        return logits
 
     def _recorded_gradient(self, theta: Tensor, *, create_graph: bool) -> tuple[Tensor, Tensor, Tensor]:
         """A copy of theta to differentiate by, the sum there, and its gradient."""

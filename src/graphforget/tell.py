@@ -35,7 +35,9 @@ def tell_training(result: dict[str, Any]) -> None:
         )
     else:
         state = f"||grad F|| = {result['gradient_norm']:.1e} (not convex: no bound follows from it)"
-    if result["certifiable"]:
+    if result["recipe"]["objective_noise"]:
+        level = "cannot be certified: the noise in the objective can be made to fit any weights (see 'cgu' and 'ceu')"
+    elif result["certifiable"]:
         level = "can be certified: strongly convex by construction"
     elif result["obstacles"]:
         level = f"cannot be certified: {result['obstacles'][0]}"
@@ -53,11 +55,17 @@ def tell_training(result: dict[str, Any]) -> None:
         ("certificate", level),
         (
             "noise",
-            f"sigma = {result['recipe']['sigma']:g} in every release" if result["recipe"]["sigma"] else "none fixed",
+            _noise_of(result["recipe"]),
         ),
         ("time", f"{result['seconds']:.2f} s"),
     )
     facts(pairs)
+
+
+def _noise_of(recipe: dict[str, Any]) -> str:
+    if recipe["objective_noise"]:
+        return f"standard deviation {recipe['objective_noise']:g} in the objective"
+    return f"sigma = {recipe['sigma']:g} in every release" if recipe["sigma"] else "none fixed"
 
 
 def tell_plan(plan: gf.Plan) -> None:
@@ -87,13 +95,15 @@ def tell_outcome(result: dict[str, Any]) -> None:
     ]
     if certificate["sigma"]:
         pairs.append(("noise", f"sigma = {certificate['sigma']:.4g}"))
-    if certificate["tolerance"] and certificate["epsilon"] is not None:
+    if certificate["epsilon_measured"] is not None:
         reached, allowed = f"{certificate['distance']:.2g}", f"{certificate['tolerance']:.2g}"
         implied = f"{certificate['epsilon_measured']:.2g}"
         pairs.append(
             ("distance", f"measured: at most {reached} from the optimum on the retained graph, allowed: {allowed}")
         )
         pairs.append(("epsilon", f"{certificate['epsilon']:g} guaranteed; the distance measured implies {implied}"))
+    elif certificate["tolerance"] and certificate["epsilon"] is not None:
+        pairs.append(("epsilon", f"{certificate['epsilon']:.2g}, if every condition below holds"))
     if certificate["sigma_needed"]:
         pairs.append(("noise needed", f"sigma = {certificate['sigma_needed']:.4g} for what was asked"))
         pairs.append(("distance", f"at most {certificate['distance']:.4g} from retrained, under the constants assumed"))

@@ -88,8 +88,11 @@ class Trained:
 
     @property
     def certifiable(self) -> bool:
-        """Whether the `certified` level is in reach: a strongly convex objective, nothing in the model against it."""
-        return self.strongly_convex and not self.obstacles
+        """Whether the `certified` level is in reach: a strongly convex objective, nothing in the model against it.
+
+        Noise in the objective is against it: some could be found afterwards that fits any weights.
+        """
+        return self.strongly_convex and not self.obstacles and self.tilt is None
 
     @property
     def residual(self) -> float:
@@ -143,7 +146,8 @@ class Trained:
 
         The noise in the objective stays behind: with it the weights would tell what it was to hide.
         """
-        return self.with_weights(theta, noise=noise, tilt=None).measured_on(self.objective(graph))
+        released = self.with_weights(theta, noise=noise, tilt=None)
+        return released.measured_on(released.objective(graph))
 
     def logits(self, graph: Graph) -> Tensor:
         """The n x C logits on `graph`, dropout off."""

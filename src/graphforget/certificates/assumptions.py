@@ -80,7 +80,7 @@ def audit(
     report("audit: gradients of single nodes", 1, 3)
     gradients = _largest_gradient(before, start, removed, constants, removed_before=removed_before, nodes=nodes)
     report("audit: smallest eigenvalue", 2, 3)
-    eigenvalue = _smallest_eigenvalue(before, start, constants, strongly_convex=strongly_convex, steps=lanczos_steps)
+    eigenvalue = convexity(before, start, constants, strongly_convex=strongly_convex, steps=lanczos_steps)
     return losses, gradients, eigenvalue, _optimum(training_gradient, training_tolerance)
 
 
@@ -125,9 +125,10 @@ def _largest_gradient(
     )
 
 
-def _smallest_eigenvalue(
-    before: Objective, theta: Tensor, constants: Constants, *, strongly_convex: bool, steps: int
+def convexity(
+    before: Objective, theta: Tensor, constants: Constants, *, strongly_convex: bool, steps: int = 30
 ) -> Finding:
+    """The smallest eigenvalue against the constant."""
     wanted = constants.strong_convexity
     found = extreme_eigenvalues(before.hessian(theta), theta, steps=steps, stop_below=wanted)
     meaning = "at most this is the smallest eigenvalue of the Hessian at the weights before (Lanczos); "

@@ -16,6 +16,7 @@ from graphforget.errors import InputError
 
 NOT_COVERED = (
     "models released before this request, and what can be learned by comparing them with the next one",
+    "requests that were chosen by looking at earlier releases: this claim takes them as given",
     "several releases taken together: this claim speaks of one (a run's ledger adds up those of its own line)",
     "what this document itself tells: the level, whether the weights changed, a distance of two digits, the time",
     "copies of the old weights and of the data: checkpoints, backups, run directories, caches, logs",
@@ -188,11 +189,12 @@ def perturbed(
     is proven for small ones only). `scale` is the strong convexity of the summed objective, by which a gradient becomes
     a distance.
     """
-    implied = epsilon_of(ratio=leftover / noise, delta=delta)
+    exactly = epsilon_of(ratio=leftover / noise, delta=delta)
+    implied = rounded_up(exactly) if 0 < exactly < math.inf else exactly
     refuted = tuple(dict.fromkeys([*refuted_before, *(f.name for f in conditions if f.verdict == "fails")]))
     numbers: dict[str, Any] = {
         "delta": delta,
-        "distance": leftover / scale,
+        "distance": rounded_up(leftover / scale),
         "tolerance": noise * mu_gdp(epsilon=epsilon, delta=delta) / scale,
         "epsilon_under_constants": implied,
         "constants": constants,
@@ -202,8 +204,8 @@ def perturbed(
     if not math.isfinite(implied):
         return Claim("empirical", "the noise is too little for any epsilon, so nothing is guaranteed", **numbers)
     claim = (
-        f"the weights are ({implied:.4g}, {delta:g})-indistinguishable from those of training anew with fresh noise of "
-        f"standard deviation {noise:g} in the objective"
+        f"the weights are ({implied:.4g}, {delta:g})-indistinguishable from the optimum on the retained graph, where "
+        f"training anew leads, with fresh noise of standard deviation {noise:g} in the objective"
     )
     if refuted:
         failing = "; ".join(refuted)

@@ -105,11 +105,11 @@ def train_shards(
 def partition(graph: Graph, module: Sharded, *, seed: int, progress: Progress) -> Tensor:
     """The shard of every training node, -1 for the others; from the training nodes and the edges among them alone."""
     rows = graph.train_rows
+    if module.shards > rows.numel():
+        raise InputError(f"there are {module.shards} shards and only {rows.numel()} training nodes")
     if module.partition == "random" or (module.partition == "bekm" and isinstance(module, ReleasedEraser)):
         inside = random_partition(graph.numbers[rows], shards=module.shards, seed=seed)
     else:
-        if module.shards > rows.numel():
-            raise InputError(f"there are {module.shards} shards and only {rows.numel()} training nodes")
         part = graph.induced(graph.train_mask)
         if module.partition == "blpa":
             inside = label_propagation_partition(part.edge_index, nodes=part.num_nodes, shards=module.shards, seed=seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -55,7 +56,7 @@ class Ascent(Method[AscentOptions]):
         for done in range(options.steps):
             task.progress("ascent", done, options.steps)
             theta = theta + options.learning_rate * losses.gradient(theta) / rows.numel()
-        if not torch.isfinite(theta).all():
+        if not math.isfinite(float(theta.norm())):
             raise Refused("the ascent diverged; take fewer steps or lower the learning rate, or retrain")
         moved = task.trained.moved(theta, task.after, task.forgotten(self.name, theta))
         claim = empirical("the loss on what was removed was raised, of which nothing follows")

@@ -121,7 +121,7 @@ class Method(ABC, Generic[Options]):
     reference: ClassVar[str]
     level: ClassVar[Level]  # the best it can give
     kinds: ClassVar[frozenset[Kind]] = frozenset(KINDS)
-    models: ClassVar[str] = "any"  # which it takes, in words
+    models: ClassVar[str] = "all but sharded"  # which it takes, in words
     sequential: ClassVar[str] = "yes"  # whether request may follow on request
     keeps_untouched: ClassVar[bool] = True  # with an empty footprint there is nothing to do
     takes_shards: ClassVar[bool] = False  # whether it can serve an ensemble on shards
@@ -183,7 +183,8 @@ class Method(ABC, Generic[Options]):
         known = [option.name for option in dataclasses.fields(self.options)]  # type: ignore[arg-type]
         unknown = [name for name in options if name not in known]
         if unknown:
-            raise InputError(f"method {self.name!r} has no option {unknown[0]!r}, only {', '.join(known)}")
+            only = f", only {', '.join(known)}" if known else ""
+            raise InputError(f"method {self.name!r} has no option {unknown[0]!r}{only}")
         return self.options(**options)
 
     def foreseen(self, task: Task, options: Options) -> Level:
@@ -275,8 +276,8 @@ def _noised(task: Task, change: Change) -> tuple[Claim, Tensor, list[str]]:
 
 def _weak(asked: Asked, claim: Claim) -> list[str]:
     """What is promised in name only."""
-    if claim.epsilon and asked.epsilon > 10:
-        return [f"epsilon = {asked.epsilon:g} promises next to nothing"]
+    if claim.epsilon and claim.epsilon > 10:
+        return [f"epsilon = {claim.epsilon:.3g} promises next to nothing"]
     return [f"delta = {asked.delta:g} promises next to nothing"] if claim.epsilon and asked.delta > 1e-2 else []
 
 

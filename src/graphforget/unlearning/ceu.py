@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from graphforget.certificates.assumptions import CONVEX, Finding
+from graphforget.certificates.assumptions import CONVEX, Finding, convexity
 from graphforget.certificates.claim import Claim
 from graphforget.certificates.levels import Level
 from graphforget.certificates.paper_bounds import Constants, ceu_data_dependent_residual, ceu_worst_residual
@@ -89,22 +90,27 @@ class Ceu(Method[CeuOptions]):
             "worst": ceu_worst_residual(m=m, touched=touched, constants=options.constants),
         }
         trained = with_leftover(step.trained, joint=m * bounds[options.bound])
+        started = time.perf_counter()
         claim = self._claim(trained, task, options)
+        uncounted = time.perf_counter() - started
         details = {
             "step": step.summary(),
             "bounds": bounds,
             "gradient_left": trained.gradient_norm,
             "objective_after": trained.objective_value,
         }
-        return Change(with_refuted(trained, claim), claim, details, tuple(step.notes))
+        return Change(with_refuted(trained, claim), claim, details, tuple(step.notes), uncounted=uncounted)
 
     def standing(self, task: Task, options: CeuOptions) -> Claim:
         return self._claim(task.trained, task, options)
 
     def _claim(self, trained: Trained, task: Task, options: CeuOptions) -> Claim:
-        constants = options.constants
-        assumed = tuple(
+        constants, convex = options.constants, trained.strongly_convex
+        assumed = [
             Finding(name, None, getattr(constants, constant), "not checkable", "a constant that CEU declares")
             for name, constant in ASSUMED
-        )
-        return claim_of(trained, task, strong_convexity=constants.strong_convexity, constants=constants, more=assumed)
+            if name != CONVEX
+        ]
+        if trained.recipe.objective_noise and not trained.obstacles:
+            assumed.append(convexity(task.before, task.theta, constants, strongly_convex=convex))
+        return claim_of(trained, task, constants=constants, more=tuple(assumed))

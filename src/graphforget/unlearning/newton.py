@@ -52,6 +52,8 @@ class Newton(Method[NewtonOptions]):
     def unsupported(self, trained: Trained) -> str | None:
         if not trained.strongly_convex:
             return "the objective is not strongly convex by construction, as that of sgc, sign and linearised models is"
+        if trained.tilt is not None:
+            return "the model was trained with noise in its objective, which only 'cgu' and 'ceu' account for"
         if not trained.recipe.sigma:
             return "the model was trained with sigma = 0, and without noise no distance is near enough"
         return None

@@ -80,7 +80,7 @@ def unlearn(
         wanted = dataclasses.replace(wanted, level=level or way.level)
     try:
         outcome = named.unlearn(task, chosen)
-        why = _short_of(outcome, level)
+        why = _short_of(outcome, level, asked)
         if why is None:
             return outcome
     except Refused as refusal:
@@ -96,7 +96,7 @@ def unlearn(
     return dataclasses.replace(outcome, notes=(*outcome.notes, f"the model was retrained, because {why}"))
 
 
-def _short_of(outcome: Outcome, level: Level | None) -> str | None:
+def _short_of(outcome: Outcome, level: Level | None, asked: Asked) -> str | None:
     """Why an outcome will not do, or None. A conditional claim that was refuted is no claim."""
     if level is None:
         return None
@@ -104,4 +104,6 @@ def _short_of(outcome: Outcome, level: Level | None) -> str | None:
         return f"{outcome.method!r} reached level {outcome.level!r}, not {level!r}"
     if level == "conditional" and outcome.certificate.refuted:
         return f"a condition of its claim does not hold: {outcome.certificate.refuted[0]}"
+    if (outcome.certificate.epsilon or 0) > asked.epsilon:
+        return f"{outcome.method!r} reached epsilon {outcome.certificate.epsilon:.3g}, not {asked.epsilon:g}"
     return None

@@ -55,6 +55,7 @@ class Retrain(Method[RetrainOptions]):
     title = "Retraining from scratch on the retained graph"
     reference = "-"
     level = "exact"
+    models = "any"
     keeps_untouched = False
     takes_shards = True
 
