@@ -18,14 +18,16 @@ from torch import Tensor
 import graphforget as gf
 from cases import CLASSES, random_graph
 from graphforget.certificates.assumptions import OPTIMUM
-from graphforget.certificates.claim import RETRAINED, perturbed
-from graphforget.certificates.gaussian import delta_of, mu_gdp
+from graphforget.certificates.claim import NOT_COVERED, RETRAINED, STANDING, certified, perturbed, rounded_up
+from graphforget.certificates.gaussian import delta_of, epsilon_of, mu_gdp
+from graphforget.certificates.levels import MEANING
 from graphforget.linalg.cg import conjugate_gradient
 from graphforget.linalg.newton import newton_cg
 from graphforget.linalg.solution import Solution
 from graphforget.models.fixed import MeanSGC
+from graphforget.trained import Forgotten
 from graphforget.unlearning.cgu import step_bounds
-from graphforget.unlearning.perturbation import BOUNDED, FIXED, SECRET, leftover
+from graphforget.unlearning.perturbation import BOUNDED, FIXED, SECRET, found_conditions, leftover
 from graphforget.unlearning.perturbation import BOUNDED as KEPT_TO
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -34,6 +36,7 @@ cgu = functools.partial(gf.unlearn, method="cgu")
 FOR_EVER = 1e9  # an epsilon whose budget nothing spends
 DELTA = 1e-5
 NEEDED = {BOUNDED, FIXED, SECRET, OPTIMUM}
+BOUNDS = (BOUNDED, OPTIMUM)  # those with numbers
 
 
 # -- the dense oracle ------------------------------------------------------------------------------------------------
@@ -379,12 +382,12 @@ def test_the_published_count_allows_more_than_the_joint_one() -> None:
     """The classes may spend `C` budgets together; the epsilon that is told is that of all together."""
     trained, graph = small()
     free = cgu(trained, graph, gf.Request(nodes=[4]), epsilon=FOR_EVER)
-    needed = free.certificate.epsilon
+    needed = epsilon_of(ratio=leftover(free.trained), delta=DELTA)
     for epsilon in (0.99 * needed, 0.95 * needed):
         assert cgu(trained, graph, gf.Request(nodes=[4]), epsilon=epsilon).level == "exact"
         published = cgu(trained, graph, gf.Request(nodes=[4]), epsilon=epsilon, budget="published")
         assert published.level == "conditional"
-        assert published.certificate.epsilon == pytest.approx(needed)
+        assert published.certificate.epsilon == rounded_up(needed) > epsilon
     assert cgu(trained, graph, gf.Request(nodes=[4]), epsilon=1.01 * needed).level == "conditional"
 
 
@@ -399,19 +402,25 @@ def test_the_epsilon_is_that_of_the_shifted_noise(noise: float, delta: float) ->
     outcome = cgu(trained, graph, gf.Request(nodes=[4]), epsilon=FOR_EVER, delta=delta)
     claim, bound = outcome.certificate, leftover(outcome.trained)
     assert outcome.level == "conditional"
-    reached = delta_of(ratio=bound / noise, epsilon=claim.epsilon)
-    assert reached == pytest.approx(delta, rel=1e-6) if claim.epsilon else reached <= delta
+    assert delta_of(ratio=bound / noise, epsilon=claim.epsilon) <= delta
+    if claim.epsilon:
+        assert delta_of(ratio=bound / noise, epsilon=0.9 * claim.epsilon) > delta
+        assert claim.epsilon == rounded_up(epsilon_of(ratio=bound / noise, delta=delta))
+    assert claim.epsilon_under_constants == claim.epsilon
     assert claim.delta == delta
     m = outcome.graph.train_rows.numel()
-    assert claim.distance == pytest.approx(bound / (0.1 * m), rel=1e-12)
+    assert claim.distance == rounded_up(bound / (0.1 * m))
     assert claim.tolerance == pytest.approx(noise * mu_gdp(epsilon=FOR_EVER, delta=delta) / (0.1 * m), rel=1e-12)
     assert claim.objective["noise"] == noise
     conditions = {finding.name: finding for finding in claim.conditions}
     assert set(conditions) == NEEDED
     assert {name for name, finding in conditions.items() if finding.verdict == "holds"} == NEEDED - {FIXED}
     assert conditions[FIXED].verdict == "not checkable"
-    assert conditions[KEPT_TO].measured == pytest.approx(m * outcome.trained.gradient_norm)
-    assert conditions[KEPT_TO].threshold == bound
+    assert conditions[KEPT_TO].measured == rounded_up(m * outcome.trained.gradient_norm)
+    assert conditions[KEPT_TO].threshold == rounded_up(bound)
+    before = graph.train_rows.numel()
+    assert conditions[OPTIMUM].measured == rounded_up(before * trained.gradient_norm)
+    assert conditions[OPTIMUM].threshold == rounded_up(before * 1e-6 * 0.1)
     assert (claim.sigma, claim.constants, claim.refuted) == (None, None, ())
     assert torch.equal(outcome.released_theta, outcome.trained.theta)
     assert outcome.notes[0] == (
@@ -434,15 +443,30 @@ def test_noise_from_a_seed_hides_nothing() -> None:
     verified(again)
 
 
-def test_other_methods_in_between_are_not_overlooked() -> None:
-    """Ascent leaves a gradient that no step of CGU has accounted for, which is measured."""
+@pytest.mark.parametrize(("method", "options"), [("ascent", {"learning_rate": 0.5}), ("gif", {}), ("idea", {})])
+def test_other_methods_in_between_leave_no_claim(method: str, options: dict[str, Any]) -> None:
+    """What they left of the gradient no step of CGU has accounted for, however small it may be."""
     trained, graph = small()
-    moved = gf.unlearn(trained, graph, gf.Request(nodes=[4]), method="ascent", learning_rate=0.5)
+    moved = gf.unlearn(trained, graph, gf.Request(nodes=[4]), method=method, **options)
     outcome = cgu(moved.trained, moved.graph, gf.Request(nodes=[9]), epsilon=FOR_EVER)
-    assert np.linalg.norm(left_of(outcome.trained, outcome.graph)) > leftover(outcome.trained)
+    told = f"a request before was answered by {method!r}, which says nothing of what it left"
+    assert (outcome.level, outcome.certificate.statement) == ("empirical", told)
     assert outcome.certificate.epsilon is None
-    assert outcome.certificate.refuted == (KEPT_TO,)
-    assert outcome.trained.history[-1].refuted == (KEPT_TO,)
+    assert outcome.certificate.epsilon_under_constants is None
+    verified(outcome)
+    with pytest.raises(gf.Refused, match="^'cgu' reached level 'empirical', not 'conditional'"):
+        asked: dict[str, Any] = {"level": "conditional", "otherwise": "refuse", "epsilon": FOR_EVER}
+        cgu(moved.trained, moved.graph, gf.Request(nodes=[9]), **asked)
+
+
+def test_ceu_in_between_is_accounted_for() -> None:
+    trained, graph = small()
+    moved = gf.unlearn(trained, graph, gf.Request(edges=[an_edge(graph)]), method="ceu")
+    outcome = cgu(moved.trained, moved.graph, gf.Request(nodes=[9]), epsilon=FOR_EVER)
+    assert outcome.level == "conditional"
+    assert leftover(outcome.trained) == pytest.approx(
+        graph.train_rows.numel() * trained.gradient_norm + sum(entry.leftover for entry in outcome.trained.history)
+    )
     verified(outcome)
 
 
@@ -472,8 +496,23 @@ def test_nothing_touched_after_other_requests_leaves_their_claim() -> None:
     assert second.graph.num_edges == first.graph.num_edges - 1
 
 
-def test_nothing_touched_after_other_requests_verifies() -> None:
-    verified(touched_before()[1])
+def test_nothing_touched_after_other_requests_says_so_and_verifies() -> None:
+    first, second = touched_before()
+    assert second.certificate.statement == STANDING + first.certificate.statement
+    assert not second.certificate.changed
+    vouched = "that the request touches no training loss, now that it is deleted: the signer vouches for it"
+    assert vouched in verified(second).unchecked
+    assert vouched not in verified(first).unchecked
+
+
+def test_weights_that_stay_without_that_word_or_with_it_for_others_are_noticed() -> None:
+    first, second = touched_before()
+    silent = dataclasses.replace(second.certificate, statement=first.certificate.statement)
+    with pytest.raises(gf.Mismatch, match="^the weights are those from before, so nothing was unlearned$"):
+        gf.verify(silent, second.trained, second.graph)
+    boast = dataclasses.replace(first.certificate, statement=STANDING + first.certificate.statement)
+    with pytest.raises(gf.Mismatch, match="^the certificate says that the weights stay, which does not go with"):
+        gf.verify(boast, first.trained, first.graph)
 
 
 def test_a_step_that_does_nothing_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -484,7 +523,9 @@ def test_a_step_that_does_nothing_is_no_success(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr("graphforget.unlearning.cgu.conjugate_gradient", nothing)
     with pytest.raises(gf.Refused, match="the method changed no weight"):
-        cgu(trained, graph, gf.Request(nodes=[4]))
+        cgu(trained, graph, gf.Request(nodes=[4]), epsilon=FOR_EVER)
+    spent = cgu(trained, graph, gf.Request(nodes=[4]), epsilon=1e-6)  # all that it did not solve is counted
+    assert (spent.level, spent.details["retrained"]) == ("exact", True)
 
 
 def test_what_a_solver_leaves_unsolved_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -612,27 +653,38 @@ def test_a_cheat_that_changes_nothing_passes() -> None:
     cheated()
 
 
+def not_as_told(name: str, verdict: str) -> str:
+    return f"^the condition that {name} is not as the certificate tells it: {verdict}$"
+
+
 def test_a_lowered_leftover_does_not_give_the_epsilon() -> None:
-    with pytest.raises(gf.Mismatch, match="the certificate's statement|the certificate's epsilon"):
+    """Neither with the certificate's bound, nor with the lowered one written into its condition."""
+    with pytest.raises(gf.Mismatch, match=not_as_told(KEPT_TO, "holds")):
         cheated(lambda trained: lowered(trained, 0.5))
+    found = outcome()
+    trained, m = lowered(found.trained, 0.5), found.graph.train_rows.numel()
+    fitting = found_conditions(trained, m=m, measured=m * found.trained.gradient_norm)
+    with pytest.raises(gf.Mismatch, match="^the certificate's (statement|epsilon|distance|conditions) is"):
+        cheated(lambda _: trained, lambda _: {"conditions": fitting})
 
 
 def test_a_leftover_lowered_under_the_gradient_is_noticed_even_if_the_claim_fits() -> None:
     """With a claim that fits it: the gradient is measured, and is over it."""
     found = outcome()
     trained = lowered(found.trained, 1e-6)
-    bound = leftover(trained)
-    scale = 0.1 * found.graph.train_rows.numel()
+    m = found.graph.train_rows.numel()
+    told = found_conditions(trained, m=m, measured=m * found.trained.gradient_norm)
+    assert {f.name: f.verdict for f in told}[KEPT_TO] == "fails"
     forged = perturbed(
-        leftover=bound,
+        leftover=leftover(trained),
         noise=1.0,
-        scale=scale,
+        scale=0.1 * m,
         epsilon=1.0,
         delta=DELTA,
-        conditions=found.certificate.conditions,
+        conditions=tuple(dataclasses.replace(f, verdict="holds") if f.name == KEPT_TO else f for f in told),
     )
     written = {field.name: getattr(forged, field.name) for field in dataclasses.fields(forged)}
-    with pytest.raises(gf.Mismatch, match="^the gradient that is left is .*, over the bound"):
+    with pytest.raises(gf.Mismatch, match=not_as_told(KEPT_TO, "fails")):
         gf.verify(dataclasses.replace(found.certificate, **written), trained, found.graph)
 
 
@@ -643,12 +695,12 @@ def test_changed_weights_are_noticed(by: float) -> None:
         theta[0] += by
         return trained.with_weights(theta)
 
-    with pytest.raises(gf.Mismatch, match="^the gradient that is left is .*, over the bound"):
+    with pytest.raises(gf.Mismatch, match=not_as_told(KEPT_TO, "fails")):
         cheated(moved)
 
 
 def test_the_weights_from_before_are_noticed() -> None:
-    with pytest.raises(gf.Mismatch, match="^the gradient that is left is .*, over the bound"):
+    with pytest.raises(gf.Mismatch, match=not_as_told(KEPT_TO, "fails")):
         cheated(lambda trained: trained.with_weights(small()[0].theta))
 
 
@@ -679,7 +731,7 @@ def test_an_edited_claim_is_noticed(rewrite: Callable[[gf.Certificate], dict[str
 
 
 def test_a_seed_that_is_said_to_be_none_is_noticed() -> None:
-    with pytest.raises(gf.Mismatch, match="^the noise in the objective is from a seed, so it hides nothing$"):
+    with pytest.raises(gf.Mismatch, match=not_as_told(SECRET, "fails")):
         cheated(lambda trained: dataclasses.replace(trained, recipe=dataclasses.replace(trained.recipe, noise_seed=1)))
 
 
@@ -697,8 +749,125 @@ def test_noise_that_was_not_there_is_noticed() -> None:
 
 
 def test_noise_in_the_objective_that_was_swapped_is_noticed() -> None:
-    with pytest.raises(gf.Mismatch, match="^the gradient that is left is .*, over the bound"):
+    with pytest.raises(gf.Mismatch, match=not_as_told(KEPT_TO, "fails")):
         cheated(lambda trained: dataclasses.replace(trained, tilt=torch.zeros_like(trained.theta)))
+
+
+@pytest.mark.parametrize("name", sorted(BOUNDS))
+@pytest.mark.parametrize("number", ["measured", "threshold"])
+def test_an_edited_number_of_a_condition_is_noticed(name: str, number: str) -> None:
+    def edited(certificate: gf.Certificate) -> dict[str, Any]:
+        told = {f.name: f for f in certificate.conditions}
+        told[name] = dataclasses.replace(told[name], **{number: 1.5 * getattr(told[name], number) + 1e-6})
+        return {"conditions": tuple(told.values())}
+
+    with pytest.raises(gf.Mismatch, match=not_as_told(name, "holds")):
+        cheated(rewrite=edited)
+
+
+def test_an_edited_verdict_of_what_cannot_be_checked_is_noticed() -> None:
+    def edited(certificate: gf.Certificate) -> dict[str, Any]:
+        return {
+            "conditions": tuple(
+                dataclasses.replace(f, verdict="holds") if f.name == FIXED else f for f in certificate.conditions
+            )
+        }
+
+    with pytest.raises(gf.Mismatch, match=not_as_told(FIXED, "not checkable")):
+        cheated(rewrite=edited)
+
+
+def test_constants_have_no_place_in_a_claim_of_cgus() -> None:
+    with pytest.raises(gf.Mismatch, match="^a claim by noise in the objective without that noise, delta, constants or"):
+        cheated(rewrite=lambda _: {"constants": gf.Constants()})
+
+
+def test_a_claim_of_cgus_for_a_model_that_it_does_not_take_is_none() -> None:
+    graph = random_graph(3, nodes=40, edges=60)
+    trained = gf.train(graph, "sgc", objective_noise=1.0, mu=0.1, tolerance=1e-6)
+    found = gf.unlearn(trained, graph, gf.Request(edges=[an_edge(graph)]), method="ceu")
+    verified(found)
+    with pytest.raises(gf.Mismatch, match="^the claim is CGU's, and the model is not one that CGU takes$"):
+        gf.verify(
+            dataclasses.replace(found.certificate, method="cgu", constants=None), found.trained, found.graph
+        )
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda tilt: 10 * tilt, "the noise in the objective has standard deviation"),
+        (lambda tilt: torch.zeros_like(tilt), "the noise in the objective has standard deviation 0, not 1$"),
+        (lambda tilt: tilt.norm() / tilt.numel() ** 0.5 * torch.ones_like(tilt), "the noise in the objective is not"),
+    ],
+    ids=["larger", "none", "all the same"],
+)
+def test_noise_in_the_objective_is_tested(change: Callable[[Tensor], Tensor], told: str) -> None:
+    """Under 'model and objective'; a claim of an exact outcome does not look at the gradient that would show it."""
+    graph = random_graph(3, nodes=40, edges=60, columns=40)
+    found = gf.unlearn(train(graph, noise_seed=1), graph, gf.Request(nodes=[4]), method="retrain", noise_seed=2)
+    checks = {check.name: check.found for check in verified(found).checks}
+    assert checks["model and objective"] == "cgu, mu = 0.1, noise in the objective as if from N(0, 1^2)"
+    swapped = dataclasses.replace(found.trained, tilt=change(found.trained.tilt))
+    with pytest.raises(gf.Mismatch, match=f"^{told}"):
+        gf.verify(found.certificate, swapped, found.graph)
+
+
+DRAWN_BEFORE = "that the noise in the objective was drawn before training: the signer vouches for it"
+
+
+def made_to_fit() -> tuple[gf.Certificate, gf.Trained, gf.Graph, gf.Outcome]:
+    """The reviewer's case: the old weights, barely moved, with `tilt' = b - m grad`, which makes the gradient 0."""
+    trained, graph = small()
+    honest = cgu(trained, graph, gf.Request(nodes=[4]), epsilon=FOR_EVER)
+    after, m = honest.graph, honest.graph.train_rows.numel()
+    moved = trained.with_weights(trained.theta + 1e-6)
+    tilt = trained.tilt - m * moved.objective(after).gradient(moved.theta)
+    entry = Forgotten("cgu", graph.train_rows.numel(), 1, 0, 1e-6, trained.gradient_norm)
+    fitted = dataclasses.replace(moved, tilt=tilt, history=(entry,))
+    fitted = fitted.measured_on(fitted.objective(after))
+    assert m * fitted.gradient_norm < 1e-12
+    claim = perturbed(
+        leftover=leftover(fitted),
+        noise=1.0,
+        scale=0.1 * m,
+        epsilon=1.0,
+        delta=DELTA,
+        conditions=found_conditions(fitted, m=m, measured=m * fitted.gradient_norm),
+    )
+    digests = {
+        **honest.certificate.digests,
+        "state": honest.annex.state(fitted.facts()),
+        "weights_after": honest.annex.weights(fitted.theta),
+    }
+    written = {field.name: getattr(claim, field.name) for field in dataclasses.fields(claim)}
+    return dataclasses.replace(honest.certificate, **written, digests=digests), fitted, after, honest
+
+
+def test_noise_that_was_made_to_fit_passes_and_verify_says_that_it_cannot_tell() -> None:
+    """No measurement tells such noise from some that was drawn before training, so that it stands as unchecked."""
+    certificate, fitted, after, honest = made_to_fit()
+    assert certificate.epsilon is not None
+    found = gf.verify(certificate, fitted, after, annexes=[honest.annex])
+    assert DRAWN_BEFORE in found.unchecked
+    assert DRAWN_BEFORE in verified(honest).unchecked
+    spent = cgu(*small(), gf.Request(nodes=[4]), epsilon=1e-6)
+    assert spent.level == "exact"
+    assert DRAWN_BEFORE in verified(spent).unchecked
+    assert "distance to the optimum" in verified(spent).unchecked
+
+
+def test_noise_that_was_made_to_fit_is_never_certified() -> None:
+    certificate, fitted, after, _ = made_to_fit()
+    claim = certified(distance=1e-9, epsilon=1.0, delta=DELTA, sigma=0.1)
+    written = {field.name: getattr(claim, field.name) for field in dataclasses.fields(claim)}
+    boast = dataclasses.replace(certificate, **written, definition=MEANING["certified"], method="newton")
+    with pytest.raises(gf.Mismatch, match="^the level is too high: noise in the objective can be made to fit any"):
+        gf.verify(boast, fitted, after)
+    assert not fitted.certifiable
+    trained, graph = train(small()[1], sigma=0.1), small()[1]
+    with pytest.raises(gf.InputError, match="^method 'newton' does not work here: the model was trained with noise in"):
+        gf.unlearn(trained, graph, gf.Request(nodes=[4]), method="newton")
 
 
 def test_a_refuted_condition_of_an_earlier_request_stays() -> None:
@@ -715,6 +884,40 @@ def test_with_the_annex_every_number_of_the_history_counts() -> None:
     for trained in (
         lowered(found.trained, 1 + 1e-12),
         dataclasses.replace(found.trained, recipe=dataclasses.replace(found.trained.recipe, seed=9)),
+        dataclasses.replace(found.trained, tilt=found.trained.tilt * (1 + 1e-12)),
     ):
         with pytest.raises(gf.Mismatch, match="recipe, reach or history"):
             gf.verify(found.certificate, trained, found.graph, annexes=[found.annex])
+
+
+# -- an epsilon that was asked for -----------------------------------------------------------------------------------
+
+
+def test_an_epsilon_over_the_asked_one_is_retrained_or_refused() -> None:
+    """The published count lets it pass; `level` does not."""
+    trained, graph = small()
+    request = gf.Request(nodes=[4])
+    needed = epsilon_of(ratio=leftover(cgu(trained, graph, request, epsilon=FOR_EVER).trained), delta=DELTA)
+    asked: dict[str, Any] = {"budget": "published", "epsilon": 0.99 * needed}
+    assert cgu(trained, graph, request, **asked).level == "conditional"
+    short = f"'cgu' reached epsilon {rounded_up(needed):.3g}, not {0.99 * needed:g}"
+    again = cgu(trained, graph, request, level="conditional", **asked)
+    assert (again.method, again.level) == ("retrain", "exact")
+    assert again.notes[-1] == f"the model was retrained, because {short}"
+    with pytest.raises(gf.Refused) as caught:
+        cgu(trained, graph, request, level="conditional", otherwise="refuse", **asked)
+    assert short in str(caught.value)
+
+
+def test_an_epsilon_that_promises_next_to_nothing_is_noted() -> None:
+    graph = random_graph(3, nodes=40, edges=60)
+    for noise in (1e-3, 100.0):
+        found = cgu(train(graph, objective_noise=noise), graph, gf.Request(nodes=[4]), epsilon=FOR_EVER)
+        epsilon = found.certificate.epsilon
+        assert (epsilon > 10) == (noise < 1)
+        assert (f"epsilon = {epsilon:.3g} promises next to nothing" in found.notes) == (noise < 1)
+
+
+def test_requests_that_were_chosen_by_looking_are_not_covered() -> None:
+    (told,) = [line for line in NOT_COVERED if "chosen by looking at earlier releases" in line]
+    assert told in outcome().certificate.not_covered

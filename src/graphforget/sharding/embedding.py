@@ -17,7 +17,7 @@ class SAGE(GraphModel):
 
     reach = Reach(2, degree_normalised=False)
 
-    def __init__(self, columns: int, classes: int, *, hidden: int = 64, dropout: float = 0.5) -> None:
+    def __init__(self, columns: int, classes: int, *, hidden: int = 32, dropout: float = 0.5) -> None:
         super().__init__(scale_rows=True)
         self.dropout = dropout
         self.near, self.own = Linear(columns, hidden, bias=False), Linear(columns, hidden)

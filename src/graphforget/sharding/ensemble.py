@@ -26,7 +26,7 @@ from graphforget.sharding.objective import ShardedObjective, shard_nodes
 from graphforget.sharding.partition import kmeans_partition, label_propagation_partition, random_partition
 from graphforget.trained import Recipe, Trained
 
-EMBEDDING_EPOCHS = 50
+EMBEDDING_EPOCHS = 30
 
 
 def fit_shards(
