@@ -39,8 +39,9 @@ def main() -> None:
         print(
             f"{args.data}, split {seed}: test micro-F1 {100 * f1:.1f}, after {args.requests} requests "
             f"{100 * trained.micro_f1(graph):.1f}; a one-node request spends {statistics.median(shares):.2f} of the "
-            f"budget in the median, {retrained} of {args.requests} retrained, {1000 * statistics.median(seconds):.0f} ms; 5 % "
-            f"of the nodes spend {large.details['bound'] / large.details['budget']:.0f} budgets",
+            f"budget in the median, {retrained} of {args.requests} retrained, "
+            f"{1000 * statistics.median(seconds):.0f} ms; 5 % of the nodes spend "
+            f"{large.details['bound'] / large.details['budget']:.0f} budgets",
             flush=True,
         )
 

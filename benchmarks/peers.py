@@ -4,8 +4,8 @@
     python benchmarks/peers.py --data cora --models gcn --share 0.05
 
 One process for each dataset and model, so that its peak memory is its own; one line for each outcome, written as it
-comes, so that a run that was stopped goes on where it was. Training is short (EPOCHS epochs, no polish to speak of), the
-audit of assumptions is left out and GIF gets 20 rounds of LiSSA: this shows that everything runs, not how well
+comes, so that a run that was stopped goes on where it was. Training is short (EPOCHS epochs, no polish to speak of),
+the audit of assumptions is left out and GIF gets 20 rounds of LiSSA: this shows that everything runs, not how well
 (`graphforget compare` and `benchmarks/grapheraser.py` do).
 """
 
@@ -30,10 +30,10 @@ SHORT = {"idea": {"audit": False}, "gif": {"iterations": 20}}  # what only takes
 MODELS = ("sgc", "sign", "cgu", "gcn", "gin", "gat", "sharded-sgc", "sharded-gcn", "sharded-gin", "sharded-gat")
 
 
-def one(data: str, model: str, share: float, results: Results) -> None:
+def one(data: str, model: str, share: float, partitions: list[str], results: Results) -> None:
     """All that can be done with one model on one dataset."""
     graph = gf.load(data)
-    for way in PARTITIONS if model.startswith("sharded") else ("",):
+    for way in partitions if model.startswith("sharded") else ("",):
         options = {"partition": way, "shards": SHARDS[data]} if way else {}
         short = {} if gf.MODELS[model].affine else {"epochs": EPOCHS, "polish_steps": 2}
         trained = gf.train(graph, model, **short, **options)
@@ -59,17 +59,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", nargs="+", default=list(SHARDS))
     parser.add_argument("--models", nargs="+", default=list(MODELS))
+    parser.add_argument("--partitions", nargs="+", default=list(PARTITIONS), choices=PARTITIONS)
     parser.add_argument("--share", type=float, default=0.01)
     parser.add_argument("--out", type=Path, default=Path("runs/peers.jsonl"))
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.here:
-        one(args.data[0], args.models[0], args.share, Results(args.out))
+        one(args.data[0], args.models[0], args.share, args.partitions, Results(args.out))
         return
     for data in args.data:
         for model in args.models:
             print(data, model, flush=True)
-            same = ["--share", str(args.share), "--out", str(args.out), "--here"]
+            same = ["--share", str(args.share), "--out", str(args.out), "--partitions", *args.partitions, "--here"]
             subprocess.run([sys.executable, __file__, "--data", data, "--models", model, *same], check=True)
     summary(Results(args.out).rows)
 

@@ -442,8 +442,26 @@ def test_a_model_that_is_another_is_noticed(change: Callable[[gf.Trained], gf.Tr
 
 @pytest.mark.parametrize("name", [name for name, _ in ASSUMED])
 def test_a_condition_on_a_constant_that_was_left_out_is_noticed(name: str) -> None:
-    with pytest.raises(gf.Mismatch, match="^a claim of CEU's without the conditions on its constants is none$"):
+    with pytest.raises(gf.Mismatch, match=f"^a conditional claim without this condition is none: {name}$"):
         checked(rewrite=lambda certificate: {"conditions": tuple(f for f in certificate.conditions if f.name != name)})
+
+
+def test_a_strong_convexity_that_nothing_proves_is_not_said_to_hold() -> None:
+    """The default constant is over mu: the verdict was measured, and cannot be talked away."""
+
+    def forged(certificate: gf.Certificate) -> dict[str, Any]:
+        holds = [dataclasses.replace(f, verdict="holds") if f.name == CONVEX else f for f in certificate.conditions]
+        return {"conditions": tuple(holds), "constants": gf.Constants(strong_convexity=0.5)}
+
+    def raised(certificate: gf.Certificate) -> dict[str, Any]:
+        told = forged(certificate)
+        same = [dataclasses.replace(f, threshold=0.5) if f.name == CONVEX else f for f in told["conditions"]]
+        return told | {"conditions": tuple(same)}
+
+    with pytest.raises(gf.Mismatch, match=f"^the condition that {CONVEX} is not about the constant"):
+        checked(rewrite=forged)
+    with pytest.raises(gf.Mismatch, match="is not about the constant|is said to hold, and nothing proves it"):
+        checked(rewrite=raised)
 
 
 def test_verify_says_what_it_did_not_look_at() -> None:

@@ -380,9 +380,11 @@ def test_noise_after_retraining_is_from_a_seed_only_if_one_is_given() -> None:
 
 def test_the_published_count_allows_more_than_the_joint_one() -> None:
     """The classes may spend `C` budgets together; the epsilon that is told is that of all together."""
-    trained, graph = small()
+    graph, noise = random_graph(3, nodes=40, edges=60), 0.02  # little, so that no epsilon near 0 will do
+    trained = train(graph, objective_noise=noise)
     free = cgu(trained, graph, gf.Request(nodes=[4]), epsilon=FOR_EVER)
-    needed = epsilon_of(ratio=leftover(free.trained), delta=DELTA)
+    needed = epsilon_of(ratio=leftover(free.trained) / noise, delta=DELTA)
+    assert needed > 1
     for epsilon in (0.99 * needed, 0.95 * needed):
         assert cgu(trained, graph, gf.Request(nodes=[4]), epsilon=epsilon).level == "exact"
         published = cgu(trained, graph, gf.Request(nodes=[4]), epsilon=epsilon, budget="published")
@@ -454,8 +456,8 @@ def test_other_methods_in_between_leave_no_claim(method: str, options: dict[str,
     assert outcome.certificate.epsilon is None
     assert outcome.certificate.epsilon_under_constants is None
     verified(outcome)
-    with pytest.raises(gf.Refused, match="^'cgu' reached level 'empirical', not 'conditional'"):
-        asked: dict[str, Any] = {"level": "conditional", "otherwise": "refuse", "epsilon": FOR_EVER}
+    asked: dict[str, Any] = {"level": "conditional", "otherwise": "refuse", "epsilon": FOR_EVER}
+    with pytest.raises(gf.Refused, match="'cgu' reached level 'empirical', not 'conditional'"):
         cgu(moved.trained, moved.graph, gf.Request(nodes=[9]), **asked)
 
 
@@ -788,9 +790,7 @@ def test_a_claim_of_cgus_for_a_model_that_it_does_not_take_is_none() -> None:
     found = gf.unlearn(trained, graph, gf.Request(edges=[an_edge(graph)]), method="ceu")
     verified(found)
     with pytest.raises(gf.Mismatch, match="^the claim is CGU's, and the model is not one that CGU takes$"):
-        gf.verify(
-            dataclasses.replace(found.certificate, method="cgu", constants=None), found.trained, found.graph
-        )
+        gf.verify(dataclasses.replace(found.certificate, method="cgu", constants=None), found.trained, found.graph)
 
 
 @pytest.mark.parametrize(
@@ -804,7 +804,7 @@ def test_a_claim_of_cgus_for_a_model_that_it_does_not_take_is_none() -> None:
 )
 def test_noise_in_the_objective_is_tested(change: Callable[[Tensor], Tensor], told: str) -> None:
     """Under 'model and objective'; a claim of an exact outcome does not look at the gradient that would show it."""
-    graph = random_graph(3, nodes=40, edges=60, columns=40)
+    graph = random_graph(3, nodes=40, edges=60)
     found = gf.unlearn(train(graph, noise_seed=1), graph, gf.Request(nodes=[4]), method="retrain", noise_seed=2)
     checks = {check.name: check.found for check in verified(found).checks}
     assert checks["model and objective"] == "cgu, mu = 0.1, noise in the objective as if from N(0, 1^2)"

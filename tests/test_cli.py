@@ -158,7 +158,7 @@ def test_models(run: Run) -> None:
     assert [row["name"] for row in rows] == list(gf.MODELS)
     for row in rows:
         entry = gf.MODELS[row["name"]]
-        assert row["certifiable"] is entry.affine
+        assert row["certifiable"] is (entry.affine and row["name"] != "cgu")
         assert (row["mu"], row["epochs"], row["learning_rate"]) == (
             entry.mu,
             entry.epochs,
@@ -179,7 +179,7 @@ def test_tables_for_people_have_a_line_for_each(run: Run, command: str, names: l
 def test_tables_write_numbers_and_answers_for_people(run: Run) -> None:
     assert " 34,493 " in run("datasets").stdout
     answers = {line.split()[0]: " yes " in line for line in run("models").stdout.splitlines()[1:]}
-    assert answers == {name: entry.affine for name, entry in gf.MODELS.items()}
+    assert answers == {name: entry.affine and name != "cgu" for name, entry in gf.MODELS.items()}
 
 
 # -- train ---------------------------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ def test_train_claims_no_more_than_it_knows(run: Run, club: Path) -> None:
 
 
 def test_training_that_does_not_converge_says_so(run: Run, club: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphforget.training.newton_cg", functools.partial(newton_cg, max_steps=1))
+    monkeypatch.setattr("graphforget.fitting.newton_cg", functools.partial(newton_cg, max_steps=1))
     ran = run("train", "--data", club)
     assert ran.code == 0
     assert "NOT CONVERGED" in ran.stdout
@@ -452,7 +452,7 @@ REFUSED: list[tuple[list[str], str]] = [
     (["--data", ""], "nodes.csv does not exist"),
     (["--data", "occupied"], "nodes.csv does not exist"),
     (["--data", "file.txt"], "is neither a dataset"),
-    (["--model", "transformer"], "there is no model 'transformer', only sgc, sign, gcn"),
+    (["--model", "transformer"], "there is no model 'transformer', only sgc, sign, cgu, gcn"),
     (["--model", ""], "there is no model ''"),
     (["--split", "half"], "split 'half' is not known, there are random, public, given"),
     (["--split", "public"], "has no 'public' split"),
@@ -827,7 +827,7 @@ def test_an_id_or_a_key_needs_a_place(run: Run, members: Path, more: tuple[str, 
 def test_a_refusal_ends_with_code_3_and_writes_nothing(
     run: Run, members: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("graphforget.unlearning.idea.kept_part", lambda *_, **__: None)
+    monkeypatch.setattr("graphforget.unlearning.influence.kept_part", lambda *_, **__: None)
     before = tree(members)
     ran = run("unlearn", "run", "request.json", "--method", "idea", "--out", "two")
     assert (ran.code, ran.stdout) == (3, "")
@@ -1183,3 +1183,105 @@ def test_a_report_takes_the_place_of_the_one_before(run: Run, released: Path) ->
     assert parsed(run("report", "two", "--json").stdout) == {"report": "report.html"}
     assert (released / "report.html").read_text().startswith("<!DOCTYPE html>")
     assert set(os.listdir(released)) == before
+
+
+# -- every method, told in words -------------------------------------------------------------------------------------
+
+TAKEN: dict[str, tuple[str, ...]] = {
+    "retrain": (),
+    "newton": (),
+    "idea": ("--sigma", "0"),
+    "grapheraser": ("--model", "sharded-gcn", "--option", "shards=2", "--epochs", "3"),
+    "gif": (),
+    "ceu": ("--objective-noise", "1"),
+    "cgu": ("--model", "cgu"),
+    "ascent": (),
+}
+
+
+def an_edge_of(club: Path) -> str:
+    """As a request file: of two members."""
+    lines = (club / "edges.csv").read_text().splitlines()[1:]
+    u, v = next(line.split(",") for line in lines if len(set(line.split(","))) == 2)
+    return json.dumps({"edges": [[u, v]]})
+
+
+@pytest.mark.parametrize("method", list(gf.METHODS))
+def test_the_outcome_of_every_method_is_told_in_words(method: str, run: Run, club: Path, space: Path) -> None:
+    assert run("train", "--data", club, "--out", "run", *TAKEN[method]).code == 0
+    (space / "request.json").write_text(an_edge_of(club) if method == "ceu" else '{"nodes": ["m3"]}')
+    epsilon = "1e9" if method in ("cgu", "ceu") else "1"  # no draw of the noise spends that
+    asked = ("unlearn", "run", "request.json", "--method", method, "--epsilon", epsilon)
+    ran = run(*asked)
+    assert (ran.code, ran.stderr) == (0, "")
+    result = parsed(run(*asked, "--json").stdout)
+    text = " ".join(ran.stdout.split())
+    assert f"method {method} " in text
+    assert f"level {result['level']}: " in text
+    assert "training losses" in text
+    assert "Traceback" not in text
+    assert "None" not in text
+    for condition in result["certificate"]["conditions"]:
+        assert condition["name"].split()[0] in text
+    if method == "cgu":
+        assert result["level"] == "conditional"
+        assert f"epsilon {result['certificate']['epsilon']:.2g}, if every condition below holds" in text
+        assert "What the claim assumes, and what was measured:" in text
+    if method == "ceu":
+        assert result["certificate"]["epsilon"] is None  # the constants that it declares do not hold of this model
+        assert "Some of it does NOT hold here, so nothing follows for this model." in text
+    planned = run("plan", "run", "request.json", "--method", method)
+    assert (planned.code, planned.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("method", ["cgu", "ceu"])
+def test_a_deletion_by_noise_in_the_objective_is_kept_and_verifies(
+    method: str, run: Run, club: Path, space: Path
+) -> None:
+    assert run("train", "--data", club, "--out", "run", *TAKEN[method]).code == 0
+    (space / "request.json").write_text(an_edge_of(club))
+    asked = ("unlearn", "run", "request.json", "--method", method, "--epsilon", "1e9", "--out", "two")
+    assert run(*asked).code == 0
+    ran = run("verify", "two")
+    assert (ran.code, ran.stderr) == (0, "")
+    told = "that the noise in the objective was drawn before training: the signer vouches for it"
+    assert f"Not checked: {told}." in " ".join(ran.stdout.split())
+    assert told in parsed(run("verify", "two", "--json").stdout)["unchecked"]
+
+
+def test_noise_in_the_objective_is_trained_with(run: Run, club: Path, space: Path) -> None:
+    ran = run("train", "--data", club, "--objective-noise", "0.1", "--json")
+    assert (ran.code, ran.stderr) == (0, "")
+    told = parsed(ran.stdout)
+    assert (told["recipe"]["objective_noise"], told["recipe"]["sigma"], told["certifiable"]) == (0.1, 0.0, False)
+    text = run("train", "--data", club, "--objective-noise", "0.1").stdout
+    assert "standard deviation 0.1 in the objective" in " ".join(text.split())
+    bad = run("train", "--data", club, "--objective-noise", "-1")
+    assert (bad.code, bad.stdout) == (2, "")
+    assert bad.stderr == "graphforget: objective_noise is -1.0, a finite number from 0 is needed\n"
+
+
+def test_options_of_a_model_are_trained_with(run: Run, club: Path, space: Path) -> None:
+    options = ("--option", "shards=3", "--option", "partition=blpa")
+    ran = run("train", "--data", club, "--model", "sharded-gcn", "--epochs", "3", *options, "--json")
+    assert (ran.code, ran.stderr) == (0, "")
+    assert parsed(ran.stdout)["recipe"]["options"] == {"shards": 3, "partition": "blpa"}
+
+
+@pytest.mark.parametrize(
+    "option", ["seed=3", "mu=1", "tolerance=1", "device=cpu", "noise_seed=1", "reach=1", "graph=1"]
+)
+def test_what_belongs_to_training_is_no_option_of_the_model(option: str, run: Run, club: Path, space: Path) -> None:
+    ran = run("train", "--data", club, "--out", "run", "--option", option)
+    assert (ran.code, ran.stdout) == (2, "")
+    name = option.partition("=")[0]
+    assert ran.stderr == f"graphforget: option {name!r} is none of the model's, it belongs to training itself\n"
+    assert not (space / "run").exists()
+
+
+def test_a_model_with_noise_in_its_objective_is_listed_as_not_certifiable(run: Run) -> None:
+    listed = {model["name"]: model for model in parsed(run("models", "--json").stdout)}
+    assert listed["cgu"]["certifiable"] is False
+    assert listed["sgc"]["certifiable"] is True
+    (line,) = [line for line in run("models").stdout.splitlines() if line.split()[:1] == ["cgu"]]
+    assert "yes" not in line.split()

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import functools
+import sys
+from typing import Any, NoReturn
 
 import pytest
 import torch
 
 import graphforget as gf
 from cases import random_graph
-from graphforget.compare import Row, contenders
+from graphforget.compare import Row, _distance, contenders
 from graphforget.linalg.newton import newton_cg
 
 REQUEST = gf.Request(nodes=[4, 5])
+MODULE = sys.modules["graphforget.compare"]  # which the function of that name hides
 
 
 @functools.cache
@@ -93,3 +96,72 @@ def test_bad_input_is_refused() -> None:
         next(iter(gf.compare(untested, "sgc", REQUEST)))
     with pytest.raises(gf.InputError, match="node 99 is not in the graph"):
         next(iter(gf.compare(graph, "sgc", gf.Request(nodes=[99]))))
+
+
+@pytest.fixture
+def untrainable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def train(*_: Any, **__: Any) -> NoReturn:
+        raise AssertionError("something was trained")
+
+    monkeypatch.setattr(MODULE, "train", train)
+
+
+@pytest.mark.usefixtures("untrainable")
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"epsilon": 0}, "epsilon is 0"),
+        ({"epsilon": -1.0}, "epsilon is -1"),
+        ({"epsilon": float("nan")}, "epsilon is nan"),
+        ({"delta": 0}, "delta is 0"),
+        ({"delta": 1.0}, "delta is 1"),
+        ({"request": gf.Request(nodes=[99])}, "node 99 is not in the graph"),
+        ({"request": gf.Request(edges=[(0, 0)])}, "edge"),
+        ({"methods": ["magic"]}, "there is no method 'magic'"),
+        ({"methods": ["retrain", "cgu"]}, "method 'cgu' cannot be compared on 'gcn', it serves no model of that kind$"),
+        ({"methods": ["newton"]}, "method 'newton' cannot be compared on 'gcn', it serves no model of that kind$"),
+    ],
+)
+def test_what_is_asked_is_checked_before_anything_is_trained(asked: dict[str, Any], told: str) -> None:
+    graph = random_graph(3, nodes=40, edges=60)
+    request = asked.pop("request", REQUEST)
+    with pytest.raises(gf.InputError, match=f"^{told}"):
+        next(iter(gf.compare(graph, "gcn", request, **asked)))
+
+
+@pytest.mark.parametrize(
+    ("method", "model"),
+    [("cgu", "gcn"), ("cgu", "sign"), ("newton", "gcn"), ("newton", "gat"), ("grapheraser", "sign")],
+)
+def test_a_method_that_serves_no_model_of_that_kind_is_refused_if_it_is_named(method: str, model: str) -> None:
+    told = f"^method '{method}' cannot be compared on '{model}', it serves no model of that kind$"
+    with pytest.raises(gf.InputError, match=told):
+        contenders(model, ["nothing", method])
+    assert method not in {one.method for one in contenders(model)}
+
+
+def test_where_retraining_fails_there_is_nothing_to_compare_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unlearn(*_: Any, method: str, **__: Any) -> NoReturn:
+        raise gf.Refused(f"{method} has failed")
+
+    monkeypatch.setattr(MODULE, "unlearn", unlearn)
+    with pytest.raises(gf.Refused, match="^retrain has failed$"):
+        next(iter(gf.compare(random_graph(3, nodes=40, edges=60), "sgc", REQUEST)))
+
+
+def test_every_distance_is_to_the_optimum_where_there_is_one() -> None:
+    """Also that of the retrained model, and with noise in the objective to the optimum with that noise."""
+    graph = random_graph(3, nodes=40, edges=60)
+    retained = graph.without(REQUEST)
+    found = rows("sgc")
+    before = gf.train(graph, "sgc")
+    exact = newton_cg(before.objective(retained), torch.zeros_like(before.theta), gradient_tolerance=1e-12).theta
+    again = gf.unlearn(before, graph, REQUEST, method="retrain", seed=0).trained.theta
+    step = gf.unlearn(before, graph, REQUEST, method="gif").trained.theta
+    assert found["retrain"].distance == pytest.approx(float((again - exact).norm()), abs=2e-6)
+    assert found["gif"].distance == pytest.approx(float((step - exact).norm()), abs=2e-6)
+    for noise in (1.0, 100.0):
+        noisy = gf.train(retained, "cgu", objective_noise=noise, tolerance=1e-6)
+        other = gf.train(retained, "cgu", objective_noise=noise, tolerance=1e-6)
+        assert _distance(noisy, before, retained) == pytest.approx(0, abs=2e-6)
+        assert float((noisy.theta - other.theta).norm()) > 1  # another draw's optimum is elsewhere

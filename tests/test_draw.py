@@ -23,7 +23,21 @@ def test_what_is_to_be_drawn_is_read(text: str, kind: str, share: float | None, 
 
 
 @pytest.mark.parametrize(
-    "text", ["node", "node:", "node:5%%", "node:-1", "person:5%", "node:5.5", "node:1e-3%", "", "edge:5 %"]
+    "text",
+    [
+        "node",
+        "node:",
+        "node:5%%",
+        "node:-1",
+        "person:5%",
+        "node:5.5",
+        "node:1e-3%",
+        "",
+        "edge:5 %",
+        "node:\u0663",
+        "node:\u0665%",
+        "node:\u00b2",
+    ],
 )
 def test_what_cannot_be_read_is_refused_with_examples(text: str) -> None:
     with pytest.raises(gf.InputError, match=r"is neither a file nor of the form node:5%, edge:10, attribute:5%"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 from typing import Any
@@ -235,6 +236,18 @@ def test_an_ascent_that_blows_up_is_refused() -> None:
         ascent(trained, graph, gf.Request(nodes=[4]), learning_rate=1e308, steps=20)
 
 
+@pytest.mark.parametrize("rate", [1e160, 1e200, 1e300])
+def test_an_ascent_whose_weights_are_finite_and_their_norm_is_not_is_refused(rate: float) -> None:
+    trained, graph = trained_on()
+    rows = expected_rows(graph, gf.Request(nodes=[4, 5]))
+    leaf = trained.theta.clone().requires_grad_()
+    theta = trained.theta + rate * torch.autograd.grad(mean_loss(trained, graph, rows, leaf), leaf)[0]
+    assert torch.isfinite(theta).all()
+    assert not torch.isfinite(theta.norm())
+    with pytest.raises(gf.Refused, match="^the ascent diverged; take fewer steps or lower the learning rate"):
+        ascent(trained, graph, gf.Request(nodes=[4, 5]), steps=1, learning_rate=rate)
+
+
 @pytest.mark.parametrize(
     ("option", "told"),
     [
@@ -256,6 +269,18 @@ def test_bad_options_of_ascent_are_refused_in_one_sentence(option: dict[str, Any
     with pytest.raises(gf.InputError, match=f"^{told}") as caught:
         ascent(trained, graph, gf.Request(nodes=[4]), **option)
     assert "\n" not in str(caught.value)
+
+
+def test_an_option_that_there_is_not_is_told_with_those_that_there_are() -> None:
+    bare = []
+    for name, method in gf.METHODS.items():
+        known = [field.name for field in dataclasses.fields(method.options)]
+        bare += [] if known else [name]
+        with pytest.raises(gf.InputError) as caught:
+            method.chosen({"foo": 1})
+        only = f", only {', '.join(known)}" if known else ""
+        assert str(caught.value) == f"method '{name}' has no option 'foo'{only}"
+    assert bare == ["grapheraser"]
 
 
 def test_a_rate_of_numpy_will_do() -> None:

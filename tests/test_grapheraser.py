@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +14,12 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import graphforget as gf
 from cases import CLASSES, COLUMNS, graphs, random_graph, requests
+from graphforget import rundir
 from graphforget.certificates.claim import SHARDED, UNTOUCHED
 from graphforget.losses import CrossEntropy
 from graphforget.models.registry import build
@@ -549,8 +553,54 @@ def test_retraining_splits_anew(partition: str) -> None:
 
 
 def test_an_ensemble_cannot_be_continued() -> None:
-    with pytest.raises(gf.InputError, match="an ensemble on shards cannot be continued"):
-        gf.unlearn(trained_on(), small(), request_of("training node"), method="retrain", start="continued")
+    how: dict[str, Any] = {"method": "retrain", "start": "continued"}
+    told = "an ensemble on shards cannot be continued, only its shards be trained anew"
+    with pytest.raises(gf.Refused, match=f"^{told}$"):
+        gf.unlearn(trained_on(), small(), request_of("training node"), **how)
+    plan = gf.plan(trained_on(), small(), request_of("training node"), **how)
+    assert (plan.level, plan.meaning) == (None, f"would be refused: {told}")
+    assert gf.plan(trained_on(), small(), request_of("training node"), method="retrain").level == "exact"
+
+
+# -- what a certificate covers of it ---------------------------------------------------------------------------------
+
+
+STATE = "^recipe, reach or history of the model are not those that the certificate speaks of$"
+
+
+def moved_node(trained: gf.Trained) -> gf.Trained:
+    """A training node said to be in another shard than it was trained in."""
+    changed = copy.deepcopy(trained)
+    shard_of = ensemble(changed).shard_of
+    row = int((shard_of >= 0).nonzero()[0])
+    shard_of[row] = (shard_of[row] + 1) % ensemble(changed).shards
+    return changed
+
+
+@pytest.mark.parametrize("method", ["grapheraser", "retrain"])
+def test_another_shard_for_a_node_is_noticed(method: str) -> None:
+    found = gf.unlearn(trained_on(), small(), request_of("training node"), method=method)
+    assert gf.verify(found.certificate, found.trained, found.graph, annexes=[found.annex]).checks
+    with pytest.raises(gf.Mismatch, match=STATE):
+        gf.verify(found.certificate, moved_node(found.trained), found.graph, annexes=[found.annex])
+
+
+def test_another_shard_for_a_node_is_noticed_in_a_run_directory(tmp_path: Path) -> None:
+    """With the objective of that split and all checksums written down to fit."""
+    found = gf.unlearn(trained_on(), small(), request_of("training node"), **ERASE)
+    run = tmp_path / "run"
+    gf.save_outcome(run, found)
+    assert gf.verify_run(run).checks
+    changed = moved_node(found.trained)
+    weights, told = load_file(run / "weights.safetensors"), json.loads((run / "run.json").read_text())
+    save_file(weights | {"state.shard_of": ensemble(changed).shard_of}, run / "weights.safetensors")
+    told["objective"] = changed.objective(found.graph).value(changed.theta)
+    (run / "run.json").write_text(json.dumps(told))
+    rundir.refit(run)
+    loaded, _ = gf.load_run(run)
+    assert not torch.equal(ensemble(loaded).shard_of, ensemble(found.trained).shard_of)
+    with pytest.raises(gf.Mismatch, match=STATE):
+        gf.verify_run(run)
 
 
 # -- one after the other ---------------------------------------------------------------------------------------------

@@ -355,9 +355,15 @@ def test_retraining_draws_anew_and_the_certificate_names_the_noise() -> None:
 @pytest.mark.parametrize(
     ("model", "given_", "told"),
     [
-        ("cgu", {"objective_noise": -1}, "objective_noise is -1.0, a finite number from 0 is needed"),
+        ("cgu", {"objective_noise": -1}, "objective_noise is -1, a finite number from 0 is needed"),
         ("cgu", {"objective_noise": math.nan}, "objective_noise is nan, a finite number from 0"),
         ("cgu", {"objective_noise": math.inf}, "objective_noise is inf, a finite number from 0"),
+        ("cgu", {"objective_noise": "x"}, "objective_noise is 'x', a finite number from 0 is needed$"),
+        ("cgu", {"objective_noise": [1]}, r"objective_noise is \[1\], a finite number from 0 is needed$"),
+        ("sgc", {"objective_noise": True}, "objective_noise is True, a finite number from 0 is needed$"),
+        ("sgc", {"sigma": "x"}, "sigma is 'x', a finite number from 0 is needed$"),
+        ("sgc", {"sigma": [1]}, r"sigma is \[1\], a finite number from 0 is needed$"),
+        ("sgc", {"sigma": True}, "sigma is True, a finite number from 0 is needed$"),
         ("cgu", {"noise_seed": -1}, "noise_seed is -1"),
         ("cgu", {"noise_seed": 1.5}, "noise_seed is 1.5"),
         ("sharded-sgc", {"objective_noise": 1.0, "shards": 2}, "an ensemble on shards takes no noise in its objective"),
@@ -367,6 +373,43 @@ def test_bad_noise_is_refused_in_one_sentence(model: str, given_: dict[str, Any]
     with pytest.raises(gf.InputError, match=f"^{told}") as caught:
         gf.train(random_graph(3, nodes=40, edges=60), model, **given_)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("sigma", [None, 0.1])
+@pytest.mark.parametrize("method", ["cgu", "retrain"])
+def test_what_is_released_leaves_it_behind(method: str, sigma: float | None) -> None:
+    """With it `-(b + grad) / (m mu)` would tell what it was to hide."""
+    graph = random_graph(3, nodes=40, edges=60)
+    trained = gf.train(graph, "cgu", mu=0.1)
+    outcome = gf.unlearn(trained, graph, gf.Request(nodes=[4]), method=method, epsilon=1e9, sigma=sigma)
+    released = outcome.released
+    assert outcome.trained.tilt is not None
+    assert released.tilt is None
+    assert released.noise == (sigma or 0.0)
+    assert torch.equal(released.theta, outcome.released_theta)
+    assert torch.equal(released.theta, outcome.trained.theta) == (sigma is None)
+    plain = dataclasses.replace(outcome.trained, tilt=None).objective(outcome.graph)
+    value, gradient = plain.value_and_gradient(outcome.released_theta)
+    assert (released.objective_value, released.gradient_norm) == pytest.approx((value, float(gradient.norm())))
+    assert released.gradient_norm > 100 * outcome.trained.gradient_norm
+    told = "these are released weights with" if sigma else "these are released weights, without their objective's noise"
+    for again in ("cgu", "retrain", "auto"):
+        with pytest.raises(gf.InputError, match=f"^{told}"):
+            gf.unlearn(released, outcome.graph, gf.Request(nodes=[9]), method=again)
+
+
+def test_a_model_with_it_is_not_certifiable() -> None:
+    graph = random_graph(3, nodes=40, edges=60)
+    trained = gf.train(graph, "sgc", objective_noise=0.5, sigma=0.1)
+    assert trained.strongly_convex
+    assert not trained.certifiable
+    assert gf.train(graph, "sgc").certifiable
+    with pytest.raises(
+        gf.InputError, match="^method 'newton' does not work here: .*trained with noise in its objective"
+    ):
+        gf.unlearn(trained, graph, gf.Request(nodes=[4]), method="newton")
+    with pytest.raises(gf.Refused):
+        gf.unlearn(trained, graph, gf.Request(nodes=[4]), level="certified", otherwise="refuse", method="ascent")
 
 
 # -- in a run directory ----------------------------------------------------------------------------------------------
@@ -410,7 +453,7 @@ def test_a_run_keeps_it(model: str, tmp_path: Path) -> None:
 def test_it_goes_on_through_a_deletion_and_out_with_no_release(tmp_path: Path) -> None:
     graph = random_graph(3, nodes=40, edges=60)
     trained = gf.train(graph, "cgu")
-    outcome = gf.unlearn(trained, graph, gf.Request(nodes=[4]), method="cgu", epsilon=1e4)
+    outcome = gf.unlearn(trained, graph, gf.Request(nodes=[4]), method="cgu", epsilon=1e9)  # no draw spends that
     assert torch.equal(outcome.trained.tilt, trained.tilt)
     gf.save_outcome(tmp_path / "run", outcome)
     loaded, _ = gf.load_run(tmp_path / "run")
@@ -421,6 +464,29 @@ def test_it_goes_on_through_a_deletion_and_out_with_no_release(tmp_path: Path) -
     for name in held - {"weights.safetensors"}:
         assert "tilt" not in load_file(tmp_path / "run" / name)
     assert "tilt" not in json.dumps(outcome.summary())
+
+
+def test_one_that_was_swapped_after_the_certificate_is_noticed(tmp_path: Path) -> None:
+    """By a vector that is orthogonal to the weights, so that the objective is as it was: only the digest tells."""
+    graph = random_graph(3, nodes=40, edges=60)
+    outcome = gf.unlearn(gf.train(graph, "cgu"), graph, gf.Request(nodes=[4]), method="retrain")
+    run, theta = tmp_path / "run", outcome.trained.theta
+    gf.save_outcome(run, outcome)
+    assert gf.verify_run(run).checks
+    away = draws(theta.numel())
+    away = 1e-3 * (away - (away @ theta) / (theta @ theta) * theta)
+    file = run / "weights.safetensors"
+    save_file(load_file(file) | {"tilt": outcome.trained.tilt + away}, file)
+    with pytest.raises((rundir.Damaged, gf.Mismatch), match="is not the file that was written"):
+        gf.verify_run(run)
+    rundir.refit(run)
+    swapped, _ = gf.load_run(run)  # no checksum and no objective gives it away
+    told = "^recipe, reach or history of the model are not those that the certificate speaks of$"
+    with pytest.raises(gf.Mismatch, match=told):
+        gf.verify_run(run)
+    with pytest.raises(gf.Mismatch, match=told):
+        gf.verify(outcome.certificate, swapped, outcome.graph, annexes=[outcome.annex])
+    assert gf.verify(outcome.certificate, swapped, outcome.graph).checks  # who has no annex cannot tell
 
 
 @pytest.mark.parametrize(

@@ -295,11 +295,11 @@ def test_every_seed_that_other_models_take(seed: int) -> None:
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 def test_empty_shards_count_for_nothing(aggregation: str) -> None:
     graph = random_graph(1, nodes=10)
-    trained = gf.train(graph, "sharded-gcn", aggregation=aggregation, **(SHORT | {"shards": 15}))
+    trained = gf.train(graph, "sharded-gcn", aggregation=aggregation, **(SHORT | {"shards": 10}))
     module = ensemble(trained)
     filled = set(module.shard_of[graph.train_rows].tolist())
-    assert 0 < len(filled) < 15
-    empty = [shard for shard in range(15) if shard not in filled]
+    assert 0 < len(filled) < 10
+    empty = [shard for shard in range(10) if shard not in filled]
     assert not module.weights[empty].any()
     assert float(module.weights.detach().sum()) == pytest.approx(1)
     if aggregation != "learned":
@@ -310,6 +310,16 @@ def test_empty_shards_count_for_nothing(aggregation: str) -> None:
         for parameter in module.models[empty[0]].parameters():
             parameter.fill_(3.0)
     assert torch.equal(trained.logits(graph), before)
+
+
+@pytest.mark.parametrize("partition", PARTITIONS)
+def test_there_are_at_most_as_many_shards_as_training_nodes(partition: str) -> None:
+    graph = random_graph(1, nodes=10)
+    m = graph.train_rows.numel()
+    assert gf.train(graph, "sharded-gcn", partition=partition, **(SHORT | {"shards": m})).recipe.options["shards"] == m
+    for shards in (m + 1, 1000):
+        with pytest.raises(gf.InputError, match=f"^there are {shards} shards and only {m} training nodes$"):
+            gf.train(graph, "sharded-gcn", partition=partition, **(SHORT | {"shards": shards}))
 
 
 def test_the_weights_of_the_shards() -> None:
@@ -417,9 +427,9 @@ def test_bekm_on_the_patients() -> None:
 
 
 @pytest.mark.parametrize("model", ["sharded-sgc", "sharded-gcn"])
-@pytest.mark.parametrize("shards", [1, 3, 15])
+@pytest.mark.parametrize("shards", [1, 3, 10])
 def test_the_objective_is_the_sum_over_the_shards(model: str, shards: int) -> None:
-    graph = random_graph(1, nodes=10)  # 15 shards: some are empty
+    graph = random_graph(1, nodes=10)  # 10 shards: some are empty
     trained = gf.train(graph, model, aggregation="learned", **(short(model) | {"shards": shards}))
     module, mu = ensemble(trained), trained.recipe.mu
     objective = trained.objective(graph)

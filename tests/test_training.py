@@ -203,7 +203,7 @@ def class_weighted(logits: Tensor, labels: Tensor) -> Tensor:
         (gf.Loss(functional.cross_entropy, name="cross_entropy"), "cannot be named 'cross_entropy'"),
         (class_weighted, "depends on other nodes"),
         (lambda logits, labels: logits[:, 0] / 0, "is not finite"),
-        ("mse", "the loss is 'mse'"),
+        ("mse", "there is no loss 'mse', only cross_entropy, one_vs_rest"),
         (lambda logits: logits, "does not run"),
     ],
 )

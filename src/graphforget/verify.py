@@ -31,6 +31,7 @@ from graphforget.certificates.gaussian import grid
 from graphforget.certificates.ledger import Entry
 from graphforget.certificates.ledger import check as check_chain
 from graphforget.certificates.levels import MEANING
+from graphforget.certificates.paper_bounds import Constants
 from graphforget.certificates.residual import residual
 from graphforget.certificates.signing import check_signature
 from graphforget.errors import InputError, Mismatch
@@ -206,8 +207,8 @@ def _rebuilt_perturbed(given: Evidence) -> Claim:
     m = given.graph.train_rows.numel()
     measured = m * float(trained.objective(given.graph).gradient(trained.theta).norm())
     _check_conditions(stated.conditions, found_conditions(trained, m=m, measured=measured))
-    if by_ceu and {name for name, _ in ASSUMED} - {finding.name for finding in stated.conditions}:
-        raise Mismatch("a claim of CEU's without the conditions on its constants is none")
+    if stated.constants is not None:
+        _check_assumed(stated.conditions, stated.constants, given)
     rebuilt = perturbed(
         leftover=leftover(trained),
         noise=noise,
@@ -220,6 +221,19 @@ def _rebuilt_perturbed(given: Evidence) -> Claim:
     )
     # The tolerance is that of the asked epsilon, which the claim does not hold; sigma is noise beside it.
     return dataclasses.replace(rebuilt, tolerance=stated.tolerance, sigma=stated.sigma)
+
+
+def _check_assumed(stated: Sequence[Finding], constants: Constants, given: Evidence) -> None:
+    """Raises `Mismatch` unless CEU's conditions are those of its constants, and hold only where they can."""
+    told = {finding.name: finding for finding in stated}
+    for name, constant in ASSUMED:
+        if name not in told:
+            raise Mismatch(f"a conditional claim without this condition is none: {name}")
+        if told[name].threshold != getattr(constants, constant):
+            raise Mismatch(f"the condition that {name} is not about the constant that the certificate declares")
+    proven = given.strongly_convex and constants.strong_convexity <= given.trained.recipe.mu
+    if told[CONVEX].verdict == "holds" and not proven:
+        raise Mismatch(f"the condition that {CONVEX} is said to hold, and nothing proves it")
 
 
 def _check_conditions(stated: Sequence[Finding], found: Sequence[Finding]) -> None:

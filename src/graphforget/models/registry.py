@@ -77,10 +77,10 @@ MODELS = {
     entry.name: entry
     for entry in (
         ModelEntry("sgc", "SGC, two hops", SGC, mu=1e-4, affine=True, sigma=0.1),
-        ModelEntry("sign", "SIGN with a linear head, hops 0 to 3", SIGN, mu=1e-4, affine=True, sigma=0.05),
+        ModelEntry("sign", "SIGN, linear head, hops 0 to 3", SIGN, mu=1e-4, affine=True, sigma=0.05),
         ModelEntry(
             "cgu",
-            "SGC by means, one class against the rest, noise in the objective",
+            "SGC for CGU, noisy objective",
             MeanSGC,
             mu=1e-3,
             affine=True,
@@ -99,7 +99,7 @@ MODELS = {
         _sharded("gin", GIN, mu=5e-3, epochs=200),
         ModelEntry(
             "sharded-released",
-            "GraphEraser as behind the paper's Table 1, for that table alone",
+            "for the paper's Table 1 alone",
             _released,
             mu=1e-9,
             affine=False,
