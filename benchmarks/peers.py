@@ -19,13 +19,13 @@ import sys
 from pathlib import Path
 
 import graphforget as gf
+from grapheraser import SHARDS
 from graphforget.draw import Drawing, drawn
 from graphforget.request import KINDS
 from graphforget.sharding.partition import PARTITIONS
 from results import Results, Row
 
 EPOCHS = 10
-SHARDS = {"cora": 10, "citeseer": 10, "pubmed": 30, "cs": 30, "physics": 100}
 SHORT = {"idea": {"audit": False}, "gif": {"iterations": 20}}  # what only takes time here
 MODELS = ("sgc", "sign", "cgu", "gcn", "gin", "gat", "sharded-sgc", "sharded-gcn", "sharded-gin", "sharded-gat")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -172,3 +173,22 @@ def requests(draw: st.DrawFn, graph: gf.Graph) -> gf.Request:
     except gf.InputError:
         assume(False)
     return request
+
+
+def judged_without_annex(
+    outcome: gf.Outcome,
+    change: Callable[[gf.Trained], gf.Trained] = lambda trained: trained,
+    rewrite: Callable[[gf.Certificate], dict[str, Any]] = lambda certificate: {},
+) -> None:
+    """An outcome verified by somebody who has no annex, so that no digest gives a cheat away."""
+    certificate = dataclasses.replace(outcome.certificate, **rewrite(outcome.certificate))
+    gf.verify(certificate, change(outcome.trained), outcome.graph)
+
+
+def with_lowered_leftover(trained: gf.Trained, factor: float) -> gf.Trained:
+    """Whose history says less than it should of what the steps left of the gradient."""
+    history = tuple(
+        dataclasses.replace(entry, leftover=factor * entry.leftover, gradient_norm=factor * entry.gradient_norm)
+        for entry in trained.history
+    )
+    return dataclasses.replace(trained, history=history)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import graphforget as gf
-from cases import OwnGCN, idea, random_graph
+from cases import OwnGCN, idea, judged_without_annex, random_graph, with_lowered_leftover
 from graphforget.certificates.assumptions import CONVEX, OPTIMUM, REACH
 from graphforget.certificates.claim import perturbed, rounded_up
 from graphforget.certificates.gaussian import epsilon_of
@@ -346,21 +346,8 @@ def outcome() -> gf.Outcome:
     return ceu(trained, graph, gf.Request(edges=edges_of(graph, 2)))
 
 
-def checked(
-    change: Callable[[gf.Trained], gf.Trained] = lambda trained: trained,
-    rewrite: Callable[[gf.Certificate], dict[str, Any]] = lambda certificate: {},
-) -> None:
-    """By somebody who has no annex, so that no digest gives a cheat away."""
-    found = outcome()
-    gf.verify(dataclasses.replace(found.certificate, **rewrite(found.certificate)), change(found.trained), found.graph)
-
-
-def lowered(trained: gf.Trained, factor: float) -> gf.Trained:
-    history = tuple(
-        dataclasses.replace(entry, leftover=factor * entry.leftover, gradient_norm=factor * entry.gradient_norm)
-        for entry in trained.history
-    )
-    return dataclasses.replace(trained, history=history)
+def checked(*cheat: Any, **more: Any) -> None:
+    judged_without_annex(outcome(), *cheat, **more)
 
 
 def test_an_honest_outcome_verifies() -> None:
@@ -373,15 +360,15 @@ def test_an_honest_outcome_verifies() -> None:
 def test_a_lowered_bound_is_noticed_with_and_without_a_claim_that_fits_it() -> None:
     found = outcome()
     with pytest.raises(gf.Mismatch, match=not_as_told(KEPT_TO, "holds")):
-        checked(lambda trained: lowered(trained, 0.5))
+        checked(lambda trained: with_lowered_leftover(trained, 0.5))
     m = found.graph.train_rows.numel()
     measured = m * found.trained.gradient_norm
     assumed = found.certificate.conditions[len(NEEDED) :]
-    half = lowered(found.trained, 0.5)
+    half = with_lowered_leftover(found.trained, 0.5)
     fitting = (*found_conditions(half, m=m, measured=measured), *assumed)
     with pytest.raises(gf.Mismatch, match="^the certificate's (statement|epsilon|distance|conditions) is"):
         checked(lambda _: half, lambda _: {"conditions": fitting})
-    trained = lowered(found.trained, 1e-6)
+    trained = with_lowered_leftover(found.trained, 1e-6)
     constants = gf.Constants()
     told = found_conditions(trained, m=m, measured=measured)
     claim = perturbed(

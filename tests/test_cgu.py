@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 import graphforget as gf
-from cases import CLASSES, random_graph
+from cases import CLASSES, judged_without_annex, random_graph, with_lowered_leftover
 from graphforget.certificates.assumptions import OPTIMUM
 from graphforget.certificates.claim import NOT_COVERED, RETRAINED, STANDING, certified, perturbed, rounded_up
 from graphforget.certificates.gaussian import delta_of, epsilon_of, mu_gdp
@@ -630,21 +630,8 @@ def test_an_honest_outcome_with_noise_in_the_weights_too_verifies(how: str) -> N
     verified(found)
 
 
-def cheated(
-    change: Callable[[gf.Trained], gf.Trained] = lambda trained: trained,
-    rewrite: Callable[[gf.Certificate], dict[str, Any]] = lambda certificate: {},
-) -> None:
-    """Verified by somebody who has no annex, so that no digest gives the cheat away."""
-    found = outcome()
-    gf.verify(dataclasses.replace(found.certificate, **rewrite(found.certificate)), change(found.trained), found.graph)
-
-
-def lowered(trained: gf.Trained, factor: float) -> gf.Trained:
-    history = tuple(
-        dataclasses.replace(entry, leftover=factor * entry.leftover, gradient_norm=factor * entry.gradient_norm)
-        for entry in trained.history
-    )
-    return dataclasses.replace(trained, history=history)
+def cheated(*cheat: Any, **more: Any) -> None:
+    judged_without_annex(outcome(), *cheat, **more)
 
 
 def without_condition(name: str) -> Callable[[gf.Certificate], dict[str, Any]]:
@@ -662,9 +649,9 @@ def not_as_told(name: str, verdict: str) -> str:
 def test_a_lowered_leftover_does_not_give_the_epsilon() -> None:
     """Neither with the certificate's bound, nor with the lowered one written into its condition."""
     with pytest.raises(gf.Mismatch, match=not_as_told(KEPT_TO, "holds")):
-        cheated(lambda trained: lowered(trained, 0.5))
+        cheated(lambda trained: with_lowered_leftover(trained, 0.5))
     found = outcome()
-    trained, m = lowered(found.trained, 0.5), found.graph.train_rows.numel()
+    trained, m = with_lowered_leftover(found.trained, 0.5), found.graph.train_rows.numel()
     fitting = found_conditions(trained, m=m, measured=m * found.trained.gradient_norm)
     with pytest.raises(gf.Mismatch, match="^the certificate's (statement|epsilon|distance|conditions) is"):
         cheated(lambda _: trained, lambda _: {"conditions": fitting})
@@ -673,7 +660,7 @@ def test_a_lowered_leftover_does_not_give_the_epsilon() -> None:
 def test_a_leftover_lowered_under_the_gradient_is_noticed_even_if_the_claim_fits() -> None:
     """With a claim that fits it: the gradient is measured, and is over it."""
     found = outcome()
-    trained = lowered(found.trained, 1e-6)
+    trained = with_lowered_leftover(found.trained, 1e-6)
     m = found.graph.train_rows.numel()
     told = found_conditions(trained, m=m, measured=m * found.trained.gradient_norm)
     assert {f.name: f.verdict for f in told}[KEPT_TO] == "fails"
@@ -882,7 +869,7 @@ def test_a_refuted_condition_of_an_earlier_request_stays() -> None:
 def test_with_the_annex_every_number_of_the_history_counts() -> None:
     found = outcome()
     for trained in (
-        lowered(found.trained, 1 + 1e-12),
+        with_lowered_leftover(found.trained, 1 + 1e-12),
         dataclasses.replace(found.trained, recipe=dataclasses.replace(found.trained.recipe, seed=9)),
         dataclasses.replace(found.trained, tilt=found.trained.tilt * (1 + 1e-12)),
     ):

@@ -120,6 +120,16 @@ class Trained:
         there = self.with_weights(theta, history=(*self.history, forgotten))
         return there.measured_on(objective, found=found)
 
+    @property
+    def refuted(self) -> tuple[str, ...]:
+        """What claims of earlier requests took for granted and measurements refuted, oldest first."""
+        return tuple(name for entry in self.history for name in entry.refuted)
+
+    def with_last(self, **known: Any) -> Trained:
+        """The same with more known of the last request in its history."""
+        *earlier, last = self.history
+        return dataclasses.replace(self, history=(*earlier, dataclasses.replace(last, **known)))
+
     def measured_on(self, objective: Objective, *, found: tuple[float, float] | None = None) -> Trained:
         """The same weights on the objective's graph, and what is measured of them there."""
         if found is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -179,10 +179,7 @@ def _rebuilt_conditional(given: Evidence) -> Claim:
         return _rebuilt_perturbed(given)
     if stated.constants is None or stated.sigma is None or stated.delta is None or not trained.history:
         raise Mismatch("a conditional claim without constants, sigma, delta or a history is none")
-    unlisted = {BOUNDED, LIPSCHITZ, CONVEX, OPTIMUM} - {finding.name for finding in stated.conditions}
-    if unlisted:
-        raise Mismatch(f"a conditional claim without this condition is none: {min(unlisted)}")
-    refuted = tuple(name for entry in trained.history for name in entry.refuted)
+    _listed(stated.conditions, (BOUNDED, LIPSCHITZ, CONVEX, OPTIMUM))
     rebuilt = conditional(
         distance=distance_bound(trained, stated.constants),
         epsilon=1.0,
@@ -190,7 +187,7 @@ def _rebuilt_conditional(given: Evidence) -> Claim:
         sigma=stated.sigma,
         constants=stated.constants,
         conditions=stated.conditions,
-        refuted_before=refuted,
+        refuted_before=trained.refuted,
     )
     # How much noise would have been needed is a remark on the asked epsilon, which the claim does not hold.
     return dataclasses.replace(rebuilt, sigma_needed=stated.sigma_needed, sigma_by_paper=stated.sigma_by_paper)
@@ -217,18 +214,25 @@ def _rebuilt_perturbed(given: Evidence) -> Claim:
         delta=stated.delta,
         conditions=stated.conditions,
         constants=stated.constants,
-        refuted_before=tuple(name for entry in trained.history for name in entry.refuted),
+        refuted_before=trained.refuted,
     )
     # The tolerance is that of the asked epsilon, which the claim does not hold; sigma is noise beside it.
     return dataclasses.replace(rebuilt, tolerance=stated.tolerance, sigma=stated.sigma)
 
 
+def _listed(conditions: Sequence[Finding], needed: Iterable[str]) -> dict[str, Finding]:
+    """The conditions of a claim by name. Raises `Mismatch` if one that it needs is not among them."""
+    told = {finding.name: finding for finding in conditions}
+    missing = set(needed) - told.keys()
+    if missing:
+        raise Mismatch(f"a conditional claim without this condition is none: {min(missing)}")
+    return told
+
+
 def _check_assumed(stated: Sequence[Finding], constants: Constants, given: Evidence) -> None:
     """Raises `Mismatch` unless CEU's conditions are those of its constants, and hold only where they can."""
-    told = {finding.name: finding for finding in stated}
+    told = _listed(stated, (name for name, _ in ASSUMED))
     for name, constant in ASSUMED:
-        if name not in told:
-            raise Mismatch(f"a conditional claim without this condition is none: {name}")
         if told[name].threshold != getattr(constants, constant):
             raise Mismatch(f"the condition that {name} is not about the constant that the certificate declares")
     proven = given.strongly_convex and constants.strong_convexity <= given.trained.recipe.mu
@@ -238,11 +242,9 @@ def _check_assumed(stated: Sequence[Finding], constants: Constants, given: Evide
 
 def _check_conditions(stated: Sequence[Finding], found: Sequence[Finding]) -> None:
     """Raises `Mismatch` unless every condition that can be looked at again is stated as it is found."""
-    told = {finding.name: finding for finding in stated}
+    told = _listed(stated, (finding.name for finding in found))
     for ours in found:
-        theirs = told.get(ours.name)
-        if theirs is None:
-            raise Mismatch(f"a conditional claim without this condition is none: {ours.name}")
+        theirs = told[ours.name]
         pairs = ((ours.measured, theirs.measured), (ours.threshold, theirs.threshold))
         if ours.verdict != theirs.verdict or any(a != b and not _near(a, b) for a, b in pairs):
             raise Mismatch(f"the condition that {ours.name} is not as the certificate tells it: {ours.verdict}")

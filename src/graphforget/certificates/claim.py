@@ -145,7 +145,7 @@ def conditional(
     needed = exact_sigma(zeta=distance, epsilon=epsilon, delta=delta)
     added = needed if sigma is None else sigma
     implied = epsilon if sigma is None else epsilon_of(ratio=_ratio(distance, sigma), delta=delta)
-    refuted = tuple(dict.fromkeys([*refuted_before, *(f.name for f in conditions if f.verdict == "fails")]))
+    refuted = _refuted(conditions, refuted_before)
     numbers: dict[str, Any] = {
         "delta": delta,
         "sigma": added,
@@ -157,18 +157,11 @@ def conditional(
         "conditions": conditions,
         "refuted": refuted,
     }
-    if not math.isfinite(implied):
-        told = "the noise is too little for any epsilon, so nothing is guaranteed"
-        return Claim("empirical", told, **numbers)
     claim = (
         f"the released weights are ({implied:.4g}, {delta:g})-indistinguishable from retrained weights with the same "
         f"noise of standard deviation {added:.4g}"
     )
-    if refuted:
-        failing = "; ".join(refuted)
-        told = f"nothing follows for this model, because this does not hold: {failing} (the claim would be: {claim})"
-        return Claim("conditional", told, **numbers)
-    return Claim("conditional", f"if every condition listed holds, {claim}", epsilon=implied, **numbers)
+    return _hedged(claim, numbers)
 
 
 def perturbed(
@@ -191,7 +184,7 @@ def perturbed(
     """
     exactly = epsilon_of(ratio=leftover / noise, delta=delta)
     implied = rounded_up(exactly) if 0 < exactly < math.inf else exactly
-    refuted = tuple(dict.fromkeys([*refuted_before, *(f.name for f in conditions if f.verdict == "fails")]))
+    refuted = _refuted(conditions, refuted_before)
     numbers: dict[str, Any] = {
         "delta": delta,
         "distance": rounded_up(leftover / scale),
@@ -201,12 +194,22 @@ def perturbed(
         "conditions": conditions,
         "refuted": refuted,
     }
-    if not math.isfinite(implied):
-        return Claim("empirical", "the noise is too little for any epsilon, so nothing is guaranteed", **numbers)
     claim = (
         f"the weights are ({implied:.4g}, {delta:g})-indistinguishable from the optimum on the retained graph, where "
         f"training anew leads, with fresh noise of standard deviation {noise:g} in the objective"
     )
+    return _hedged(claim, numbers)
+
+
+def _refuted(conditions: tuple[Finding, ...], before: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([*before, *(f.name for f in conditions if f.verdict == "fails")]))
+
+
+def _hedged(claim: str, numbers: dict[str, Any]) -> Claim:
+    """What is claimed under conditions, and not at all if one is refuted or the epsilon infinite."""
+    implied, refuted = numbers["epsilon_under_constants"], numbers["refuted"]
+    if not math.isfinite(implied):
+        return Claim("empirical", "the noise is too little for any epsilon, so nothing is guaranteed", **numbers)
     if refuted:
         failing = "; ".join(refuted)
         told = f"nothing follows for this model, because this does not hold: {failing} (the claim would be: {claim})"

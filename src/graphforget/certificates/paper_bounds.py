@@ -32,8 +32,12 @@ class Constants:
             _check_constant(value, name)
 
     @classmethod
-    def of(cls, given: Mapping[str, float]) -> Constants:
-        """From names and numbers; those left out are the paper's."""
+    def of(cls, given: Constants | Mapping[str, float]) -> Constants:
+        """As they are, or from names and numbers, as a command line has them; those left out are the paper's."""
+        if isinstance(given, Constants):
+            return given
+        if not isinstance(given, Mapping):
+            raise InputError(f"the constants are {given!r}, graphforget.Constants are needed")
         known = [constant.name for constant in fields(cls)]
         unknown = [name for name in given if name not in known]
         if unknown:

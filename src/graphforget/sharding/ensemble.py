@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import time
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -49,15 +50,14 @@ def fit_shards(
         raise InputError("an ensemble on shards takes no noise in its objective")
     report = progress or (lambda stage, done, total: None)
     report("partition", 0, 0)
-    module = copy.deepcopy(module)
-    module.shard_of = partition(graph, module, seed=recipe.seed, progress=report)
-    return train_shards(
-        module, graph, recipe, loss, inspection, range(module.shards), device=device, progress=report, started=started
-    )
+    shard_of = partition(graph, module, seed=recipe.seed, progress=report)
+    how: Any = {"device": device, "progress": report, "started": started}
+    return train_shards(module, shard_of, graph, recipe, loss, inspection, range(module.shards), **how)
 
 
 def train_shards(
     module: Sharded,
+    shard_of: Tensor,
     graph: Graph,
     recipe: Recipe,
     loss: Loss,
@@ -68,8 +68,12 @@ def train_shards(
     progress: Progress,
     started: float,
 ) -> Trained:
-    """Trains the models of some shards from fresh weights, leaves the others, and fits the weights of all anew."""
+    """Trains the models of some shards from fresh weights, leaves the others, and fits the weights of all anew.
+
+    `shard_of` is the shard of each of the graph's training nodes. `module` is copied, not changed.
+    """
     module, numbers = copy.deepcopy(module), list(shards)
+    module.shard_of = shard_of
     for done, number in enumerate(numbers):
         progress("shards", done, len(numbers))
         part = graph.induced(shard_nodes(graph, module.shard_of, number))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -17,7 +16,7 @@ from graphforget.trained import Trained
 from graphforget.unlearning.base import Method, Task
 from graphforget.unlearning.influence import influence_step
 from graphforget.unlearning.outcome import Change
-from graphforget.unlearning.perturbation import claim_of, with_leftover, with_refuted
+from graphforget.unlearning.perturbation import claim_of
 from graphforget.unlearning.solve import Curvature, Solver
 
 Bound = Literal["data-dependent", "worst"]
@@ -44,10 +43,7 @@ class CeuOptions:
     def __post_init__(self) -> None:
         if self.bound not in get_args(Bound):
             raise InputError(f"the bound is {self.bound!r}, it must be one of {', '.join(get_args(Bound))}")
-        if isinstance(self.constants, Mapping):  # as it comes from a command line
-            object.__setattr__(self, "constants", Constants.of(self.constants))
-        if not isinstance(self.constants, Constants):
-            raise InputError(f"the constants are {self.constants!r}, graphforget.Constants are needed")
+        object.__setattr__(self, "constants", Constants.of(self.constants))
         self.way()  # checks its own
 
     def way(self) -> Solver:
@@ -89,7 +85,8 @@ class Ceu(Method[CeuOptions]):
             "data-dependent": ceu_data_dependent_residual(step_norm=length, constants=options.constants),
             "worst": ceu_worst_residual(m=m, touched=touched, constants=options.constants),
         }
-        trained = with_leftover(step.trained, joint=m * bounds[options.bound])
+        left = m * bounds[options.bound]
+        trained = step.trained.with_last(leftover=left, leftover_by_class=left)
         started = time.perf_counter()
         claim = self._claim(trained, task, options)
         uncounted = time.perf_counter() - started
@@ -99,7 +96,7 @@ class Ceu(Method[CeuOptions]):
             "gradient_left": trained.gradient_norm,
             "objective_after": trained.objective_value,
         }
-        return Change(with_refuted(trained, claim), claim, details, tuple(step.notes), uncounted=uncounted)
+        return Change(trained.with_last(refuted=claim.refuted), claim, details, tuple(step.notes), uncounted=uncounted)
 
     def standing(self, task: Task, options: CeuOptions) -> Claim:
         return self._claim(task.trained, task, options)

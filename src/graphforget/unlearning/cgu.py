@@ -20,7 +20,7 @@ from graphforget.objective import Objective
 from graphforget.trained import Trained
 from graphforget.unlearning.base import Method, Task
 from graphforget.unlearning.outcome import Change
-from graphforget.unlearning.perturbation import claim_of, leftover, with_leftover, with_refuted
+from graphforget.unlearning.perturbation import claim_of, leftover
 from graphforget.unlearning.retrain import Retrain, RetrainOptions
 
 Budget = Literal["joint", "published"]
@@ -83,7 +83,7 @@ class Cgu(Method[CguOptions]):
         joint = float(by_class.norm()) + unsolved
         added = float(by_class.sum()) + math.sqrt(by_class.numel()) * unsolved
         entry = task.forgotten(self.name, theta + solved.x)
-        moved = with_leftover(trained.moved(theta + solved.x, after, entry), joint=joint, by_class=added)
+        moved = trained.moved(theta + solved.x, after, entry).with_last(leftover=joint, leftover_by_class=added)
         spent, allowed = _spending(moved, task, options)
         details = {
             "iterations": solved.iterations,
@@ -98,7 +98,7 @@ class Cgu(Method[CguOptions]):
             told = f"the budget is spent ({spent:.3g} of {allowed:.3g}), so the model was trained anew"
             return Change(again.trained, again.claim, details, (told,), retrained=True)
         claim = claim_of(moved, task)
-        return Change(with_refuted(moved, claim), claim, details)
+        return Change(moved.with_last(refuted=claim.refuted), claim, details)
 
     def standing(self, task: Task, options: CguOptions) -> Claim:
         return claim_of(task.trained, task)

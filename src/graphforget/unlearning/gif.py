@@ -9,34 +9,15 @@ from graphforget.trained import Trained
 from graphforget.unlearning.base import Method, Task
 from graphforget.unlearning.influence import influence_step
 from graphforget.unlearning.outcome import Change
-from graphforget.unlearning.solve import Curvature, Name, Solver
+from graphforget.unlearning.solve import Name, SolverOptions
 
 
 @dataclass(frozen=True)
-class GifOptions:
-    """How the step is solved for (see `Solver`): by default a hundred rounds of LiSSA, as published."""
+class GifOptions(SolverOptions):
+    """How the step is solved for: by default a hundred rounds of LiSSA, as published."""
 
     solver: Name = "lissa"
-    curvature: Curvature | None = None
-    tolerance: float | None = None
     iterations: int | None = 100
-    damping: float = 0.0
-    scale: float | None = None
-    batch: int | None = None
-
-    def __post_init__(self) -> None:
-        self.way()  # checks its own
-
-    def way(self) -> Solver:
-        return Solver(
-            name=self.solver,
-            curvature=self.curvature,
-            tolerance=self.tolerance,
-            iterations=self.iterations,
-            damping=self.damping,
-            scale=self.scale,
-            batch=self.batch,
-        )
 
 
 class Gif(Method[GifOptions]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from dataclasses import dataclass
 
@@ -64,12 +63,11 @@ class GraphEraser(Method[GraphEraserOptions]):
         touched = touched_shards(task)
         claim = _claim(task, touched)
         stays = torch.searchsorted(task.graph.numbers, task.retained.numbers)
-        ensemble = copy.deepcopy(module)
-        ensemble.shard_of = module.shard_of[stays]
         recipe = trained.recipe
         seed = recipe.seed + 1 if task.seed is None else task.seed
         fitted = train_shards(
-            ensemble,
+            module,
+            module.shard_of[stays],
             task.retained,
             dataclasses.replace(recipe, seed=seed) if touched else recipe,
             trained.loss,

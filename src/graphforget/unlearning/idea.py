@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,24 +19,17 @@ from graphforget.unlearning.base import Method, Task
 from graphforget.unlearning.influence import influence_step
 from graphforget.unlearning.outcome import Change
 from graphforget.unlearning.serial import serial_parts
-from graphforget.unlearning.solve import Curvature, Name, Solver
+from graphforget.unlearning.solve import SolverOptions
 
 
 @dataclass(frozen=True)
-class IdeaOptions:
-    """How the step is solved for (see `Solver`), and what is claimed of it.
+class IdeaOptions(SolverOptions):
+    """How the step is solved for, and what is claimed of it.
 
     `serial` unlearns overlapping kinds of request one after the other, as the paper does. `audit=False` leaves out the
     measurement of the assumptions, which takes longer than the step.
     """
 
-    solver: Name = "cg"
-    curvature: Curvature | None = None
-    tolerance: float | None = None
-    iterations: int | None = None
-    damping: float = 0.0
-    scale: float | None = None
-    batch: int | None = None
     serial: bool = False
     constants: Constants = field(default_factory=Constants)
     audit: bool = True
@@ -46,22 +38,8 @@ class IdeaOptions:
         for name, value in (("serial", self.serial), ("audit", self.audit)):
             if not isinstance(value, bool):
                 raise InputError(f"{name} is {value!r}, true or false is needed")
-        if isinstance(self.constants, Mapping):  # as it comes from a command line
-            object.__setattr__(self, "constants", Constants.of(self.constants))
-        if not isinstance(self.constants, Constants):
-            raise InputError(f"the constants are {self.constants!r}, graphforget.Constants are needed")
-        self.way()  # checks its own
-
-    def way(self) -> Solver:
-        return Solver(
-            name=self.solver,
-            curvature=self.curvature,
-            tolerance=self.tolerance,
-            iterations=self.iterations,
-            damping=self.damping,
-            scale=self.scale,
-            batch=self.batch,
-        )
+        object.__setattr__(self, "constants", Constants.of(self.constants))
+        super().__post_init__()
 
 
 class Idea(Method[IdeaOptions]):
@@ -93,8 +71,7 @@ class Idea(Method[IdeaOptions]):
             steps.append(step.summary())
         started = time.perf_counter()
         claim = _claim(task, trained, options)
-        *earlier, last = trained.history
-        trained = dataclasses.replace(trained, history=(*earlier, dataclasses.replace(last, refuted=claim.refuted)))
+        trained = trained.with_last(refuted=claim.refuted)
         if task.asked.sigma is None and not trained.recipe.sigma and claim.sigma:
             notes.append("the noise was sized for this request, and its size tells of it; a fixed sigma would not")
         if options.audit and len(trained.history) > len(steps):
@@ -139,7 +116,7 @@ def _claim(task: Task, trained: Trained, options: IdeaOptions) -> Claim:
         sigma=task.asked.sigma if task.asked.sigma is not None else recipe.sigma or None,
         constants=constants,
         conditions=conditions,
-        refuted_before=tuple(name for entry in trained.history for name in entry.refuted),
+        refuted_before=trained.refuted,
     )
 
 

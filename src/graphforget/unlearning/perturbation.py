@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 from graphforget.certificates.assumptions import OPTIMUM, Finding, unproven_reach
@@ -22,19 +21,6 @@ def leftover(trained: Trained) -> float:
     """At most `||grad (m F)||` now: what training left of it, and what each step since added."""
     first, *_ = trained.history
     return first.m * first.gradient_norm + math.fsum(entry.leftover for entry in trained.history)
-
-
-def with_leftover(trained: Trained, *, joint: float, by_class: float | None = None) -> Trained:
-    """With the bound of the last step in its history."""
-    *earlier, last = trained.history
-    last = dataclasses.replace(last, leftover=joint, leftover_by_class=joint if by_class is None else by_class)
-    return dataclasses.replace(trained, history=(*earlier, last))
-
-
-def with_refuted(trained: Trained, claim: Claim) -> Trained:
-    """With what the claim found refuted in its history, where later claims look for it."""
-    *earlier, last = trained.history
-    return dataclasses.replace(trained, history=(*earlier, dataclasses.replace(last, refuted=claim.refuted)))
 
 
 def strong_convexity(trained: Trained, constants: Constants | None) -> float:
@@ -62,7 +48,7 @@ def claim_of(
         delta=task.asked.delta,
         constants=constants,
         conditions=(*found_conditions(trained, m=m, measured=m * trained.gradient_norm), *more),
-        refuted_before=tuple(name for entry in task.trained.history for name in entry.refuted),
+        refuted_before=task.trained.refuted,
     )
 
 

@@ -63,6 +63,33 @@ class Solver:
 
 
 @dataclass(frozen=True)
+class SolverOptions:
+    """What a caller may set of a `Solver`: the options that methods with an influence step share."""
+
+    solver: Name = "cg"
+    curvature: Curvature | None = None
+    tolerance: float | None = None
+    iterations: int | None = None
+    damping: float = 0.0
+    scale: float | None = None
+    batch: int | None = None
+
+    def __post_init__(self) -> None:
+        self.way()  # checks its own
+
+    def way(self) -> Solver:
+        return Solver(
+            name=self.solver,
+            curvature=self.curvature,
+            tolerance=self.tolerance,
+            iterations=self.iterations,
+            damping=self.damping,
+            scale=self.scale,
+            batch=self.batch,
+        )
+
+
+@dataclass(frozen=True)
 class Solved:
     """The solution, the way it was got in the end, and each fall-back in a sentence."""
 
