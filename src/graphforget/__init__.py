@@ -7,6 +7,8 @@
 True
 """
 
+from graphforget.audit import Audit, Release, audit
+from graphforget.audit_run import audit_run
 from graphforget.certificates.document import Certificate
 from graphforget.certificates.paper_bounds import Constants
 from graphforget.certificates.signing import make_keys, private_key, public_key, signed
@@ -40,6 +42,7 @@ __all__ = [
     "METHODS",
     "MODELS",
     "Answer",
+    "Audit",
     "Certificate",
     "Constants",
     "Footprint",
@@ -56,10 +59,13 @@ __all__ = [
     "Reach",
     "Recipe",
     "Refused",
+    "Release",
     "Request",
     "Trained",
     "Verification",
     "answer",
+    "audit",
+    "audit_run",
     "compare",
     "footprint",
     "inspect",

@@ -13,6 +13,18 @@ import typer
 
 import graphforget as gf
 from graphforget.certificates.ledger import composed
+from graphforget.cli_audit import add_audit
+from graphforget.cli_options import (
+    AsJson,
+    LevelName,
+    MethodName,
+    Option,
+    OtherwiseName,
+    RequestFile,
+    Run,
+    named_options,
+    options_of,
+)
 from graphforget.demo import run_demo
 from graphforget.draw import Drawing, drawn
 from graphforget.records import read_record
@@ -32,7 +44,6 @@ from graphforget.tell import (
 )
 from graphforget.terminal import complain, progress, say, show
 from graphforget.unlearning.auto import AUTO
-from graphforget.unlearning.registry import find
 from graphforget.verify import check_entries
 
 CHECK_FAILED = 1
@@ -49,21 +60,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, as 'train --out' writes it.")]
-RequestFile = Annotated[Path, typer.Argument(metavar="REQUEST", help="What to forget, a .json or .csv file.")]
-MethodName = Annotated[
-    str, typer.Option("--method", help="auto (the cheapest way to the best level), or see 'graphforget methods'.")
-]
-LevelName = Annotated[
-    str | None, typer.Option("--level", help="The lowest level that will do: exact, certified, conditional, empirical.")
-]
-OtherwiseName = Annotated[
-    str, typer.Option("--otherwise", help="retrain, or refuse (exit code 3), where the level cannot be had.")
-]
-Option = Annotated[
-    list[str] | None, typer.Option("--option", help="An option of the method, such as solver=lissa. May be repeated.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines instead of tables.")]
 
 
 def main() -> None:
@@ -168,7 +164,7 @@ def train(
     if entry is not None and entry.affine and (epochs is not None or learning_rate is not None):
         raise gf.InputError(f"{model} is trained by Newton's method and takes no epochs and no learning rate")
     graph = gf.load(data, seed=seed, split=split)
-    options: dict[str, Any] = _named(option) | ({} if hidden is None else {"hidden": hidden})
+    options: dict[str, Any] = named_options(option) | ({} if hidden is None else {"hidden": hidden})
     taken = [name for name in options if name in inspect.signature(gf.train).parameters]
     if taken:
         raise gf.InputError(f"option {taken[0]!r} is none of the model's, it belongs to training itself")
@@ -268,7 +264,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """What a request would touch, what can be guaranteed and about how long it takes. Changes nothing."""
-    request, options = gf.Request.from_file(request_file), _options(method, option)
+    request, options = gf.Request.from_file(request_file), options_of(method, option)
     trained, graph = gf.load_run(run)
     wanted: dict[str, Any] = {"method": method, "level": level, "otherwise": otherwise}
     found = gf.plan(trained, graph, request, **wanted, **options)
@@ -308,7 +304,7 @@ def unlearn(
         raise gf.InputError("--in-place and --out are both given, choose one")
     if not in_place and out_folder is None and (request_id is not None or key is not None):
         raise gf.InputError("--id and --key need a place to keep the answer: add --out FOLDER or --in-place")
-    request, options = gf.Request.from_file(request_file), _options(method, option)
+    request, options = gf.Request.from_file(request_file), options_of(method, option)
     wanted: dict[str, Any] = {
         "method": method,
         "level": level,
@@ -375,6 +371,9 @@ def verify(
     say("Everything that could be checked holds.")
 
 
+add_audit(app)
+
+
 @app.command(epilog="Example: graphforget ledger runs/cora-2")
 def ledger(
     run: Run,
@@ -435,30 +434,6 @@ def demo(
         result = run_demo(out_file, progress=show_progress, tell=None if as_json else say)
     if as_json:
         print(json.dumps(result))
-
-
-def _options(method: str, given: list[str] | None) -> dict[str, Any]:
-    """The method's, checked."""
-    options = _named(given)
-    if method.lower() != AUTO:
-        find(method).chosen(options)
-    return options
-
-
-def _named(given: list[str] | None) -> dict[str, Any]:
-    """Options of the form `name=value`, the value as JSON where it is any."""
-    options: dict[str, Any] = {}
-    for option in given or []:
-        name, equals, value = (part.strip() for part in option.partition("="))
-        if not equals or not name:
-            raise gf.InputError(f"the option {option!r} is not of the form name=value")
-        if name in options:
-            raise gf.InputError(f"option {name!r} stands twice")
-        try:
-            options[name] = json.loads(value)
-        except ValueError:
-            options[name] = value
-    return options
 
 
 def _say_where(folder: Path | None) -> None:

@@ -7,14 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from torch import Tensor
-
+from graphforget.audits.distance import optimum
 from graphforget.certificates.levels import Level
 from graphforget.errors import InputError, Refused
 from graphforget.fitting import Progress
 from graphforget.graph import Graph
-from graphforget.linalg.newton import newton_cg
 from graphforget.models.registry import MODELS
 from graphforget.request import Request
 from graphforget.sharding.partition import PARTITIONS
@@ -162,13 +159,6 @@ def _agreement(model: Trained, reference: Trained, graph: Graph) -> float:
 
 def _distance(model: Trained, reference: Trained, graph: Graph) -> float | None:
     if model.strongly_convex:
-        return float((model.theta - _optimum(model, graph)).norm())
+        return float((model.theta - optimum(model, graph)).norm())
     same = model.recipe.model == reference.recipe.model
     return float((model.theta - reference.theta).norm()) if same else None
-
-
-def _optimum(model: Trained, graph: Graph) -> Tensor:
-    """Of the model's objective, with the noise that is in it: a fresh training would draw that anew."""
-    tolerance = 1e-6 * model.recipe.mu
-    found = newton_cg(model.objective(graph), torch.zeros_like(model.theta), gradient_tolerance=tolerance)
-    return found.theta

@@ -27,31 +27,31 @@ Role = Literal["removed", "asked", "affected", "untouched"]
 
 ROLES: tuple[Role, ...] = get_args(Role)  # as in the legend; drawn the other way round, so that none is hidden
 
-_BLUE, _GREEN, _ORANGE, _VERMILLION = "#0072b2", "#009e73", "#e69f00", "#d55e00"
-_GREY, _INK = "#b8b8b8", "#333333"
+BLUE, GREEN, ORANGE, VERMILLION = "#0072b2", "#009e73", "#e69f00", "#d55e00"
+GREY, INK = "#b8b8b8", "#333333"
 _LOOK: dict[Role, tuple[str, str, float]] = {  # colour, marker, size in square points
-    "removed": (_VERMILLION, "X", 60.0),
-    "asked": (_ORANGE, "D", 30.0),
-    "affected": (_BLUE, "o", 18.0),
-    "untouched": (_GREY, "o", 14.0),
+    "removed": (VERMILLION, "X", 60.0),
+    "asked": (ORANGE, "D", 30.0),
+    "affected": (BLUE, "o", 18.0),
+    "untouched": (GREY, "o", 14.0),
 }
 _RASTERISED_FROM = 6000  # edges and nodes; as single shapes they would make a page too heavy to open
 _SVG = "{http://www.w3.org/2000/svg}"
 _XLINK = "{http://www.w3.org/1999/xlink}"
 _POINTERS = {f"{_XLINK}href", "clip-path"}
-_STYLE = {
+STYLE = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib, so text has the same room everywhere
     "font.size": 9,
     "text.parse_math": False,  # a dollar sign in a name is a dollar sign
-    "text.color": _INK,
-    "axes.labelcolor": _INK,
+    "text.color": INK,
+    "axes.labelcolor": INK,
     "axes.edgecolor": "#888888",
     "axes.linewidth": 0.7,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
     "svg.fonttype": "none",
     "svg.hashsalt": "graphforget",
 }
@@ -65,7 +65,7 @@ def footprint_figure(place: np.ndarray, edges: np.ndarray, roles: Sequence[Role]
     return _svg(draw_footprint(place, edges, roles, labels))
 
 
-@style.context(_STYLE, after_reset=True)
+@style.context(STYLE, after_reset=True)
 def draw_footprint(place: np.ndarray, edges: np.ndarray, roles: Sequence[Role], labels: Mapping[Role, str]) -> Figure:
     """What `footprint_figure` shows, for other formats."""
     figure = Figure(figsize=(6.6, 3.7), dpi=200)
@@ -86,7 +86,7 @@ def draw_footprint(place: np.ndarray, edges: np.ndarray, roles: Sequence[Role], 
     return figure
 
 
-@style.context(_STYLE, after_reset=True)
+@style.context(STYLE, after_reset=True)
 def residual_figure(residuals: Sequence[float], tolerance: float) -> Markup:
     """The bound on the distance to the retrained optimum after each Newton step; the first is from before any step.
 
@@ -98,11 +98,9 @@ def residual_figure(residuals: Sequence[float], tolerance: float) -> Markup:
     last = len(shown) - 1
     reached = residuals[-1] <= tolerance
     axes.set_yscale("log")
-    axes.plot(steps, shown, color=_BLUE, marker="o", markersize=4, linewidth=1.3)
-    axes.axhline(line, color=_INK, linestyle=(0, (5, 3)), linewidth=0.9, zorder=1)
-    axes.plot(
-        [last], [shown[-1]], color=_GREEN if reached else _VERMILLION, marker="D" if reached else "X", markersize=8
-    )
+    axes.plot(steps, shown, color=BLUE, marker="o", markersize=4, linewidth=1.3)
+    axes.axhline(line, color=INK, linestyle=(0, (5, 3)), linewidth=0.9, zorder=1)
+    axes.plot([last], [shown[-1]], color=GREEN if reached else VERMILLION, marker="D" if reached else "X", markersize=8)
     told = f"{residuals[-1]:.3g}, {'within' if reached else 'above'} tolerance"
     boxed = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
     axes.annotate(told, (last, shown[-1]), (9, 0), textcoords="offset points", va="center", bbox=boxed)
@@ -118,13 +116,13 @@ def residual_figure(residuals: Sequence[float], tolerance: float) -> Markup:
     return _svg(figure)
 
 
-@style.context(_STYLE, after_reset=True)
+@style.context(STYLE, after_reset=True)
 def accuracy_figure(scores: Mapping[str, float]) -> Markup:
     """Shares between 0 and 1 as bars from 0 to 100 %, in the order given, each with its number."""
     figure, axes = _figure(height=0.55 + 0.36 * len(scores))
     rows = np.arange(len(scores))
     values = 100 * np.array(list(scores.values()))
-    axes.barh(rows, values, height=0.6, color=_BLUE)
+    axes.barh(rows, values, height=0.6, color=BLUE)
     for row, value in zip(rows, values, strict=True):
         axes.annotate(f"{value:.1f} %", (value, row), (4, 0), textcoords="offset points", va="center")
     axes.set_yticks(rows, [textwrap.fill(name, 34) for name in scores])
@@ -165,7 +163,7 @@ def _whole_steps(last: int) -> list[float]:
     return [tick for tick in MaxNLocator(6, integer=True).tick_values(0, last) if 0 <= tick <= last]
 
 
-@style.context(_STYLE, after_reset=True)
+@style.context(STYLE, after_reset=True)
 def _svg(figure: Figure) -> Markup:
     """The figure as an `<svg>` element, without what matplotlib writes for files that stand alone."""
     file = io.StringIO()

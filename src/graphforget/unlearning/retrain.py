@@ -15,6 +15,7 @@ from graphforget.certificates.claim import MADE, RETRAINED, Claim, empirical, ex
 from graphforget.certificates.levels import Level
 from graphforget.doctor import Inspection
 from graphforget.errors import InputError, Refused
+from graphforget.fitting import Progress
 from graphforget.graph import Graph
 from graphforget.models.parameters import trainable
 from graphforget.models.registry import MODELS, build
@@ -72,28 +73,36 @@ class Retrain(Method[RetrainOptions]):
     def change(self, task: Task, options: RetrainOptions) -> Change:
         _refuse_continued_shards(task.trained, options)
         trained, start = task.trained, options.start
-        recipe = trained.recipe
+        seed = trained.recipe.seed
+        given: Any = {"device": task.device, "progress": task.progress}
         if start == "continued":
-            recipe = dataclasses.replace(recipe, learning_rate=recipe.learning_rate / 100)
+            recipe = dataclasses.replace(trained.recipe, learning_rate=trained.recipe.learning_rate / 100)
             module = copy.deepcopy(trained.module)
-        else:
-            seed = recipe.seed + 1 if task.seed is None else task.seed
-            recipe = dataclasses.replace(recipe, seed=seed, noise_seed=task.noise_seed)
-            module = _fresh(trained, task.retained, recipe, options.model)
-        fitted = fit(
-            module,
-            task.retained,
-            recipe,
-            trained.loss,
-            Inspection(trained.reach, trained.obstacles),
-            warm=start == "continued",
-            device=task.device,
-            progress=task.progress,
-        )
-        if start == "continued":
+            found = Inspection(trained.reach, trained.obstacles)
+            fitted = fit(module, task.retained, recipe, trained.loss, found, warm=True, **given)
             entry = task.forgotten(self.name, fitted.theta)
             fitted = dataclasses.replace(fitted, recipe=trained.recipe, history=(*trained.history, entry))
-        return Change(fitted, _claim(fitted, start, options), {"start": start, "seed": recipe.seed})
+        else:
+            seed = seed + 1 if task.seed is None else task.seed
+            given |= {"noise_seed": task.noise_seed, "model": options.model}
+            fitted = trained_anew(trained, task.retained, seed=seed, **given)
+        return Change(fitted, _claim(fitted, start, options), {"start": start, "seed": seed})
+
+
+def trained_anew(
+    old: Trained,
+    graph: Graph,
+    *,
+    seed: int,
+    noise_seed: int | None = None,
+    model: Callable[[], nn.Module] | None = None,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> Trained:
+    """A model of the same kind, by the same recipe but for its seeds, from weights that have seen nothing."""
+    recipe = dataclasses.replace(old.recipe, seed=seed, noise_seed=noise_seed)
+    module = _fresh(old, graph, recipe, model)
+    return fit(module, graph, recipe, old.loss, Inspection(old.reach, old.obstacles), device=device, progress=progress)
 
 
 def _refuse_continued_shards(trained: Trained, options: RetrainOptions) -> None:

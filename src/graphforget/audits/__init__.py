@@ -1,0 +1,1 @@
+"""Attacks on what a model gives away, and measurements of what it has forgotten."""

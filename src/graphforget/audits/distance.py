@@ -1,0 +1,42 @@
+"""The white-box measurement: how far weights are from the retrained ones, and the exact epsilon that this implies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from graphforget.certificates.gaussian import epsilon_of
+from graphforget.graph import Graph
+from graphforget.linalg.newton import newton_cg
+from graphforget.trained import Trained
+
+TIGHT = 1e-6  # how near to the optimum the reference is
+
+
+@dataclass(frozen=True)
+class Distance:
+    """`||theta - theta~||`, and with noise its ratio to sigma and the epsilon of the best test at this delta."""
+
+    distance: float
+    ratio: float | None = None
+    epsilon: float | None = None
+
+
+def optimum(trained: Trained, graph: Graph) -> Tensor:
+    """The minimiser of the model's objective on `graph`, with the noise that is in it, within `TIGHT`."""
+    start = torch.zeros_like(trained.theta)
+    return newton_cg(trained.objective(graph), start, gradient_tolerance=TIGHT * trained.recipe.mu).theta
+
+
+def distance(theta: Tensor, reference: Tensor, *, sigma: float, delta: float, slack: float = 0.0) -> Distance:
+    """Of two weights that both go out with noise `sigma`: the best test between them projects on their difference.
+
+    `slack` is how far the reference may be off; it counts for the model.
+    """
+    found = float((theta - reference).norm())
+    if not sigma:
+        return Distance(found)
+    ratio = max(0.0, found - slack) / sigma
+    return Distance(found, ratio, epsilon_of(ratio=ratio, delta=delta))

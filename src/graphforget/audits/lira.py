@@ -1,0 +1,77 @@
+"""The per-example test between two populations of models (U-LiRA): per item a likelihood ratio of what models answer.
+
+Values are arrays of models x items: each model's statistic of each item (`items.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphforget.audits.epsilon import epsilon_at_least
+from graphforget.audits.scores import Interval, auc, resampled, true_positive_rate
+from graphforget.errors import InputError
+
+FLOOR = 1e-9  # of a standard deviation, beside the values' own size: below it differences are rounding
+
+
+@dataclass(frozen=True)
+class LikelihoodRatio:
+    """For each item two Gaussians of one variance: `log N(v; m_a, s^2) - log N(v; m_b, s^2) = (v - middle) slope`."""
+
+    slope: np.ndarray
+    middle: np.ndarray
+
+    @classmethod
+    def fit(cls, suspects: np.ndarray, innocents: np.ndarray) -> LikelihoodRatio:
+        if min(len(suspects), len(innocents)) < 2:
+            raise InputError("at least 2 models of each kind are needed to fit a likelihood ratio")
+        mean_a, mean_b = suspects.mean(axis=0), innocents.mean(axis=0)
+        within = np.square(suspects - mean_a).sum(axis=0) + np.square(innocents - mean_b).sum(axis=0)
+        variance = within / (len(suspects) + len(innocents) - 2)
+        variance = np.maximum(variance, np.square(FLOOR * np.maximum(1.0, np.abs(mean_a) + np.abs(mean_b))))
+        return cls((mean_a - mean_b) / variance, (mean_a + mean_b) / 2)
+
+    def items(self, values: np.ndarray) -> np.ndarray:
+        """The log-likelihood ratio of every model and item."""
+        return (values - self.middle) * self.slope
+
+    def joint(self, values: np.ndarray) -> np.ndarray:
+        """One score a model: the sum over its items; above 0 it rather is a suspect."""
+        return self.items(values).sum(axis=-1)
+
+
+@dataclass(frozen=True)
+class PerExample:
+    """How well suspects are told from innocents by models that the likelihood ratios were not fitted on."""
+
+    auc: Interval  # over single items of single models; the interval resamples models
+    true_positives: float  # at 1 % false positives
+    joint_auc: float  # over models, all items taken together
+    epsilon: float  # 95 % lower bound, from the joint test's errors
+    models: int  # of each kind that it was tested on
+
+
+def per_example(suspects: np.ndarray, innocents: np.ndarray, *, delta: float, seed: int) -> PerExample:
+    """Fits on the first half of each population and tests on the second. The threshold of the joint test is 0, where
+    both are as likely, so it is not chosen by what it is tested on."""
+    if min(len(suspects), len(innocents)) < 4:
+        raise InputError("at least 4 models of each kind are needed, half of them to test on")
+    a, b = len(suspects) // 2, len(innocents) // 2
+    ratio = LikelihoodRatio.fit(suspects[:a], innocents[:b])
+    high, low = ratio.items(suspects[a:]), ratio.items(innocents[b:])
+    joint_high, joint_low = high.sum(axis=1), low.sum(axis=1)
+    return PerExample(
+        auc=resampled(np.array([[auc(one, other) for other in low] for one in high]), seed=seed),
+        true_positives=true_positive_rate(high, low),
+        joint_auc=auc(joint_high, joint_low),
+        epsilon=epsilon_at_least(
+            false_positives=int((joint_low > 0).sum()),
+            negatives=len(low),
+            false_negatives=int((joint_high <= 0).sum()),
+            positives=len(high),
+            delta=delta,
+        ),
+        models=min(len(high), len(low)),
+    )

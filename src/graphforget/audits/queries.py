@@ -1,0 +1,82 @@
+"""What every audited model is asked, once: its answers on the same few graphs, from which all attacks are scored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphforget.audits.attributes import with_decoys
+from graphforget.audits.canaries import Canaries, plant
+from graphforget.audits.items import Items, items_of, pairs_of, without_removing
+from graphforget.audits.worlds import Case, noised
+from graphforget.graph import Graph
+from graphforget.trained import Trained
+from graphforget.unlearning.retrain import trained_anew
+
+Answers = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Queries:
+    """The graphs that models are asked on. All but `canaries` have the rows of the graph that holds everything."""
+
+    full: Graph  # with what was removed, in its place
+    reduced: Graph  # as after the request, removed nodes standing alone
+    restored: Graph | None  # as after the request, but with the attributes that were to go ...
+    decoys: Graph | None  # ... and with somebody else's in their place
+    attribute_rows: Tensor
+    canaries: Canaries
+    items: Items
+    removed: Tensor  # training nodes that went
+    outsiders: Tensor  # test nodes that stayed
+    edges: Tensor  # 2 x E, that were named
+
+    @classmethod
+    def of(cls, case: Case) -> Queries:
+        what = case.request.resolve(case.graph)
+        draw, decoy_seed, canary_seed, _ = case.seeds("queries", 0)
+        left = without_removing(case.graph, case.request)
+        blanked = torch.cat([what.full_rows, what.partial_rows])
+        audited = case.graph.train_mask[blanked].any()
+        restored = without_removing(case.graph, case.request, attributes=False) if audited else None
+        decoys, rows = (None, blanked[:0]) if restored is None else with_decoys(restored, case.request, seed=decoy_seed)
+        stays = case.graph.test_mask.clone()
+        stays[what.node_rows] = False
+        return cls(
+            full=case.graph,
+            reduced=left,
+            restored=restored,
+            decoys=decoys,
+            attribute_rows=rows,
+            canaries=plant(case.retained, seed=canary_seed),
+            items=items_of(case.graph, case.request, seed=draw),
+            removed=what.node_rows[case.graph.train_mask[what.node_rows]],
+            outsiders=stays.nonzero().flatten(),
+            edges=pairs_of(case.graph, what.edge_mask),
+        )
+
+    def answers(self, model: Trained) -> Answers:
+        """The logits of every row of every graph, and the weights."""
+        asked = {"full": self.full, "reduced": self.reduced, "restored": self.restored, "decoys": self.decoys}
+        asked["canaries"] = self.canaries.query
+        found = {name: model.logits(graph).numpy() for name, graph in asked.items() if graph is not None}
+        return found | {"theta": model.theta.numpy()}
+
+
+def retrained(case: Case, queries: Queries, number: int, *, sigma: float) -> Answers:
+    """Of a model that was trained on the retained graph and would go out with noise `sigma`."""
+    seed, noise_seed, release, _ = case.seeds("retrained", number)
+    model = trained_anew(case.trained, case.retained, seed=seed, noise_seed=noise_seed)
+    return queries.answers(noised(model, sigma=sigma, seed=release))
+
+
+def with_canaries(case: Case, queries: Queries, *, sigma: float) -> Answers:
+    """Logits on the canaries' graph of a model that was trained on them, before and after it was told to forget."""
+    seed, noise_seed, release, forgetting = case.seeds("canaries", 0)
+    start = trained_anew(case.trained, queries.canaries.planted, seed=seed, noise_seed=noise_seed)
+    outcome = case.forget(start, queries.canaries.planted, queries.canaries.request, forgetting)
+    models = {"before": start, "nothing": noised(start, sigma=sigma, seed=release), "method": outcome.released}
+    return {name: model.logits(queries.canaries.query).numpy() for name, model in models.items()}

@@ -1,0 +1,67 @@
+"""How well scores tell two groups apart, and how sure that is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.stats import rankdata
+from torch import Tensor
+
+DRAWS = 1000  # of the bootstrap
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A measurement and its 95 % confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def holds(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+def confidence(logits: Tensor, labels: Tensor) -> np.ndarray:
+    """`log p_y - log (1 - p_y)` of every row, from the logits: finite where `p_y` itself rounds to 0 or 1."""
+    chosen = labels[:, None]
+    own = logits.gather(1, chosen).squeeze(1)
+    others = torch.logsumexp(logits.scatter(1, chosen, -torch.inf), dim=1)
+    return (own - others).detach().cpu().double().numpy()
+
+
+def auc(positive: np.ndarray, negative: np.ndarray) -> float:
+    """The chance that a positive scores above a negative, ties counting half (Mann and Whitney): the area under the
+    ROC curve of the scores themselves."""
+    ranks = rankdata(np.concatenate([positive.ravel(), negative.ravel()]))
+    p, n = positive.size, negative.size
+    return float((ranks[:p].sum() - p * (p + 1) / 2) / (p * n))
+
+
+def true_positive_rate(positive: np.ndarray, negative: np.ndarray, *, false_positive_rate: float = 0.01) -> float:
+    """The share of positives above a threshold that at most this share of the negatives passes."""
+    ordered = np.sort(negative.ravel())[::-1]
+    threshold = ordered[int(false_positive_rate * ordered.size)]
+    return float((positive.ravel() > threshold).mean())
+
+
+def wins(positive: np.ndarray, negative: np.ndarray) -> np.ndarray:
+    """For each positive and each negative 1 if the positive scores higher, 0.5 if both are the same: `auc` is its mean.
+
+    Means and differences of such tables are those of the areas.
+    """
+    above, below = positive.ravel()[:, None], negative.ravel()[None, :]
+    return (above > below) + 0.5 * (above == below)
+
+
+def resampled(table: np.ndarray, *, seed: int) -> Interval:
+    """The mean of a table like `wins` and its bootstrap interval: rows and columns are drawn with repetition,
+    independently of each other."""
+    chance = np.random.default_rng(seed)
+    rows, columns = (chance.multinomial(size, np.full(size, 1 / size), size=DRAWS) / size for size in table.shape)
+    means = ((rows @ table) * columns).sum(axis=1)
+    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(float(table.mean()), float(low), float(high))

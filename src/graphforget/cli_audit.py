@@ -1,0 +1,82 @@
+"""The command `graphforget audit`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphforget.audit_run import PIECES, REHEARSED, RESULT, audit_run
+from graphforget.cli_options import AsJson, Option, Run, named_options
+from graphforget.tell_audit import tell_audit
+from graphforget.terminal import progress, say
+
+FLAGGED = 1
+
+
+def add_audit(app: typer.Typer) -> None:
+    app.command(epilog="Example: graphforget audit runs/cora-2 --before runs/cora --request request.json")(audit)
+
+
+def audit(
+    run: Run,
+    before: Annotated[
+        Path | None, typer.Option(help="The run that RUN came from: its deletion itself is audited.")
+    ] = None,
+    request: Annotated[
+        str | None,
+        typer.Option(help=f"With --before the request's file; else what to rehearse, by default {REHEARSED}."),
+    ] = None,
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", help="Where result, plot and pieces go; by default RUN.audit.")
+    ] = None,
+    method: Annotated[str | None, typer.Option(help="By default that of RUN's certificate, or auto.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="The epsilon to ask the method for.")] = None,
+    delta: Annotated[float | None, typer.Option(help="The delta to ask the method for.")] = None,
+    models: Annotated[
+        int | None, typer.Option(min=8, help="Models of each population; by default 64 where convex, else 32.")
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=2, help="Retrained models to compare with; by default 20 where convex, else 5.")
+    ] = None,
+    share: Annotated[float, typer.Option(help="Share of the training nodes in each model of a population.")] = 0.9,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn.")] = 0,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 2,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the pieces, which tell of what was deleted.")] = False,
+    option: Option = None,
+    as_json: AsJson = False,
+) -> None:
+    """Attack a model before and after a deletion, and compare with retrained ones. Exit code 1 if it remembers.
+
+    Without --before nothing of the deleted data is there to ask for, so a deletion is rehearsed: the same model and
+    method forget what is drawn from the data that RUN still holds. A stopped audit goes on when it is called again.
+    """
+    folder = run.with_name(f"{run.name}.audit") if out_folder is None else out_folder
+    with progress(quiet=as_json) as report:
+        found = audit_run(
+            run,
+            before=before,
+            request=request,
+            out=folder,
+            keep=keep,
+            method=method,
+            epsilon=epsilon,
+            delta=delta,
+            models=models,
+            seeds=seeds,
+            share=share,
+            seed=seed,
+            jobs=jobs,
+            progress=report,
+            **named_options(option),
+        )
+    if as_json:
+        print(json.dumps(found.to_dict() | {"folder": str(folder)}))
+    else:
+        tell_audit(found)
+        kept = f" and the pieces in {PIECES}, to be removed with the deleted data" if keep else ""
+        say(f"Written to {folder}: {RESULT}, a plot{kept}.")
+    if not found.passed:
+        raise typer.Exit(FLAGGED)

@@ -1,0 +1,98 @@
+"""Long work in pieces: several at a time, each kept in a file when it is done, so that a stopped run goes on."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import pickle
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from graphforget.errors import InputError
+from graphforget.fitting import Progress
+
+Piece = dict[str, np.ndarray]
+Compute = Callable[[str], Piece]
+
+IDENTITY = "identity.json"
+_compute: Compute | None = None  # in a worker process
+
+
+class Pieces:
+    """The finished pieces of one piece of work in a folder. `identity` says what they belong to: pieces of anything
+    else are refused, never mixed in."""
+
+    def __init__(self, folder: Path, identity: str) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        known = folder / IDENTITY
+        if not known.exists():
+            if any(folder.iterdir()):
+                raise InputError(f"{folder} holds other files, choose another folder")
+            known.write_text(json.dumps(identity))
+        elif json.loads(known.read_text()) != identity:
+            raise InputError(f"{folder} holds pieces of another run, remove it or choose another folder")
+
+    def get(self, name: str) -> Piece:
+        with np.load(self._file(name), allow_pickle=False) as kept:
+            return dict(kept)
+
+    def compute(
+        self, names: Sequence[str], compute: Compute, *, jobs: int, stage: str, progress: Progress | None = None
+    ) -> list[Piece]:
+        """All these pieces, in order; those that are not there yet are computed, `jobs` at a time."""
+        missing = [name for name in names if not self._file(name).exists()]
+        done = len(names) - len(missing)
+        report = progress or (lambda stage, done, total: None)
+        report(stage, done, len(names))
+        if jobs > 1 and len(missing) > 1 and _can_travel(compute):
+            context = multiprocessing.get_context("spawn")  # forking a process that has used torch's threads can hang
+            with ProcessPoolExecutor(jobs, context, _prepare, (pickle.dumps(compute),)) as pool:
+                try:
+                    for future in as_completed([pool.submit(_in_worker, name) for name in missing]):
+                        self._keep(*future.result())
+                        done += 1
+                        report(stage, done, len(names))
+                except BaseException:
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    raise
+        else:
+            for name in missing:
+                self._keep(name, compute(name))
+                done += 1
+                report(stage, done, len(names))
+        return [self.get(name) for name in names]
+
+    def _keep(self, name: str, piece: Piece) -> None:
+        staging = self._file(name).with_suffix(".part")
+        with staging.open("wb") as file:
+            np.savez(file, **piece)  # type: ignore[arg-type]
+        os.replace(staging, self._file(name))
+
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{name}.npz"
+
+
+def _can_travel(compute: Compute) -> bool:
+    """Whether it can be sent to another process; a model defined in a notebook cannot, and is worked on here."""
+    try:
+        pickle.loads(pickle.dumps(compute))
+    except Exception:  # pickle raises whatever an object's own methods do
+        return False
+    return True
+
+
+def _prepare(compute: bytes) -> None:
+    global _compute
+    torch.set_num_threads(1)
+    _compute = pickle.loads(compute)
+
+
+def _in_worker(name: str) -> tuple[str, Piece]:
+    assert _compute is not None
+    return name, _compute(name)

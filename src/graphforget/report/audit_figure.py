@@ -1,0 +1,43 @@
+"""The plot of an audit: for each attack how well it does on each model, with confidence intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib import style
+from matplotlib.figure import Figure
+
+from graphforget.report.figures import BLUE, GREEN, GREY, ORANGE, STYLE, VERMILLION
+
+_LOOK = {  # colour, marker and words, in the order of the legend
+    "before": (GREY, "o", "before the deletion"),
+    "nothing": (VERMILLION, "X", "nothing done: the old weights"),
+    "retrained": (BLUE, "s", "retrained"),
+    "method": (GREEN, "D", "the method"),
+}
+_APART = 0.18
+
+
+@style.context(STYLE, after_reset=True)
+def audit_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """The rows of `Audit.to_dict()`: an attack remembers nothing where the method stands where retrained models do."""
+    attacks = list(dict.fromkeys(row["attack"] for row in rows))
+    figure = Figure(figsize=(6.2, 0.6 + 0.62 * len(attacks)))
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    axes.axvline(0.5, color=ORANGE, linewidth=0.9, linestyle=(0, (5, 3)), zorder=0)
+    for place, (model, (colour, marker, words)) in enumerate(_LOOK.items()):
+        own = [row for row in rows if row["model"] == model]
+        heights = [attacks.index(row["attack"]) + _APART * (place - 1.5) for row in own]
+        values = [row["auc"]["value"] for row in own]
+        spans = [[max(0.0, row["auc"]["value"] - row["auc"]["low"]) for row in own]]
+        spans.append([max(0.0, row["auc"]["high"] - row["auc"]["value"]) for row in own])
+        axes.errorbar(
+            values, heights, xerr=spans, color=colour, marker=marker, markersize=5, linestyle="none", label=words
+        )
+    axes.set_yticks(range(len(attacks)), attacks)
+    axes.set_ylim(len(attacks) - 0.5, -0.5)
+    axes.set_xlim(0, 1)
+    axes.set_xlabel("area under the ROC curve, with its 95 % interval (dashed: a coin)")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.35 / len(attacks) - 0.06), ncols=2, frameon=False)
+    return figure

@@ -1,0 +1,59 @@
+"""What the command line tells people of an audit."""
+
+from __future__ import annotations
+
+from graphforget.audit import Audit
+from graphforget.audits.scores import Interval
+from graphforget.terminal import facts, say, show
+
+
+def tell_audit(found: Audit) -> None:
+    rows = [
+        {
+            "attack": row.attack,
+            "model": row.model,
+            "AUC": _percent(row.auc.value),
+            "95 % of it": _interval(row.auc),
+            "TPR": _percent(row.true_positives),
+            "gap": "-" if row.gap is None else f"{100 * row.gap.value:+.1f} {_interval(row.gap)}",
+        }
+        for row in found.rows
+    ]
+    show(rows, as_json=False, hidden=())
+    say("\nIn %; TPR at 1 % false positives; gap to retrained models, with its 95 % interval. Forgetting shows as no")
+    say("gap, not as an AUC of 50. Rows named 'paper' follow the paper's protocol, where doing nothing shows no gap.")
+    published = {row.model: row.published for row in found.rows if row.published is not None}
+    if published:
+        told = ", ".join(f"{model} {_percent(value)}" for model, value in published.items())
+        say(f"What the paper's code calls AUC of its membership attack, the accuracy of hard labels: {told}.")
+    say("")
+    claim, test, position = found.claim, found.per_example_released["method"], found.position
+    promised = "" if claim["epsilon"] is None else f", epsilon = {claim['epsilon']:g}"
+    pairs = [
+        ("claim", f"{claim['level']}{promised}"),
+        ("epsilon", f"at least {test.epsilon:.2f}, by {test.models} models of each kind (95 % confidence)"),
+        ("", f"at least {found.per_example_released['nothing'].epsilon:.2f} had nothing been done"),
+        ("position", f"{position.place:.2f} (0: as retrained, 1: as if nothing was done)"),
+        ("", f"a retrained model lies that far off with a chance of {position.chance:.2g}"),
+    ]
+    for name, measured in found.distances.items():
+        implied = "" if measured.epsilon is None else f", which implies epsilon = {measured.epsilon:.3g}"
+        pairs.append((f"distance, {name}", f"{measured.distance:.3g} from retrained weights{implied}"))
+    for name, loss in found.blanked.items():
+        told = f"{loss.true:.3f} of nodes without their attributes, {loss.as_published:.3f} as the paper's code has it"
+        pairs.append((f"loss, {name}", told))
+    facts([*pairs, ("time", f"{found.seconds:.0f} s")])
+    for note in found.notes:
+        say(f"Note: {note}.")
+    for finding in found.findings:
+        say(f"{'REFUTED' if finding.refutes else 'REMEMBERS'}: {finding.told}.")
+    if found.passed:
+        say("Passed: nothing here tells the model from a retrained one beyond what was claimed.")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}"
+
+
+def _interval(found: Interval) -> str:
+    return f"[{100 * found.low:.1f}, {100 * found.high:.1f}]"
