@@ -264,7 +264,7 @@ class _Measured:
 
     @functools.cached_property
     def position(self) -> Position:
-        ratio = LikelihoodRatio.fit(self.worlds["nothing"], self.worlds[RETRAINED])
+        ratio = LikelihoodRatio.fit(self.worlds["released nothing"], self.worlds[f"released {RETRAINED}"])
 
         def joint(answers: Answers) -> float:
             logits = torch.from_numpy(answers["full"])
@@ -367,9 +367,10 @@ def _findings(measured: _Measured, distances: dict[str, Distance]) -> list[Findi
     promise = claimed(claim)
     found = []
     if promise is None:
-        if test.auc.low > 0.5:
-            told = f"single items tell it from retrained models with AUC {_interval(test)}, and nothing was claimed"
-            found.append(Finding(False, told))
+        kept = measured.kept["method"]
+        if kept.auc.low > 0.5:
+            told = f"single items tell its weights from retrained ones with AUC {_interval(kept)}"
+            found.append(Finding(False, f"{told}, and nothing was claimed"))
     else:
         epsilon, delta = promise
         if test.epsilon > epsilon:

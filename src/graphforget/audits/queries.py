@@ -59,18 +59,18 @@ class Queries:
         )
 
     def answers(self, model: Trained) -> Answers:
-        """The logits of every row of every graph, and the weights."""
+        """The logits of every row of every graph."""
         asked = {"full": self.full, "reduced": self.reduced, "restored": self.restored, "decoys": self.decoys}
         asked["canaries"] = self.canaries.query
         found = {name: model.logits(graph).numpy() for name, graph in asked.items() if graph is not None}
-        return found | {"theta": model.theta.numpy()}
+        return found
 
 
 def retrained(case: Case, queries: Queries, number: int, *, sigma: float) -> Answers:
-    """Of a model that was trained on the retained graph and would go out with noise `sigma`."""
+    """Of a model that was trained on the retained graph and would go out with noise `sigma`; and its own weights."""
     seed, noise_seed, release, _ = case.seeds("retrained", number)
     model = trained_anew(case.trained, case.retained, seed=seed, noise_seed=noise_seed)
-    return queries.answers(noised(model, sigma=sigma, seed=release))
+    return queries.answers(noised(model, sigma=sigma, seed=release)) | {"theta": model.theta.numpy()}
 
 
 def with_canaries(case: Case, queries: Queries, *, sigma: float) -> Answers:

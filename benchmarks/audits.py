@@ -1,0 +1,100 @@
+"""Audits on Cora: does each tell forgetting from pretending? A method, a planted no-op, a planted wrong deletion.
+
+    python benchmarks/audits.py
+    python benchmarks/audits.py --models gcn --jobs 2
+
+One line of JSON for each audit, written as it comes, so that a run that was stopped goes on where it was. The no-op
+hands the old weights out with the certificate that an honest deletion earned; the wrong deletion forgets other nodes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+from pathlib import Path
+
+import graphforget as gf
+from graphforget.audits.worlds import ByMethod
+from graphforget.certificates.gaussian import with_noise
+from graphforget.draw import Drawing, drawn
+from results import Results, Row
+
+# IDEA would size its noise to the request, and leave nothing of the model that could be attacked.
+WAYS_TO_FORGET = {"sgc": ByMethod("newton"), "gcn": ByMethod("idea", {"sigma": 0.005})}
+
+
+def no_op(trained: gf.Trained, graph: gf.Graph, request: gf.Request, noise_seed: int, way: ByMethod) -> gf.Outcome:
+    """The old weights, with the certificate of an honest deletion."""
+    honest = way(trained, graph, request, noise_seed)
+    return pretended(honest, trained, noise_seed)
+
+
+def wrong(trained: gf.Trained, graph: gf.Graph, request: gf.Request, noise_seed: int, way: ByMethod) -> gf.Outcome:
+    """Forgets as many other nodes, and says it were the right ones."""
+    honest = way(trained, graph, request, noise_seed)
+    others = [graph.name_of(row) for row in graph.train_rows.tolist()]
+    asked = set(request.nodes)
+    instead = gf.Request(nodes=[name for name in others if name not in asked][: len(asked)])
+    forgot = way(trained, graph, instead, noise_seed)
+    return pretended(honest, forgot.trained, noise_seed)
+
+
+def pretended(honest: gf.Outcome, model: gf.Trained, noise_seed: int) -> gf.Outcome:
+    there = dataclasses.replace(model, graph_digest=honest.graph.digest)
+    released = with_noise(model.theta, sigma=honest.certificate.sigma or 0.0, seed=noise_seed)
+    return dataclasses.replace(honest, trained=there, released_theta=released)
+
+
+WAYS = {"honest": None, "no-op": no_op, "wrong nodes": wrong}
+
+
+def one(model: str, way: str, *, request: str, jobs: int, folder: Path) -> Row:
+    graph = gf.load("cora")
+    trained = gf.train(graph, model)
+    planted, forget = WAYS[way], WAYS_TO_FORGET[model]
+    found = gf.audit(
+        trained,
+        graph,
+        drawn(graph, Drawing.parse(request), seed=0),
+        forget=forget if planted is None else functools.partial(planted, way=forget),
+        jobs=jobs,
+        folder=folder / f"{model}-{way}-{request.replace(':', '-')}".replace(" ", "-"),
+        progress=lambda stage, done, total: print(f"{model} {way} {stage} {done}/{total}", flush=True),
+    )
+    return found.to_dict()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", default=list(WAYS_TO_FORGET), choices=list(WAYS_TO_FORGET))
+    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))
+    parser.add_argument("--request", default="node:5%")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=Path("runs/audits.jsonl"))
+    args = parser.parse_args()
+    results = Results(args.out)
+    for model in args.models:
+        for way in args.ways:
+            compute = functools.partial(
+                one, model, way, request=args.request, jobs=args.jobs, folder=args.out.with_suffix("")
+            )
+            results.get(compute, model=model, way=way, request=args.request)
+    summary(results.rows)
+
+
+def summary(rows: list[Row]) -> None:
+    for row in rows:
+        tests = {kind: row[kind]["method"] for kind in ("per_example", "per_example_released")}
+        tests["nothing"], tests["control"] = row["per_example"]["nothing"], row["per_example"]["retrained"]
+        shown = " ".join(
+            f"{name} {test['auc']['value']:.3f} [{test['auc']['low']:.3f}, {test['auc']['high']:.3f}]"
+            for name, test in tests.items()
+        )
+        print(f"{row['model']} {row['way']} {row['request']}: passed {row['passed']}, {row['seconds']:.0f} s, {shown}")
+        for finding in row["findings"]:
+            print(f"    {finding['told']}")
+
+
+if __name__ == "__main__":
+    main()
