@@ -84,16 +84,27 @@ def main() -> None:
 
 
 def summary(rows: list[Row]) -> None:
+    """As Markdown: what each audit said, then every attack of the honest ones."""
+    print("| model | deletion | verdict | per-example, kept | released | epsilon, at least | position | distance | s |")
+    print("|---" * 9 + "|")
     for row in rows:
-        tests = {kind: row[kind]["method"] for kind in ("per_example", "per_example_released")}
-        tests["nothing"], tests["control"] = row["per_example"]["nothing"], row["per_example"]["retrained"]
-        shown = " ".join(
-            f"{name} {test['auc']['value']:.3f} [{test['auc']['low']:.3f}, {test['auc']['high']:.3f}]"
-            for name, test in tests.items()
-        )
-        print(f"{row['model']} {row['way']} {row['request']}: passed {row['passed']}, {row['seconds']:.0f} s, {shown}")
-        for finding in row["findings"]:
-            print(f"    {finding['told']}")
+        kept, released = row["per_example"]["method"], row["per_example_released"]["method"]
+        verdict = "passed" if row["passed"] else "refuted" if row["findings"][0]["refutes"] else "remembers"
+        cells = [row["model"], row["way"], verdict, interval(kept["auc"]), interval(released["auc"])]
+        cells += [f"{released['epsilon']:.2f}", f"{row['position']['place']:.2f}"]
+        print(f"| {' | '.join(cells)} | {row['distances']['method']['distance']:.2g} | {row['seconds']:.0f} |")
+    for row in (row for row in rows if row["way"] == "honest"):
+        print(f"\n{row['model']}\n\n| attack | before | nothing | retrained | method | gap of the method |")
+        print("|---" * 6 + "|")
+        for attack in dict.fromkeys(line["attack"] for line in row["rows"]):
+            of = {line["model"]: line for line in row["rows"] if line["attack"] == attack}
+            values = [f"{100 * of[name]['auc']['value']:.1f}" for name in ("before", "nothing", "retrained", "method")]
+            print(f"| {attack} | {' | '.join(values)} | {interval(of['method']['gap'])} |")
+
+
+def interval(found: dict[str, float]) -> str:
+    value, low, high = (100 * found[name] for name in ("value", "low", "high"))
+    return f"{value:.1f} [{low:.1f}, {high:.1f}]"
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 
 One process for each dataset and model, so that its peak memory is its own; one line for each outcome, written as it
 comes, so that a run that was stopped goes on where it was. Training is short (EPOCHS epochs, no polish to speak of),
-the audit of assumptions is left out and GIF gets 20 rounds of LiSSA: this shows that everything runs, not how well
+the audit of assumptions is left out and GIF gets 3 rounds of LiSSA: this shows that everything runs, not how well
 (`graphforget compare` and `benchmarks/grapheraser.py` do).
 """
 
@@ -25,8 +25,8 @@ from graphforget.request import KINDS
 from graphforget.sharding.partition import PARTITIONS
 from results import Results, Row
 
-EPOCHS = 10
-SHORT = {"idea": {"audit": False}, "gif": {"iterations": 20}}  # what only takes time here
+EPOCHS = 2
+SHORT = {"idea": {"audit": False}, "gif": {"iterations": 3}}  # what only takes time here
 MODELS = ("sgc", "sign", "cgu", "gcn", "gin", "gat", "sharded-sgc", "sharded-gcn", "sharded-gin", "sharded-gat")
 
 
@@ -35,7 +35,7 @@ def one(data: str, model: str, share: float, partitions: list[str], results: Res
     graph = gf.load(data)
     for way in partitions if model.startswith("sharded") else ("",):
         options = {"partition": way, "shards": SHARDS[data]} if way else {}
-        short = {} if gf.MODELS[model].affine else {"epochs": EPOCHS, "polish_steps": 2}
+        short = {} if gf.MODELS[model].affine else {"epochs": EPOCHS, "polish_steps": 1}
         trained = gf.train(graph, model, **short, **options)
         for name, method in gf.METHODS.items():
             if method.unsupported(trained) is not None:

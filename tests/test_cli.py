@@ -27,7 +27,7 @@ SIGMA = gf.MODELS["sgc"].sigma
 
 COMMANDS = (
     *("datasets", "models", "methods", "train", "plan", "unlearn", "compare"),
-    *("verify", "audit", "ledger", "keygen", "report", "demo"),
+    *("verify", "audit", "reproduce", "ledger", "keygen", "report", "demo"),
 )
 RESULT_FIELDS = {
     *(

@@ -25,6 +25,7 @@ from graphforget.cli_options import (
     named_options,
     options_of,
 )
+from graphforget.cli_reproduce import add_reproduce
 from graphforget.demo import run_demo
 from graphforget.draw import Drawing, drawn
 from graphforget.records import read_record
@@ -372,6 +373,7 @@ def verify(
 
 
 add_audit(app)
+add_reproduce(app)
 
 
 @app.command(epilog="Example: graphforget ledger runs/cora-2")

@@ -7,14 +7,14 @@ import multiprocessing
 import os
 import pickle
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from graphforget.errors import InputError
 from graphforget.fitting import Progress
+from graphforget.workers import processes, stop
 
 Piece = dict[str, np.ndarray]
 Compute = Callable[[str], Piece]
@@ -32,9 +32,11 @@ class Pieces:
         folder.mkdir(parents=True, exist_ok=True)
         known = folder / IDENTITY
         if not known.exists():
-            if any(folder.iterdir()):
+            if any(path.suffix != ".part" for path in folder.iterdir()):
                 raise InputError(f"{folder} holds other files, choose another folder")
-            known.write_text(json.dumps(identity))
+            staging = known.with_suffix(".part")
+            staging.write_text(json.dumps(identity))
+            os.replace(staging, known)
         elif json.loads(known.read_text()) != identity:
             raise InputError(f"{folder} holds pieces of another run, remove it or choose another folder")
 
@@ -51,16 +53,15 @@ class Pieces:
         report = progress or (lambda stage, done, total: None)
         report(stage, done, len(names))
         if jobs > 1 and len(missing) > 1 and _can_travel(compute):
-            context = multiprocessing.get_context("spawn")  # forking a process that has used torch's threads can hang
-            with ProcessPoolExecutor(jobs, context, _prepare, (pickle.dumps(compute),)) as pool:
-                try:
-                    for future in as_completed([pool.submit(_in_worker, name) for name in missing]):
-                        self._keep(*future.result())
-                        done += 1
-                        report(stage, done, len(names))
-                except BaseException:
-                    pool.shutdown(wait=False, cancel_futures=True)
-                    raise
+            others = set(multiprocessing.active_children())
+            pool = processes(jobs, prepare=_prepare, given=(pickle.dumps(compute),))
+            try:
+                for future in as_completed([pool.submit(_in_worker, name) for name in missing]):
+                    self._keep(*future.result())
+                    done += 1
+                    report(stage, done, len(names))
+            finally:
+                stop(pool, others)
         else:
             for name in missing:
                 self._keep(name, compute(name))
@@ -89,7 +90,6 @@ def _can_travel(compute: Compute) -> bool:
 
 def _prepare(compute: bytes) -> None:
     global _compute
-    torch.set_num_threads(1)
     _compute = pickle.loads(compute)
 
 

@@ -62,7 +62,7 @@ def footprint_figure(place: np.ndarray, edges: np.ndarray, roles: Sequence[Role]
 
     `labels` is the legend: a role without one is drawn and not explained, one without nodes is shown all the same.
     """
-    return _svg(draw_footprint(place, edges, roles, labels))
+    return as_svg(draw_footprint(place, edges, roles, labels))
 
 
 @style.context(STYLE, after_reset=True)
@@ -113,7 +113,7 @@ def residual_figure(residuals: Sequence[float], tolerance: float) -> Markup:
     axes.set_ylim(min(*shown, line) / 4, max(*shown, line) * 4)
     axes.set_xlabel("Newton step (0: before the first)")
     axes.set_ylabel("distance to the\nretrained optimum, at most")
-    return _svg(figure)
+    return as_svg(figure)
 
 
 @style.context(STYLE, after_reset=True)
@@ -130,7 +130,7 @@ def accuracy_figure(scores: Mapping[str, float]) -> Markup:
     axes.set_ylim(len(scores) - 0.5, -0.5)
     axes.set_xlim(0, 100)
     axes.set_xlabel("%")
-    return _svg(figure)
+    return as_svg(figure)
 
 
 def _figure(*, height: float) -> tuple[Figure, Axes]:
@@ -164,7 +164,7 @@ def _whole_steps(last: int) -> list[float]:
 
 
 @style.context(STYLE, after_reset=True)
-def _svg(figure: Figure) -> Markup:
+def as_svg(figure: Figure) -> Markup:
     """The figure as an `<svg>` element, without what matplotlib writes for files that stand alone."""
     file = io.StringIO()
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))

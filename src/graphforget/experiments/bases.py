@@ -1,0 +1,67 @@
+"""What several experiments start from: graphs by split, and models that are trained once and kept."""
+
+from __future__ import annotations
+
+import statistics
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+import graphforget as gf
+from graphforget.certificates.gaussian import with_noise
+from graphforget.draw import Drawing, drawn
+from graphforget.experiments.settings import SHARDS
+from graphforget.locks import turn
+from graphforget.request import Kind
+
+NOISE_DRAWS = 5
+
+
+@lru_cache(maxsize=2)
+def graph_of(data: str, seed: int) -> gf.Graph:
+    """Split 90/10 by the seed, as in the paper."""
+    return gf.load(data, seed=seed)
+
+
+def base(store: Path, data: str, model: str, seed: int, *, epochs: int | None = None) -> tuple[gf.Trained, gf.Graph]:
+    """A model with its defaults (but `epochs` of Adam, where there are any) on a split, and its graph.
+
+    It is trained by whoever asks first and kept in `store`; others who ask meanwhile wait for it.
+    """
+    own: dict[str, Any] = {} if epochs is None or gf.MODELS[model].affine else {"epochs": epochs}
+    name = "-".join([data, model, str(seed), *(str(value) for value in own.values())])
+    run, lock = store / name, store / f".{name}.lock"
+    lock.mkdir(parents=True, exist_ok=True)
+    with turn(lock):
+        if not run.exists():
+            graph = graph_of(data, seed)
+            gf.save_run(run, gf.train(graph, model, seed=seed, **own), graph)
+        return _kept(run)
+
+
+@lru_cache(maxsize=2)
+def _kept(run: Path) -> tuple[gf.Trained, gf.Graph]:
+    return gf.load_run(run)
+
+
+def sharded(graph: gf.Graph, model: str, way: str, seed: int, *, data: str, epochs: int | None = None) -> gf.Trained:
+    """GraphEraser's ensemble of a model, partitioned this way, with learned weights of its shards; it is not kept."""
+    options: dict[str, Any] = {"shards": SHARDS[data], "partition": way, "aggregation": "learned"}
+    return gf.train(graph, f"sharded-{model}", seed=seed, epochs=epochs, **options)
+
+
+def request_of(graph: gf.Graph, kind: Kind, share: float, *, seed: int) -> gf.Request:
+    return drawn(graph, Drawing(kind, share=share), seed=seed)
+
+
+def percent_right(model: gf.Trained, graph: gf.Graph) -> float:
+    """Test micro-F1 in %."""
+    return 100 * model.micro_f1(graph)
+
+
+def percent_right_with_noise(model: gf.Trained, theta: Tensor, graph: gf.Graph, *, sigma: float) -> float:
+    """Test micro-F1 in % of `theta` with fresh noise, a mean over several draws, the same ones for every model."""
+    draws = (with_noise(theta, sigma=sigma, seed=seed) for seed in range(NOISE_DRAWS))
+    return statistics.fmean(percent_right(model.with_weights(noised), graph) for noised in draws)

@@ -1,0 +1,113 @@
+"""Cells: the parts of an experiment that are computed one by one, written down as they come, never computed twice."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from graphforget.errors import InputError
+
+Key = dict[str, str | int | float]
+Row = dict[str, Any]  # a finished cell: its key, and what was found
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One part of an experiment: `work(store=..., **key)`, a function of a module, gives its numbers by name.
+
+    `store` is a folder where trained models are kept between cells.
+    """
+
+    key: Key
+    cost: float  # seconds on one core, about
+    work: Callable[..., Row]
+
+    @property
+    def label(self) -> str:
+        return " ".join(f"{name}={value}" for name, value in self.key.items())
+
+
+class Record:
+    """The finished cells of an experiment, a line of JSON each.
+
+    A cell that failed has a line too and counts as not computed. What cannot be read, such as the last line of a run
+    that was killed while it wrote, counts as not there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._found: dict[str, Row] = {}
+        self._errors: dict[str, str] = {}
+        self._broken_end = False
+        try:
+            text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+        self._broken_end = bool(text) and not text.endswith("\n")
+        for line in text.splitlines():
+            self._take(line)
+
+    def __contains__(self, cell: Cell) -> bool:
+        return _name(cell.key) in self._found
+
+    def rows(self, cells: Iterable[Cell] | None = None) -> list[Row]:
+        """What was found of these cells, or of all, in their order."""
+        if cells is None:
+            return list(self._found.values())
+        names = (_name(cell.key) for cell in cells)
+        return [self._found[name] for name in names if name in self._found]
+
+    def errors(self, cells: Iterable[Cell]) -> dict[str, str]:
+        """Why cells have failed and are still to be computed, by their labels."""
+        named = ((cell.label, _name(cell.key)) for cell in cells)
+        return {label: self._errors[name] for label, name in named if name in self._errors}
+
+    def add(self, cell: Cell, found: Row, *, seconds: float) -> None:
+        self._write({"key": cell.key, "found": _plain(found), "seconds": round(seconds, 3)})
+
+    def fail(self, cell: Cell, why: str) -> None:
+        self._write({"key": cell.key, "error": why})
+
+    def _write(self, line: Row) -> None:
+        text = json.dumps(line, allow_nan=False)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as out:
+                out.write(("\n" if self._broken_end else "") + text + "\n")
+                out.flush()
+                os.fsync(out.fileno())
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be written: {error.strerror or error}") from error
+        self._broken_end = False
+        self._take(text)
+
+    def _take(self, line: str) -> None:
+        try:
+            read = json.loads(line)
+            key = dict(read["key"])
+            name = _name(key)
+        except (ValueError, TypeError, KeyError):
+            return
+        if isinstance(read.get("found"), dict):
+            self._found[name] = key | read["found"]
+            self._errors.pop(name, None)
+        elif "error" in read:
+            self._errors[name] = str(read["error"])
+
+
+def _name(key: Key) -> str:
+    return json.dumps(key, sort_keys=True)
+
+
+def _plain(value: Any) -> Any:
+    """For JSON, which has no infinity and no NaN: nothing stands for them."""
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

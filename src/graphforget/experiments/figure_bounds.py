@@ -1,0 +1,217 @@
+"""Figures 3 and 5: bounds on the distance to the retrained weights, and the distance itself, by the share of edges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from torch import Tensor
+
+import graphforget as gf
+from graphforget.certificates import paper_bounds
+from graphforget.experiments.bases import base, request_of
+from graphforget.experiments.cells import Cell, Key, Row
+from graphforget.experiments.experiment import Experiment
+from graphforget.experiments.paper import published
+from graphforget.experiments.settings import QUICK_EPOCHS, TITLES, percent, step_cost, train_cost, training_part
+from graphforget.experiments.table import Bar, Entry, Spread, Table
+from graphforget.linalg.newton import newton_cg
+from graphforget.report.charts import Line, Panel, line_chart
+from graphforget.unlearning.outcome import Outcome
+
+NAME = "figure-bounds"
+DATA = ("cora", "citeseer", "pubmed")
+MODELS = ("gcn", "sgc", "linearised-gcn")
+SHARES = tuple(place / 100 for place in range(1, 11))
+FROM_SCRATCH = (0.01, 0.05, 0.1)  # shares at which a network is also retrained from scratch
+LINEARISED = (0.01, 0.05, 0.1)
+
+BOUNDS = {  # by the name of a number: how it is told, and its name in the paper's figure
+    "ceu_worst": ("CEU worst, as the paper plots it", "ceu-worst"),
+    "ceu_worst_rightly": ("CEU worst, its theorem", ""),
+    "ceu_data": ("CEU data-dependent, as the paper plots it", "ceu-data-dependent"),
+    "ceu_data_rightly": ("CEU data-dependent, its theorem", ""),
+    "idea_bound": ("IDEA", "idea"),
+    "measured": ("measured", ""),
+    "actual": ("actual, Newton's weights", ""),
+    "actual_idea": ("actual, IDEA's weights", "actual"),
+    "continued": ("actual, IDEA's weights to continued training", "actual"),
+    "scratch": ("actual, IDEA's weights to re-training", ""),
+}
+OTHER_ACTUAL = {"sgc": "continued", "gcn": "actual_idea"}  # no counterpart of the paper's "actual" for this model
+DRAWN = ("ceu_worst", "ceu_data", "idea_bound", "measured", "actual_idea", "actual", "continued", "scratch")
+
+NOTES = (
+    "l2 distances of weights, mean over seeds; edges are removed at random. In brackets the paper's figure, read off "
+    "by eye where it can be (Cora, 5 %), hence the ~.",
+    "IDEA's and CEU's bounds are under the paper's constants (lambda = 0.05, L = 0.25, C = 3) and hold only if these "
+    "do. They do not: the strong convexity of SGC is its L2 weight, 1e-4, and a GCN has none. Affected nodes are "
+    "training nodes here; in the paper's code test nodes count too. IDEA's bound grows with the step, so it is "
+    "smallest if nothing is done.",
+    "'As the paper plots it' takes CEU's bound on a gradient for a distance: the worst case with lambda = 1 and the "
+    "number of affected nodes, the other one divided by L. 'Its theorem' divides the published bound by lambda = "
+    "0.05, as strong convexity allows, with twice the number of removed edges. Where the step is short, CEU's "
+    "data-dependent bound as plotted is below IDEA's: which one is tighter depends on the length of the step.",
+    "'Measured' is ||grad F|| / mu with its rounding allowance, for Newton's steps at epsilon = 1, delta = 1e-5: no "
+    "constant is assumed. It stops as soon as the noise hides the distance, so it is about the same for every "
+    "request. There is none for a GCN, which is not convex; the linearised GCN stands for it (on PubMed one seed).",
+    "Actual distances are to the one optimum on the retained graph for SGC and the linearised GCN. A GCN has many: "
+    "'continued' trains on from the old weights at a hundredth of the learning rate, which the paper calls "
+    "re-training; 're-training' starts from the same initial weights as the model did (1, 5 and 10 % only). From "
+    "other initial weights it is the distance of two networks that share nothing: 83 to 87 for the paper's own code "
+    "on Cora, four times its bound.",
+)
+
+
+def cells(*, quick: bool, seeds: int) -> list[Cell]:
+    if quick:
+        found = [_cell("sgc", data, share, 0) for data in ("patients", "cora") for share in (0.01, 0.05, 0.1)]
+        return found + [_cell("gcn", "cora", share, 0, epochs=QUICK_EPOCHS) for share in (0.01, 0.05, 0.1)]
+    return [
+        _cell(model, data, share, seed)
+        for model in MODELS
+        for data in DATA
+        for seed in range(seeds)
+        for share in (LINEARISED if model == "linearised-gcn" else SHARES)
+        if not (model == "linearised-gcn" and data == "pubmed" and seed > 0)
+    ]
+
+
+def _cell(model: str, data: str, share: float, seed: int, **short: int) -> Cell:
+    key: Key = {"model": model, "data": data, "share": share, "seed": seed, **short}
+    convex = gf.MODELS[model].affine
+    trainings = 2 if convex else (2.1 if share in FROM_SCRATCH else 1.1) * training_part(short.get("epochs"))
+    cost = trainings * train_cost(model, data) + step_cost(model, data)
+    return Cell(key, cost, of_convex if convex else of_network)
+
+
+def of_convex(*, store: Path, model: str, data: str, share: float, seed: int) -> Row:
+    """Bounds for IDEA's step and for Newton's steps, and the distances of both to the optimum."""
+    trained, graph = base(store, data, model, seed)
+    request = request_of(graph, "edges", share, seed=seed)
+    idea = gf.unlearn(trained, graph, request, method="idea", audit=False)
+    newton = gf.unlearn(trained, graph, request, method="newton")
+    best = _optimum(newton)
+    return _bounds(idea, graph) | {
+        "measured": newton.certificate.distance,
+        "level": newton.level,
+        "actual": float((newton.trained.theta - best).norm()),
+        "actual_idea": float((idea.trained.theta - best).norm()),
+        "actual_nothing": float((trained.theta - best).norm()),
+    }
+
+
+def of_network(*, store: Path, model: str, data: str, share: float, seed: int, epochs: int | None = None) -> Row:
+    """Bounds for IDEA's step, and its distance to what the paper and to what we call re-training."""
+    trained, graph = base(store, data, model, seed, epochs=epochs)
+    request = request_of(graph, "edges", share, seed=seed)
+    idea = gf.unlearn(trained, graph, request, method="idea", audit=False)
+    theta = idea.trained.theta
+    continued = gf.unlearn(trained, graph, request, method="retrain", start="continued")
+    found = _bounds(idea, graph) | {"continued": float((theta - continued.trained.theta).norm())}
+    if share in FROM_SCRATCH:
+        again = gf.unlearn(trained, graph, request, method="retrain", seed=seed).trained  # the same initial weights
+        found["scratch"] = float((theta - again.theta).norm())
+        found["scratch_nothing"] = float((trained.theta - again.theta).norm())
+    return found
+
+
+def _bounds(idea: Outcome, graph: gf.Graph) -> dict[str, float]:
+    """The paper's and CEU's, for IDEA's step away from `graph`."""
+    entry, constants = idea.trained.history[-1], gf.Constants()
+    m, step = entry.m, entry.step_norm
+    worst = paper_bounds.ceu_worst_residual(
+        m=m, touched=2 * (graph.num_edges - idea.graph.num_edges), constants=constants
+    )
+    data = paper_bounds.ceu_data_dependent_residual(step_norm=step, constants=constants)
+    reached = idea.touched.reached.numel()  # test nodes too, as the paper's code counts
+    return {
+        "step": step,
+        "idea_bound": paper_bounds.idea_bound(
+            m=m, removed=entry.removed, affected=entry.affected, step_norm=step, constants=constants
+        ),
+        "ceu_worst": paper_bounds.ceu_worst_as_adapted(m=m, affected=reached, constants=constants),
+        "ceu_worst_rightly": paper_bounds.ceu_distance(residual=worst, constants=constants),
+        "ceu_data": paper_bounds.ceu_data_dependent_as_adapted(step_norm=step, constants=constants),
+        "ceu_data_rightly": paper_bounds.ceu_distance(residual=data, constants=constants),
+    }
+
+
+def _optimum(outcome: Outcome) -> Tensor:
+    """Of the objective on the retained graph, found to a thousandth of what is measured."""
+    model, distance = outcome.trained, outcome.certificate.distance
+    assert distance is not None
+    tolerance = max(1e-3 * distance * model.recipe.mu, 1e-13)
+    return newton_cg(model.objective(outcome.graph), model.theta, gradient_tolerance=tolerance).theta
+
+
+def table(rows: Sequence[Row]) -> Table:
+    lines: list[tuple[str | Entry, ...]] = []
+    for model in MODELS:
+        for data in ("patients", *DATA):
+            for share in SHARES:
+                own = _of(rows, model, data, share)
+                if not own:
+                    continue
+                entries = []
+                for field, (_, in_paper) in BOUNDS.items():
+                    paper = published(NAME, model, data, percent(share), in_paper)
+                    paper = None if field == OTHER_ACTUAL.get(model) else paper
+                    spread = Spread.of(row.get(field) for row in own)
+                    entries.append(Entry(spread, paper, ".3g", beside=paper is not None))
+                lines.append((TITLES[model], TITLES[data], f"{percent(share)} %", *entries))
+    columns = ("model", "data", "edges", *(title for title, _ in BOUNDS.values()))
+    return Table("Figures 3 and 5: bounds against distances", columns, tuple(lines), NOTES, _bars(rows))
+
+
+def _of(rows: Sequence[Row], model: str, data: str, share: float) -> list[Row]:
+    return [row for row in rows if (row["model"], row["data"], row["share"]) == (model, data, share)]
+
+
+def _bars(rows: Sequence[Row]) -> tuple[Bar, ...]:
+    convex = [row for row in rows if row["model"] != "gcn"]
+    factors = {_place(row): row["idea_bound"] / row["measured"] for row in convex if row["model"] == "sgc"}
+    kept = {_place(row): row["actual"] / row["measured"] for row in convex}
+    return (
+        Bar.of(
+            "The measured bound is at least 100 times below the paper's in every cell for SGC",
+            factors,
+            least=100,
+            unit="times below",
+        ),
+        Bar.of("The measured bound is never below the actual distance", kept, most=1, unit="of the bound"),
+    )
+
+
+def _place(row: Row) -> str:
+    return f"{TITLES[row['model']]} on {TITLES[row['data']]}, {percent(row['share'])} %, seed {row['seed']}"
+
+
+def figure(rows: Sequence[Row]) -> Figure:
+    panels = []
+    for model in MODELS:
+        for data in DATA:
+            own = [row for row in rows if (row["model"], row["data"]) == (model, data)]
+            if own:
+                title = f"{TITLES[model]}, {TITLES[data]}"
+                panels.append(Panel(title, [_line(own, model, data, field) for field in DRAWN]))
+    return line_chart(panels, "edges removed, %", "l2 distance")
+
+
+def _line(rows: Sequence[Row], model: str, data: str, field: str) -> Line:
+    shares = [share for share in SHARES if _of(rows, model, data, share)]
+    spreads = [Spread.of(row.get(field) for row in _of(rows, model, data, share)) for share in shares]
+    means = [None if spread is None else spread.mean for spread in spreads]
+    return Line(BOUNDS[field][0], [100 * share for share in shares], means)
+
+
+EXPERIMENT = Experiment(
+    NAME,
+    "bounds against distances, edge requests of 1 to 10 %",
+    cells,
+    table,
+    figure,
+    "Bounds on the distance to the retrained weights and the distance itself, by the share of edges removed. "
+    "The measured bound is hundreds of times below the published ones or more.",
+)

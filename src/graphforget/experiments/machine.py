@@ -1,0 +1,29 @@
+"""What results were computed on: enough to judge times by, nothing that names the machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+
+import torch
+
+import graphforget as gf
+
+
+def machine() -> dict[str, str | int]:
+    return {
+        "cores": os.cpu_count() or 1,
+        "architecture": platform.machine(),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "graphforget": gf.__version__,
+    }
+
+
+def told(known: dict[str, str | int]) -> str:
+    """In a sentence."""
+    return (
+        f"{known['cores']} cores ({known['architecture']}, {known['system']}), no GPU, Python {known['python']}, "
+        f"torch {known['torch']}, graphforget {known['graphforget']}"
+    )

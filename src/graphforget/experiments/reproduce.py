@@ -1,0 +1,191 @@
+"""Runs an experiment and writes what came of it: cells as they come, then a table as JSON and Markdown, a figure."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import io
+import json
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from graphforget.errors import InputError
+from graphforget.experiments.cells import Cell, Record
+from graphforget.experiments.experiment import Experiment
+from graphforget.experiments.machine import machine, told
+from graphforget.experiments.runner import Progress, run
+from graphforget.experiments.table import Table
+from graphforget.report.charts import inline
+from graphforget.report.results import Section, markdown, page, readme
+from graphforget.workers import processes
+
+STORE = "models"
+QUICK = "Short form: one seed, fewer epochs, requests and graphs. It shows that everything runs, not what comes of it."
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where results go and how much is computed. `only` is part of a cell's label; others are left as they are."""
+
+    out: Path
+    quick: bool = False
+    jobs: int = 2
+    seeds: int = 3
+    only: str | None = None
+    run: bool = True  # False: only the tables of what is there already
+
+    def path(self, name: str, ending: str) -> Path:
+        return self.out / f"{name}{'-quick' if self.quick else ''}{ending}"
+
+    def chosen(self, experiment: Experiment) -> list[Cell]:
+        """The cells to compute, if they are not there yet."""
+        cells = experiment.cells(quick=self.quick, seeds=self.seeds)
+        return [cell for cell in cells if self.run and (self.only is None or self.only in cell.label)]
+
+    def command(self, name: str) -> str:
+        """That gives the same again."""
+        parts = ["graphforget reproduce", name, "--quick" if self.quick else ""]
+        parts += [f"--seeds {self.seeds}" if self.seeds != 3 and not self.quick else "", f"--out {self.out.name}"]
+        return " ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What there is of an experiment now."""
+
+    experiment: Experiment
+    table: Table
+    section: Section
+    done: int
+    total: int
+    errors: dict[str, str]
+
+    def summary(self) -> dict[str, object]:
+        return {
+            "name": self.experiment.name,
+            "done": self.done,
+            "total": self.total,
+            "errors": self.errors,
+            "bars": [dataclasses.asdict(bar) for bar in self.table.bars],
+        }
+
+
+def reproduce(
+    experiment: Experiment,
+    plan: Plan,
+    *,
+    report: Callable[[Progress], None] | None = None,
+    pool: Callable[[int], Executor] = processes,
+) -> Result:
+    """Computes the cells that are not there yet and writes the experiment's files into `plan.out`.
+
+    Interrupted, it still writes the table of what was finished.
+    """
+    cells = experiment.cells(quick=plan.quick, seeds=plan.seeds)
+    chosen = plan.chosen(experiment)
+    if plan.run and not chosen:
+        raise InputError(f"no cell of {experiment.name} has {plan.only!r} in its name, the first is {cells[0].label!r}")
+    _make(plan.out)
+    record = Record(plan.path(experiment.name, ".jsonl"))
+    jobs = 1 if experiment.alone else plan.jobs
+    try:
+        run(chosen, record, store=_store(plan.out), jobs=jobs, pool=pool, report=report)
+    except KeyboardInterrupt:
+        _written(experiment, plan, cells, record)
+        raise
+    return _written(experiment, plan, cells, record)
+
+
+def write_pages(results: Sequence[Result], plan: Plan) -> tuple[Path, Path]:
+    """One Markdown page and one HTML page with all results; the HTML fetches nothing."""
+    sections = [result.section for result in results]
+    text, html = plan.path("README", ".md"), plan.path("index", ".html")
+    _put(text, readme(sections).encode())
+    _put(html, page(sections).encode())
+    return text, html
+
+
+def _written(experiment: Experiment, plan: Plan, cells: Sequence[Cell], record: Record) -> Result:
+    rows, errors = record.rows(cells), record.errors(cells)
+    table = experiment.table(rows)
+    if plan.quick:
+        table = dataclasses.replace(table, notes=(QUICK, *table.notes))
+    figure = experiment.figure(rows) if experiment.figure is not None and rows else None
+    picture = plan.path(experiment.name, ".png")
+    if figure is not None:
+        _put(picture, _png(figure))
+    made, known = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), machine()
+    section = Section(
+        name=experiment.name,
+        title=table.title,
+        columns=table.columns,
+        rows=tuple(tuple(row) for row in table.texts),
+        notes=table.all_notes,
+        bars=tuple((bar.text, bar.met) for bar in table.bars),
+        command=plan.command(experiment.name),
+        machine=told(known),
+        made=made,
+        missing=_missing(len(rows), len(cells), errors),
+        picture=picture.name if figure is not None else None,
+        svg=inline(figure) if figure is not None else None,
+        caption=experiment.caption,
+    )
+    document = {
+        "name": experiment.name,
+        "command": section.command,
+        "machine": known,
+        "made": made,
+        "quick": plan.quick,
+        "cells": {"done": len(rows), "total": len(cells), "errors": errors},
+        "table": table.to_dict(),
+    }
+    _put(plan.path(experiment.name, ".json"), (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
+    _put(plan.path(experiment.name, ".md"), markdown(section).encode())
+    return Result(experiment, table, section, len(rows), len(cells), errors)
+
+
+def _missing(done: int, total: int, errors: dict[str, str]) -> str:
+    if done == total:
+        return ""
+    failed = "".join(f" {label} failed: {why}." for label, why in errors.items())
+    return f"{total - done} of {total} cells are not there yet.{failed}"
+
+
+def _png(figure: Figure) -> bytes:
+    out = io.BytesIO()
+    figure.savefig(out, format="png", bbox_inches="tight", pad_inches=0.08, metadata={"Software": None})
+    return out.getvalue()
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"results cannot be written to {folder}: {error.strerror or error}") from error
+
+
+def _store(out: Path) -> Path:
+    """The folder of trained models, which is nothing to commit."""
+    store = out / STORE
+    _make(store)
+    _put(store / ".gitignore", b"*\n")
+    return store
+
+
+def _put(path: Path, content: bytes) -> None:
+    """Writes a file as a whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
+    try:
+        try:
+            temporary.write_bytes(content)
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error

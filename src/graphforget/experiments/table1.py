@@ -1,0 +1,287 @@
+"""Table 1: F1 after 1 % of the training nodes are removed, four GNNs on five datasets, and our certified models."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from matplotlib.figure import Figure
+
+import graphforget as gf
+from graphforget.certificates.gaussian import epsilon_of
+from graphforget.doctor import Inspection
+from graphforget.experiments.bases import (
+    base,
+    graph_of,
+    percent_right,
+    percent_right_with_noise,
+    request_of,
+    sharded,
+)
+from graphforget.experiments.cells import Cell, Row
+from graphforget.experiments.experiment import Experiment
+from graphforget.experiments.paper import published
+from graphforget.experiments.settings import (
+    DATA,
+    DELTA,
+    EPSILON,
+    GNNS,
+    PARTITIONS,
+    QUICK_EPOCHS,
+    TITLES,
+    eraser_cost,
+    hand_picked_sigma,
+    shown,
+    step_cost,
+    titled,
+    train_cost,
+    training_part,
+)
+from graphforget.experiments.table import Bar, Entry, Spread, Table
+from graphforget.models.sharded import Sharded
+from graphforget.report.charts import Dots, dot_chart
+from graphforget.sharding.ensemble import train_shards
+from graphforget.unlearning.idea import distance_bound
+
+NAME = "table1"
+SHARE = 0.01  # that of the released script; the paper's text says 5 %
+CERTIFIED = ("sgc", "sign", "linearised-gcn")
+CERTIFIED_ROWS = {
+    "certified, released": "f1",
+    "re-training, same noise": "retrain",
+    "re-training, no noise": "retrain_private",
+}
+RELEASED = ("cora", "citeseer")  # where GraphEraser is also run with the faults of the released code
+# One seed of GraphEraser, whose 30 or 100 shards take minutes to a quarter of an hour to train on one core.
+DEAR = {("physics", "gcn"), *((data, model) for data in ("pubmed", "cs", "physics") for model in ("gin", "gat"))}
+DEAR_LINEARISED = {("cs", "linearised-gcn"), ("physics", "linearised-gcn")}
+
+NOTES = (
+    "Test micro-F1 in %, mean ± deviation over seeds (split, initial weights, request and dropout all vary); in "
+    "brackets the paper's. 1 % of the training nodes are removed, the ratio of the paper's released script; its text "
+    "says 5 %.",
+    "Re-training here starts from fresh weights. The paper's goes on from the old weights at a hundredth of the "
+    "learning rate, and its code deletes the wrong edges with a node (2,698 of 10,544 go with two nodes of Cora): "
+    "that, and not the method, is why its GCN and SGC rows are low. With the edges right its own code gives about 84 "
+    "on Cora.",
+    "IDEA is the private, unlearned model. 'With the paper's noise' adds the sigma that the paper's code adds (0.6 "
+    "and 0.1 for GCN and SGC, 0.005 and 0.001 for GAT and GIN); no epsilon stands behind it, and the row below tells "
+    "the one that the paper's own bound implies at delta = 1e-5. The same sigma weighs more or less on weights of "
+    "another size, and ours are not the paper's.",
+    "GraphEraser has learned weights of the shards, 10, 10, 30, 30 and 100 shards. All shards are trained on the "
+    "retained graph with the partition made before the request: what GraphEraser ends with when the touched shards "
+    "are trained anew, at half the work. GIN and GAT on PubMed, CS and Physics and GCN on Physics have one seed, "
+    "since so many shards are dear on two cores, and so has the linearised GCN on CS and Physics. BEKM is worse than "
+    "random because it works here: it sorts nodes by class, so that each shard sees few of them. The paper's code "
+    "mixes up positions and node numbers, which makes its partition random and puts nine tenths of the test labels "
+    "into training.",
+    "'As released' repeats what the paper's code does to GraphEraser: rows scaled to sum 1, 100 epochs, no "
+    "self-loops, dropout off, every model answering on its own shard, weights of the shards driven to 0.",
+    "The paper's SGC is a product of two matrices and not convex; ours is a single one. Certified models are scored "
+    "with the noise of their certificate at epsilon = 1, delta = 1e-5 (sigma 0.1 for SGC, 0.05 for the others), a "
+    "mean over 5 draws, and their re-training with the same draws.",
+    "The test labels of affected nodes enter the update in the paper's code; here they do not.",
+)
+
+
+def cells(*, quick: bool, seeds: int) -> list[Cell]:
+    if quick:
+        short = {"epochs": QUICK_EPOCHS}
+        found = [_backbone("cora", model, 0, **short) for model in GNNS]
+        found += [_eraser("cora", model, way, 0, **short) for model in ("sgc", "gcn") for way in PARTITIONS]
+        return found + [_certified(data, "sgc", 0) for data in ("patients", "cora")] + [_certified("cora", "sign", 0)]
+    found = []
+    for data in DATA:
+        for seed in range(seeds):
+            found += [_backbone(data, model, seed) for model in GNNS]
+            lean = [model for model in GNNS if seed == 0 or (data, model) not in DEAR]
+            found += [_eraser(data, model, way, seed) for model in lean for way in PARTITIONS]
+            if data in RELEASED:
+                found += [_eraser(data, "gcn", f"released {way}", seed) for way in PARTITIONS]
+            light = [model for model in CERTIFIED if seed == 0 or (data, model) not in DEAR_LINEARISED]
+            found += [_certified(data, model, seed) for model in light]
+    return found
+
+
+def _backbone(data: str, model: str, seed: int, **short: int) -> Cell:
+    cost = 2 * training_part(short.get("epochs")) * train_cost(model, data) + step_cost(model, data)
+    return Cell({"part": "idea", "data": data, "model": model, "seed": seed, **short}, cost, unlearned)
+
+
+def _eraser(data: str, model: str, way: str, seed: int, **short: int) -> Cell:
+    cost = eraser_cost(model, data) * 1.1 * short.get("epochs", 200) / 200 + 2
+    return Cell({"part": way, "data": data, "model": model, "seed": seed, **short}, cost, erased)
+
+
+def _certified(data: str, model: str, seed: int) -> Cell:
+    cost = 2 * train_cost(model, data) + step_cost(model, data) / 2
+    return Cell({"part": "newton", "data": data, "model": model, "seed": seed}, cost, certified)
+
+
+def unlearned(*, store: Path, part: str, data: str, model: str, seed: int, epochs: int | None = None) -> Row:
+    """IDEA's step and re-training, and the old weights on the retained graph."""
+    trained, graph = base(store, data, model, seed, epochs=epochs)
+    request = request_of(graph, "nodes", SHARE, seed=seed)
+    idea = gf.unlearn(trained, graph, request, method="idea", audit=False)
+    retrained = gf.unlearn(trained, graph, request, method="retrain")
+    sigma = hand_picked_sigma(model, data)
+    bound = distance_bound(idea.trained, gf.Constants())
+    return {
+        "before": percent_right(trained, graph),
+        "nothing": percent_right(trained, idea.graph),
+        "idea": percent_right(idea.trained, idea.graph),
+        "idea_noised": percent_right_with_noise(idea.trained, idea.trained.theta, idea.graph, sigma=sigma),
+        "sigma": sigma,
+        "bound": bound,
+        "epsilon_implied": epsilon_of(ratio=bound / sigma, delta=DELTA),
+        "retrain": percent_right(retrained.trained, retrained.graph),
+        "idea_seconds": idea.seconds,
+        "retrain_seconds": retrained.seconds,
+    }
+
+
+def erased(*, store: Path, part: str, data: str, model: str, seed: int, epochs: int | None = None) -> Row:
+    """GraphEraser's ensemble after the request, every shard trained on what is retained of it."""
+    graph = graph_of(data, seed)
+    way = part.removeprefix("released ")
+    started = time.perf_counter()
+    start = sharded(graph, model if part == way else "released", way, seed, data=data, epochs=1)  # for its partition
+    retained = graph.without(request_of(graph, "nodes", SHARE, seed=seed))
+    module = start.module
+    assert isinstance(module, Sharded)
+    stays = torch.searchsorted(graph.numbers, retained.numbers)
+    recipe = dataclasses.replace(start.recipe, epochs=epochs or gf.MODELS[start.recipe.model].epochs)
+    after = train_shards(
+        module,
+        module.shard_of[stays],
+        retained,
+        recipe,
+        start.loss,
+        Inspection(start.reach, start.obstacles),
+        range(module.shards),
+        device="cpu",
+        progress=lambda stage, done, total: None,
+        started=started,
+    )
+    return {"f1": percent_right(after, retained), "shards": module.shards}
+
+
+def certified(*, store: Path, part: str, data: str, model: str, seed: int) -> Row:
+    """The released weights of Newton's steps, and those of re-training with the same noise."""
+    trained, graph = base(store, data, model, seed)
+    request = request_of(graph, "nodes", SHARE, seed=seed)
+    outcome = gf.unlearn(trained, graph, request, method="newton", epsilon=EPSILON, delta=DELTA)
+    again = gf.unlearn(trained, graph, request, method="retrain", epsilon=EPSILON, delta=DELTA)
+    sigma = trained.recipe.sigma
+    noised = [
+        percent_right_with_noise(m, m.theta, outcome.graph, sigma=sigma) for m in (outcome.trained, again.trained)
+    ]
+    return {
+        "level": outcome.level,
+        "sigma": sigma,
+        "f1": noised[0],
+        "retrain": noised[1],
+        "f1_private": percent_right(outcome.trained, outcome.graph),
+        "retrain_private": percent_right(again.trained, again.graph),
+        "seconds": outcome.seconds,
+        "retrain_seconds": again.seconds,
+    }
+
+
+def table(rows: Sequence[Row]) -> Table:
+    data = shown(rows)
+    lines: list[tuple[str | Entry, ...]] = []
+    for model in GNNS:
+        for method, part, field, form in (
+            ("retrain", "idea", "retrain", ".1f"),
+            *((way, way, "f1", ".1f") for way in PARTITIONS),
+            ("idea", "idea", "idea", ".1f"),
+            ("IDEA, with the paper's noise", "idea", "idea_noised", ".1f"),
+            ("the epsilon of that noise", "idea", "epsilon_implied", ".3g"),
+            *((f"released {way}", f"released {way}", "f1", ".1f") for way in PARTITIONS if model == "gcn"),
+        ):
+            entries = [
+                Entry(_spread(rows, part, name, model, field), published(NAME, model, method, name), form)
+                for name in data
+            ]
+            lines.append((TITLES[model], _title(method), *entries))
+    for model in CERTIFIED:
+        for title, field in CERTIFIED_ROWS.items():
+            entries = [Entry(_spread(rows, "newton", name, model, field)) for name in data]
+            lines.append((TITLES[model], title, *entries))
+    title = "Table 1: F1 after node unlearning"
+    return Table(title, ("model", "method", *titled(data)), tuple(lines), NOTES, _bars(rows, data))
+
+
+def _title(method: str) -> str:
+    way = method.removeprefix("released ")
+    return TITLES.get(method, method) if way == method else f"{TITLES[way]}, as released"
+
+
+def _spread(rows: Sequence[Row], part: str, data: str, model: str, field: str) -> Spread | None:
+    return Spread.of(r[field] for r in rows if (r["part"], r["data"], r["model"]) == (part, data, model))
+
+
+def _bars(rows: Sequence[Row], data: Sequence[str]) -> tuple[Bar, ...]:
+    over: dict[str, float] = {}
+    under: dict[str, float] = {}
+    for model in GNNS:
+        for name in data:
+            idea, retrained = (_spread(rows, "idea", name, model, field) for field in ("idea", "retrain"))
+            paper = published(NAME, model, "idea", name)
+            place = f"{TITLES[model]} on {TITLES[name]}"
+            if idea is not None and paper is not None:
+                over[place] = idea.mean - paper.mean
+            if idea is not None and retrained is not None:
+                under[place] = retrained.mean - idea.mean
+    told = "Certified SGC with its noise at epsilon = 1 is within 0.5 points of its re-training"
+    return (
+        Bar.of("IDEA's F1 is at least the paper's in every cell", over, least=0, unit="points above it"),
+        Bar.of("IDEA's F1 is within 2 points of re-training in every cell", under, most=2, unit="points below"),
+        Bar.of(f"{told} with the same noise", _lost(rows, data, "retrain"), most=0.5, unit="points below"),
+        Bar.of(f"{told} without noise", _lost(rows, data, "retrain_private"), most=0.5, unit="points below"),
+    )
+
+
+def _lost(rows: Sequence[Row], data: Sequence[str], against: str) -> dict[str, float]:
+    """By how many points certified SGC is below this kind of re-training, by dataset."""
+    found: dict[str, float] = {}
+    for name in data:
+        ours, again = (_spread(rows, "newton", name, "sgc", field) for field in ("f1", against))
+        if ours is not None and again is not None:
+            found[TITLES[name]] = again.mean - ours.mean
+    return found
+
+
+def figure(rows: Sequence[Row]) -> Figure:
+    """Re-training, IDEA and the certified models by dataset, the paper's IDEA beside them."""
+    data = [name for name in shown(rows) if name in DATA]
+    groups = [f"{TITLES[model]}\n{TITLES[name]}" for name in data for model in GNNS]
+    places = [(model, name) for name in data for model in GNNS]
+
+    def means(part: str, field: str) -> list[float | None]:
+        spreads = (_spread(rows, part, name, model, field) for model, name in places)
+        return [None if spread is None else spread.mean for spread in spreads]
+
+    numbers = [published(NAME, model, "idea", name) for model, name in places]
+    series = [
+        Dots("re-training", means("idea", "retrain")),
+        Dots("IDEA here", means("idea", "idea")),
+        Dots("GraphEraser, random", means("random", "f1")),
+        Dots("IDEA in the paper", [None if number is None else number.mean for number in numbers]),
+        Dots("certified, released", means("newton", "f1")),
+    ]
+    return dot_chart(groups, series, "test micro-F1, %")
+
+
+EXPERIMENT = Experiment(
+    NAME,
+    "F1 after node unlearning, four GNNs and five datasets",
+    cells,
+    table,
+    figure,
+    "Test micro-F1 after 1 % of the training nodes are removed, mean over seeds.",
+)

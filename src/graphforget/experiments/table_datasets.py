@@ -1,0 +1,61 @@
+"""The table of datasets: nodes, edges, attributes and classes, counted in the graphs themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from graphforget.experiments.bases import graph_of
+from graphforget.experiments.cells import Cell, Row
+from graphforget.experiments.experiment import Experiment
+from graphforget.experiments.paper import published
+from graphforget.experiments.settings import DATA, TITLES, shown
+from graphforget.experiments.table import Entry, Spread, Table
+
+NAME = "table-datasets"
+COUNTED = ("nodes", "edges", "columns", "classes")
+
+NOTES = (
+    "In brackets the paper's. Edges are undirected and counted once, without duplicates and self-loops. The paper "
+    "counts those of Cora and CiteSeer once with duplicates (5,429 and 4,723 instead of 5,278 and 4,552), and those "
+    "of PubMed, CS and Physics in both directions.",
+    "Non-zeros are the attributes that are not 0; only these are kept.",
+)
+
+
+def cells(*, quick: bool, seeds: int) -> list[Cell]:
+    return [Cell({"data": data}, 0.5, counted) for data in ("patients", *DATA)]
+
+
+def counted(*, store: Path, data: str) -> Row:
+    graph = graph_of(data, 0)
+    values = graph.x.values() if graph.x.is_sparse_csr else graph.x
+    return {
+        "nodes": graph.num_nodes,
+        "edges": graph.num_edges,
+        "columns": graph.num_columns,
+        "classes": graph.num_classes,
+        "non_zeros": int((values != 0).sum()),
+        "train_nodes": int(graph.train_mask.sum()),
+        "test_nodes": int(graph.test_mask.sum()),
+    }
+
+
+def table(rows: Sequence[Row]) -> Table:
+    def entries(data: str) -> list[Entry]:
+        own = [row for row in rows if row["data"] == data]
+        known = [
+            Entry(Spread.of(row[what] for row in own), published(NAME, data, what), ",.0f", repeated=False)
+            for what in COUNTED
+        ]
+        more = ("non_zeros", "train_nodes", "test_nodes")
+        return known + [
+            Entry(Spread.of(row[what] for row in own), form=",.0f", beside=False, repeated=False) for what in more
+        ]
+
+    columns = ("dataset", "nodes", "edges", "attributes", "classes", "non-zeros", "training nodes", "test nodes")
+    lines: tuple[tuple[str | Entry, ...], ...] = tuple((TITLES[data], *entries(data)) for data in shown(rows))
+    return Table("Table 4: datasets", columns, lines, NOTES)
+
+
+EXPERIMENT = Experiment(NAME, "datasets, counted", cells, table)

@@ -1,0 +1,179 @@
+"""Noise honestly added: F1 of what is released at epsilon = 1, delta = 1e-5, with the noise that each theorem asks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+import graphforget as gf
+from graphforget.certificates import paper_bounds
+from graphforget.certificates.gaussian import epsilon_of, exact_sigma, paper_sigma
+from graphforget.experiments.bases import base, percent_right, percent_right_with_noise, request_of
+from graphforget.experiments.cells import Cell, Row
+from graphforget.experiments.experiment import Experiment
+from graphforget.experiments.settings import (
+    DATA,
+    DELTA,
+    EPSILON,
+    QUICK_EPOCHS,
+    TITLES,
+    hand_picked_sigma,
+    shown,
+    step_cost,
+    titled,
+    train_cost,
+    training_part,
+)
+from graphforget.experiments.table import Bar, Entry, Spread, Table
+from graphforget.report.charts import Dots, dot_chart
+
+NAME = "table-noise"
+SHARE = 0.05  # of the edges: the one kind of request that every method takes
+MODELS = ("sgc", "gcn")
+WAYS = {  # by the name of a bound: how it is told
+    "measured": "measured (certified, Newton)",
+    "idea": "IDEA's bound, exact accounting",
+    "idea_paper": "IDEA's bound, the paper's formula",
+    "ceu_data": "CEU's data-dependent bound",
+    "ceu_worst": "CEU's worst-case bound",
+    "cgu": "CGU, noise in the objective",
+    "hand": "IDEA with the sigma of the paper's tables",
+}
+
+NOTES = (
+    "Not in the paper. 5 % of the edges are removed; test micro-F1 in % of the weights that go out, mean ± deviation "
+    "over seeds, each a mean over 5 draws of the noise. Every row but the last two keeps epsilon = 1, delta = 1e-5 if "
+    "its bound holds; the paper's and CEU's are under the paper's constants, the measured one assumes none.",
+    "Re-training, the first row, carries no noise. The measured sigma is that of the model, 0.1 for SGC, fixed before "
+    "any request; the distance is brought below what it hides. A GCN has no measured bound.",
+    "CEU puts its noise into the objective; here its bound on the gradient is turned into a distance by lambda = 0.05 "
+    "and the noise that hides it is added to the weights, as for the others.",
+    "CGU is its own model (one logistic regression a class) with its own noise; when its budget is spent, it is "
+    "trained anew. The last row is what the paper's tables show: its epsilon, by the paper's own bound, is in the row "
+    "below.",
+)
+
+
+def cells(*, quick: bool, seeds: int) -> list[Cell]:
+    if quick:
+        found = [_cell("sgc", data, 0) for data in ("patients", "cora")]
+        return [*found, _cell("gcn", "cora", 0, epochs=QUICK_EPOCHS)]
+    return [_cell(model, data, seed) for model in MODELS for data in DATA for seed in range(seeds)]
+
+
+def _cell(model: str, data: str, seed: int, **short: int) -> Cell:
+    trainings = 1.3 * training_part(short.get("epochs")) if model == "gcn" else 4.0
+    cost = trainings * train_cost(model, data) + 2 * step_cost(model, data)
+    return Cell({"model": model, "data": data, "seed": seed, **short}, cost, measured)
+
+
+def measured(*, store: Path, model: str, data: str, seed: int, epochs: int | None = None) -> Row:
+    trained, graph = base(store, data, model, seed, epochs=epochs)
+    request = request_of(graph, "edges", SHARE, seed=seed)
+    idea = gf.unlearn(trained, graph, request, method="idea", audit=False)
+    entry, constants = idea.trained.history[-1], gf.Constants()
+    removed = graph.num_edges - idea.graph.num_edges
+    bound = paper_bounds.idea_bound(
+        m=entry.m, removed=0, affected=entry.affected, step_norm=entry.step_norm, constants=constants
+    )
+    data_dependent = paper_bounds.ceu_data_dependent_residual(step_norm=entry.step_norm, constants=constants)
+    worst = paper_bounds.ceu_worst_residual(m=entry.m, touched=2 * removed, constants=constants)
+    asked: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA}
+    sigmas = {
+        "idea": exact_sigma(zeta=bound, **asked),
+        "idea_paper": paper_sigma(zeta=bound, **asked),
+        "ceu_data": exact_sigma(zeta=paper_bounds.ceu_distance(residual=data_dependent, constants=constants), **asked),
+        "ceu_worst": exact_sigma(zeta=paper_bounds.ceu_distance(residual=worst, constants=constants), **asked),
+        "hand": hand_picked_sigma(model, data),
+    }
+    found: Row = {
+        "idea_bound": bound,
+        "epsilon hand": epsilon_of(ratio=bound / sigmas["hand"], delta=DELTA),
+        "private": percent_right(idea.trained, idea.graph),
+    }
+    for way, sigma in sigmas.items():
+        f1 = percent_right_with_noise(idea.trained, idea.trained.theta, idea.graph, sigma=sigma)
+        found |= {f"sigma {way}": sigma, f"f1 {way}": f1}
+    return found | _retrained(trained, graph, request) | (_convex(trained, graph, request) if model == "sgc" else {})
+
+
+def _retrained(trained: gf.Trained, graph: gf.Graph, request: gf.Request) -> Row:
+    again = gf.unlearn(trained, graph, request, method="retrain")
+    return {"retrain": percent_right(again.trained, again.graph)}
+
+
+def _convex(trained: gf.Trained, graph: gf.Graph, request: gf.Request) -> Row:
+    """What only convex models can do: a measured bound, and CGU."""
+    asked: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA}
+    newton = gf.unlearn(trained, graph, request, method="newton", **asked)
+    sigma = trained.recipe.sigma
+    cgu = gf.unlearn(gf.train(graph, "cgu", seed=trained.recipe.seed), graph, request, method="cgu", **asked)
+    distance = newton.certificate.distance
+    assert distance is not None
+    return {
+        "level": newton.level,
+        "distance": distance,
+        "sigma measured": sigma,
+        "sigma smallest": exact_sigma(zeta=distance, **asked),
+        "f1 measured": percent_right_with_noise(newton.trained, newton.trained.theta, newton.graph, sigma=sigma),
+        "f1 cgu": percent_right(cgu.released, cgu.graph),
+        "cgu_retrained": bool(cgu.details["retrained"]),
+    }
+
+
+def table(rows: Sequence[Row]) -> Table:
+    data = shown(rows)
+    lines: list[tuple[str | Entry, ...]] = []
+    for model in MODELS:
+        ways = [way for way in WAYS if model == "sgc" or way not in ("measured", "cgu")]
+        fields = [("re-training, no noise", "retrain", ".1f")]
+        for way in ways:
+            fields.append((WAYS[way], f"f1 {way}", ".1f"))
+            if way != "cgu":
+                fields.append((f"sigma: {WAYS[way]}", f"sigma {way}", ".3g"))
+        fields.append(("the epsilon of that sigma", "epsilon hand", ".3g"))
+        for title, field, form in fields:
+            spreads = [_spread(rows, model, name, field) for name in data]
+            lines.append((TITLES[model], title, *(Entry(spread, form=form, beside=False) for spread in spreads)))
+    columns = ("model", "released with", *titled(data))
+    return Table("Noise honestly added", columns, tuple(lines), NOTES, _bars(rows, data))
+
+
+def _spread(rows: Sequence[Row], model: str, data: str, field: str) -> Spread | None:
+    return Spread.of(row.get(field) for row in rows if (row["model"], row["data"]) == (model, data))
+
+
+def _bars(rows: Sequence[Row], data: Sequence[str]) -> tuple[Bar, ...]:
+    lost: dict[str, float] = {}
+    for name in data:
+        ours, again = (_spread(rows, "sgc", name, field) for field in ("f1 measured", "retrain"))
+        if ours is not None and again is not None:
+            lost[TITLES[name]] = again.mean - ours.mean
+    told = "Certified SGC with its noise at epsilon = 1 is within 0.5 points of re-training without noise"
+    return (Bar.of(told, lost, most=0.5, unit="points below"),)
+
+
+def figure(rows: Sequence[Row]) -> Figure:
+    data = [name for name in shown(rows) if any((row["model"], row["data"]) == ("sgc", name) for row in rows)]
+    wanted = ("measured", "cgu", "idea", "ceu_data", "ceu_worst")
+    series = [Dots("re-training, no noise", _means(rows, data, "retrain"))]
+    series += [Dots(WAYS[way], _means(rows, data, f"f1 {way}")) for way in wanted]
+    return dot_chart(list(titled(data)), series, "test micro-F1, %")
+
+
+def _means(rows: Sequence[Row], data: Sequence[str], field: str) -> list[float | None]:
+    spreads = [_spread(rows, "sgc", name, field) for name in data]
+    return [None if spread is None else spread.mean for spread in spreads]
+
+
+EXPERIMENT = Experiment(
+    NAME,
+    "F1 with the noise that each method's own theorem asks for",
+    cells,
+    table,
+    figure,
+    "SGC released at epsilon = 1, delta = 1e-5 after 5 % of the edges go, with the noise that each bound asks for.",
+)

@@ -1,0 +1,156 @@
+"""Charts of experiments: lines over a request's size in panels, and dots by group.
+
+Readable in grey and by the colour-blind: Okabe and Ito's colours, and every series has a marker and a dash of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+from matplotlib import style
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from graphforget.report.figures import STYLE, as_svg
+
+Look = tuple[str, str, Any]  # colour, marker, dash
+
+_LOOKS: tuple[Look, ...] = (
+    ("#0072b2", "o", "-"),
+    ("#d55e00", "s", (0, (5, 2))),
+    ("#009e73", "D", (0, (1, 1.2))),
+    ("#000000", "^", (0, (5, 1.5, 1, 1.5))),
+    ("#cc79a7", "v", (0, (3, 1))),
+    ("#e69f00", "P", (0, (7, 2))),
+    ("#56b4e9", "X", (0, (2, 2))),
+    ("#7f7f7f", "*", (0, (1, 3))),
+)
+_ACROSS = 3  # panels side by side
+_GRID: dict[str, Any] = {"color": "#e4e4e4", "linewidth": 0.6}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A series by its name; the same name looks the same in every panel. None where nothing was measured."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float | None]
+
+
+@dataclass(frozen=True)
+class Panel:
+    title: str
+    lines: Sequence[Line]
+
+
+@dataclass(frozen=True)
+class Dots:
+    """A series with one value a group. None where there is none."""
+
+    name: str
+    values: Sequence[float | None]
+
+
+@style.context(STYLE, after_reset=True)
+def line_chart(
+    panels: Sequence[Panel], x_label: str, y_label: str, *, log_x: bool = False, log_y: bool = True
+) -> Figure:
+    """Panels of lines with a legend for all of them below."""
+    across = max(1, min(_ACROSS, len(panels)))
+    down = max(1, -(-len(panels) // across))
+    figure = Figure(figsize=(max(5.6, 3.1 * across + 0.6), 2.6 * down + 0.9), dpi=200, layout="constrained")
+    axes = figure.subplots(down, across, squeeze=False)
+    looks = _looks([line.name for panel in panels for line in panel.lines])
+    handles: dict[str, Any] = {}
+    for place, panel in enumerate(panels):
+        each = axes[place // across][place % across]
+        _draw_lines(each, panel, looks, handles)
+        each.set_xscale("log" if log_x else "linear")
+        if log_y:
+            _log_scale(each, [y for line in panel.lines for y in line.y if y is not None])
+        each.xaxis.set_minor_locator(NullLocator())
+        ticks = sorted({x for line in panel.lines for x in line.x})
+        each.set_xticks(ticks if len(ticks) <= 6 else ticks[1::2])
+        each.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        each.set_xlabel(x_label if place + across >= len(panels) else "")
+        each.set_ylabel(y_label if place % across == 0 else "")
+    for empty in range(len(panels), across * down):
+        axes[empty // across][empty % across].set_axis_off()
+    if handles:
+        figure.legend(
+            list(handles.values()),
+            list(handles),
+            loc="outside lower center",
+            ncols=_columns(figure, list(handles)),
+            frameon=False,
+        )
+    return figure
+
+
+def _log_scale(axes: Axes, values: Sequence[float]) -> None:
+    """Ticks in plain digits: powers of ten, or 1, 2 and 5 times them where they span little."""
+    axes.set_yscale("log")
+    narrow = bool(values) and max(values) < 300 * min(values)
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if narrow else (1.0,), numticks=9))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_locator(NullLocator())
+
+
+def _draw_lines(axes: Axes, panel: Panel, looks: dict[str, Look], handles: dict[str, Any]) -> None:
+    axes.set_title(panel.title, fontsize=9)
+    axes.grid(True, **_GRID)
+    axes.set_axisbelow(True)
+    for line in panel.lines:
+        known = [(x, y) for x, y in zip(line.x, line.y, strict=True) if y is not None]
+        if not known:
+            continue
+        x, y = zip(*known, strict=True)
+        colour, marker, dash = looks[line.name]
+        (drawn,) = axes.plot(x, y, color=colour, marker=marker, linestyle=dash, markersize=4, linewidth=1.2)
+        handles.setdefault(line.name, drawn)
+
+
+@style.context(STYLE, after_reset=True)
+def dot_chart(groups: Sequence[str], series: Sequence[Dots], y_label: str) -> Figure:
+    """One column a group, in it a dot for each series, side by side so that none hides another."""
+    figure = Figure(figsize=(max(5.6, 0.52 * len(groups) + 1.2), 3.4), dpi=200, layout="constrained")
+    axes = figure.add_subplot()
+    looks = _looks([one.name for one in series])
+    axes.grid(True, axis="y", **_GRID)
+    axes.set_axisbelow(True)
+    for place, one in enumerate(series):
+        colour, marker, _ = looks[one.name]
+        shift = 0.7 * ((place + 0.5) / len(series) - 0.5)
+        known = [(group + shift, value) for group, value in enumerate(one.values) if value is not None]
+        if known:
+            x, y = zip(*known, strict=True)
+            axes.scatter(x, y, color=colour, marker=marker, s=24, linewidths=0.4, edgecolors="white", label=one.name)
+    axes.set_xticks(range(len(groups)), groups, fontsize=7)
+    axes.set_xlim(-0.6, len(groups) - 0.4)
+    axes.tick_params(axis="x", length=0)
+    axes.set_ylabel(y_label)
+    if series:
+        names = [one.name for one in series]
+        figure.legend(loc="outside lower center", ncols=_columns(figure, names), frameon=False)
+    return figure
+
+
+def inline(figure: Figure) -> Markup:
+    """The chart as an `<svg>` element that can stand in a page."""
+    return as_svg(figure)
+
+
+def _columns(figure: Figure, names: Sequence[str]) -> int:
+    """How many entries of a legend fit side by side."""
+    inches = 0.6 + 0.066 * max(map(len, names), default=1)
+    return max(1, min(len(names), int(figure.get_figwidth() / inches)))
+
+
+def _looks(names: Sequence[str]) -> dict[str, Look]:
+    """By the order in which names come up."""
+    return {name: _LOOKS[place % len(_LOOKS)] for place, name in enumerate(dict.fromkeys(names))}

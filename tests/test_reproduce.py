@@ -1,0 +1,303 @@
+"""Experiments from end to end: their files, the pages, and the command."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from graphforget import cli_reproduce
+from graphforget.audits.links import NETWORK
+from graphforget.cli_reproduce import add_reproduce
+from graphforget.errors import InputError
+from graphforget.experiments import (
+    figure_bounds,
+    figure_time,
+    table1,
+    table_attacks,
+    table_attributes,
+    table_noise,
+    table_seconds,
+)
+from graphforget.experiments.cells import Cell, Row
+from graphforget.experiments.experiment import Experiment
+from graphforget.experiments.registry import EXPERIMENTS
+from graphforget.experiments.reproduce import Plan, reproduce, write_pages
+from graphforget.experiments.table import Entry, Spread, Table
+from graphforget.report.charts import Line, Panel, line_chart
+from graphforget.report.results import Section, markdown, page
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def doubled(*, store: Path, number: int) -> Row:
+    if number == 3:
+        raise ValueError("three <b>|</b> fails")
+    return {"double": 2 * number}
+
+
+def _cells(*, quick: bool, seeds: int) -> list[Cell]:
+    return [Cell({"number": number}, 1.0, doubled) for number in range(1 if quick else seeds)]
+
+
+def _table(rows) -> Table:
+    lines = tuple((str(row["number"]), Entry(Spread.of([row["double"]]), beside=False)) for row in rows)
+    return Table("A <table>", ("number", "double | twice"), lines, ("A note.",))
+
+
+def _figure(rows):
+    return line_chart([Panel("p", [Line("double", [1, 2], [1.0, None])])], "x", "y")
+
+
+TOY = Experiment("toy", "numbers, doubled", _cells, _table, _figure, "Doubles.")
+
+
+def threads(jobs: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(jobs)
+
+
+def test_an_experiment_leaves_its_files(tmp_path: Path) -> None:
+    result = reproduce(TOY, Plan(tmp_path, seeds=3), pool=threads)
+    assert (result.done, result.total, result.errors) == (3, 3, {})
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"toy.jsonl", "toy.json", "toy.md", "toy.png", "models"}
+    assert (tmp_path / "models" / ".gitignore").read_text() == "*\n"
+    document = json.loads((tmp_path / "toy.json").read_text())
+    assert document["command"] == f"graphforget reproduce toy --out {tmp_path.name}"
+    assert document["cells"] == {"done": 3, "total": 3, "errors": {}}
+    assert document["table"]["rows"][2][1]["ours"] == {"mean": 4.0, "deviation": None, "count": 1}
+    assert {"cores", "python", "torch"} <= document["machine"].keys()
+    everything = "".join(path.read_text() for path in tmp_path.glob("toy.*") if path.suffix != ".png")
+    assert socket.gethostname() not in everything
+    assert str(tmp_path) not in everything
+    assert (tmp_path / "toy.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_short_form_has_files_of_its_own(tmp_path: Path) -> None:
+    reproduce(TOY, Plan(tmp_path, quick=True), pool=threads)
+    assert {path.stem for path in tmp_path.glob("toy*")} == {"toy-quick"}
+    assert "Short form" in (tmp_path / "toy-quick.md").read_text()
+
+
+def test_a_failing_cell_is_told_everywhere_and_the_rest_is_there(tmp_path: Path) -> None:
+    result = reproduce(TOY, Plan(tmp_path, seeds=5), pool=threads)
+    assert (result.done, result.total) == (4, 5)
+    assert list(result.errors) == ["number=3"]
+    assert "1 of 5 cells are not there yet. number=3 failed: ValueError" in (tmp_path / "toy.md").read_text()
+    _, html = write_pages([result], Plan(tmp_path, seeds=5))
+    assert "three &lt;b&gt;" in html.read_text()
+
+
+def test_only_some_cells(tmp_path: Path) -> None:
+    result = reproduce(TOY, Plan(tmp_path, seeds=3, only="number=1"), pool=threads)
+    assert (result.done, result.total) == (1, 3)
+    result = reproduce(TOY, Plan(tmp_path, seeds=3, run=False), pool=threads)
+    assert (result.done, result.total) == (1, 3)
+    with pytest.raises(InputError, match="no cell of toy has 'nothing' in its name, the first is 'number=0'"):
+        reproduce(TOY, Plan(tmp_path, only="nothing"), pool=threads)
+
+
+def test_an_interrupt_still_writes_the_table(tmp_path: Path) -> None:
+    def stop(now: Any) -> None:
+        if now.done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(TOY, Plan(tmp_path, seeds=3, jobs=1), pool=threads, report=stop)
+    assert json.loads((tmp_path / "toy.json").read_text())["cells"]["done"] == 2
+
+
+def test_what_measures_time_has_one_worker(tmp_path: Path) -> None:
+    asked = []
+
+    def pool(jobs: int) -> ThreadPoolExecutor:
+        asked.append(jobs)
+        return ThreadPoolExecutor(jobs)
+
+    reproduce(dataclasses.replace(TOY, alone=True), Plan(tmp_path / "a", jobs=2), pool=pool)
+    reproduce(TOY, Plan(tmp_path / "b", jobs=2), pool=pool)
+    assert asked == [1, 2]
+
+
+def _section(**changes: Any) -> Section:
+    known: dict[str, Any] = {
+        "name": "toy",
+        "title": "A <table>",
+        "columns": ("a", "b|c"),
+        "rows": (("1*", "2"),),
+        "notes": ("* one seed.",),
+        "bars": (("reached", True), ("not", False), ("open", None)),
+        "command": "graphforget reproduce toy",
+        "machine": "2 cores",
+        "made": "2026-01-01",
+        "missing": "",
+        "picture": None,
+        "svg": None,
+        "caption": "",
+    }
+    return Section(**(known | changes))
+
+
+def test_markdown_escapes_what_would_break_a_table() -> None:
+    text = markdown(_section(picture="toy.png", caption="A picture."))
+    assert "| a | b\\|c |\n| --- | --- |\n| 1\\* | 2 |" in text
+    assert "![A picture.](toy.png)" in text
+    assert "- \\* one seed." in text
+
+
+def test_the_page_escapes_text_and_fetches_nothing(tmp_path: Path) -> None:
+    result = reproduce(TOY, Plan(tmp_path, seeds=2), pool=threads)
+    html = page([_section(), result.section])
+    assert "A &lt;table&gt;" in html
+    assert "<table>A" not in html
+    assert html.count("<svg") == 1
+    assert "default-src 'none'" in html
+    assert "src=" not in html.replace("-src", "")
+    assert "<script" not in html
+
+
+# -- short forms that take seconds, cell by cell ---------------------------------------------------------------------
+
+
+def _rows(given: list[Cell], store: Path) -> list[Row]:
+    return [cell.key | cell.work(store=store, **cell.key) for cell in given]
+
+
+def test_table_datasets_from_end_to_end(raw_data: Path, tmp_path: Path) -> None:
+    result = reproduce(EXPERIMENTS["table-datasets"], Plan(tmp_path, quick=True), pool=threads)
+    assert (result.done, result.errors) == (6, {})
+    text = (tmp_path / "table-datasets-quick.md").read_text()
+    assert "| Physics | 34,493 (34,493) | 247,962 (495,924) |" in text
+    again = reproduce(EXPERIMENTS["table-datasets"], Plan(tmp_path, quick=True), pool=threads)
+    assert again.table == result.table
+
+
+def test_convex_cells_on_patients(tmp_path: Path) -> None:
+    known = [cell for cell in table1.cells(quick=True, seeds=1) if cell.key["data"] == "patients"]
+    (row,) = _rows(known, tmp_path)
+    assert row["level"] == "certified"
+    assert abs(row["f1"] - row["retrain"]) <= 0.5
+    bounds = [cell for cell in figure_bounds.cells(quick=True, seeds=1) if cell.key["data"] == "patients"]
+    for row in _rows(bounds, tmp_path):
+        assert row["actual"] <= row["measured"] <= row["idea_bound"] / 100
+        assert row["actual_idea"] <= row["actual_nothing"]
+        assert row["ceu_worst_rightly"] > row["ceu_worst"]
+    noise = [cell for cell in table_noise.cells(quick=True, seeds=1) if cell.key["data"] == "patients"]
+    (row,) = _rows(noise, tmp_path)
+    assert row["f1 measured"] > 90
+    assert row["f1 idea"] < 80
+    assert row["sigma idea_paper"] > row["sigma idea"] > 100 * row["sigma measured"]
+    assert {path.name for path in tmp_path.iterdir() if not path.name.startswith(".")} == {"patients-sgc-0"}
+    seconds = [cell for cell in table_seconds.cells(quick=True, seeds=1) if cell.key["data"] == "patients"]
+    rows = _rows(seconds[:1], tmp_path)
+    assert rows[0]["level"] == "certified"
+    assert len(table_seconds.table(rows).rows) == 1
+
+
+@pytest.mark.parametrize(("method", "level"), [("newton", "certified"), ("idea", "conditional"), ("random", "exact")])
+def test_times_on_patients(tmp_path: Path, method: str, level: str) -> None:
+    row = figure_time.measured(store=tmp_path, method=method, data="patients", share=0.01, seed=0)
+    assert row["level"] == level
+    assert row["seconds"] > 0
+    table = figure_time.table([{"method": method, "data": "patients", "share": 0.01, "seed": 0} | row])
+    shown = {line[0]: line[1:] for line in table.texts}
+    assert shown[figure_time.METHODS[method][0]][1] != "-"
+
+
+def test_half_of_the_work_of_grapheraser(tmp_path: Path) -> None:
+    row = table1.erased(store=tmp_path, part="random", data="patients", model="gcn", seed=0, epochs=5)
+    assert row["shards"] == 5
+    assert row["f1"] > 50
+
+
+def test_attributes_are_blanked_for_all_methods(
+    raw_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_attributes, "PARTITIONS", ())
+    row = table_attributes.measured(store=tmp_path, data="cora", share=0.5, seed=0)
+    assert {"true before", "true nothing", "true retrain", "true idea", "true cgu", "true newton"} <= row.keys()
+    assert row["true before"] < row["true nothing"]
+    assert row["published idea"] > 1.165  # no double softmax is lower on seven classes
+
+
+def test_attacks_tell_removed_edges_from_other_pairs(
+    raw_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("graphforget.audits.links.NETWORK", dataclasses.replace(NETWORK, epochs=4))
+    monkeypatch.setattr(table_attacks, "_methods", lambda data, seed: ["nothing", "retrain"])
+    row = table_attacks.attacked(store=tmp_path, data="cora", kind="edges", seed=0)
+    assert row["paper retrain"] > 75  # homophily: no useful model is near 50 %
+    assert row["honest retrain"] < row["paper retrain"]
+    table = table_attacks.table([{"data": "cora", "kind": "edges", "seed": 0} | row])
+    assert table.columns[2] == "nodes, the paper's protocol"
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def app(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
+    made = typer.Typer()
+    made.callback()(lambda: None)
+    add_reproduce(made)
+    monkeypatch.setattr(cli_reproduce, "find", lambda name: [TOY])
+    monkeypatch.setattr(cli_reproduce, "EXPERIMENTS", {"toy": TOY})
+    monkeypatch.setattr(
+        cli_reproduce,
+        "reproduce",
+        lambda experiment, plan, report: reproduce(experiment, plan, report=report, pool=threads),
+    )
+    return made
+
+
+def test_the_command_tells_and_writes(app: typer.Typer, tmp_path: Path) -> None:
+    ran = CliRunner().invoke(app, ["reproduce", "all", "--out", str(tmp_path)])
+    assert ran.exit_code == 0, ran.output
+    assert "3 of 3 cells of toy are there" in ran.output
+    assert "## A <table>" in (tmp_path / "README.md").read_text()
+    assert "<svg" in (tmp_path / "index.html").read_text()
+
+
+def test_the_command_as_json(app: typer.Typer, tmp_path: Path) -> None:
+    ran = CliRunner().invoke(app, ["reproduce", "toy", "--json", "--seeds", "5", "--out", str(tmp_path)])
+    assert ran.exit_code == 1  # a cell failed
+    told = json.loads(ran.stdout)
+    assert told["results"][0]["done"] == 4
+    assert list(told["results"][0]["errors"]) == ["number=3"]
+    assert told["pages"] == []
+
+
+def test_the_command_refuses_a_file_for_a_folder(app: typer.Typer, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    ran = CliRunner().invoke(app, ["reproduce", "toy", "--out", str(tmp_path / "file")])
+    assert isinstance(ran.exception, InputError)
+    assert "is not a folder" in str(ran.exception)
+
+
+def test_all_takes_the_experiments_that_have_such_cells(
+    app: typer.Typer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = dataclasses.replace(TOY, name="other", cells=lambda **how: [Cell({"letter": "a"}, 1.0, doubled)])
+    monkeypatch.setattr(cli_reproduce, "find", lambda name: [TOY, other])
+    ran = CliRunner().invoke(app, ["reproduce", "all", "--only", "number=1", "--out", str(tmp_path / "a")])
+    assert ran.exit_code == 0, ran.output
+    assert not list((tmp_path / "a").glob("other*"))
+    ran = CliRunner().invoke(app, ["reproduce", "all", "--only", "zzz", "--out", str(tmp_path / "b")])
+    assert isinstance(ran.exception, InputError)
+    assert not (tmp_path / "b").exists()
+
+
+def test_the_command_refuses_an_unknown_name(tmp_path: Path) -> None:
+    made = typer.Typer()
+    made.callback()(lambda: None)
+    add_reproduce(made)
+    ran = CliRunner().invoke(made, ["reproduce", "table9", "--out", str(tmp_path / "new")])
+    assert isinstance(ran.exception, InputError)
+    assert not (tmp_path / "new").exists()
