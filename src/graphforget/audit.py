@@ -3,40 +3,42 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import json
+import math
 import tempfile
 import time
+from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from scipy.stats import t as student
 
+from graphforget.audit_findings import Finding, Promise, findings, notes, promised
 from graphforget.audits import attacks
-from graphforget.audits.attributes import BlankedLoss, blanked_loss
-from graphforget.audits.distance import TIGHT, Distance, distance, optimum
-from graphforget.audits.epsilon import largest_auc
-from graphforget.audits.lira import LikelihoodRatio, PerExample, per_example
-from graphforget.audits.queries import Answers, Queries, retrained, with_canaries
-from graphforget.audits.rows import RETRAINED, Row, per_example_rows, rows_of
-from graphforget.audits.worlds import ByMethod, Case, Forget, noised, world
+from graphforget.audits.attributes import BlankedLoss
+from graphforget.audits.distance import Distance
+from graphforget.audits.lira import PerExample
+from graphforget.audits.measured import Measured, Position
+from graphforget.audits.queries import Queries, retrained, with_canaries
+from graphforget.audits.rows import Row, per_example_rows, rows_of
+from graphforget.audits.worlds import ByMethod, Case, Forget, world
 from graphforget.certificates.claim import Claim
 from graphforget.checks import whole_number
 from graphforget.errors import InputError, Mismatch
 from graphforget.fitting import Progress
 from graphforget.graph import Graph
 from graphforget.pieces import Piece, Pieces
-from graphforget.request import Request
+from graphforget.request import Kind, Request
 from graphforget.trained import Trained
+from graphforget.unlearning.auto import AUTO
 from graphforget.unlearning.outcome import Outcome
+from graphforget.unlearning.registry import find
 
-FEWEST = 10  # items that an attack is worth running on
-UNLIKELY = 1e-3  # below this chance of a retrained model looking as the audited one does, it is flagged
+CANARIES: tuple[Kind, ...] = ("nodes", "edges")
+PROMISE = "promise"  # of a world, beside its values
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,23 +52,6 @@ class Release:
     @classmethod
     def of(cls, outcome: Outcome) -> Release:
         return cls(outcome.trained, outcome.released, outcome.certificate)
-
-
-@dataclass(frozen=True)
-class Position:
-    """Where the audited weights themselves lie by the per-example test, 0: as retrained ones, 1: as if nothing had
-    been done; and the chance that a retrained model lies that far off."""
-
-    place: float
-    chance: float
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something that an honest deletion does not show: it `refutes` the claim, or shows a memory that none denied."""
-
-    refutes: bool
-    told: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,21 +127,47 @@ def audit(
     way = ByMethod(method, asked) if forget is None else forget
     case = Case(trained, graph, request, way, share, whole_number(seed, "seed"))
     release = _release(case, after)
-    queries = Queries.of(case)
+    queries = Queries.of(case, canaries=_forgettable(way))
     if not len(queries.items):
         raise InputError("the request names nothing that a training loss is of, so there is nothing to audit")
     if not queries.outsiders.numel():
         raise InputError("the graph has no test node to compare removed ones with")
     settings = {"method": method, "models": models, "seeds": seeds, "share": share, "seed": seed}
+    sigma = release.claim.sigma or 0.0
     with ExitStack() as stack:
         place = folder if folder is not None else stack.enter_context(tempfile.TemporaryDirectory())
         pieces = Pieces(Path(place), _identity(case, release, settings | asked))
-        work = _Work(case, queries, sigma=release.claim.sigma or 0.0)
         names = [f"retrained-{k}" for k in range(seeds + 1)] + ["canaries"] + [f"world-{k}" for k in range(models)]
-        pieces.compute(names, work, jobs=jobs, stage="models", progress=progress)
-        measured = _Measured(case, queries, release, pieces, models=models, seeds=seeds)
+        work = _Work(case, queries, sigma=sigma)
+        worlds = pieces.compute(names, work, jobs=jobs, stage="models", progress=progress)[-models:]
+        measured = Measured(
+            case,
+            queries,
+            pieces,
+            private=release.private,
+            released=release.released,
+            sigma=sigma,
+            delta=release.claim.delta or 0.0,
+            models=models,
+            seeds=seeds,
+        )
         scored = measured.attacked(jobs=jobs, progress=progress)
-    return _judged(measured, scored, settings, started)
+        rows = _rows(measured, scored, seed=case.seed)
+        distances, populations = measured.distances(), _loosest(worlds)
+        claim = release.claim
+        return Audit(
+            claim={"level": claim.level, "epsilon": claim.epsilon, "delta": claim.delta, "sigma": claim.sigma},
+            rows=tuple(rows),
+            per_example=measured.kept,
+            per_example_released=measured.released,
+            position=measured.position,
+            distances=distances,
+            blanked=measured.blanked(),
+            findings=tuple(findings(measured, claim, populations, release.released, distances)),
+            notes=tuple(notes(measured, claim, populations)),
+            settings=settings | {"items": len(queries.items)},
+            seconds=time.perf_counter() - started,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,143 +181,25 @@ class _Work:
     def __call__(self, name: str) -> Piece:
         kind, _, number = name.partition("-")
         if kind == "world":
-            return world(self.case, self.queries.items, int(number))
+            values, outcome = world(self.case, self.queries.items, int(number))
+            promise = promised(outcome.certificate)
+            return values | {PROMISE: np.array((math.nan, math.nan) if promise is None else promise)}
         if kind == "canaries":
             return with_canaries(self.case, self.queries, sigma=self.sigma)
         return retrained(self.case, self.queries, int(number), sigma=self.sigma)
 
 
-@dataclass(frozen=True, eq=False)
-class _Attack:
-    """Computes the scores of one attack by its name, as `model/number/in` and `.../out`."""
-
-    case: Case
-    queries: Queries
-    targets: attacks.Targets
-    shadow: Answers
-
-    def __call__(self, name: str) -> Piece:
-        kind, _, protocol = name.partition(" ")
-        way: Any = "paper" if protocol else "honest"
-        if kind == "membership":
-            scored = attacks.membership(self.case, self.queries, self.targets, protocol=way)
-        elif kind == "links":
-            scored = attacks.links(self.case, self.queries, self.targets, self.shadow, protocol=way)
-        else:
-            scored = attacks.attributes(self.queries, self.targets)
-        return {
-            f"{model}/{k}/{side}": values
-            for model, several in scored.items()
-            for k, pair in enumerate(several)
-            for side, values in zip(("in", "out"), pair, strict=True)
-        }
-
-
-class _Measured:
-    """The pieces of an audit, and what is computed of them."""
-
-    def __init__(
-        self, case: Case, queries: Queries, release: Release, pieces: Pieces, *, models: int, seeds: int
-    ) -> None:
-        self.case, self.queries, self.release, self.pieces = case, queries, release, pieces
-        worlds = [pieces.get(f"world-{k}") for k in range(models)]
-        self.worlds = {name: np.stack([one[name] for one in worlds]) for name in worlds[0]}
-        *self.again, self.shadow = (pieces.get(f"retrained-{k}") for k in range(seeds + 1))
-        self.sigma = release.claim.sigma or 0.0
-        old = case.trained
-        as_if = noised(old, sigma=self.sigma, seed=case.seeds("nothing", 0)[0])
-        self.targets: dict[str, list[Answers]] = {
-            "before": [queries.answers(old)],
-            "nothing": [queries.answers(as_if)],
-            RETRAINED: self.again,
-            "method": [queries.answers(release.released)],
-        }
-
-    @property
-    def attackable(self) -> dict[str, int]:
-        """How many items each attack has."""
-        nodes, edges = self.queries.removed.numel(), self.queries.edges.shape[1]
-        found = {"membership paper": nodes, "membership": nodes, "links paper": edges, "links": edges}
-        return found | {"attributes": self.queries.attribute_rows.numel()}
-
-    def attacked(self, *, jobs: int, progress: Progress | None) -> dict[str, attacks.Scored]:
-        names = [name for name, count in self.attackable.items() if count >= FEWEST]
-        compute = _Attack(self.case, self.queries, self.targets, self.shadow)
-        found = self.pieces.compute(names, compute, jobs=jobs, stage="attacks", progress=progress)
-        planted = self.pieces.get("canaries")
-        logits = {model: [planted[model]] for model in ("before", "nothing", "method")}
-        logits[RETRAINED] = [answers["canaries"] for answers in self.again]
-        several = {model: len(answers) for model, answers in self.targets.items()}
-        scored = {
-            name: {m: [(one[f"{m}/{k}/in"], one[f"{m}/{k}/out"]) for k in range(n)] for m, n in several.items()}
-            for name, one in zip(names, found, strict=True)
-        }
-        return scored | attacks.canaries(self.queries, {model: logits[model] for model in self.targets})
-
-    @functools.cached_property
-    def kept(self) -> dict[str, PerExample]:
-        """The per-example test on the weights that the operator keeps: the sharper one, noise hides nothing from it."""
-        return self._tests("")
-
-    @functools.cached_property
-    def released(self) -> dict[str, PerExample]:
-        """The same on what goes out, which is what an epsilon is claimed of."""
-        return self._tests("released ")
-
-    def _tests(self, which: str) -> dict[str, PerExample]:
-        """Of each population against retrained models, and of these against each other."""
-        delta, seed = self.release.claim.delta or 0.0, self.case.seed
-        against = self.worlds[f"{which}{RETRAINED}"]
-        nothing, method = (self.worlds[f"{which}{name}"] for name in ("nothing", "method"))
-        pairs = {"before": (self.worlds["nothing"], against), "nothing": (nothing, against)}
-        pairs |= {RETRAINED: (against[::2], against[1::2]), "method": (method, against)}
-        return {name: per_example(*pair, delta=delta, seed=seed) for name, pair in pairs.items()}
-
-    @functools.cached_property
-    def position(self) -> Position:
-        ratio = LikelihoodRatio.fit(self.worlds["released nothing"], self.worlds[f"released {RETRAINED}"])
-
-        def joint(answers: Answers) -> float:
-            logits = torch.from_numpy(answers["full"])
-            return float(ratio.joint(self.queries.items.values(logits, self.case.graph.y)))
-
-        again = np.array([joint(answers) for answers in self.again])
-        here, nothing = joint(self.targets["method"][0]), joint(self.targets["nothing"][0])
-        spread = float(again.std(ddof=1)) * np.sqrt(1 + 1 / len(again))
-        far, whole = here - again.mean(), nothing - again.mean()
-        chance = float(student.sf(far / spread, len(again) - 1)) if spread else float(far <= 0)
-        return Position(float(far / whole) if whole else 0.0, chance)
-
-    def distances(self) -> dict[str, Distance]:
-        """Of the private weights to the optimum on the retained graph where there is one, else to the nearest of the
-        retrained ones."""
-        given: Any = {"sigma": self.sigma, "delta": self.release.claim.delta or 1e-5}
-        weights = {"nothing": self.case.trained.theta, "method": self.release.private.theta}
-        if self.case.trained.strongly_convex:
-            best = optimum(self.release.private, self.case.retained)
-            return {name: distance(theta, best, slack=TIGHT, **given) for name, theta in weights.items()}
-        again = [torch.from_numpy(answers["theta"]) for answers in self.again]
-        same = [theta for theta in again if theta.shape == self.case.trained.theta.shape]
-        nearest = {name: min((theta - one).norm() for one in same) for name, theta in weights.items() if same}
-        return {name: Distance(float(found)) for name, found in nearest.items()}
-
-    def blanked(self) -> dict[str, BlankedLoss]:
-        rows = self.queries.attribute_rows
-        if not rows.numel():
-            return {}
-        found = {}
-        for model, several in self.targets.items():
-            losses = [blanked_loss(torch.from_numpy(a["reduced"])[rows], self.case.graph.y[rows]) for a in several]
-            found[model] = BlankedLoss(*(float(np.mean(part)) for part in zip(*losses, strict=True)))
-        return found
+def _forgettable(way: Forget) -> Collection[Kind]:
+    """The kinds of canaries that it can be told to forget."""
+    if isinstance(way, ByMethod) and way.method.lower() != AUTO:
+        return [kind for kind in CANARIES if kind in find(way.method).kinds]
+    return CANARIES
 
 
 def _release(case: Case, after: Release | Outcome | None) -> Release:
-    if isinstance(after, Release):
-        release = after
-    else:
-        outcome = case.forget(case.trained, case.graph, case.request, case.seeds("release", 0)[0])
-        release = Release.of(outcome if after is None else after)
+    if after is None:
+        after = case.forget(case.trained, case.graph, case.request, case.seeds("release", 0)[0])
+    release = after if isinstance(after, Release) else Release.of(after)
     if release.private.graph_digest != case.retained.digest:
         raise Mismatch("the model was not left on the graph without what the request names")
     return release
@@ -315,19 +208,25 @@ def _release(case: Case, after: Release | Outcome | None) -> Release:
 def _identity(case: Case, release: Release, settings: dict[str, Any]) -> str:
     """What finished pieces belong to."""
     weights = (case.trained.theta, release.private.theta, release.released.theta)
+    way = getattr(case.forget, "func", case.forget)
     facts = [
         case.graph.digest,
         case.request.to_dict(),
         settings,
-        repr(case.forget) if isinstance(case.forget, ByMethod) else getattr(case.forget, "__qualname__", ""),
+        repr(way) if isinstance(way, ByMethod) else getattr(way, "__qualname__", type(way).__qualname__),
         dataclasses.asdict(case.trained.recipe),
         [hashlib.sha256(theta.numpy().tobytes()).hexdigest() for theta in weights],
     ]
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _judged(measured: _Measured, scored: dict[str, attacks.Scored], settings: dict[str, Any], started: float) -> Audit:
-    seed, claim = measured.case.seed, measured.release.claim
+def _loosest(worlds: list[Piece]) -> Promise | None:
+    """What is promised of a mixture of worlds: the largest epsilon and delta of any, or nothing if one has none."""
+    epsilon, delta = np.max([piece[PROMISE] for piece in worlds], axis=0)
+    return None if math.isnan(epsilon) else (float(epsilon), float(delta))
+
+
+def _rows(measured: Measured, scored: dict[str, attacks.Scored], *, seed: int) -> list[Row]:
     rows = per_example_rows("per-example", measured.kept)
     if measured.sigma:
         rows += per_example_rows("per-example, released", measured.released)
@@ -337,81 +236,4 @@ def _judged(measured: _Measured, scored: dict[str, attacks.Scored], settings: di
             published = attacks.published_metric(of)
             found = [dataclasses.replace(row, published=published[row.model]) for row in found]
         rows += found
-    distances = measured.distances()
-    return Audit(
-        claim={"level": claim.level, "epsilon": claim.epsilon, "delta": claim.delta, "sigma": claim.sigma},
-        rows=tuple(rows),
-        per_example=measured.kept,
-        per_example_released=measured.released,
-        position=measured.position,
-        distances=distances,
-        blanked=measured.blanked(),
-        findings=tuple(_findings(measured, distances)),
-        notes=tuple(_notes(measured)),
-        settings=settings | {"items": len(measured.queries.items)},
-        seconds=time.perf_counter() - started,
-    )
-
-
-def claimed(claim: Claim) -> tuple[float, float] | None:
-    """The epsilon and delta that a claim stands for, or None where it claims nothing that could be refuted."""
-    if claim.level == "exact":
-        return 0.0, 0.0
-    if claim.level == "empirical" or claim.refuted or claim.epsilon is None:
-        return None
-    return claim.epsilon, claim.delta or 0.0
-
-
-def _findings(measured: _Measured, distances: dict[str, Distance]) -> list[Finding]:
-    claim, test, position = measured.release.claim, measured.released["method"], measured.position
-    promise = claimed(claim)
-    found = []
-    if promise is None:
-        kept = measured.kept["method"]
-        if kept.auc.low > 0.5:
-            told = f"single items tell its weights from retrained ones with AUC {_interval(kept)}"
-            found.append(Finding(False, f"{told}, and nothing was claimed"))
-    else:
-        epsilon, delta = promise
-        if test.epsilon > epsilon:
-            told = f"epsilon is at least {test.epsilon:.2f} (95 % confidence), and {epsilon:g} was claimed"
-            found.append(Finding(True, told))
-        limit = largest_auc(epsilon=epsilon, delta=delta)
-        if test.auc.low > limit:
-            found.append(Finding(True, f"single items tell it apart with AUC {_interval(test)}, over {limit:.3f}"))
-    here = distances.get("method")
-    if promise is not None and here is not None and measured.case.trained.strongly_convex:
-        allowed = measured.case.trained.recipe.tolerance + TIGHT
-        if claim.level == "exact" and here.distance > allowed:
-            told = (
-                f"the weights are {here.distance:.2g} from the retrained optimum, training stops within {allowed:.2g}"
-            )
-            found.append(Finding(True, told))
-        if claim.level != "exact" and here.epsilon is not None and here.epsilon > promise[0]:
-            told = f"the weights are {here.distance:.2g} from the retrained optimum, which implies epsilon"
-            found.append(Finding(True, f"{told} {here.epsilon:.3g}, and {promise[0]:g} was claimed"))
-    if position.chance < UNLIKELY:
-        told = f"the released weights lie at {position.place:.2f} between retrained (0) and never changed (1)"
-        refutes = promise is not None and claim.level != "conditional"
-        found.append(Finding(refutes, f"{told}, a chance of {position.chance:.1g} for retrained ones"))
-    return found
-
-
-def _notes(measured: _Measured) -> list[str]:
-    few = {name: n for name, n in measured.attackable.items() if 0 < n < FEWEST and not name.endswith(" paper")}
-    notes = [f"the attack {name!r} was left out, with {n} item(s) to go by" for name, n in few.items()]
-    if measured.released["nothing"].auc.low <= 0.5:
-        notes.append(
-            "not even unchanged weights can be told from retrained ones by single items, so passing says little here"
-        )
-    if not measured.kept[RETRAINED].auc.holds(0.5):
-        notes.append(
-            "retrained models seem to differ from retrained models, which is chance: more models would tell (--models)"
-        )
-    if measured.release.claim.level == "conditional" and measured.release.claim.refuted:
-        notes.append("a condition of the claim does not hold, so there is no claim to refute")
-    return notes
-
-
-def _interval(test: PerExample) -> str:
-    return f"{test.auc.value:.3f} [{test.auc.low:.3f}, {test.auc.high:.3f}]"
+    return rows

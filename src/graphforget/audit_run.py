@@ -35,7 +35,8 @@ def audit_run(
 
     With `before`, the run that it came from, and the `request` that led from there to here, the deletion itself is
     audited. Without, it is rehearsed: `request` (`node:5%`, or anything that `Drawing` knows) is drawn from what the
-    run still holds, and forgotten by the method of its last certificate. The run directories stay as they are.
+    run still holds, and forgotten by the method of its last certificate, with its epsilon, delta and sigma; further
+    options of the method have to be given again. The run directories stay as they are.
 
     The result, a plot and, until it is done, the finished pieces go to the folder `out`; `keep` leaves the pieces
     there, which tell of what was deleted. Options are those of `audit`.
@@ -44,7 +45,8 @@ def audit_run(
         raise InputError(f"{out} holds the result of an audit already, remove it or choose another folder")
     told = _last_certificate(run)
     if told is not None:
-        asked = {"epsilon": told.epsilon, "delta": told.delta} if told.level == "certified" else {}
+        asked = {"delta": told.delta, "epsilon": told.epsilon if told.level == "certified" else None}
+        asked["sigma"] = (told.sigma or None) if told.method == "idea" else None  # it may have been asked for
         options = {"method": told.method, **asked} | {name: v for name, v in options.items() if v is not None}
     options = {name: value for name, value in options.items() if value is not None}
     after = None

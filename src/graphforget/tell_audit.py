@@ -20,7 +20,7 @@ def tell_audit(found: Audit) -> None:
         for row in found.rows
     ]
     show(rows, as_json=False, hidden=())
-    say("\nIn %; TPR at 1 % false positives; gap to retrained models, with its 95 % interval. Forgetting shows as no")
+    say("\nIn %; TPR at up to 1 % false positives; gap to retrained models, its 95 % interval. Forgetting shows as no")
     say("gap, not as an AUC of 50. Rows named 'paper' follow the paper's protocol, where doing nothing shows no gap.")
     published = {row.model: row.published for row in found.rows if row.published is not None}
     if published:
@@ -31,9 +31,10 @@ def tell_audit(found: Audit) -> None:
     promised = "" if claim["epsilon"] is None else f", epsilon = {claim['epsilon']:g}"
     pairs = [
         ("claim", f"{claim['level']}{promised}"),
-        ("epsilon", f"at least {test.epsilon:.2f}, by {test.models} models of each kind (95 % confidence)"),
+        ("epsilon", f"at least {test.epsilon:.2f} (95 % confidence), by {test.models} models of each kind"),
+        ("", f"at most {test.attainable:.2f} could have been shown by so many"),
         ("", f"at least {found.per_example_released['nothing'].epsilon:.2f} had nothing been done"),
-        ("position", f"{position.place:.2f} (0: as retrained, 1: as if nothing was done)"),
+        ("position", f"{'-' if position.place is None else f'{position.place:.2f}'} (0: as retrained, 1: as before)"),
         ("", f"a retrained model lies that far off with a chance of {position.chance:.2g}"),
     ]
     for name, measured in found.distances.items():

@@ -57,7 +57,7 @@ def links(case: Case, queries: Queries, targets: Targets, shadow: Answers, *, pr
     retrained for it, and non-edges have the removed edges' classes and degrees.
     """
     chosen, strange, tested, fitted = case.seeds(f"links {protocol}", 0)
-    edges = queries.edges[:, queries.edges[0] != queries.edges[1]]
+    edges = queries.edges
     known = known_half(queries.reduced, seed=chosen)
     others = uniform_non_edges(queries.full, known.shape[1], seed=strange)
     if protocol == "paper":
@@ -101,6 +101,7 @@ def canaries(queries: Queries, targets: Mapping[str, Sequence[np.ndarray]]) -> d
     return {
         name: {model: [(values(was, z), values(never, z)) for z in several] for model, several in targets.items()}
         for name, (was, never) in kinds.items()
+        if len(was)
     }
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from graphforget.checks import UNLABELLED
 from graphforget.errors import InputError
 from graphforget.graph import Graph
 from graphforget.linalg.sparse import from_scipy, to_scipy
@@ -34,8 +35,8 @@ def blanked_loss(logits: Tensor, labels: Tensor) -> BlankedLoss:
 
 
 def with_decoys(graph: Graph, request: Request, *, seed: int) -> tuple[Graph, Tensor]:
-    """The graph with every value that the request names replaced by that of another training node of the same class,
-    and the labelled training rows where this is so."""
+    """The graph with every value that the request names replaced by that of another node of the same class, one that
+    no model was trained on if there is any, and the labelled training rows where this is so."""
     what = Request(attributes=request.attributes).resolve(graph)
     named = torch.cat([what.full_rows, what.partial_rows]).unique()
     rows = named[graph.train_mask[named]]
@@ -43,10 +44,11 @@ def with_decoys(graph: Graph, request: Request, *, seed: int) -> tuple[Graph, Te
         raise InputError("the request names no attributes of a training node")
     chance = np.random.default_rng(seed)
     train, labels = graph.train_rows.numpy(), graph.y.numpy()
+    unseen = (~graph.train_mask & (graph.y != UNLABELLED)).nonzero().flatten().numpy()
     stand_in = np.arange(graph.num_nodes)
     for row in rows.tolist():
-        alike = train[(labels[train] == labels[row]) & (train != row)]
-        stand_in[row] = chance.choice(alike if len(alike) else np.setdiff1d(train, [row]))
+        alike = [others[labels[others] == labels[row]] for others in (unseen, train[train != row])]
+        stand_in[row] = chance.choice(next((rows for rows in alike if len(rows)), np.setdiff1d(train, [row])))
     whole = np.arange(graph.num_nodes)
     whole[what.full_rows.numpy()] = stand_in[what.full_rows.numpy()]
     places = what.partial_rows.numpy(), what.partial_columns.numpy()

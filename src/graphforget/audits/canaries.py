@@ -6,6 +6,8 @@ to give it away. Nodes carry the attributes of one class and the label of anothe
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +19,7 @@ from graphforget.audits.items import Items
 from graphforget.errors import InputError
 from graphforget.graph import Graph
 from graphforget.linalg.sparse import to_scipy
-from graphforget.request import Request
+from graphforget.request import Kind, Request
 
 LARGEST = 50
 LINKS = 2  # of a canary node, to training nodes of the class that its attributes are of
@@ -36,37 +38,40 @@ class Canaries:
     edge_decoys: Items
 
 
-def plant(graph: Graph, *, seed: int, count: int | None = None) -> Canaries:
-    """Plants `count` nodes and as many edges (by default one for 20 training nodes, at most 50), and makes as many
-    decoys of the same kind that are in the query graph alone."""
+def plant(
+    graph: Graph, *, seed: int, count: int | None = None, kinds: Collection[Kind] = ("nodes", "edges")
+) -> Canaries:
+    """Plants `count` nodes and as many edges (by default one for 20 training nodes, at most 50), or one of these kinds
+    alone, and makes as many decoys that are in the query graph only."""
     chance = np.random.default_rng(seed)
     train = graph.train_rows.numpy()
     count = max(2, min(LARGEST, len(train) // 20)) if count is None else count
     labels = graph.y.numpy()
     if len(np.unique(labels[train])) < 2:
         raise InputError("canaries need training nodes of two classes at least")
-    likeness = chance.choice(train, 2 * count)  # whose attributes a canary carries
-    wrong = np.array([chance.choice(np.setdiff1d(labels[train], labels[like])) for like in likeness])
-    links = np.concatenate([_neighbours(like, train, labels, chance) for like in likeness])
-    pairs = _strangers(graph, 2 * count, train, labels, chance)
-    n, half = graph.num_nodes, count * LINKS
-    ends = np.repeat(np.arange(n, n + 2 * count), LINKS)
+    nodes, edges = (count if kind in kinds else 0 for kind in ("nodes", "edges"))
+    likeness = chance.choice(train, 2 * nodes, replace=len(train) < 2 * nodes)  # whose attributes a canary carries
+    wrong = np.array([chance.choice(np.setdiff1d(labels[train], labels[like])) for like in likeness], dtype=np.int64)
+    links = np.array([_neighbours(like, train, labels, chance) for like in likeness], dtype=np.int64).ravel()
+    pairs = _strangers(graph, 2 * edges, train, labels, chance)
+    n, half = graph.num_nodes, nodes * LINKS
+    ends = np.repeat(np.arange(n, n + 2 * nodes), LINKS)
     added = np.stack([links, ends])
-    planted = _with_nodes(graph, likeness[:count], wrong[:count], np.hstack([added[:, :half], pairs[:, :count]]))
+    planted = _with_nodes(graph, likeness[:nodes], wrong[:nodes], np.hstack([added[:, :half], pairs[:, :edges]]))
     query = _with_nodes(graph, likeness, wrong, np.hstack([added, pairs]))
-    rows = torch.arange(n, n + 2 * count).repeat(2, 1).T
+    rows = torch.arange(n, n + 2 * nodes).repeat(2, 1).T
     across = torch.from_numpy(pairs.T.copy())
     return Canaries(
         planted=planted,
         request=Request(
-            nodes=[planted.name_of(row) for row in range(n, n + count)],
-            edges=[(planted.name_of(u), planted.name_of(v)) for u, v in pairs[:, :count].T.tolist()],
+            nodes=[planted.name_of(row) for row in range(n, n + nodes)],
+            edges=[(planted.name_of(u), planted.name_of(v)) for u, v in _named(graph, pairs[:, :edges]).T.tolist()],
         ),
         query=query,
-        nodes=Items(rows[:count]),
-        node_decoys=Items(rows[count:]),
-        edges=Items(across[:count]),
-        edge_decoys=Items(across[count:]),
+        nodes=Items(rows[:nodes]),
+        node_decoys=Items(rows[nodes:]),
+        edges=Items(across[:edges]),
+        edge_decoys=Items(across[edges:]),
     )
 
 
@@ -83,6 +88,8 @@ def _strangers(
     source, target = graph.edge_index.numpy()
     taken = set((np.minimum(source, target) * n + np.maximum(source, target)).tolist())
     found: list[tuple[int, int]] = []
+    if not count:
+        return np.zeros((2, 0), dtype=np.int64)
     for _ in range(1000 * count):
         u, v = sorted(chance.choice(train, 2, replace=False).tolist())
         if labels[u] != labels[v] and u * n + v not in taken:
@@ -93,6 +100,11 @@ def _strangers(
     raise InputError(f"the graph has no room for {count} canary edges between training nodes of two classes")
 
 
+def _named(graph: Graph, edges: np.ndarray) -> np.ndarray:
+    """As a request and a graph name edges: in a directed one each way by itself."""
+    return np.hstack([edges, edges[::-1]]) if graph.directed else edges
+
+
 def _with_nodes(graph: Graph, likeness: np.ndarray, labels: np.ndarray, edges: np.ndarray) -> Graph:
     """The graph with more training nodes, which carry these nodes' attributes, and more edges, both ways."""
     more = len(likeness)
@@ -101,12 +113,13 @@ def _with_nodes(graph: Graph, likeness: np.ndarray, labels: np.ndarray, edges: n
         x: Tensor | sp.spmatrix = sp.vstack([own, own[likeness]], format="csr")
     else:
         x = torch.cat([graph.x, graph.x[torch.from_numpy(likeness)]])
-    both = torch.from_numpy(np.hstack([edges, edges[::-1]]) if graph.directed else edges)
+    both = torch.from_numpy(_named(graph, edges))
     first = int(graph.numbers[-1]) + 1
     subjects = graph.subject_ids
     if subjects is not None:
         taken = set(subjects)
-        mark = next(mark for mark in ("canary" + "-" * length for length in range(1, 100)) if f"{mark}0" not in taken)
+        marks = ("canary" + "-" * length for length in itertools.count(1))
+        mark = next(mark for mark in marks if not any(f"{mark}{number}" in taken for number in range(more)))
         subjects = (*subjects, *(f"{mark}{number}" for number in range(more)))
     none = torch.zeros(more, dtype=torch.bool)
     return Graph.create(

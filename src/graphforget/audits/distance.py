@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from scipy.stats import chi2
 from torch import Tensor
 
-from graphforget.certificates.gaussian import epsilon_of
+from graphforget.certificates.gaussian import epsilon_of, grid
 from graphforget.graph import Graph
 from graphforget.linalg.newton import newton_cg
 from graphforget.trained import Trained
@@ -25,9 +26,27 @@ class Distance:
 
 
 def optimum(trained: Trained, graph: Graph) -> Tensor:
-    """The minimiser of the model's objective on `graph`, with the noise that is in it, within `TIGHT`."""
+    """The minimiser of the model's objective on `graph`, with the noise that is in it, within about `TIGHT`."""
     start = torch.zeros_like(trained.theta)
     return newton_cg(trained.objective(graph), start, gradient_tolerance=TIGHT * trained.recipe.mu).theta
+
+
+def off_by(trained: Trained, graph: Graph, theta: Tensor) -> float:
+    """`||grad F|| / mu`: how far `theta` can be from that minimiser."""
+    return float(trained.objective(graph).gradient(theta).norm()) / trained.recipe.mu
+
+
+def chance_of_noise(released: Tensor, private: Tensor, *, sigma: float) -> float:
+    """The chance that fresh noise of this size is as large or as small as what lies between kept and released weights.
+
+    `||released - private||^2 / sigma^2` is chi-squared; rounding to the grid adds a twelfth of its square a weight. No
+    noise where some is due, or more than noise between the two, has none.
+    """
+    if not sigma:
+        return float(torch.equal(released, private))
+    weight = sigma**2 + grid(sigma) ** 2 / 12
+    found = float((released - private).square().sum()) / weight
+    return float(2 * min(chi2.cdf(found, private.numel()), chi2.sf(found, private.numel())))
 
 
 def distance(theta: Tensor, reference: Tensor, *, sigma: float, delta: float, slack: float = 0.0) -> Distance:

@@ -34,7 +34,7 @@ def epsilon_at_least(
     fpr = largest_share(false_positives, negatives, confidence=each)
     fnr = largest_share(false_negatives, positives, confidence=each)
     rates = ((fnr, fpr), (fpr, fnr))
-    return max(0.0, *(math.log((1 - delta - a) / b) for a, b in rates if a < 1 - delta))
+    return max([0.0, *(math.log((1 - delta - a) / b) for a, b in rates if a < 1 - delta)])
 
 
 def largest_auc(*, epsilon: float, delta: float) -> float:

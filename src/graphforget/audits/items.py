@@ -43,6 +43,7 @@ def items_of(graph: Graph, request: Request, *, seed: int, limit: int = LIMIT) -
     first, second = torch.where(trains[first], first, second), torch.where(trains[second], second, first)
     alone = torch.cat([what.node_rows, what.full_rows, what.partial_rows]).unique()
     ends = torch.cat([alone[trains[alone]].repeat(2, 1).T, torch.stack([first, second], dim=1)])
+    ends = ends.sort(dim=1).values.unique(dim=0)  # edges to test nodes come down to their one end
     order = torch.randperm(len(ends), generator=torch.Generator().manual_seed(seed))[:limit].sort().values
     return Items(ends[order])
 

@@ -6,19 +6,24 @@ Values are arrays of models x items: each model's statistic of each item (`items
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from graphforget.audits.epsilon import epsilon_at_least
-from graphforget.audits.scores import Interval, auc, resampled, true_positive_rate
+from graphforget.audits.scores import Interval, auc, between_models, true_positive_rate
 from graphforget.errors import InputError
 
+UNLIKELY = 1e-3  # the chance of an alarm where there is nothing to find
 FLOOR = 1e-9  # of a standard deviation, beside the values' own size: below it differences are rounding
 
 
 @dataclass(frozen=True)
 class LikelihoodRatio:
-    """For each item two Gaussians of one variance: `log N(v; m_a, s^2) - log N(v; m_b, s^2) = (v - middle) slope`."""
+    """For each item two Gaussians of one variance: `log N(v; m_a, s^2) - log N(v; m_b, s^2) = (v - middle) slope`.
+
+    It sees shifts; another spread alone it does not.
+    """
 
     slope: np.ndarray
     middle: np.ndarray
@@ -46,14 +51,16 @@ class LikelihoodRatio:
 class PerExample:
     """How well suspects are told from innocents by models that the likelihood ratios were not fitted on."""
 
-    auc: Interval  # over single items of single models; the interval resamples models
+    auc: Interval  # over single items of single models; the interval is over models
+    surely: float  # what that AUC is above, but for a chance of `UNLIKELY`
     true_positives: float  # at 1 % false positives
     joint_auc: float  # over models, all items taken together
     epsilon: float  # 95 % lower bound, from the joint test's errors
+    attainable: float  # the largest bound that so many models could have shown
     models: int  # of each kind that it was tested on
 
 
-def per_example(suspects: np.ndarray, innocents: np.ndarray, *, delta: float, seed: int) -> PerExample:
+def per_example(suspects: np.ndarray, innocents: np.ndarray, *, delta: float) -> PerExample:
     """Fits on the first half of each population and tests on the second. The threshold of the joint test is 0, where
     both are as likely, so it is not chosen by what it is tested on."""
     if min(len(suspects), len(innocents)) < 4:
@@ -62,16 +69,17 @@ def per_example(suspects: np.ndarray, innocents: np.ndarray, *, delta: float, se
     ratio = LikelihoodRatio.fit(suspects[:a], innocents[:b])
     high, low = ratio.items(suspects[a:]), ratio.items(innocents[b:])
     joint_high, joint_low = high.sum(axis=1), low.sum(axis=1)
+    table = np.array([[auc(one, other) for other in low] for one in high])
+    interval, surely = between_models(table, surely=1 - UNLIKELY)
+    trials: Any = {"negatives": len(low), "positives": len(high), "delta": delta}
     return PerExample(
-        auc=resampled(np.array([[auc(one, other) for other in low] for one in high]), seed=seed),
+        auc=interval,
+        surely=surely,
         true_positives=true_positive_rate(high, low),
         joint_auc=auc(joint_high, joint_low),
         epsilon=epsilon_at_least(
-            false_positives=int((joint_low > 0).sum()),
-            negatives=len(low),
-            false_negatives=int((joint_high <= 0).sum()),
-            positives=len(high),
-            delta=delta,
+            false_positives=int((joint_low > 0).sum()), false_negatives=int((joint_high <= 0).sum()), **trials
         ),
+        attainable=epsilon_at_least(false_positives=0, false_negatives=0, **trials),
         models=min(len(high), len(low)),
     )

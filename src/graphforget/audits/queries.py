@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,11 +13,14 @@ from graphforget.audits.attributes import with_decoys
 from graphforget.audits.canaries import Canaries, plant
 from graphforget.audits.items import Items, items_of, pairs_of, without_removing
 from graphforget.audits.worlds import Case, noised
+from graphforget.errors import InputError, Refused
 from graphforget.graph import Graph
+from graphforget.request import Kind
 from graphforget.trained import Trained
 from graphforget.unlearning.retrain import trained_anew
 
 Answers = dict[str, np.ndarray]
+MOST = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,12 +36,13 @@ class Queries:
     items: Items
     removed: Tensor  # training nodes that went
     outsiders: Tensor  # test nodes that stayed
-    edges: Tensor  # 2 x E, that were named
+    edges: Tensor  # 2 x E, that were named and are linked no more, whichever way; each once
 
     @classmethod
-    def of(cls, case: Case) -> Queries:
+    def of(cls, case: Case, *, canaries: Collection[Kind] = ("nodes", "edges")) -> Queries:
+        """Of anything that there is more of to attack, `MOST` are drawn. `canaries` are the kinds to plant."""
         what = case.request.resolve(case.graph)
-        draw, decoy_seed, canary_seed, _ = case.seeds("queries", 0)
+        draw, decoy_seed, canary_seed, choice = case.seeds("queries", 0)
         left = without_removing(case.graph, case.request)
         blanked = torch.cat([what.full_rows, what.partial_rows])
         audited = case.graph.train_mask[blanked].any()
@@ -50,20 +55,31 @@ class Queries:
             reduced=left,
             restored=restored,
             decoys=decoys,
-            attribute_rows=rows,
-            canaries=plant(case.retained, seed=canary_seed),
+            attribute_rows=_some(rows, choice),
+            canaries=plant(case.retained, seed=canary_seed, kinds=canaries),
             items=items_of(case.graph, case.request, seed=draw),
-            removed=what.node_rows[case.graph.train_mask[what.node_rows]],
-            outsiders=stays.nonzero().flatten(),
-            edges=pairs_of(case.graph, what.edge_mask),
+            removed=_some(what.node_rows[case.graph.train_mask[what.node_rows]], choice),
+            outsiders=_some(stays.nonzero().flatten(), choice),
+            edges=_some(_unlinked(case.graph, left, what.edge_mask).T, choice).T,
         )
 
     def answers(self, model: Trained) -> Answers:
         """The logits of every row of every graph."""
         asked = {"full": self.full, "reduced": self.reduced, "restored": self.restored, "decoys": self.decoys}
         asked["canaries"] = self.canaries.query
-        found = {name: model.logits(graph).numpy() for name, graph in asked.items() if graph is not None}
-        return found
+        return {name: model.logits(graph).numpy() for name, graph in asked.items() if graph is not None}
+
+
+def _some(rows: Tensor, seed: int) -> Tensor:
+    chosen = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))[:MOST]
+    return rows[chosen.sort().values]
+
+
+def _unlinked(graph: Graph, left: Graph, edge_mask: Tensor) -> Tensor:
+    """The named edges as pairs u < v, without loops and without those whose other direction stays."""
+    pairs = pairs_of(graph, edge_mask).sort(dim=0).values.unique(dim=1)
+    numbers, linked = (p[0] * graph.num_nodes + p[1] for p in (pairs, left.edge_index.sort(dim=0).values))
+    return pairs[:, (pairs[0] != pairs[1]) & ~torch.isin(numbers, linked)]
 
 
 def retrained(case: Case, queries: Queries, number: int, *, sigma: float) -> Answers:
@@ -74,9 +90,13 @@ def retrained(case: Case, queries: Queries, number: int, *, sigma: float) -> Ans
 
 
 def with_canaries(case: Case, queries: Queries, *, sigma: float) -> Answers:
-    """Logits on the canaries' graph of a model that was trained on them, before and after it was told to forget."""
+    """Logits on the canaries' graph of a model that was trained on them, before and after it was told to forget; or why
+    it could not be."""
     seed, noise_seed, release, forgetting = case.seeds("canaries", 0)
     start = trained_anew(case.trained, queries.canaries.planted, seed=seed, noise_seed=noise_seed)
-    outcome = case.forget(start, queries.canaries.planted, queries.canaries.request, forgetting)
+    try:
+        outcome = case.forget(start, queries.canaries.planted, queries.canaries.request, forgetting)
+    except (InputError, Refused) as reason:
+        return {"refused": np.array(str(reason))}
     models = {"before": start, "nothing": noised(start, sigma=sigma, seed=release), "method": outcome.released}
     return {name: model.logits(queries.canaries.query).numpy() for name, model in models.items()}

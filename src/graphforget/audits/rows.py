@@ -30,13 +30,21 @@ class Row:
 
 def rows_of(attack: str, scores: Mapping[str, Sequence[Scores]], *, seed: int) -> list[Row]:
     """The table of one attack. All models are scored on the same items, which the bootstrap draws in pairs."""
-    tables = {model: np.mean([wins(*pair) for pair in several], axis=0) for model, several in scores.items()}
+    tables = {model: _mean(several) for model, several in scores.items()}
     found = []
     for model, table in tables.items():
         gap = None if model == RETRAINED else resampled(table - tables[RETRAINED], seed=seed)
         rate = float(np.mean([true_positive_rate(*pair) for pair in scores[model]]))
         found.append(Row(attack, model, resampled(table, seed=seed), rate, gap))
     return found
+
+
+def _mean(several: Sequence[Scores]) -> np.ndarray:
+    """The mean of their tables, one at a time: with many items each is large."""
+    total = wins(*several[0])
+    for pair in several[1:]:
+        total += wins(*pair)
+    return total / len(several)
 
 
 def per_example_rows(attack: str, found: Mapping[str, PerExample]) -> list[Row]:

@@ -67,14 +67,14 @@ def noised(trained: Trained, *, sigma: float, seed: int) -> Trained:
     return trained.with_weights(with_noise(trained.theta, sigma=sigma, seed=seed)) if sigma else trained
 
 
-def world(case: Case, items: Items, number: int) -> dict[str, np.ndarray]:
-    """Each item's statistic under the models of one world, as they are kept and as they go out, with noise. All are
-    asked on the graph that still holds the items."""
-    draw, start_seed, noise_seed, more_noise = case.seeds("world", number)
-    other_draw, other_seed, other_noise, _ = case.seeds("other world", number)
+def world(case: Case, items: Items, number: int) -> tuple[dict[str, np.ndarray], Outcome]:
+    """Each item's statistic under the models of one world, as they are kept and as they go out, with noise; and what
+    came of the deletion in it. All are asked on the graph that still holds the items."""
+    draw, start_seed, start_noise, released = case.seeds("world", number)
+    other_draw, other_seed, other_noise, other_released = case.seeds("other world", number)
     graph = drawn_part(case, case.graph, draw)
-    start = trained_anew(case.trained, graph, seed=start_seed, noise_seed=noise_seed)
-    outcome = case.forget(start, graph, case.request, more_noise)
+    start = trained_anew(case.trained, graph, seed=start_seed, noise_seed=start_noise)
+    outcome = case.forget(start, graph, case.request, released)
     sigma = outcome.certificate.sigma or 0.0
     part = drawn_part(case, case.retained, other_draw)
     other = trained_anew(case.trained, part, seed=other_seed, noise_seed=other_noise)
@@ -82,11 +82,12 @@ def world(case: Case, items: Items, number: int) -> dict[str, np.ndarray]:
         "nothing": start,
         "method": outcome.trained,
         "retrained": other,
-        "released nothing": noised(start, sigma=sigma, seed=noise_seed),
+        "released nothing": noised(start, sigma=sigma, seed=case.seeds("noise", number)[0]),
         "released method": outcome.released,
-        "released retrained": noised(other, sigma=sigma, seed=other_noise),
+        "released retrained": noised(other, sigma=sigma, seed=other_released),
     }
-    return {name: items.values(model.logits(case.graph), case.graph.y) for name, model in models.items()}
+    values = {name: items.values(model.logits(case.graph), case.graph.y) for name, model in models.items()}
+    return values, outcome
 
 
 def drawn_part(case: Case, graph: Graph, seed: int) -> Graph:

@@ -1,0 +1,186 @@
+"""What is measured of a deletion: the attacks' scores, the per-example tests, the distances of the weights."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.stats import t as student
+from torch import Tensor
+
+from graphforget.audits import attacks
+from graphforget.audits.attributes import BlankedLoss, blanked_loss
+from graphforget.audits.distance import Distance, distance, off_by, optimum
+from graphforget.audits.lira import LikelihoodRatio, PerExample, per_example
+from graphforget.audits.queries import Answers, Queries
+from graphforget.audits.rows import RETRAINED
+from graphforget.audits.worlds import Case, noised
+from graphforget.fitting import Progress
+from graphforget.models.linearised import Linearised
+from graphforget.pieces import Piece, Pieces
+from graphforget.trained import Trained
+
+FEWEST = 10  # items that an attack is worth running on
+TINY = 1e-6  # of the way from retrained to never changed: nearer than that is rounding
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where the audited weights themselves lie by the per-example test, 0: as retrained ones, 1: as if nothing had
+    been done; and the chance that a retrained model lies that far off, to either side (by Student's t)."""
+
+    place: float | None  # None where the test cannot even tell unchanged weights from retrained ones
+    chance: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Attack:
+    """Computes the scores of one attack by its name, as `model/number/in` and `.../out`."""
+
+    case: Case
+    queries: Queries
+    targets: attacks.Targets
+    shadow: Answers
+
+    def __call__(self, name: str) -> Piece:
+        kind, _, protocol = name.partition(" ")
+        way: Any = "paper" if protocol else "honest"
+        if kind == "membership":
+            scored = attacks.membership(self.case, self.queries, self.targets, protocol=way)
+        elif kind == "links":
+            scored = attacks.links(self.case, self.queries, self.targets, self.shadow, protocol=way)
+        else:
+            scored = attacks.attributes(self.queries, self.targets)
+        return {
+            f"{model}/{k}/{side}": values
+            for model, several in scored.items()
+            for k, pair in enumerate(several)
+            for side, values in zip(("in", "out"), pair, strict=True)
+        }
+
+
+class Measured:
+    """The pieces of an audit, and what is computed of them."""
+
+    def __init__(
+        self,
+        case: Case,
+        queries: Queries,
+        pieces: Pieces,
+        *,
+        private: Trained,
+        released: Trained,
+        sigma: float,
+        delta: float,
+        models: int,
+        seeds: int,
+    ) -> None:
+        self.case, self.queries, self.pieces, self.private = case, queries, pieces, private
+        self.sigma, self.delta = sigma, delta
+        worlds = [pieces.get(f"world-{k}") for k in range(models)]
+        self.worlds = {name: np.stack([one[name] for one in worlds]) for name in worlds[0]}
+        *self.again, self.shadow = (pieces.get(f"retrained-{k}") for k in range(seeds + 1))
+        old = case.trained
+        as_if = noised(old, sigma=self.sigma, seed=case.seeds("nothing", 0)[0])
+        self.targets: dict[str, list[Answers]] = {
+            "before": [queries.answers(old)],
+            "nothing": [queries.answers(as_if)],
+            RETRAINED: self.again,
+            "method": [queries.answers(released)],
+        }
+
+    @property
+    def attackable(self) -> dict[str, int]:
+        """How many items each attack has."""
+        nodes, edges = self.queries.removed.numel(), self.queries.edges.shape[1]
+        found = {"membership paper": nodes, "membership": nodes, "links paper": edges, "links": edges}
+        return found | {"attributes": self.queries.attribute_rows.numel()}
+
+    def attacked(self, *, jobs: int, progress: Progress | None) -> dict[str, attacks.Scored]:
+        names = [name for name, count in self.attackable.items() if count >= FEWEST]
+        compute = _Attack(self.case, self.queries, self.targets, self.shadow)
+        found = self.pieces.compute(names, compute, jobs=jobs, stage="attacks", progress=progress)
+        several = {model: len(answers) for model, answers in self.targets.items()}
+        scored = {
+            name: {m: [(one[f"{m}/{k}/in"], one[f"{m}/{k}/out"]) for k in range(n)] for m, n in several.items()}
+            for name, one in zip(names, found, strict=True)
+        }
+        return scored | self._canaries()
+
+    def _canaries(self) -> dict[str, attacks.Scored]:
+        planted = self.pieces.get("canaries")
+        if "refused" in planted:
+            return {}
+        logits = {model: [planted[model]] for model in ("before", "nothing", "method")}
+        logits[RETRAINED] = [answers["canaries"] for answers in self.again]
+        return attacks.canaries(self.queries, {model: logits[model] for model in self.targets})
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the method would not forget canaries."""
+        planted = self.pieces.get("canaries")
+        return str(planted["refused"]) if "refused" in planted else None
+
+    @functools.cached_property
+    def kept(self) -> dict[str, PerExample]:
+        """The per-example test on the weights that the operator keeps: the sharper one, noise hides nothing from it."""
+        return self._tests("")
+
+    @functools.cached_property
+    def released(self) -> dict[str, PerExample]:
+        """The same on what goes out, which is what an epsilon is claimed of."""
+        return self._tests("released ")
+
+    def _tests(self, which: str) -> dict[str, PerExample]:
+        """Of each population against retrained models, and of these against each other."""
+        against = self.worlds[f"{which}{RETRAINED}"]
+        nothing, method = (self.worlds[f"{which}{name}"] for name in ("nothing", "method"))
+        pairs = {"before": (self.worlds["nothing"], against), "nothing": (nothing, against)}
+        pairs |= {RETRAINED: (against[::2], against[1::2]), "method": (method, against)}
+        return {name: per_example(*pair, delta=self.delta) for name, pair in pairs.items()}
+
+    @functools.cached_property
+    def position(self) -> Position:
+        ratio = LikelihoodRatio.fit(self.worlds["released nothing"], self.worlds[f"released {RETRAINED}"])
+
+        def joint(answers: Answers) -> float:
+            logits = torch.from_numpy(answers["full"])
+            return float(ratio.joint(self.queries.items.values(logits, self.case.graph.y)))
+
+        again = np.array([joint(answers) for answers in self.again])
+        here, nothing = joint(self.targets["method"][0]), joint(self.targets["nothing"][0])
+        far, whole = here - again.mean(), nothing - again.mean()
+        spread = max(float(again.std(ddof=1)), TINY * abs(whole)) * np.sqrt(1 + 1 / len(again))
+        chance = float(2 * student.sf(abs(far) / spread, len(again) - 1)) if spread else 1.0
+        return Position(float(far / whole) if whole > 0 else None, chance)
+
+    def distances(self) -> dict[str, Distance]:
+        """Of the private weights to the optimum on the retained graph where there is one, else to the nearest of the
+        retrained ones; of the old weights too, where they are of the same objective."""
+        given: Any = {"sigma": self.sigma, "delta": self.delta or 1e-5}
+        weights: dict[str, Tensor] = {"method": self.private.theta}
+        if self.private.tilt is None and (
+            self.private.recipe.seed == self.case.trained.recipe.seed or not isinstance(self.private.module, Linearised)
+        ):
+            weights["nothing"] = self.case.trained.theta
+        if self.private.strongly_convex:
+            best = optimum(self.private, self.case.retained)
+            slack = off_by(self.private, self.case.retained, best)
+            return {name: distance(theta, best, slack=slack, **given) for name, theta in weights.items()}
+        again = [torch.from_numpy(answers["theta"]) for answers in self.again]
+        same = [theta for theta in again if theta.shape == self.private.theta.shape]
+        nearest = {name: min((theta - one).norm() for one in same) for name, theta in weights.items() if same}
+        return {name: Distance(float(found)) for name, found in nearest.items()}
+
+    def blanked(self) -> dict[str, BlankedLoss]:
+        rows = self.queries.attribute_rows
+        if not rows.numel():
+            return {}
+        found = {}
+        for model, several in self.targets.items():
+            losses = [blanked_loss(torch.from_numpy(a["reduced"])[rows], self.case.graph.y[rows]) for a in several]
+            found[model] = BlankedLoss(*(float(np.mean(part)) for part in zip(*losses, strict=True)))
+        return found
