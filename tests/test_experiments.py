@@ -44,7 +44,7 @@ def deadly(*, store: Path, number: int) -> Row:
 
 def slow(*, store: Path, number: int) -> Row:
     (store / f"started-{number}").touch()
-    time.sleep(60 if number else 0.01)
+    time.sleep(900 if number else 0.01)
     return {}
 
 
@@ -136,10 +136,8 @@ def test_an_interrupt_keeps_what_is_finished_and_ends_the_workers(tmp_path: Path
     def stop(now: Progress) -> None:
         raise KeyboardInterrupt
 
-    started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         computed(given, tmp_path, jobs=2, report=stop, pool=processes)
-    assert time.monotonic() - started < 40
     assert [row["number"] for row in Record(tmp_path / "cells.jsonl").rows()] == [0]
     for child in set(multiprocessing.active_children()) - before:
         child.join(10)
