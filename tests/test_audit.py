@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import io
 import json
+import pickle
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -303,10 +304,10 @@ def test_a_release_on_another_graph_does_not_match() -> None:
 
 
 def test_a_method_that_claims_nothing_and_remembers_is_told_of() -> None:
-    found = audited(method="ascent")
+    found = audited(method="ascent", models=16)
     assert found.claim["level"] == "empirical"
-    assert not found.passed
-    assert [finding.refutes for finding in found.findings] == [False, False]
+    assert (found.passed, found.verdict) == (False, "remembers")
+    assert not any(finding.refutes for finding in found.findings)
     told = told_by(found, refutes=False)
     assert "single items tell its weights from retrained ones with AUC" in told
     assert "and nothing was claimed" in told
@@ -523,7 +524,7 @@ def test_a_stopped_audit_goes_on_and_a_finished_one_is_read(tmp_path: Path, made
         *({"models": 9}, {"seeds": 7}, {"seed": 1}, {"share": 0.8}, {"epsilon": 2.0}, {"method": "retrain"}),
         *({"steps": 9}, {"forget": doing_nothing}, {"after": "other noise"}),
     ],
-    ids=str,
+    ids=lambda changed: "-".join(changed),
 )
 def test_pieces_of_other_settings_are_refused(changes: dict[str, Any], finished: Path) -> None:
     if "after" in changes:
@@ -546,11 +547,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_an_audit_of_noise_in_the_objective_goes_on_as_well(tmp_path: Path) -> None:
-    """Its release is retrained for the audit, with noise of its own: it has to be the same when it goes on."""
+    """Its release is retrained for the audit, with noise of its own; the populations are those that are there."""
     old = gf.train(people(), "cgu", noise_seed=1)
     first = audited(old=old, method="retrain", folder=tmp_path, seeds=2)
     again = audited(old=old, method="retrain", folder=tmp_path, seeds=2)
-    assert again.to_dict() | {"seconds": 0} == first.to_dict() | {"seconds": 0}
+    assert again.per_example == first.per_example
 
 
 def by_name(old: gf.Trained, graph: gf.Graph, request: gf.Request, noise_seed: int, *, method: str) -> gf.Outcome:
@@ -723,7 +724,7 @@ def test_an_audit_that_is_passed_ends_with_0_and_is_json(run: Run, runs: Runs, t
 def test_a_model_that_remembers_ends_with_1_and_a_sentence(run: Run, runs: Runs, tmp_path: Path) -> None:
     ran = run(runs.plain, *QUICK[:-1], "node:12", "--method", "ascent", "--out", tmp_path / "audit", "--keep")
     assert (ran.code, ran.stderr) == (1, "")
-    assert "\nREMEMBERS: single items tell its weights from retrained ones" in ran.stdout
+    assert "\nREMEMBERS: " in ran.stdout
     assert "Passed" not in ran.stdout
     assert "REFUTED" not in ran.stdout
     assert f"the pieces in {PIECES}, to be removed with the deleted data" in ran.stdout
@@ -747,7 +748,13 @@ def test_people_are_told_what_was_measured(run: Run, runs: Runs, monkeypatch: py
     monkeypatch.chdir(runs.plain.parent)
     ran = run("plain", *QUICK)
     assert (ran.code, ran.stderr) == (0, "")
-    for told in ("certified, epsilon = 1", "position", "distance, nothing", "Passed: nothing here tells", "canary"):
+    for told in (
+        "certified, epsilon = 1",
+        "position",
+        "distance, nothing",
+        "Passed: these tests found nothing",
+        "canary",
+    ):
         assert told in ran.stdout
     assert "Written to plain.audit: audit.json, a plot." in ran.stdout
     assert (runs.plain.parent / "plain.audit" / RESULT).exists()
@@ -842,3 +849,28 @@ def test_the_plot_of_an_audit_has_its_rows() -> None:
 def test_findings_say_whether_they_refute() -> None:
     assert Finding(True, "told").refutes
     assert not dataclasses.replace(honest(), findings=(Finding(False, "told"),)).passed
+
+
+@pytest.mark.parametrize("model", list(gf.MODELS))
+def test_models_can_be_sent_to_other_processes(model: str) -> None:
+    """Else an audit would work in one process alone, whatever was asked."""
+    short = {} if gf.MODELS[model].affine else {"epochs": 1, "polish_steps": 1}
+    built = gf.train(people(), model, noise_seed=1, **short)
+    again = pickle.loads(pickle.dumps(built))
+    assert torch.equal(again.logits(people()), built.logits(people()))
+
+
+@pytest.mark.parametrize("method", ["retrain", "newton", "idea", "gif"])
+def test_a_deletion_of_every_level_is_audited_from_its_run(method: str, tmp_path: Path) -> None:
+    gf.save_run(tmp_path / "before", trained(), people())
+    gf.answer(tmp_path / "before", REQUEST, out=tmp_path / "after", method=method)
+    found = gf.audit_run(tmp_path / "after", before=tmp_path / "before", request=REQUEST, models=8, seeds=2)
+    assert found.settings["rehearsal"] is False
+    assert found.settings["certificate"]
+    assert found.passed == (method in ("retrain", "newton"))
+    assert found.verdict in ("passed", "remembers")
+    with pytest.raises(gf.InputError, match="it cannot be audited as"):
+        gf.audit_run(tmp_path / "after", before=tmp_path / "before", request=REQUEST, method="ascent")
+    for inside in (tmp_path / "after", tmp_path / "after" / "deep"):
+        with pytest.raises(gf.InputError, match="lies in the run directory"):
+            gf.audit_run(tmp_path / "after", out=inside)

@@ -128,7 +128,7 @@ def test_a_crash_while_the_identity_is_written_leaves_a_folder_that_can_be_used(
 
     with monkeypatch.context() as patched:
         patched.setattr(Path, "write_text", interrupted)
-        with pytest.raises(OSError, match="no space"):
+        with pytest.raises(gf.InputError, match="no space"):
             Pieces(tmp_path / "pieces", "mine")
     assert len(computed(tmp_path / "pieces", Counted())) == 3
 
@@ -182,3 +182,15 @@ def test_one_missing_piece_starts_no_process(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "one-1.npz").unlink()
     monkeypatch.setattr(pieces, "processes", None)
     assert len(computed(tmp_path, InAnyProcess(), jobs=4)) == 3
+
+
+def test_what_is_kept_is_for_nobody_else_and_what_is_damaged_is_computed_again(tmp_path: Path) -> None:
+    computed(tmp_path / "pieces", Counted())
+    assert (tmp_path / "pieces").stat().st_mode & 0o777 == 0o700
+    (tmp_path / "pieces" / "one-1.npz").write_bytes(b"PK broken")
+    rest = Counted()
+    computed(tmp_path / "pieces", rest)
+    assert rest.asked == ["one-1"]
+    (tmp_path / "pieces" / IDENTITY).write_text("")
+    with pytest.raises(gf.InputError, match="^pieces cannot be kept in "):
+        computed(tmp_path / "pieces", Counted())

@@ -6,17 +6,19 @@ import dataclasses
 import hashlib
 import json
 import math
+import pickle
 import tempfile
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
-from graphforget.audit_findings import Finding, Promise, findings, notes, promised
+from graphforget.audit_findings import Finding, Promise, findings, notes, promised, would_show
 from graphforget.audits import attacks
 from graphforget.audits.attributes import BlankedLoss
 from graphforget.audits.distance import Distance
@@ -32,7 +34,7 @@ from graphforget.fitting import Progress
 from graphforget.graph import Graph
 from graphforget.pieces import Piece, Pieces
 from graphforget.request import Kind, Request
-from graphforget.trained import Trained
+from graphforget.trained import Trained, digest_of
 from graphforget.unlearning.auto import AUTO
 from graphforget.unlearning.outcome import Outcome
 from graphforget.unlearning.registry import find
@@ -70,19 +72,25 @@ class Audit:
     settings: dict[str, Any]
     seconds: float
 
+    conclusive: bool = True  # whether a deletion that did nothing would have been noticed
+
     @property
     def passed(self) -> bool:
         return not self.findings
 
+    @property
+    def verdict(self) -> str:
+        """`refuted`, `remembers`, `passed`, or `inconclusive`: nothing was found, and nothing could have been."""
+        if self.findings:
+            return "refuted" if any(finding.refutes for finding in self.findings) else "remembers"
+        return "passed" if self.conclusive else "inconclusive"
+
     def to_dict(self) -> dict[str, Any]:
         """JSON numbers, strings, lists and objects; nobody's name."""
         content = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        content["passed"] = self.passed
-        return json.loads(json.dumps(content, default=_plain))
-
-
-def _plain(value: Any) -> Any:
-    return value._asdict() if hasattr(value, "_asdict") else dataclasses.asdict(value)
+        content["blanked"] = {model: loss._asdict() for model, loss in self.blanked.items()}
+        content |= {"passed": self.passed, "verdict": self.verdict}
+        return json.loads(json.dumps(content, default=dataclasses.asdict, allow_nan=False))
 
 
 def audit(
@@ -106,7 +114,8 @@ def audit(
 ) -> Audit:
     """Audits how `trained` forgets what `request` names of `graph`, which still holds it.
 
-    `after` is what a deletion made of it; without it one is made now, by `method` and its `options`. Populations of
+    `after` is what a deletion made of it; without it one is made now, by `method` and its `options`. (With it `auto` is
+    the method that its certificate names.) Populations of
     `models` models (64 where training is convex and fast, else 32) are trained on a `share` of the other training
     nodes and made to forget in the same way, or by any `forget`; `seeds` retrained models (20 or 5) are what the
     release is compared with. Finished pieces stay in `folder`, and an audit that was stopped goes on there; they tell
@@ -123,6 +132,9 @@ def audit(
         raise InputError(f"the share is {share}, it must lie above 0 and up to 1")
     if whole_number(jobs, "jobs") < 1:
         raise InputError("at least 1 job is needed")
+    if after is not None and method.lower() == AUTO:
+        made = after.claim if isinstance(after, Release) else after.certificate
+        method = getattr(made, "method", AUTO)
     asked = {"epsilon": epsilon, "delta": delta, **options}
     way = ByMethod(method, asked) if forget is None else forget
     case = Case(trained, graph, request, way, share, whole_number(seed, "seed"))
@@ -136,7 +148,8 @@ def audit(
     sigma = release.claim.sigma or 0.0
     with ExitStack() as stack:
         place = folder if folder is not None else stack.enter_context(tempfile.TemporaryDirectory())
-        pieces = Pieces(Path(place), _identity(case, release, settings | asked))
+        known = () if after is None else (release.private.theta, release.released.theta)
+        pieces = Pieces(Path(place), _identity(case, (trained.theta, *known), settings | asked))
         names = [f"retrained-{k}" for k in range(seeds + 1)] + ["canaries"] + [f"world-{k}" for k in range(models)]
         work = _Work(case, queries, sigma=sigma)
         worlds = pieces.compute(names, work, jobs=jobs, stage="models", progress=progress)[-models:]
@@ -167,6 +180,7 @@ def audit(
             notes=tuple(notes(measured, claim, populations)),
             settings=settings | {"items": len(queries.items)},
             seconds=time.perf_counter() - started,
+            conclusive=release.private.strongly_convex or would_show(measured, populations),
         )
 
 
@@ -205,17 +219,19 @@ def _release(case: Case, after: Release | Outcome | None) -> Release:
     return release
 
 
-def _identity(case: Case, release: Release, settings: dict[str, Any]) -> str:
+def _identity(case: Case, weights: Iterable[Tensor], settings: dict[str, Any]) -> str:
     """What finished pieces belong to."""
-    weights = (case.trained.theta, release.private.theta, release.released.theta)
-    way = getattr(case.forget, "func", case.forget)
+    try:
+        way = hashlib.sha256(pickle.dumps(case.forget)).hexdigest()
+    except Exception:  # pickle raises whatever an object's own methods do
+        way = repr(case.forget)  # with its address: never the same in another process
     facts = [
         case.graph.digest,
         case.request.to_dict(),
         settings,
-        repr(way) if isinstance(way, ByMethod) else getattr(way, "__qualname__", type(way).__qualname__),
+        repr(case.forget) if isinstance(case.forget, ByMethod) else way,
         dataclasses.asdict(case.trained.recipe),
-        [hashlib.sha256(theta.numpy().tobytes()).hexdigest() for theta in weights],
+        [digest_of(theta) for theta in weights],
     ]
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
 

@@ -48,6 +48,8 @@ def findings(
             told = f"between the kept and the released weights is not noise of sigma = {measured.sigma:g}"
             found.append(Finding(True, f"{told}, the chance of that is {chance:.1g}"))
         found += _far(measured, claim, promise, distances.get("method"))
+    elif measured.private.strongly_convex:
+        found += _on_the_way(distances)
     return found + list(_placed(measured, promise))
 
 
@@ -84,6 +86,14 @@ def _far(measured: Measured, claim: Claim, promise: Promise, here: Distance | No
         yield Finding(True, f"{told} {here.epsilon:.3g}, and {promise[0]:g} was claimed")
 
 
+def _on_the_way(distances: Mapping[str, Distance]) -> Iterator[Finding]:
+    """The same where nothing was claimed: how much of the way to the optimum is left."""
+    here, nothing = distances.get("method"), distances.get("nothing")
+    if here is not None and nothing is not None and here.distance > FAR * nothing.distance:
+        told = f"the weights are {here.distance:.2g} from the retrained optimum, the old ones {nothing.distance:.2g}"
+        yield Finding(False, f"{told}, and nothing was claimed")
+
+
 def _placed(measured: Measured, promise: Promise | None) -> Iterator[Finding]:
     """Where the release lies. A claim of epsilon and delta allows what is unlikely to be that much more likely."""
     position = measured.position
@@ -95,14 +105,20 @@ def _placed(measured: Measured, promise: Promise | None) -> Iterator[Finding]:
         yield Finding(promise is not None, f"{told}, a chance of {position.chance:.1g} for retrained ones")
 
 
+def would_show(measured: Measured, populations: Promise | None) -> bool:
+    """Whether the per-example test would have found a deletion that did nothing."""
+    return any(told_apart("nothing", measured.kept, measured.released, populations))
+
+
 def notes(measured: Measured, claim: Claim, populations: Promise | None) -> list[str]:
     """How much it means to have passed."""
     few = {name: n for name, n in measured.attackable.items() if 0 < n < FEWEST and not name.endswith(" paper")}
     found = [f"the attack {name!r} was left out, with {n} item(s) to go by" for name, n in few.items()]
-    if measured.refusal is not None:
-        found.append(f"canaries were left out: {measured.refusal}")
-    if not any(told_apart("nothing", measured.kept, measured.released, populations)):
+    found += [f"the attack {name!r} was left out, since {reason}" for name, reason in measured.refusals.items()]
+    if not would_show(measured, populations):
         found.append("a deletion that did nothing would have passed the per-example test too, so it says little here")
+    if populations is not None and measured.released["method"].attainable <= populations[0]:
+        found.append("so few models cannot show an epsilon over the claim, whatever they are: more could (--models)")
     if not measured.kept[RETRAINED].auc.holds(0.5):
         found.append(
             "retrained models seem to differ from retrained models, which is chance: more models would tell (--models)"

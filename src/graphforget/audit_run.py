@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from graphforget import rundir
 from graphforget.audit import Audit, Release, audit
-from graphforget.certificates.document import Certificate
+from graphforget.certificates.document import Certificate, versions
 from graphforget.draw import Drawing, drawn
-from graphforget.errors import InputError, Mismatch
+from graphforget.errors import InputError, Mismatch, Refused
+from graphforget.losses import Loss, LossFunction
 from graphforget.records import load_released
 from graphforget.report.audit_figure import audit_figure
 from graphforget.request import Request
@@ -28,6 +33,8 @@ def audit_run(
     request: str | Path | Request | None = None,
     out: str | Path | None = None,
     keep: bool = False,
+    model: nn.Module | None = None,
+    loss: Loss | LossFunction | None = None,
     seed: int = 0,
     **options: Any,
 ) -> Audit:
@@ -39,45 +46,64 @@ def audit_run(
     options of the method have to be given again. The run directories stay as they are.
 
     The result, a plot and, until it is done, the finished pieces go to the folder `out`; `keep` leaves the pieces
-    there, which tell of what was deleted. Options are those of `audit`.
+    there, which tell of what was deleted. `model` and `loss` are one's own, where the run has any. Options are those
+    of `audit`.
     """
-    if out is not None and (Path(out) / RESULT).exists():
-        raise InputError(f"{out} holds the result of an audit already, remove it or choose another folder")
+    if out is not None:
+        _check_place(Path(out), run, before)
     told = _last_certificate(run)
     if told is not None:
-        asked = {"delta": told.delta, "epsilon": told.epsilon if told.level == "certified" else None}
+        asked = {"delta": told.delta or None, "epsilon": told.epsilon if told.level == "certified" else None}
         asked["sigma"] = (told.sigma or None) if told.method == "idea" else None  # it may have been asked for
         options = {"method": told.method, **asked} | {name: v for name, v in options.items() if v is not None}
     options = {name: value for name, value in options.items() if value is not None}
     after = None
+    own: Any = {"model": model, "loss": loss}
     if before is None:
-        trained, graph = rundir.load(run)
+        trained, graph = rundir.load(run, **own)
         what = request if isinstance(request, Request) else _drawn_or_read(request, graph, seed)
     else:
         if told is None:
             raise InputError(f"{run} holds no certificate, it did not come of a deletion")
         if request is None or (isinstance(request, str) and not Path(request).is_file()):
             raise InputError("to audit the deletion itself, its request file is needed beside the run from before it")
+        if options.get("method", told.method) != told.method:
+            raise InputError(f"the deletion was made by {told.method!r}, it cannot be audited as {options['method']!r}")
         what = request if isinstance(request, Request) else Request.from_file(request)
-        trained, graph = rundir.load(before)
-        private, left = rundir.load(run)
+        trained, graph = rundir.load(before, **own)
+        private, left = rundir.load(run, **own)
         if graph.without(what).digest != left.digest:
             raise Mismatch(f"the graph of {run} is not that of {before} without what the request names")
-        after = Release(private, load_released(run)[0], told)
-    found = audit(
-        trained,
-        graph,
-        what,
-        after=after,
-        seed=seed,
-        folder=None if out is None else Path(out) / PIECES,
-        **options,
-    )
+        after = Release(private, load_released(run, **own)[0], told)
+    pieces = None if out is None else Path(out) / PIECES
+    resumed = pieces is not None and pieces.exists()
+    try:
+        found = audit(trained, graph, what, after=after, seed=seed, folder=pieces, **options)
+    except (InputError, Refused, Mismatch):
+        if pieces is not None and not resumed:  # going on would not help
+            shutil.rmtree(pieces, ignore_errors=True)
+        raise
+    found = dataclasses.replace(found, settings=found.settings | _about(told, rehearsed=before is None))
     if out is not None:
         _write(Path(out), found)
         if not keep:
             shutil.rmtree(Path(out) / PIECES)
     return found
+
+
+def _about(told: Certificate | None, *, rehearsed: bool) -> dict[str, Any]:
+    """What the audit is of: a deletion and its certificate, or none that has happened."""
+    made = datetime.now(UTC).isoformat(timespec="seconds")
+    of = {"rehearsal": rehearsed, "certificate": None if rehearsed or told is None else told.id}
+    return of | {"made": made, "versions": versions()}
+
+
+def _check_place(out: Path, *runs: str | Path | None) -> None:
+    if (out / RESULT).exists():
+        raise InputError(f"{out} holds the result of an audit already, remove it or choose another folder")
+    for run in (Path(run).resolve() for run in runs if run is not None):
+        if out.resolve() == run or run in out.resolve().parents:
+            raise InputError(f"{out} lies in the run directory {run}, which an audit leaves as it is")
 
 
 def _drawn_or_read(request: str | Path | None, graph: Any, seed: int) -> Request:
@@ -96,4 +122,6 @@ def _write(folder: Path, found: Audit) -> None:
     audit_figure(content["rows"]).savefig(folder / PICTURE, dpi=200, bbox_inches="tight")
     staging = folder / f"{RESULT}.part"
     staging.write_text(json.dumps(content, indent=2) + "\n")
+    for path in (staging, folder / PICTURE):
+        path.chmod(0o600)  # of a single person's deletion every number is about that person
     os.replace(staging, folder / RESULT)

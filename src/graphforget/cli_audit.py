@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from graphforget.audit import audit as gf_audit
 from graphforget.audit_run import PIECES, REHEARSED, RESULT, audit_run
 from graphforget.cli_options import AsJson, Option, Run, named_options
+from graphforget.errors import InputError
 from graphforget.tell_audit import tell_audit
-from graphforget.terminal import progress, say
+from graphforget.terminal import complain, progress, say
 
 FLAGGED = 1
 
 
 def add_audit(app: typer.Typer) -> None:
     app.command(epilog="Example: graphforget audit runs/cora-2 --before runs/cora --request request.json")(audit)
+
+
+@contextmanager
+def _interrupted(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        if (folder / PIECES).exists():
+            complain(f"{folder / PIECES} holds what is finished and tells of deleted data: call again, or remove it")
+        raise
 
 
 def audit(
@@ -36,10 +51,12 @@ def audit(
     epsilon: Annotated[float | None, typer.Option(help="The epsilon to ask the method for.")] = None,
     delta: Annotated[float | None, typer.Option(help="The delta to ask the method for.")] = None,
     models: Annotated[
-        int | None, typer.Option(min=8, help="Models of each population; by default 64 where convex, else 32.")
+        int | None,
+        typer.Option(min=8, max=10_000, help="Models of each population; default 64 where convex, else 32."),
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=2, help="Retrained models to compare with; by default 20 where convex, else 5.")
+        int | None,
+        typer.Option(min=2, max=1000, help="Retrained models to compare with; default 20 or 5."),
     ] = None,
     share: Annotated[float, typer.Option(help="Share of the training nodes in each model of a population.")] = 0.9,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn.")] = 0,
@@ -53,8 +70,15 @@ def audit(
     Without --before nothing of the deleted data is there to ask for, so a deletion is rehearsed: the same model and
     method forget what is drawn from the data that RUN still holds. A stopped audit goes on when it is called again.
     """
-    folder = run.with_name(f"{run.name}.audit") if out_folder is None else out_folder
-    with progress(quiet=as_json) as report:
+    place = run if run.name else run.resolve()  # it may be "."
+    folder = place.with_name(f"{place.name}.audit") if out_folder is None else out_folder
+    options = named_options(option)
+    taken = [
+        name for name in options if any(name in inspect.signature(each).parameters for each in (gf_audit, audit_run))
+    ]
+    if taken:
+        raise InputError(f"option {taken[0]!r} is none of the method's, it belongs to the audit itself")
+    with _interrupted(folder), progress(quiet=as_json) as report:
         found = audit_run(
             run,
             before=before,
@@ -70,7 +94,7 @@ def audit(
             seed=seed,
             jobs=jobs,
             progress=report,
-            **named_options(option),
+            **options,
         )
     if as_json:
         print(json.dumps(found.to_dict() | {"folder": str(folder)}))

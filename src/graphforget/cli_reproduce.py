@@ -38,7 +38,7 @@ def reproduce_command(
         bool, typer.Option("--quick", help="A short form in files of its own, under three minutes.")
     ] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Processes at a time; what measures time has one.")] = 2,
-    seeds: Annotated[int, typer.Option(min=1, help="Splits to average over; the short form has one.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, max=100, help="Splits to average over; the short form has one.")] = 3,
     only: Annotated[
         str | None, typer.Option(help="Compute only cells with this in their name, such as 'data=cora'.")
     ] = None,

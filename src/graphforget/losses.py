@@ -63,7 +63,7 @@ class CrossEntropy(Loss):
         return math.sqrt(2)
 
     def __init__(self) -> None:
-        super().__init__(lambda logits, y: F.cross_entropy(logits, y, reduction="none"), name=CROSS_ENTROPY)
+        super().__init__(_cross_entropy, name=CROSS_ENTROPY)
 
     def gradient(self, logits: Tensor, labels: Tensor) -> Tensor:
         """`softmax(z) - e_y`."""
@@ -108,6 +108,10 @@ class OneVsRest(Loss):
         s = logits.sigmoid()
         weights = s * (1 - s)
         return lambda u: weights * u
+
+
+def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    return F.cross_entropy(logits, labels, reduction="none")
 
 
 def _one_vs_rest(logits: Tensor, labels: Tensor) -> Tensor:

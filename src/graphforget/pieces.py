@@ -9,6 +9,7 @@ import pickle
 from collections.abc import Callable, Sequence
 from concurrent.futures import as_completed
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -29,8 +30,15 @@ class Pieces:
 
     def __init__(self, folder: Path, identity: str) -> None:
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        known = folder / IDENTITY
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o700)  # whatever is worked on, it is nobody else's
+            self._claim(folder / IDENTITY, identity)
+        except (OSError, ValueError) as error:
+            raise InputError(f"pieces cannot be kept in {folder}: {error}") from error
+
+    def _claim(self, known: Path, identity: str) -> None:
+        folder = self.folder
         if not known.exists():
             if any(path.suffix != ".part" for path in folder.iterdir()):
                 raise InputError(f"{folder} holds other files, choose another folder")
@@ -48,7 +56,7 @@ class Pieces:
         self, names: Sequence[str], compute: Compute, *, jobs: int, stage: str, progress: Progress | None = None
     ) -> list[Piece]:
         """All these pieces, in order; those that are not there yet are computed, `jobs` at a time."""
-        missing = [name for name in names if not self._file(name).exists()]
+        missing = [name for name in names if not self._is_there(name)]
         done = len(names) - len(missing)
         report = progress or (lambda stage, done, total: None)
         report(stage, done, len(names))
@@ -68,6 +76,14 @@ class Pieces:
                 done += 1
                 report(stage, done, len(names))
         return [self.get(name) for name in names]
+
+    def _is_there(self, name: str) -> bool:
+        """Whether it can be read; a piece that was damaged is computed again."""
+        try:
+            self.get(name)
+        except (OSError, ValueError, BadZipFile):
+            return False
+        return True
 
     def _keep(self, name: str, piece: Piece) -> None:
         staging = self._file(name).with_suffix(".part")

@@ -48,8 +48,12 @@ def tell_audit(found: Audit) -> None:
         say(f"Note: {note}.")
     for finding in found.findings:
         say(f"{'REFUTED' if finding.refutes else 'REMEMBERS'}: {finding.told}.")
-    if found.passed:
-        say("Passed: nothing here tells the model from a retrained one beyond what was claimed.")
+    if found.settings.get("rehearsal"):
+        say("A rehearsal: nothing is said of deletions that have happened (--before and --request audit one).")
+    if found.verdict == "passed":
+        say("Passed: these tests found nothing that tells the model from a retrained one beyond what was claimed.")
+    elif found.verdict == "inconclusive":
+        say("Inconclusive: nothing was found by these tests, and they would not have noticed had nothing been done.")
 
 
 def _percent(share: float) -> str:

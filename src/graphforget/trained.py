@@ -177,7 +177,7 @@ class Trained:
         measured = ("objective", "gradient_norm_over_mu", "seconds", "graph_digest", "parameters")
         told = {name: value for name, value in self.summary().items() if name not in measured}
         kept = {"tilt": self.tilt} | dict(self.module.named_buffers())
-        digests = {name: _digest(value) for name, value in kept.items() if value is not None}
+        digests = {name: digest_of(value) for name, value in kept.items() if value is not None}
         return told | ({"kept": digests} if digests else {})
 
     def summary(self) -> dict[str, Any]:
@@ -200,6 +200,6 @@ class Trained:
         }
 
 
-def _digest(values: Tensor) -> str:
+def digest_of(values: Tensor) -> str:
     """SHA-256 of a tensor; it is looked at under a salt alone."""
     return hashlib.sha256(values.detach().cpu().contiguous().numpy().tobytes()).hexdigest()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, ProcessPoolExecutor
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -28,5 +31,14 @@ def stop(executor: Executor, others: set[BaseProcess]) -> None:
 def _settle(prepare: Callable[..., None] | None, given: tuple[Any, ...]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
     if prepare is not None:
         prepare(*given)
+
+
+def _end_with(parent: int) -> None:
+    """What is worked on may be somebody's data, so nothing outlives a process that was killed."""
+    wait([parent])
+    os._exit(1)

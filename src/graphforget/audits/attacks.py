@@ -93,6 +93,7 @@ def canaries(queries: Queries, targets: Mapping[str, Sequence[np.ndarray]]) -> d
     """Planted canaries against decoys of the same kind, by the confidence in the label that was planted, or in the
     labels of a planted edge's ends. All are asked on the graph that holds both."""
     planted = queries.canaries
+    assert planted is not None
     kinds = {"canary nodes": (planted.nodes, planted.node_decoys), "canary edges": (planted.edges, planted.edge_decoys)}
 
     def values(items: Items, logits: np.ndarray) -> np.ndarray:

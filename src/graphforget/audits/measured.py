@@ -15,13 +15,14 @@ from graphforget.audits import attacks
 from graphforget.audits.attributes import BlankedLoss, blanked_loss
 from graphforget.audits.distance import Distance, distance, off_by, optimum
 from graphforget.audits.lira import LikelihoodRatio, PerExample, per_example
-from graphforget.audits.queries import Answers, Queries
+from graphforget.audits.queries import REFUSED, Answers, Queries
 from graphforget.audits.rows import RETRAINED
 from graphforget.audits.worlds import Case, noised
+from graphforget.errors import InputError, Refused
 from graphforget.fitting import Progress
 from graphforget.models.linearised import Linearised
 from graphforget.pieces import Piece, Pieces
-from graphforget.trained import Trained
+from graphforget.trained import Trained, digest_of
 
 FEWEST = 10  # items that an attack is worth running on
 TINY = 1e-6  # of the way from retrained to never changed: nearer than that is rounding
@@ -46,6 +47,12 @@ class _Attack:
     shadow: Answers
 
     def __call__(self, name: str) -> Piece:
+        try:
+            return self._scores(name.partition(" of ")[0])
+        except (InputError, Refused) as reason:  # the other attacks are worth having
+            return {REFUSED: np.array(str(reason))}
+
+    def _scores(self, name: str) -> Piece:
         kind, _, protocol = name.partition(" ")
         way: Any = "paper" if protocol else "honest"
         if kind == "membership":
@@ -80,6 +87,8 @@ class Measured:
     ) -> None:
         self.case, self.queries, self.pieces, self.private = case, queries, pieces, private
         self.sigma, self.delta = sigma, delta
+        self.refusals: dict[str, str] = {}  # why attacks could not be run, by name
+        self._release = digest_of(released.theta)[:16]
         worlds = [pieces.get(f"world-{k}") for k in range(models)]
         self.worlds = {name: np.stack([one[name] for one in worlds]) for name in worlds[0]}
         *self.again, self.shadow = (pieces.get(f"retrained-{k}") for k in range(seeds + 1))
@@ -101,28 +110,27 @@ class Measured:
 
     def attacked(self, *, jobs: int, progress: Progress | None) -> dict[str, attacks.Scored]:
         names = [name for name, count in self.attackable.items() if count >= FEWEST]
+        kept_as = [f"{name} of {self._release}" for name in names]
         compute = _Attack(self.case, self.queries, self.targets, self.shadow)
-        found = self.pieces.compute(names, compute, jobs=jobs, stage="attacks", progress=progress)
+        found = self.pieces.compute(kept_as, compute, jobs=jobs, stage="attacks", progress=progress)
         several = {model: len(answers) for model, answers in self.targets.items()}
         scored = {
             name: {m: [(one[f"{m}/{k}/in"], one[f"{m}/{k}/out"]) for k in range(n)] for m, n in several.items()}
             for name, one in zip(names, found, strict=True)
+            if REFUSED not in one
         }
+        self.refusals = {name: str(one[REFUSED]) for name, one in zip(names, found, strict=True) if REFUSED in one}
+        planted = self.pieces.get("canaries")
+        self.refusals |= {"canaries": str(planted[REFUSED])} if REFUSED in planted else {}
         return scored | self._canaries()
 
     def _canaries(self) -> dict[str, attacks.Scored]:
-        planted = self.pieces.get("canaries")
-        if "refused" in planted:
+        if "canaries" in self.refusals:
             return {}
+        planted = self.pieces.get("canaries")
         logits = {model: [planted[model]] for model in ("before", "nothing", "method")}
         logits[RETRAINED] = [answers["canaries"] for answers in self.again]
         return attacks.canaries(self.queries, {model: logits[model] for model in self.targets})
-
-    @property
-    def refusal(self) -> str | None:
-        """Why the method would not forget canaries."""
-        planted = self.pieces.get("canaries")
-        return str(planted["refused"]) if "refused" in planted else None
 
     @functools.cached_property
     def kept(self) -> dict[str, PerExample]:

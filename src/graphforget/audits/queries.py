@@ -21,6 +21,7 @@ from graphforget.unlearning.retrain import trained_anew
 
 Answers = dict[str, np.ndarray]
 MOST = 1000
+REFUSED = "refused"  # instead of answers: why there are none
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +33,7 @@ class Queries:
     restored: Graph | None  # as after the request, but with the attributes that were to go ...
     decoys: Graph | None  # ... and with somebody else's in their place
     attribute_rows: Tensor
-    canaries: Canaries
+    canaries: Canaries | None  # None where there is no room for any
     items: Items
     removed: Tensor  # training nodes that went
     outsiders: Tensor  # test nodes that stayed
@@ -56,7 +57,7 @@ class Queries:
             restored=restored,
             decoys=decoys,
             attribute_rows=_some(rows, choice),
-            canaries=plant(case.retained, seed=canary_seed, kinds=canaries),
+            canaries=_planted(case.retained, seed=canary_seed, kinds=canaries),
             items=items_of(case.graph, case.request, seed=draw),
             removed=_some(what.node_rows[case.graph.train_mask[what.node_rows]], choice),
             outsiders=_some(stays.nonzero().flatten(), choice),
@@ -65,9 +66,21 @@ class Queries:
 
     def answers(self, model: Trained) -> Answers:
         """The logits of every row of every graph."""
-        asked = {"full": self.full, "reduced": self.reduced, "restored": self.restored, "decoys": self.decoys}
-        asked["canaries"] = self.canaries.query
+        asked = {
+            "full": self.full,
+            "reduced": self.reduced,
+            "restored": self.restored,
+            "decoys": self.decoys,
+            "canaries": None if self.canaries is None else self.canaries.query,
+        }
         return {name: model.logits(graph).numpy() for name, graph in asked.items() if graph is not None}
+
+
+def _planted(graph: Graph, *, seed: int, kinds: Collection[Kind]) -> Canaries | None:
+    try:
+        return plant(graph, seed=seed, kinds=kinds)
+    except InputError:
+        return None
 
 
 def _some(rows: Tensor, seed: int) -> Tensor:
@@ -92,11 +105,14 @@ def retrained(case: Case, queries: Queries, number: int, *, sigma: float) -> Ans
 def with_canaries(case: Case, queries: Queries, *, sigma: float) -> Answers:
     """Logits on the canaries' graph of a model that was trained on them, before and after it was told to forget; or why
     it could not be."""
+    canaries = queries.canaries
+    if canaries is None:
+        return {REFUSED: np.array("the graph has no room for them")}
     seed, noise_seed, release, forgetting = case.seeds("canaries", 0)
-    start = trained_anew(case.trained, queries.canaries.planted, seed=seed, noise_seed=noise_seed)
+    start = trained_anew(case.trained, canaries.planted, seed=seed, noise_seed=noise_seed)
     try:
-        outcome = case.forget(start, queries.canaries.planted, queries.canaries.request, forgetting)
+        outcome = case.forget(start, canaries.planted, canaries.request, forgetting)
     except (InputError, Refused) as reason:
-        return {"refused": np.array(str(reason))}
+        return {REFUSED: np.array(str(reason))}
     models = {"before": start, "nothing": noised(start, sigma=sigma, seed=release), "method": outcome.released}
-    return {name: model.logits(queries.canaries.query).numpy() for name, model in models.items()}
+    return {name: model.logits(canaries.query).numpy() for name, model in models.items()}

@@ -73,7 +73,7 @@ def between_models(table: np.ndarray, *, surely: float) -> tuple[Interval, float
     value, spread = float(table.mean()), math.sqrt(error)
     wide = float(student.ppf((1 + LEVEL) / 2, freedom)) * spread
     limit = max(0.0, value - float(student.ppf(surely, freedom)) * spread)
-    if 1 / math.comb(sum(table.shape), len(table)) > 1 - surely:  # so few models lie in any order by chance
+    if 1 / math.comb(sum(table.shape), len(table)) > 2 * (1 - surely):  # so few models lie in any order by chance
         limit = 0.0
     return Interval(value, max(0.0, value - wide), min(1.0, value + wide)), limit
 
