@@ -61,6 +61,10 @@ def reproduce_command(
         experiments = [experiment for experiment in experiments if plan.chosen(experiment)]
         if not experiments:
             raise InputError(f"no cell of any experiment has {only!r} in its name")
+    if render:
+        experiments = [each for each in experiments if plan.path(each.name, ".jsonl").exists()]
+        if not experiments:
+            raise InputError(f"{out} holds nothing of {name} yet, leave --render out to compute it")
     found: dict[str, Result] = {}
     for experiment in experiments:
         if not as_json and not render:
