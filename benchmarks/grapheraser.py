@@ -15,14 +15,13 @@ import time
 from pathlib import Path
 
 import graphforget as gf
+from graphforget.experiments.settings import DATA, SHARDS
 from graphforget.models.registry import build
 from graphforget.models.sharded import Sharded
 from graphforget.sharding.aggregation import AGGREGATIONS
 from graphforget.sharding.ensemble import partition
 from graphforget.sharding.partition import PARTITIONS
 from results import Results, Row
-
-SHARDS = {"cora": 10, "citeseer": 10, "pubmed": 30, "cs": 30, "physics": 100}
 
 
 def accuracy(data: str, model: str, way: str, aggregation: str, seed: int) -> Row:
@@ -54,7 +53,7 @@ def partitions(data: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", nargs="+", default=["cora"], choices=list(SHARDS))
+    parser.add_argument("--data", nargs="+", default=["cora"], choices=DATA)
     parser.add_argument("--models", nargs="+", default=["gcn"], choices=["sgc", "gcn", "gat", "gin"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--partition-only", action="store_true")

@@ -22,14 +22,11 @@ import statistics
 import time
 from collections.abc import Callable
 
-import torch
-
 import graphforget as gf
 from graphforget.certificates.claim import tolerance
-from graphforget.objective import model_inputs
+from graphforget.experiments.timing import adam_seconds
 
 REPEATS = 5
-EPOCHS = 300
 
 
 def fastest(work: Callable[[], object], repeats: int) -> float:
@@ -39,19 +36,6 @@ def fastest(work: Callable[[], object], repeats: int) -> float:
         work()
         times.append(time.perf_counter() - started)
     return min(times)
-
-
-def adam(trained: gf.Trained, graph: gf.Graph, request: gf.Request, epochs: int) -> None:
-    """The paper's way to retrain: a fixed number of epochs, whatever they reach."""
-    retained = graph.without(request)
-    module = trained.with_weights(torch.zeros_like(trained.theta)).module.float()
-    inputs = model_inputs(module, retained, dtype=torch.float32)
-    rows, labels = retained.train_rows, retained.y[retained.train_rows]
-    optimiser = torch.optim.Adam(module.parameters(), lr=0.01, weight_decay=trained.recipe.mu)
-    for _ in range(epochs):
-        optimiser.zero_grad()
-        torch.nn.functional.cross_entropy(module(*inputs)[rows], labels).backward()
-        optimiser.step()
 
 
 def answered(trained: gf.Trained, graph: gf.Graph, node: int, **options: str) -> None:
@@ -75,7 +59,7 @@ def compare(data: str, count: int) -> None:
         cold.append(fastest(functools.partial(answered, trained, graph, node, method="retrain"), REPEATS))
         loose.append(fastest(functools.partial(answered, loosely, graph, node, method="retrain"), REPEATS))
         if place % 5 == 0:
-            paper.append(fastest(functools.partial(adam, trained, graph, gf.Request(nodes=[node]), EPOCHS), REPEATS))
+            paper.append(min(adam_seconds(trained, graph, gf.Request(nodes=[node])) for _ in range(REPEATS)))
     print(
         f"{data}: newton {1000 * statistics.median(newton):.0f} ms ({statistics.median(products):g} products, level "
         f"{', '.join(levels)}), cold {1000 * statistics.median(cold):.0f} ms, adam "

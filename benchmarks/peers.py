@@ -19,8 +19,8 @@ import sys
 from pathlib import Path
 
 import graphforget as gf
-from grapheraser import SHARDS
 from graphforget.draw import Drawing, drawn
+from graphforget.experiments.settings import DATA, SHARDS
 from graphforget.request import KINDS
 from graphforget.sharding.partition import PARTITIONS
 from results import Results, Row
@@ -57,7 +57,7 @@ def outcome(trained: gf.Trained, graph: gf.Graph, method: str, kind: str, share:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", nargs="+", default=list(SHARDS))
+    parser.add_argument("--data", nargs="+", default=DATA)
     parser.add_argument("--models", nargs="+", default=list(MODELS))
     parser.add_argument("--partitions", nargs="+", default=list(PARTITIONS), choices=PARTITIONS)
     parser.add_argument("--share", type=float, default=0.01)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +22,17 @@ COLUMNS, CLASSES = 4, 3
 idea = functools.partial(gf.unlearn, method="idea")
 # Without a sigma of the model's own IDEA sizes the noise to the request, as in the paper.
 train_without_noise = functools.partial(gf.train, sigma=0.0)
+
+
+class Ran(NamedTuple):
+    """How a command ended, and what it said."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+Run = Callable[..., Ran]
 
 
 class OwnGCN(nn.Module):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from cases import Ran, Run
+from graphforget import cli
 from graphforget.certificates.gaussian import noise
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -45,3 +48,20 @@ def repeatable_objective_noise(monkeypatch: pytest.MonkeyPatch) -> None:
         return noise(size=size, sigma=sigma, seed=next(draws) if seed is None else seed)
 
     monkeypatch.setattr("graphforget.fitting.noise", drawn)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """`main` with these arguments, as a process would end; a warning would stand on standard error too."""
+
+    def call(*arguments: str | Path) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["graphforget", *map(str, arguments)])
+        capsys.readouterr()
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+        return Ran(code, *capsys.readouterr())
+
+    return call

@@ -19,7 +19,8 @@ import pytest
 import torch
 
 import graphforget as gf
-from graphforget import audit_findings, cli
+from cases import Run
+from graphforget import audit_findings
 from graphforget.audit_findings import Finding, promised
 from graphforget.audit_run import PICTURE, PIECES, RESULT
 from graphforget.audits import measured
@@ -683,28 +684,10 @@ def test_runs_and_requests_have_to_belong_together(runs: Runs, tmp_path: Path) -
 QUICK = ("--models", "8", "--seeds", "3", "--jobs", "1", "--request", "node:4")
 
 
-class Ran(NamedTuple):
-    code: int
-    stdout: str
-    stderr: str
-
-
-Run = Callable[..., Ran]
-
-
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*arguments: str | Path) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["graphforget", "audit", *map(str, arguments)])
-        capsys.readouterr()
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-        return Ran(code, *capsys.readouterr())
-
-    return call
+def run(run: Run) -> Run:
+    """`graphforget audit` with these arguments."""
+    return functools.partial(run, "audit")
 
 
 def test_an_audit_that_is_passed_ends_with_0_and_is_json(run: Run, runs: Runs, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ from rich.console import Console
 from safetensors.torch import load_file, save_file
 
 import graphforget as gf
-from cases import random_graph
+from cases import Run, random_graph
 from graphforget import cli, rundir, terminal
 from graphforget.linalg.newton import newton_cg
 
@@ -44,32 +44,6 @@ RESULT_FIELDS = {
     *("certifiable", "obstacles", "strongly_convex", "converged", "objective", "gradient_norm"),
     *("gradient_norm_over_mu", "graph_digest", "seconds", "noise", "history"),
 }
-
-
-class Ran(NamedTuple):
-    code: int
-    stdout: str
-    stderr: str
-
-
-Run = Callable[..., Ran]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """`main` with these arguments, as a process would end; a warning would stand on standard error too."""
-
-    def call(*arguments: str | Path) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["graphforget", *map(str, arguments)])
-        capsys.readouterr()
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-        return Ran(code, *capsys.readouterr())
-
-    return call
 
 
 @pytest.fixture(scope="module")

@@ -127,7 +127,7 @@ def test_a_crash_while_the_identity_is_written_leaves_a_folder_that_can_be_used(
         raise OSError("no space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "write_text", interrupted)
+        patched.setattr(Path, "write_bytes", interrupted)
         with pytest.raises(gf.InputError, match="no space"):
             Pieces(tmp_path / "pieces", "mine")
     assert len(computed(tmp_path / "pieces", Counted())) == 3
@@ -152,7 +152,7 @@ def test_several_processes_do_the_same_work_and_what_goes_wrong_in_one_is_told(t
             NAMES, InAnyProcess("two words", late=1.0), jobs=2, stage="work", progress=lambda *one: told.append(one)
         )
     assert told == [("work", done, 3) for done in (0, 1, 2)]
-    found = [together.get(name) for name in NAMES[:2]]
+    found = together.compute(NAMES[:2], Counted(), jobs=1, stage="again")
     assert "two words.npz" not in files(tmp_path / "together")
     assert [p["letters"].tolist() for p in found] == [p["letters"].tolist() for p in alone[:2]]
     assert {int(p["process"][0]) for p in alone} == {os.getpid()}

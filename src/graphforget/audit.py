@@ -71,7 +71,6 @@ class Audit:
     notes: tuple[str, ...]
     settings: dict[str, Any]
     seconds: float
-
     conclusive: bool = True  # whether a deletion that did nothing would have been noticed
 
     @property
@@ -115,11 +114,12 @@ def audit(
     """Audits how `trained` forgets what `request` names of `graph`, which still holds it.
 
     `after` is what a deletion made of it; without it one is made now, by `method` and its `options`. (With it `auto` is
-    the method that its certificate names.) Populations of
-    `models` models (64 where training is convex and fast, else 32) are trained on a `share` of the other training
-    nodes and made to forget in the same way, or by any `forget`; `seeds` retrained models (20 or 5) are what the
-    release is compared with. Finished pieces stay in `folder`, and an audit that was stopped goes on there; they tell
-    of the deleted data, so remove them with it. `jobs` processes work at a time.
+    the method that its certificate names.) Populations of `models` models (64 where training is convex and fast, else
+    32) are trained on a `share` of the other training nodes and made to forget in the same way, or by any `forget`;
+    `seeds` retrained models (20 or 5) are what the release is compared with. `jobs` processes work at a time.
+
+    Finished pieces stay in `folder`, and an audit that was stopped goes on there; they tell of the deleted data, so
+    remove them with it.
     """
     started = time.perf_counter()
     request.resolve(graph)
@@ -150,21 +150,22 @@ def audit(
         place = folder if folder is not None else stack.enter_context(tempfile.TemporaryDirectory())
         known = () if after is None else (release.private.theta, release.released.theta)
         pieces = Pieces(Path(place), _identity(case, (trained.theta, *known), settings | asked))
-        names = [f"retrained-{k}" for k in range(seeds + 1)] + ["canaries"] + [f"world-{k}" for k in range(models)]
+        names = ["canaries"] + [f"retrained-{k}" for k in range(seeds + 1)] + [f"world-{k}" for k in range(models)]
         work = _Work(case, queries, sigma=sigma)
-        worlds = pieces.compute(names, work, jobs=jobs, stage="models", progress=progress)[-models:]
+        planted, *others = pieces.compute(names, work, jobs=jobs, stage="models", progress=progress)
+        again, worlds = others[: seeds + 1], others[seeds + 1 :]
         measured = Measured(
             case,
             queries,
-            pieces,
+            worlds=worlds,
+            again=again,
+            planted=planted,
             private=release.private,
             released=release.released,
             sigma=sigma,
             delta=release.claim.delta or 0.0,
-            models=models,
-            seeds=seeds,
         )
-        scored = measured.attacked(jobs=jobs, progress=progress)
+        scored = measured.attacked(pieces, jobs=jobs, progress=progress)
         rows = _rows(measured, scored, seed=case.seed)
         distances, populations = measured.distances(), _loosest(worlds)
         claim = release.claim

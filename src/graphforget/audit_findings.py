@@ -68,9 +68,9 @@ def told_apart(
         yield Finding(True, told)
     limit = largest_auc(epsilon=epsilon, delta=delta)
     tests = [released[model]] if epsilon else [released[model], kept[model]]  # exact: of the weights themselves
-    for test in (test for test in tests if test.surely > limit):
-        yield Finding(True, f"single items tell it apart with AUC {_interval(test)}, over {limit:.3f}")
-        break
+    over = next((test for test in tests if test.surely > limit), None)
+    if over is not None:
+        yield Finding(True, f"single items tell it apart with AUC {_interval(over)}, over {limit:.3f}")
 
 
 def _far(measured: Measured, claim: Claim, promise: Promise, here: Distance | None) -> Iterator[Finding]:

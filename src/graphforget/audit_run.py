@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
-import os
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,10 +17,11 @@ from graphforget.audit import Audit, Release, audit
 from graphforget.certificates.document import Certificate, versions
 from graphforget.draw import Drawing, drawn
 from graphforget.errors import InputError, Mismatch, Refused
+from graphforget.graph import Graph
 from graphforget.losses import Loss, LossFunction
 from graphforget.records import load_released
-from graphforget.report.audit_figure import audit_figure
 from graphforget.request import Request
+from graphforget.whole import write_whole
 
 REHEARSED = "node:5%"  # what a rehearsal forgets, unless told
 RESULT, PICTURE, PIECES = "audit.json", "audit.png", "pieces"
@@ -50,7 +51,7 @@ def audit_run(
     of `audit`.
     """
     if out is not None:
-        _check_place(Path(out), run, before)
+        _check_place(Path(out))
     told = _last_certificate(run)
     if told is not None:
         asked = {"delta": told.delta or None, "epsilon": told.epsilon if told.level == "certified" else None}
@@ -98,15 +99,14 @@ def _about(told: Certificate | None, *, rehearsed: bool) -> dict[str, Any]:
     return of | {"made": made, "versions": versions()}
 
 
-def _check_place(out: Path, *runs: str | Path | None) -> None:
+def _check_place(out: Path) -> None:
     if (out / RESULT).exists():
         raise InputError(f"{out} holds the result of an audit already, remove it or choose another folder")
-    for run in (Path(run).resolve() for run in runs if run is not None):
-        if out.resolve() == run or run in out.resolve().parents:
-            raise InputError(f"{out} lies in the run directory {run}, which an audit leaves as it is")
+    if rundir.inside_run(out / RESULT):
+        raise InputError(f"{out} lies in the run directory of a model, which an audit leaves as it is")
 
 
-def _drawn_or_read(request: str | Path | None, graph: Any, seed: int) -> Request:
+def _drawn_or_read(request: str | Path | None, graph: Graph, seed: int) -> Request:
     if request is not None and Path(request).is_file():
         return Request.from_file(request)
     return drawn(graph, Drawing.parse(str(request or REHEARSED)), seed=seed)
@@ -118,10 +118,10 @@ def _last_certificate(run: str | Path) -> Certificate | None:
 
 
 def _write(folder: Path, found: Audit) -> None:
-    content = found.to_dict()
-    audit_figure(content["rows"]).savefig(folder / PICTURE, dpi=200, bbox_inches="tight")
-    staging = folder / f"{RESULT}.part"
-    staging.write_text(json.dumps(content, indent=2) + "\n")
-    for path in (staging, folder / PICTURE):
-        path.chmod(0o600)  # of a single person's deletion every number is about that person
-    os.replace(staging, folder / RESULT)
+    from graphforget.report.audit_figure import audit_figure  # matplotlib, which nothing else of the package waits for
+
+    content, picture = found.to_dict(), io.BytesIO()
+    audit_figure(content["rows"]).savefig(picture, format="png", dpi=200, bbox_inches="tight")
+    # Of a single person's deletion every number is about that person.
+    write_whole(folder / PICTURE, picture.getvalue(), mode=0o600)
+    write_whole(folder / RESULT, (json.dumps(content, indent=2) + "\n").encode(), mode=0o600)

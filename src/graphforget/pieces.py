@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
 import multiprocessing
-import os
 import pickle
 from collections.abc import Callable, Sequence
 from concurrent.futures import as_completed
@@ -15,6 +15,7 @@ import numpy as np
 
 from graphforget.errors import InputError
 from graphforget.fitting import Progress
+from graphforget.whole import STAGED, write_whole
 from graphforget.workers import processes, stop
 
 Piece = dict[str, np.ndarray]
@@ -40,56 +41,51 @@ class Pieces:
     def _claim(self, known: Path, identity: str) -> None:
         folder = self.folder
         if not known.exists():
-            if any(path.suffix != ".part" for path in folder.iterdir()):
+            if any(path.suffix != STAGED for path in folder.iterdir()):
                 raise InputError(f"{folder} holds other files, choose another folder")
-            staging = known.with_suffix(".part")
-            staging.write_text(json.dumps(identity))
-            os.replace(staging, known)
+            write_whole(known, json.dumps(identity).encode())
         elif json.loads(known.read_text()) != identity:
             raise InputError(f"{folder} holds pieces of another run, remove it or choose another folder")
-
-    def get(self, name: str) -> Piece:
-        with np.load(self._file(name), allow_pickle=False) as kept:
-            return dict(kept)
 
     def compute(
         self, names: Sequence[str], compute: Compute, *, jobs: int, stage: str, progress: Progress | None = None
     ) -> list[Piece]:
         """All these pieces, in order; those that are not there yet are computed, `jobs` at a time."""
-        missing = [name for name in names if not self._is_there(name)]
-        done = len(names) - len(missing)
+        found = {name: piece for name in names if (piece := self._kept(name)) is not None}
+        missing = [name for name in names if name not in found]
         report = progress or (lambda stage, done, total: None)
-        report(stage, done, len(names))
+        report(stage, len(found), len(names))
+
+        def keep(name: str, piece: Piece) -> None:
+            self._keep(name, piece)
+            found[name] = piece
+            report(stage, len(found), len(names))
+
         if jobs > 1 and len(missing) > 1 and _can_travel(compute):
             others = set(multiprocessing.active_children())
             pool = processes(jobs, prepare=_prepare, given=(pickle.dumps(compute),))
             try:
                 for future in as_completed([pool.submit(_in_worker, name) for name in missing]):
-                    self._keep(*future.result())
-                    done += 1
-                    report(stage, done, len(names))
+                    keep(*future.result())
             finally:
                 stop(pool, others)
         else:
             for name in missing:
-                self._keep(name, compute(name))
-                done += 1
-                report(stage, done, len(names))
-        return [self.get(name) for name in names]
+                keep(name, compute(name))
+        return [found[name] for name in names]
 
-    def _is_there(self, name: str) -> bool:
-        """Whether it can be read; a piece that was damaged is computed again."""
+    def _kept(self, name: str) -> Piece | None:
+        """None if it is not there, or was damaged and has to be computed again."""
         try:
-            self.get(name)
+            with np.load(self._file(name), allow_pickle=False) as kept:
+                return dict(kept)
         except (OSError, ValueError, BadZipFile):
-            return False
-        return True
+            return None
 
     def _keep(self, name: str, piece: Piece) -> None:
-        staging = self._file(name).with_suffix(".part")
-        with staging.open("wb") as file:
-            np.savez(file, **piece)  # type: ignore[arg-type]
-        os.replace(staging, self._file(name))
+        content = io.BytesIO()
+        np.savez(content, **piece)  # type: ignore[arg-type]
+        write_whole(self._file(name), content.getvalue())
 
     def _file(self, name: str) -> Path:
         return self.folder / f"{name}.npz"

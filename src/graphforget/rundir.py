@@ -123,6 +123,11 @@ def _replace(folder: Path, staging: Path, named: str | Path) -> None:
         raise InputError(f"{named} is written, but its old state could not be removed and is still at {old}")
 
 
+def inside_run(path: str | Path) -> bool:
+    """Whether the path lies within a run directory."""
+    return any((parent / "run.json").is_file() for parent in Path(path).resolve().parents)
+
+
 def check_free(folder: str | Path, *, force: bool = False) -> None:
     """Refuses a place that `save` could not or should not write to."""
     named, folder = folder, _real(folder)
@@ -134,7 +139,7 @@ def check_free(folder: str | Path, *, force: bool = False) -> None:
         raise InputError(f"{named} is not a run directory and is not overwritten")
     if folder.exists() and strangers(folder):
         raise InputError(f"{named} holds {strangers(folder)[0]!r}, which is not the run's own: move it elsewhere first")
-    if any((parent / "run.json").is_file() for parent in folder.parents):
+    if inside_run(folder):
         raise InputError(f"{named} lies inside another run directory, choose a place outside")
     anchor = next(parent for parent in folder.parents if parent.exists())
     if not anchor.is_dir() or not os.access(anchor, os.W_OK):

@@ -25,10 +25,13 @@ class Distance:
     epsilon: float | None = None
 
 
-def optimum(trained: Trained, graph: Graph) -> Tensor:
-    """The minimiser of the model's objective on `graph`, with the noise that is in it, within about `TIGHT`."""
-    start = torch.zeros_like(trained.theta)
-    return newton_cg(trained.objective(graph), start, gradient_tolerance=TIGHT * trained.recipe.mu).theta
+def optimum(trained: Trained, graph: Graph, *, within: float = TIGHT, warm: bool = False) -> Tensor:
+    """The minimiser of the model's objective on `graph`, with the noise that is in it, to about this distance.
+
+    It is sought from 0, or from the model's own weights.
+    """
+    start = trained.theta if warm else torch.zeros_like(trained.theta)
+    return newton_cg(trained.objective(graph), start, gradient_tolerance=within * trained.recipe.mu).theta
 
 
 def off_by(trained: Trained, graph: Graph, theta: Tensor) -> float:

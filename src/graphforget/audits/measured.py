@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,22 +77,23 @@ class Measured:
         self,
         case: Case,
         queries: Queries,
-        pieces: Pieces,
         *,
+        worlds: Sequence[Piece],
+        again: Sequence[Answers],
+        planted: Piece,
         private: Trained,
         released: Trained,
         sigma: float,
         delta: float,
-        models: int,
-        seeds: int,
     ) -> None:
-        self.case, self.queries, self.pieces, self.private = case, queries, pieces, private
+        """`again` are the answers of retrained models, the last of which is the attackers' own; `planted` those of the
+        model with canaries."""
+        self.case, self.queries, self.planted, self.private = case, queries, planted, private
         self.sigma, self.delta = sigma, delta
         self.refusals: dict[str, str] = {}  # why attacks could not be run, by name
         self._release = digest_of(released.theta)[:16]
-        worlds = [pieces.get(f"world-{k}") for k in range(models)]
         self.worlds = {name: np.stack([one[name] for one in worlds]) for name in worlds[0]}
-        *self.again, self.shadow = (pieces.get(f"retrained-{k}") for k in range(seeds + 1))
+        *self.again, self.shadow = again
         old = case.trained
         as_if = noised(old, sigma=self.sigma, seed=case.seeds("nothing", 0)[0])
         self.targets: dict[str, list[Answers]] = {
@@ -108,11 +110,11 @@ class Measured:
         found = {"membership paper": nodes, "membership": nodes, "links paper": edges, "links": edges}
         return found | {"attributes": self.queries.attribute_rows.numel()}
 
-    def attacked(self, *, jobs: int, progress: Progress | None) -> dict[str, attacks.Scored]:
+    def attacked(self, pieces: Pieces, *, jobs: int, progress: Progress | None) -> dict[str, attacks.Scored]:
         names = [name for name, count in self.attackable.items() if count >= FEWEST]
         kept_as = [f"{name} of {self._release}" for name in names]
         compute = _Attack(self.case, self.queries, self.targets, self.shadow)
-        found = self.pieces.compute(kept_as, compute, jobs=jobs, stage="attacks", progress=progress)
+        found = pieces.compute(kept_as, compute, jobs=jobs, stage="attacks", progress=progress)
         several = {model: len(answers) for model, answers in self.targets.items()}
         scored = {
             name: {m: [(one[f"{m}/{k}/in"], one[f"{m}/{k}/out"]) for k in range(n)] for m, n in several.items()}
@@ -120,15 +122,13 @@ class Measured:
             if REFUSED not in one
         }
         self.refusals = {name: str(one[REFUSED]) for name, one in zip(names, found, strict=True) if REFUSED in one}
-        planted = self.pieces.get("canaries")
-        self.refusals |= {"canaries": str(planted[REFUSED])} if REFUSED in planted else {}
+        self.refusals |= {"canaries": str(self.planted[REFUSED])} if REFUSED in self.planted else {}
         return scored | self._canaries()
 
     def _canaries(self) -> dict[str, attacks.Scored]:
         if "canaries" in self.refusals:
             return {}
-        planted = self.pieces.get("canaries")
-        logits = {model: [planted[model]] for model in ("before", "nothing", "method")}
+        logits = {model: [self.planted[model]] for model in ("before", "nothing", "method")}
         logits[RETRAINED] = [answers["canaries"] for answers in self.again]
         return attacks.canaries(self.queries, {model: logits[model] for model in self.targets})
 

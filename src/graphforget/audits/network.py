@@ -6,16 +6,19 @@ import copy
 import math
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from graphforget.checks import whole_number
 from graphforget.errors import InputError
 from graphforget.fitting import Progress
+
+if TYPE_CHECKING:
+    from sklearn.preprocessing import StandardScaler
 
 # Equal features must get equal scores in whatever company, or ties in an AUC are broken by rounding in matrix products.
 DIGITS = 9
@@ -48,7 +51,7 @@ class AttackNetwork:
             raise InputError(f"there are {len(features)} rows of features and {members.size} kinds, each row needs one")
         if members.all() or not members.any():
             raise InputError("an attack learns from members and non-members, and only one kind was given")
-        scaler = StandardScaler().fit(features) if self.standardise else None
+        scaler = _scaler(features) if self.standardise else None
         scaled = features if scaler is None else scaler.transform(features)
         x, kinds = torch.from_numpy(scaled).float(), torch.from_numpy(members).long()
         with torch.random.fork_rng(devices=[]):
@@ -110,6 +113,12 @@ class FittedNetwork:
         with torch.no_grad():
             other, member = self._layers(torch.from_numpy(scaled).double()).T.numpy()
         return np.asarray(np.round(member - other, DIGITS))
+
+
+def _scaler(features: np.ndarray) -> StandardScaler:
+    from sklearn.preprocessing import StandardScaler  # slow to load, and only attacks need it
+
+    return StandardScaler().fit(features)
 
 
 def _check(features: np.ndarray) -> None:

@@ -7,6 +7,7 @@ saw differs from world to world: that is what an attacker does not know. Guarant
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,7 +58,7 @@ class Case:
         """Independent seeds for one piece of the audit."""
         return [int(s) for s in np.random.SeedSequence([self.seed, number, *what.encode()]).generate_state(4)]
 
-    @property
+    @functools.cached_property
     def retained(self) -> Graph:
         return self.graph.without(self.request)
 

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 import graphforget as gf
+from graphforget.audits.distance import optimum
 from graphforget.certificates import paper_bounds
 from graphforget.experiments.bases import base, request_of
 from graphforget.experiments.cells import Cell, Key, Row
@@ -16,7 +17,6 @@ from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.paper import published
 from graphforget.experiments.settings import QUICK_EPOCHS, TITLES, percent, step_cost, train_cost, training_part
 from graphforget.experiments.table import Bar, Entry, Spread, Table
-from graphforget.linalg.newton import newton_cg
 from graphforget.report.charts import Line, Panel, line_chart
 from graphforget.unlearning.outcome import Outcome
 
@@ -142,8 +142,7 @@ def _optimum(outcome: Outcome) -> Tensor:
     """Of the objective on the retained graph, found to a thousandth of what is measured."""
     model, distance = outcome.trained, outcome.certificate.distance
     assert distance is not None
-    tolerance = max(1e-3 * distance * model.recipe.mu, 1e-13)
-    return newton_cg(model.objective(outcome.graph), model.theta, gradient_tolerance=tolerance).theta
+    return optimum(model, outcome.graph, within=max(1e-3 * distance, 1e-13 / model.recipe.mu), warm=True)
 
 
 def table(rows: Sequence[Row]) -> Table:

@@ -6,8 +6,6 @@ import dataclasses
 import datetime
 import io
 import json
-import os
-import secrets
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -23,6 +21,7 @@ from graphforget.experiments.runner import Progress, run
 from graphforget.experiments.table import Table
 from graphforget.report.charts import inline
 from graphforget.report.results import Section, markdown, page, readme
+from graphforget.whole import write_whole
 from graphforget.workers import processes
 
 STORE = "models"
@@ -179,13 +178,7 @@ def _store(out: Path) -> Path:
 
 
 def _put(path: Path, content: bytes) -> None:
-    """Writes a file as a whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
     try:
-        try:
-            temporary.write_bytes(content)
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_whole(path, content)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -12,6 +11,8 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from graphforget.errors import InputError
+from graphforget.rundir import inside_run
+from graphforget.whole import write_whole
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def page(story: Story) -> str:
 def check_place(path: str | Path) -> None:
     """Refuses a place that `write` could not write to, before the work that leads there."""
     folder = Path(path).absolute().parent
-    if any((parent / "run.json").is_file() for parent in Path(path).resolve().parents):
+    if inside_run(path):
         raise InputError(f"{path} lies inside a run directory, choose a place outside")
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise InputError(f"the report cannot be written to {path}: {folder} is not a folder that can be written to")
@@ -73,14 +74,9 @@ def write(path: str | Path, story: Story) -> None:
     """Writes the report, replacing the file that is there. A failure leaves what was there before, and nothing else."""
     path = Path(path)
     content = page(story).encode("utf-8", "backslashreplace")
-    temporary = path.parent / f".{path.name}.graphforget-{os.getpid()}-{secrets.token_hex(4)}"
     try:
         if path.exists() and not path.is_file():
             raise InputError(f"the report cannot be written to {path}, which is not a file")
-        try:
-            temporary.write_bytes(content)
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_whole(path, content)
     except OSError as error:
         raise InputError(f"the report cannot be written to {path}: {error.strerror or error}") from error
