@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 import os
@@ -16,6 +17,7 @@ import pytest
 from graphforget.errors import InputError
 from graphforget.experiments import figure_bounds, table1, table_datasets
 from graphforget.experiments.cells import Cell, Record, Row
+from graphforget.experiments.machine import machine
 from graphforget.experiments.paper import published, sources
 from graphforget.experiments.registry import EXPERIMENTS, cost, find
 from graphforget.experiments.runner import Progress, run
@@ -116,6 +118,18 @@ def test_numbers_that_json_has_not_are_left_out(tmp_path: Path) -> None:
     json.loads(record.path.read_text(), parse_constant=pytest.fail)
 
 
+def test_a_cell_tells_when_and_on_what_it_was_computed(tmp_path: Path) -> None:
+    record, _ = computed(cells()[:2], tmp_path)
+    (older, *_) = record.path.read_text().splitlines()
+    bare = {name: part for name, part in json.loads(older).items() if name not in ("made", "machine")}
+    record.path.write_text(json.dumps(bare) + "\n" + older.replace('"number": 1', '"number": 2') + "\n")
+    known = Record(record.path)
+    assert len(known.rows()) == 2
+    (origin,) = known.origins(cells())  # the first cell does not tell
+    assert origin.machine == machine()
+    assert datetime.datetime.fromisoformat(origin.made) <= datetime.datetime.now(datetime.UTC)
+
+
 def test_processes_compute_and_one_that_dies_fails_alone(tmp_path: Path) -> None:
     from graphforget.workers import processes
 
@@ -185,8 +199,7 @@ def test_an_entry_shows_the_papers_number_beside_ours_and_invents_none() -> None
     assert Entry(one, paper).text == "88.0* (72.1 ± 1.2)"
     assert Entry(None, paper).text == "- (72.1 ± 1.2)"
     assert Entry(three, None).text == "89.0 ± 1.0 (-)"
-    assert Entry(None, None).text == "- (-)"
-    assert Entry(None, None, beside=False).text == NOTHING
+    assert Entry(None, None).text == Entry(None, None, beside=False).text == NOTHING
     assert Entry(one, None, ",.0f", beside=False, repeated=False).text == "88"
     read_off = published("figure-bounds", "sgc", "cora", "5", "idea")
     assert Entry(three, read_off, ".3g").text == "89 ± 1 (~20.6)"

@@ -28,6 +28,7 @@ from graphforget.experiments import (
 )
 from graphforget.experiments.cells import Cell, Row
 from graphforget.experiments.experiment import Experiment
+from graphforget.experiments.machine import machine, told
 from graphforget.experiments.registry import EXPERIMENTS
 from graphforget.experiments.reproduce import Plan, reproduce, write_pages
 from graphforget.experiments.table import Entry, Spread, Table
@@ -73,7 +74,8 @@ def test_an_experiment_leaves_its_files(tmp_path: Path) -> None:
     assert document["command"] == f"graphforget reproduce toy --out {tmp_path.name}"
     assert document["cells"] == {"done": 3, "total": 3, "errors": {}}
     assert document["table"]["rows"][2][1]["ours"] == {"mean": 4.0, "deviation": None, "count": 1}
-    assert {"cores", "python", "torch"} <= document["machine"].keys()
+    assert document["machines"] == [told(machine())]
+    assert document["made"] == json.loads((tmp_path / "toy.jsonl").read_text().splitlines()[0])["made"][:10]
     everything = "".join(path.read_text() for path in tmp_path.glob("toy.*") if path.suffix != ".png")
     assert socket.gethostname() not in everything
     assert str(tmp_path) not in everything
@@ -100,8 +102,33 @@ def test_only_some_cells(tmp_path: Path) -> None:
     assert (result.done, result.total) == (1, 3)
     result = reproduce(TOY, Plan(tmp_path, seeds=3, run=False), pool=threads)
     assert (result.done, result.total) == (1, 3)
-    with pytest.raises(InputError, match="no cell of toy has 'nothing' in its name, the first is 'number=0'"):
-        reproduce(TOY, Plan(tmp_path, only="nothing"), pool=threads)
+
+
+def test_days_and_machines_are_those_of_the_cells(tmp_path: Path) -> None:
+    reproduce(TOY, Plan(tmp_path, seeds=2), pool=threads)
+    lines = [json.loads(line) for line in (tmp_path / "toy.jsonl").read_text().splitlines()]
+    lines[0] |= {"made": "2025-01-31T10:00:00+00:00", "machine": {"cores": 64}}
+    lines[1] |= {"made": "2025-03-01T10:00:00+00:00"}
+    (tmp_path / "toy.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    section = reproduce(TOY, Plan(tmp_path, seeds=2, run=False), pool=threads).section
+    assert section.made == "2025-01-31 to 2025-03-01"
+    assert section.machine == f"{told({'cores': 64})}; {told(machine())}"
+
+
+def test_the_command_that_is_shown_names_no_folder_of_this_machine(tmp_path: Path) -> None:
+    assert Plan(Path("docs/results")).command("toy") == "graphforget reproduce toy --out docs/results"
+    assert Plan(Path("my results")).command("toy") == "graphforget reproduce toy --out 'my results'"
+    assert Plan(tmp_path / "there").command("toy") == "graphforget reproduce toy --out there"
+
+
+@pytest.mark.parametrize("found", [{}, {"double": "two"}, {"double": [1]}])
+def test_cells_of_something_else_are_one_sentence_and_stay(tmp_path: Path, found: Row) -> None:
+    text = json.dumps({"key": {"number": 0}, "found": found}) + "\n"
+    (tmp_path / "toy.jsonl").write_text(text)
+    with pytest.raises(InputError, match="has cells that are not of this experiment"):
+        reproduce(TOY, Plan(tmp_path, seeds=1), pool=threads)
+    assert (tmp_path / "toy.jsonl").read_text() == text
+    assert not (tmp_path / "toy.json").exists()
 
 
 def test_an_interrupt_still_writes_the_table(tmp_path: Path) -> None:
@@ -291,6 +318,8 @@ def test_all_takes_the_experiments_that_have_such_cells(
     assert not list((tmp_path / "a").glob("other*"))
     ran = CliRunner().invoke(app, ["reproduce", "all", "--only", "zzz", "--out", str(tmp_path / "b")])
     assert isinstance(ran.exception, InputError)
+    assert str(ran.exception) == "no cell of all has 'zzz' in its name, the first is 'number=0'"
+    assert ran.output == ""
     assert not (tmp_path / "b").exists()
 
 

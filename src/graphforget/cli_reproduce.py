@@ -57,10 +57,11 @@ def reproduce_command(
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is not a folder, results need one")
     plan = Plan(out, quick=quick, jobs=jobs, seeds=seeds, only=only, run=not render)
-    if len(experiments) > 1 and plan.run:
+    if plan.run:
+        first = experiments[0].cells(quick=quick, seeds=seeds)[0].label
         experiments = [experiment for experiment in experiments if plan.chosen(experiment)]
         if not experiments:
-            raise InputError(f"no cell of any experiment has {only!r} in its name")
+            raise InputError(f"no cell of {name} has {only!r} in its name, the first is {first!r}")
     if render:
         experiments = [each for each in experiments if plan.path(each.name, ".jsonl").exists()]
         if not experiments:

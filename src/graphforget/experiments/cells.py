@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 import os
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from graphforget.errors import InputError
+from graphforget.experiments.machine import machine
 
 Key = dict[str, str | int | float]
 Row = dict[str, Any]  # a finished cell: its key, and what was found
@@ -32,6 +34,14 @@ class Cell:
         return " ".join(f"{name}={value}" for name, value in self.key.items())
 
 
+@dataclass(frozen=True)
+class Origin:
+    """When a cell was computed (ISO time) and on what."""
+
+    made: str
+    machine: dict[str, str | int]
+
+
 class Record:
     """The finished cells of an experiment, a line of JSON each.
 
@@ -42,6 +52,7 @@ class Record:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._found: dict[str, Row] = {}
+        self._origins: dict[str, Origin] = {}
         self._errors: dict[str, str] = {}
         self._broken_end = False
         try:
@@ -62,13 +73,20 @@ class Record:
         names = (_name(cell.key) for cell in cells)
         return [self._found[name] for name in names if name in self._found]
 
+    def origins(self, cells: Iterable[Cell]) -> list[Origin]:
+        """When and where these cells were computed, as far as it is known."""
+        names = (_name(cell.key) for cell in cells)
+        return [self._origins[name] for name in names if name in self._origins]
+
     def errors(self, cells: Iterable[Cell]) -> dict[str, str]:
         """Why cells have failed and are still to be computed, by their labels."""
         named = ((cell.label, _name(cell.key)) for cell in cells)
         return {label: self._errors[name] for label, name in named if name in self._errors}
 
     def add(self, cell: Cell, found: Row, *, seconds: float) -> None:
-        self._write({"key": cell.key, "found": _plain(found), "seconds": round(seconds, 3)})
+        made = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        line = {"key": cell.key, "found": _plain(found), "seconds": round(seconds, 3), "made": made}
+        self._write(line | {"machine": machine()})
 
     def fail(self, cell: Cell, why: str) -> None:
         self._write({"key": cell.key, "error": why})
@@ -96,6 +114,8 @@ class Record:
         if isinstance(read.get("found"), dict):
             self._found[name] = key | read["found"]
             self._errors.pop(name, None)
+            if isinstance(read.get("made"), str) and isinstance(read.get("machine"), dict):
+                self._origins[name] = Origin(read["made"], read["machine"])
         elif "error" in read:
             self._errors[name] = str(read["error"])
 

@@ -23,7 +23,6 @@ def machine() -> dict[str, str | int]:
 
 def told(known: dict[str, str | int]) -> str:
     """In a sentence."""
-    return (
-        f"{known['cores']} cores ({known['architecture']}, {known['system']}), no GPU, Python {known['python']}, "
-        f"torch {known['torch']}, graphforget {known['graphforget']}"
-    )
+    names = ("cores", "architecture", "system", "python", "torch", "graphforget")
+    cores, architecture, system, python, torch_, ours = (known.get(name, "?") for name in names)
+    return f"{cores} cores ({architecture}, {system}), no GPU, Python {python}, torch {torch_}, graphforget {ours}"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import io
 import json
+import shlex
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from graphforget.errors import InputError
-from graphforget.experiments.cells import Cell, Record
+from graphforget.experiments.cells import Cell, Origin, Record
 from graphforget.experiments.experiment import Experiment
-from graphforget.experiments.machine import machine, told
+from graphforget.experiments.machine import told
 from graphforget.experiments.runner import Progress, run
 from graphforget.experiments.table import Table
 from graphforget.report.charts import inline
@@ -50,7 +50,8 @@ class Plan:
     def command(self, name: str) -> str:
         """That gives the same again."""
         parts = ["graphforget reproduce", name, "--quick" if self.quick else ""]
-        parts += [f"--seeds {self.seeds}" if self.seeds != 3 and not self.quick else "", f"--out {self.out.name}"]
+        out = self.out.name if self.out.is_absolute() else str(self.out)  # where a machine keeps it is not told
+        parts += [f"--seeds {self.seeds}" if self.seeds != 3 and not self.quick else "", f"--out {shlex.quote(out)}"]
         return " ".join(part for part in parts if part)
 
 
@@ -87,14 +88,11 @@ def reproduce(
     Interrupted, it still writes the table of what was finished.
     """
     cells = experiment.cells(quick=plan.quick, seeds=plan.seeds)
-    chosen = plan.chosen(experiment)
-    if plan.run and not chosen:
-        raise InputError(f"no cell of {experiment.name} has {plan.only!r} in its name, the first is {cells[0].label!r}")
     _make(plan.out)
     record = Record(plan.path(experiment.name, ".jsonl"))
     jobs = 1 if experiment.alone else plan.jobs
     try:
-        run(chosen, record, store=_store(plan.out), jobs=jobs, pool=pool, report=report)
+        run(plan.chosen(experiment), record, store=_store(plan.out), jobs=jobs, pool=pool, report=report)
     except KeyboardInterrupt:
         _written(experiment, plan, cells, record)
         raise
@@ -112,14 +110,21 @@ def write_pages(results: Sequence[Result], plan: Plan) -> tuple[Path, Path]:
 
 def _written(experiment: Experiment, plan: Plan, cells: Sequence[Cell], record: Record) -> Result:
     rows, errors = record.rows(cells), record.errors(cells)
-    table = experiment.table(rows)
+    try:
+        table = experiment.table(rows)
+        figure = experiment.figure(rows) if experiment.figure is not None and rows else None
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        told_why = f"{type(error).__name__}: {error}"
+        raise InputError(
+            f"{record.path} has cells that are not of this experiment ({told_why}), move it away to compute them anew"
+        ) from error
     if plan.quick:
         table = dataclasses.replace(table, notes=(QUICK, *table.notes))
-    figure = experiment.figure(rows) if experiment.figure is not None and rows else None
     picture = plan.path(experiment.name, ".png")
     if figure is not None:
         _put(picture, _png(figure))
-    made, known = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), machine()
+    origins = record.origins(cells)
+    machines = list(dict.fromkeys(told(origin.machine) for origin in origins))
     section = Section(
         name=experiment.name,
         title=table.title,
@@ -128,8 +133,8 @@ def _written(experiment: Experiment, plan: Plan, cells: Sequence[Cell], record: 
         notes=table.all_notes,
         bars=tuple((bar.text, bar.met) for bar in table.bars),
         command=plan.command(experiment.name),
-        machine=told(known),
-        made=made,
+        machine="; ".join(machines),
+        made=_span(origins),
         missing=_missing(len(rows), len(cells), errors),
         picture=picture.name if figure is not None else None,
         svg=inline(figure) if figure is not None else None,
@@ -138,8 +143,8 @@ def _written(experiment: Experiment, plan: Plan, cells: Sequence[Cell], record: 
     document = {
         "name": experiment.name,
         "command": section.command,
-        "machine": known,
-        "made": made,
+        "machines": machines,
+        "made": section.made,
         "quick": plan.quick,
         "cells": {"done": len(rows), "total": len(cells), "errors": errors},
         "table": table.to_dict(),
@@ -147,6 +152,12 @@ def _written(experiment: Experiment, plan: Plan, cells: Sequence[Cell], record: 
     _put(plan.path(experiment.name, ".json"), (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
     _put(plan.path(experiment.name, ".md"), markdown(section).encode())
     return Result(experiment, table, section, len(rows), len(cells), errors)
+
+
+def _span(origins: Sequence[Origin]) -> str:
+    """From when to when cells were computed, in days."""
+    days = sorted({origin.made[:10] for origin in origins})
+    return " to ".join(dict.fromkeys((days[0], days[-1]))) if days else ""
 
 
 def _missing(done: int, total: int, errors: dict[str, str]) -> str:

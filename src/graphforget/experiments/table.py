@@ -48,7 +48,7 @@ class Entry:
     @property
     def text(self) -> str:
         ours = NOTHING if self.ours is None else self._told(self.ours.mean, self.ours.deviation) + self._mark()
-        if not self.beside:
+        if not self.beside or (self.ours is None and self.paper is None):
             return ours
         paper = NOTHING if self.paper is None else self._told(self.paper.mean, self.paper.deviation)
         about = "~" if self.paper is not None and not self.paper.printed else ""

@@ -22,7 +22,7 @@ class Section:
     bars: tuple[tuple[str, bool | None], ...]  # what is to be reached in words, and whether it is
     command: str
     machine: str
-    made: str  # ISO time
+    made: str  # the day or days
     missing: str  # what is not there yet, in words
     picture: str | None  # the name of a PNG beside the Markdown
     svg: Markup | None  # the same picture for the HTML page
@@ -31,7 +31,8 @@ class Section:
 
 def markdown(section: Section, *, level: int = 1) -> str:
     """The section as Markdown, its heading of the given level."""
-    parts = [f"{'#' * level} {section.title}", f"`{section.command}`, {section.machine}, {section.made}."]
+    origin = (f"`{section.command}`", section.machine, section.made)
+    parts = [f"{'#' * level} {section.title}", ", ".join(part for part in origin if part) + "."]
     if section.missing:
         parts.append(f"**{section.missing}**")
     if section.picture is not None:
