@@ -31,7 +31,7 @@ from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.machine import machine, told
 from graphforget.experiments.registry import EXPERIMENTS
 from graphforget.experiments.reproduce import Plan, reproduce, write_pages
-from graphforget.experiments.table import Entry, Spread, Table
+from graphforget.experiments.table import Bar, Entry, Spread, Table
 from graphforget.report.charts import Line, Panel, line_chart
 from graphforget.report.results import Section, markdown, page
 
@@ -49,8 +49,9 @@ def _cells(*, quick: bool, seeds: int) -> list[Cell]:
 
 
 def _table(rows) -> Table:
-    lines = tuple((str(row["number"]), Entry(Spread.of([row["double"]]), beside=False)) for row in rows)
-    return Table("A <table>", ("number", "double | twice"), lines, ("A note.",))
+    lines = tuple((str(row["number"]), Entry(Spread.of([row["double"]]))) for row in rows)
+    bar = Bar.of("All are small", {str(row["number"]): row["double"] for row in rows}, most=8, unit="large")
+    return Table("A <table>", ("number", "double | twice"), lines, ("A note.",), (bar,))
 
 
 def _figure(rows):
@@ -100,8 +101,11 @@ def test_a_failing_cell_is_told_everywhere_and_the_rest_is_there(tmp_path: Path)
 def test_only_some_cells(tmp_path: Path) -> None:
     result = reproduce(TOY, Plan(tmp_path, seeds=3, only="number=1"), pool=threads)
     assert (result.done, result.total) == (1, 3)
+    assert result.table.bars[0].text == "All are small: reached so far. The worst of 1: 1, 2 large."
     result = reproduce(TOY, Plan(tmp_path, seeds=3, run=False), pool=threads)
     assert (result.done, result.total) == (1, 3)
+    result = reproduce(TOY, Plan(tmp_path, seeds=3), pool=threads)
+    assert result.table.bars[0].text == "All are small: reached. The worst of 3: 2, 4 large."
 
 
 def test_days_and_machines_are_those_of_the_cells(tmp_path: Path) -> None:

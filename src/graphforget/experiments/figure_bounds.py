@@ -158,7 +158,7 @@ def table(rows: Sequence[Row]) -> Table:
                     paper = published(NAME, model, data, percent(share), in_paper)
                     paper = None if field == OTHER_ACTUAL.get(model) else paper
                     spread = Spread.of(row.get(field) for row in own)
-                    entries.append(Entry(spread, paper, ".3g", beside=paper is not None))
+                    entries.append(Entry(spread, paper, ".3g"))
                 lines.append((TITLES[model], TITLES[data], f"{percent(share)} %", *entries))
     columns = ("model", "data", "edges", *(title for title, _ in BOUNDS.values()))
     return Table("Figures 3 and 5: bounds against distances", columns, tuple(lines), NOTES, _bars(rows))

@@ -76,7 +76,7 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def _entries(rows: Sequence[Row], method: str, field: str) -> list[Entry]:
-    return [Entry(_spread(rows, method, share, field), None, ".3g", beside=False) for share in SHARES]
+    return [Entry(_spread(rows, method, share, field), form=".3g") for share in SHARES]
 
 
 def _spread(rows: Sequence[Row], method: str, share: float, field: str = "seconds") -> Spread | None:

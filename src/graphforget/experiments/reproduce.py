@@ -118,6 +118,8 @@ def _written(experiment: Experiment, plan: Plan, cells: Sequence[Cell], record: 
         raise InputError(
             f"{record.path} has cells that are not of this experiment ({told_why}), move it away to compute them anew"
         ) from error
+    if len(rows) < len(cells):
+        table = dataclasses.replace(table, bars=tuple(dataclasses.replace(bar, so_far=True) for bar in table.bars))
     if plan.quick:
         table = dataclasses.replace(table, notes=(QUICK, *table.notes))
     picture = plan.path(experiment.name, ".png")

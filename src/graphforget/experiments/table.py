@@ -34,25 +34,23 @@ class Spread:
 
 @dataclass(frozen=True)
 class Entry:
-    """One place of a table: our number and, where the table stands `beside` one of the paper's, that one in brackets.
+    """One place of a table: our number and, where there is one, the paper's in brackets.
 
-    What is missing is shown as missing. `repeated` is False for what no seed changes.
+    `repeated` is False for what no seed changes.
     """
 
     ours: Spread | None
     paper: Published | None = None
     form: str = ".1f"
-    beside: bool = True
     repeated: bool = True
 
     @property
     def text(self) -> str:
         ours = NOTHING if self.ours is None else self._told(self.ours.mean, self.ours.deviation) + self._mark()
-        if not self.beside or (self.ours is None and self.paper is None):
+        if self.paper is None:
             return ours
-        paper = NOTHING if self.paper is None else self._told(self.paper.mean, self.paper.deviation)
-        about = "~" if self.paper is not None and not self.paper.printed else ""
-        return f"{ours} ({about}{paper})"
+        about = "" if self.paper.printed else "~"
+        return f"{ours} ({about}{self._told(self.paper.mean, self.paper.deviation)})"
 
     @property
     def few(self) -> bool:
@@ -81,6 +79,7 @@ class Bar:
     wanted: str
     met: bool | None
     found: str
+    so_far: bool = False  # whether there is more to come to judge by
 
     @classmethod
     def of(
@@ -103,6 +102,7 @@ class Bar:
     @property
     def text(self) -> str:
         verdict = "not run yet" if self.met is None else "reached" if self.met else "NOT REACHED"
+        verdict += " so far" * (self.so_far and bool(self.met))
         return f"{self.wanted}: {verdict}. {self.found}".strip()
 
 

@@ -122,7 +122,7 @@ def table(rows: Sequence[Row]) -> Table:
                 own = [row for row in rows if (row["data"], row["kind"]) == (data, kind)]
                 paper = published(NAME, data, method, kind)
                 entries.append(Entry(Spread.of(row.get(f"paper {method}") for row in own), paper))
-                entries.append(Entry(Spread.of(row.get(f"honest {method}") for row in own), beside=False))
+                entries.append(Entry(Spread.of(row.get(f"honest {method}") for row in own)))
             lines.append((f"{TITLES[data]}, {TITLES[model]}", TITLES[method], *entries))
     told = {"paper": "the paper's protocol", "honest": "honest"}
     heads = [f"{kind}, {told[protocol]}" for kind in KINDS for protocol in PROTOCOLS]

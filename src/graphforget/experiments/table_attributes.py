@@ -91,7 +91,7 @@ def table(rows: Sequence[Row]) -> Table:
                     own = [row for row in rows if (row["data"], row["share"]) == (data, share)]
                     paper = published(NAME, data, method, percent(share)) if loss == in_paper else None
                     spread = Spread.of(row.get(f"{loss} {method}") for row in own)
-                    entries.append(Entry(spread, paper, ".2f", beside=loss == in_paper))
+                    entries.append(Entry(spread, paper, ".2f"))
                 lines.append((f"{TITLES[data]}, {TITLES[model]}", TITLES[method], told, *entries))
     columns = ("data", "method", "loss", *(f"{percent(share)} %" for share in SHARES))
     return Table("Tables 3 and 8: loss of nodes after attribute unlearning", columns, tuple(lines), NOTES)

@@ -49,9 +49,7 @@ def table(rows: Sequence[Row]) -> Table:
             for what in COUNTED
         ]
         more = ("non_zeros", "train_nodes", "test_nodes")
-        return known + [
-            Entry(Spread.of(row[what] for row in own), form=",.0f", beside=False, repeated=False) for what in more
-        ]
+        return known + [Entry(Spread.of(row[what] for row in own), form=",.0f", repeated=False) for what in more]
 
     columns = ("dataset", "nodes", "edges", "attributes", "classes", "non-zeros", "training nodes", "test nodes")
     lines: tuple[tuple[str | Entry, ...], ...] = tuple((TITLES[data], *entries(data)) for data in shown(rows))

@@ -137,7 +137,7 @@ def table(rows: Sequence[Row]) -> Table:
         fields.append(("the epsilon of that sigma", "epsilon hand", ".3g"))
         for title, field, form in fields:
             spreads = [_spread(rows, model, name, field) for name in data]
-            lines.append((TITLES[model], title, *(Entry(spread, form=form, beside=False) for spread in spreads)))
+            lines.append((TITLES[model], title, *(Entry(spread, form=form) for spread in spreads)))
     columns = ("model", "released with", *titled(data))
     return Table("Noise honestly added", columns, tuple(lines), NOTES, _bars(rows, data))
 

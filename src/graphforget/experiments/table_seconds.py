@@ -64,7 +64,7 @@ def table(rows: Sequence[Row]) -> Table:
             if own:
                 values = [[row[way] for row in own] for way in ("newton", "retrain", "adam")]
                 values.append([row["retrain"] / row["newton"] for row in own])
-                entries = [Entry(Spread.of(each), form=".3g", beside=False) for each in values]
+                entries = [Entry(Spread.of(each), form=".3g") for each in values]
                 levels = ", ".join(sorted({row["level"] for row in own}))
                 lines.append((TITLES[data], size, *entries, levels))
     columns = ("data", "nodes removed", "certified, s", "re-training, s", "Adam, s", "ratio", "level")
