@@ -36,7 +36,7 @@ from graphforget.certificates.ledger import check as check_chain
 from graphforget.certificates.levels import MEANING
 from graphforget.certificates.residual import residual
 from graphforget.records import ANNEX, CERTIFICATE, LEDGER, OUTCOME, RELEASED, read_record
-from graphforget.verify import release_ratio
+from graphforget.verification.entries import release_ratio
 
 KEY = Ed25519PrivateKey.generate()
 pytestmark = pytest.mark.usefixtures("one_thread")

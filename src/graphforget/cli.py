@@ -45,7 +45,7 @@ from graphforget.tell import (
 )
 from graphforget.terminal import complain, progress, say, show
 from graphforget.unlearning.auto import AUTO
-from graphforget.verify import check_entries
+from graphforget.verification.entries import check_entries
 
 CHECK_FAILED = 1
 BAD_INPUT = 2

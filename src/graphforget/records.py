@@ -38,7 +38,8 @@ from graphforget.trained import Trained
 from graphforget.unlearning.auto import Wanted
 from graphforget.unlearning.outcome import Outcome
 from graphforget.unlearning.registry import unlearn
-from graphforget.verify import Verification, check_entries, release_ratio, verify
+from graphforget.verification.entries import check_entries, release_ratio
+from graphforget.verify import Verification, verify
 
 
 @dataclass(frozen=True)

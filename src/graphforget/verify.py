@@ -2,50 +2,28 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from scipy import stats
 from torch import Tensor
 
 from graphforget.certificates.annex import Annex, weights_digest
-from graphforget.certificates.assumptions import BOUNDED, CONVEX, LIPSCHITZ, OPTIMUM, Finding
-from graphforget.certificates.claim import (
-    EXACT,
-    SHARDED,
-    STANDING,
-    Claim,
-    certified,
-    conditional,
-    exact,
-    perturbed,
-    standing,
-)
+from graphforget.certificates.claim import STANDING
 from graphforget.certificates.document import Certificate, subject
 from graphforget.certificates.gaussian import grid
 from graphforget.certificates.ledger import Entry
-from graphforget.certificates.ledger import check as check_chain
-from graphforget.certificates.levels import MEANING
-from graphforget.certificates.paper_bounds import Constants
 from graphforget.certificates.residual import residual
 from graphforget.certificates.signing import check_signature
-from graphforget.errors import InputError, Mismatch
+from graphforget.errors import Mismatch
 from graphforget.graph import Graph
-from graphforget.losses import is_convex
-from graphforget.models.registry import is_affine
-from graphforget.models.sharded import Sharded
 from graphforget.trained import Trained
-from graphforget.unlearning.ceu import ASSUMED, Ceu
 from graphforget.unlearning.cgu import Cgu
-from graphforget.unlearning.idea import distance_bound
-from graphforget.unlearning.perturbation import found_conditions, leftover, strong_convexity
-
-FALSE_ALARM = 1e-6  # the chance that rightly drawn noise is taken for wrong, in each of two tests
+from graphforget.verification.claims import check_claim
+from graphforget.verification.entries import check_entries
+from graphforget.verification.evidence import Evidence
+from graphforget.verification.noise import check_gaussian
 
 
 @dataclass(frozen=True)
@@ -62,24 +40,6 @@ class Verification:
 
     checks: tuple[Check, ...]
     unchecked: tuple[str, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Evidence:
-    """What a certificate is held against. `annexes` are of all requests so far, the certificate's own last."""
-
-    certificate: Certificate
-    trained: Trained
-    graph: Graph
-    released: Tensor | None = None
-    annexes: Sequence[Annex] = ()
-    entries: Sequence[Entry] = ()  # of the ledger
-    key: Ed25519PublicKey | None = None
-
-    @property
-    def strongly_convex(self) -> bool:
-        """By construction of the model and the loss at hand, whatever anybody wrote down."""
-        return is_affine(self.trained.module) and is_convex(self.trained.loss)
 
 
 def verify(
@@ -128,133 +88,6 @@ def _signature(given: Evidence) -> str | None:
     return f"signed by {signer[:16]}..." + ("" if given.key else ", whose key was not given, so anybody may have")
 
 
-def _document(given: Evidence) -> str:
-    """That the words and numbers of the claim are those that its level has."""
-    stated = given.certificate
-    if stated.definition != MEANING[stated.level]:
-        raise Mismatch(f"the definition is not that of level {stated.level!r}")
-    rebuilt = _rebuilt(given)
-    if rebuilt is not None and stated.statement.startswith(STANDING):
-        rebuilt = standing(rebuilt)
-    for field in dataclasses.fields(Claim) if rebuilt is not None else ():
-        ours, theirs = getattr(rebuilt, field.name), getattr(stated, field.name)
-        if ours != theirs and not _close(ours, theirs):
-            raise Mismatch(f"the certificate's {field.name} is {theirs!r}, recomputed it is {ours!r}")
-    if (stated.epsilon is not None) and stated.level == "empirical":
-        raise Mismatch("an empirical outcome has no epsilon")
-    return f"level {stated.level!r}, its words and numbers fit together"
-
-
-def _rebuilt(given: Evidence) -> Claim | None:
-    """The claim as it follows from its own inputs."""
-    stated = given.certificate
-    if stated.level == "exact":
-        if stated.statement not in EXACT:
-            raise Mismatch("the statement gives no reason for which an outcome is exact")
-        if stated.statement == SHARDED and not isinstance(given.trained.module, Sharded):
-            raise Mismatch("the statement speaks of shards, and the model has none")
-        return exact(stated.statement, sigma=stated.sigma or 0.0)
-    if stated.level == "certified":
-        if None in (stated.distance, stated.epsilon, stated.delta, stated.sigma):
-            raise Mismatch("a certified claim without distance, epsilon, delta or sigma is none")
-        try:
-            return certified(
-                distance=stated.distance or 0.0,
-                epsilon=stated.epsilon or 0.0,
-                delta=stated.delta or 0.0,
-                sigma=stated.sigma or 0.0,
-            )
-        except InputError as error:
-            raise Mismatch(str(error)) from error
-    if stated.level == "conditional":
-        return _rebuilt_conditional(given)
-    return None
-
-
-def _rebuilt_conditional(given: Evidence) -> Claim:
-    stated, trained = given.certificate, given.trained
-    if trained.obstacles:
-        raise Mismatch(f"the level is too high for this model: {trained.obstacles[0]}")
-    if stated.method in (Cgu.name, Ceu.name):
-        return _rebuilt_perturbed(given)
-    if stated.constants is None or stated.sigma is None or stated.delta is None or not trained.history:
-        raise Mismatch("a conditional claim without constants, sigma, delta or a history is none")
-    _listed(stated.conditions, (BOUNDED, LIPSCHITZ, CONVEX, OPTIMUM))
-    rebuilt = conditional(
-        distance=distance_bound(trained, stated.constants),
-        epsilon=1.0,
-        delta=stated.delta,
-        sigma=stated.sigma,
-        constants=stated.constants,
-        conditions=stated.conditions,
-        refuted_before=trained.refuted,
-    )
-    # How much noise would have been needed is a remark on the asked epsilon, which the claim does not hold.
-    return dataclasses.replace(rebuilt, sigma_needed=stated.sigma_needed, sigma_by_paper=stated.sigma_by_paper)
-
-
-def _rebuilt_perturbed(given: Evidence) -> Claim:
-    """Where the noise is in the objective. What is left of the gradient is measured here and now."""
-    stated, trained = given.certificate, given.trained
-    noise, by_ceu = trained.recipe.objective_noise, stated.method == Ceu.name
-    if not noise or stated.delta is None or not trained.history or by_ceu != (stated.constants is not None):
-        raise Mismatch("a claim by noise in the objective without that noise, delta, constants or a history is none")
-    if not by_ceu and Cgu().unsupported(trained) is not None:
-        raise Mismatch("the claim is CGU's, and the model is not one that CGU takes")
-    m = given.graph.train_rows.numel()
-    measured = m * float(trained.objective(given.graph).gradient(trained.theta).norm())
-    _check_conditions(stated.conditions, found_conditions(trained, m=m, measured=measured))
-    if stated.constants is not None:
-        _check_assumed(stated.conditions, stated.constants, given)
-    rebuilt = perturbed(
-        leftover=leftover(trained),
-        noise=noise,
-        scale=strong_convexity(trained, stated.constants) * m,
-        epsilon=1.0,
-        delta=stated.delta,
-        conditions=stated.conditions,
-        constants=stated.constants,
-        refuted_before=trained.refuted,
-    )
-    # The tolerance is that of the asked epsilon, which the claim does not hold; sigma is noise beside it.
-    return dataclasses.replace(rebuilt, tolerance=stated.tolerance, sigma=stated.sigma)
-
-
-def _listed(conditions: Sequence[Finding], needed: Iterable[str]) -> dict[str, Finding]:
-    """The conditions of a claim by name. Raises `Mismatch` if one that it needs is not among them."""
-    told = {finding.name: finding for finding in conditions}
-    missing = set(needed) - told.keys()
-    if missing:
-        raise Mismatch(f"a conditional claim without this condition is none: {min(missing)}")
-    return told
-
-
-def _check_assumed(stated: Sequence[Finding], constants: Constants, given: Evidence) -> None:
-    """Raises `Mismatch` unless CEU's conditions are those of its constants, and hold only where they can."""
-    told = _listed(stated, (name for name, _ in ASSUMED))
-    for name, constant in ASSUMED:
-        if told[name].threshold != getattr(constants, constant):
-            raise Mismatch(f"the condition that {name} is not about the constant that the certificate declares")
-    proven = given.strongly_convex and constants.strong_convexity <= given.trained.recipe.mu
-    if told[CONVEX].verdict == "holds" and not proven:
-        raise Mismatch(f"the condition that {CONVEX} is said to hold, and nothing proves it")
-
-
-def _check_conditions(stated: Sequence[Finding], found: Sequence[Finding]) -> None:
-    """Raises `Mismatch` unless every condition that can be looked at again is stated as it is found."""
-    told = _listed(stated, (finding.name for finding in found))
-    for ours in found:
-        theirs = told[ours.name]
-        pairs = ((ours.measured, theirs.measured), (ours.threshold, theirs.threshold))
-        if ours.verdict != theirs.verdict or any(a != b and not _near(a, b) for a, b in pairs):
-            raise Mismatch(f"the condition that {ours.name} is not as the certificate tells it: {ours.verdict}")
-
-
-def _near(a: float | None, b: float | None) -> bool:
-    """A gradient measured again and told with two digits: the same but for rounding."""
-    return a is not None and b is not None and math.isclose(a, b, rel_tol=0.11, abs_tol=1e-9)
-
-
 def _graph(given: Evidence) -> str:
     if given.trained.graph_digest != given.graph.digest:
         raise Mismatch("the graph is not the one that the model stands on")
@@ -276,7 +109,7 @@ def _model(given: Evidence) -> str:
         raise Mismatch("the noise in the objective is missing, or there should be none")
     if tilt is None:
         return f"{recipe.model}, mu = {recipe.mu:g}"
-    _check_gaussian(tilt, sigma=noise, what="the noise in the objective")
+    check_gaussian(tilt, sigma=noise, what="the noise in the objective")
     return f"{recipe.model}, mu = {recipe.mu:g}, noise in the objective as if from N(0, {noise:g}^2)"
 
 
@@ -356,19 +189,8 @@ def _noise(given: Evidence) -> str | None:
         return "none, as the certificate says"
     # Released weights lie on a grid; spread over its cells again, the noise has no steps that a test would find.
     cells = torch.rand(added.shape, generator=torch.Generator().manual_seed(0), dtype=added.dtype) - 0.5
-    spread = _check_gaussian(added, sigma=sigma, what="the noise in the released weights", spread=grid(sigma) * cells)
+    spread = check_gaussian(added, sigma=sigma, what="the noise in the released weights", spread=grid(sigma) * cells)
     return f"standard deviation {spread:.4g} over {added.numel():,} weights, sigma = {sigma:.4g}"
-
-
-def _check_gaussian(draws: Tensor, *, sigma: float, what: str, spread: Tensor | float = 0.0) -> float:
-    """Raises `Mismatch` for what `N(0, sigma^2)` would hardly give; else how large it is."""
-    size = float(draws @ draws) / sigma**2
-    found = math.sqrt(size / draws.numel()) * sigma
-    if 2 * min(stats.chi2.cdf(size, draws.numel()), stats.chi2.sf(size, draws.numel())) < FALSE_ALARM:
-        raise Mismatch(f"{what} has standard deviation {found:.4g}, not {sigma:.4g}")
-    if stats.kstest(((draws + spread) / sigma).numpy(), "norm").pvalue < FALSE_ALARM:
-        raise Mismatch(f"{what} is not Gaussian")
-    return found
 
 
 def _request(given: Evidence) -> str | None:
@@ -396,54 +218,13 @@ def _ledger(given: Evidence) -> str | None:
     return f"unbroken, {_count(len(given.entries), 'request')}, the last one that of this certificate"
 
 
-def check_entries(entries: Sequence[Entry]) -> list[str]:
-    """Raises `Mismatch` unless the chain holds and every entry says what its certificate does. The annexes' digests."""
-    try:
-        check_chain(entries)
-    except InputError as error:
-        raise Mismatch(str(error)) from error
-    annexes = []
-    for entry in entries:
-        try:
-            certificate = Certificate.from_dict(json.loads(entry.answer)["certificate"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise Mismatch(f"entry {entry.number} of the ledger holds no certificate") from error
-        if certificate.signature is not None:
-            check_signature(certificate)
-        said = (entry.certificate_digest, entry.level, entry.request_digest, entry.ratio, entry.previous)
-        meant = (
-            *(certificate.digest, certificate.level, certificate.digests["request"]),
-            *(release_ratio(certificate), certificate.follows),
-        )
-        if said != meant:
-            raise Mismatch(f"entry {entry.number} of the ledger says something else than its certificate")
-        annexes.append(certificate.digests["annex"])
-    return annexes
-
-
-def release_ratio(certificate: Certificate) -> float | None:
-    """`zeta / sigma` of a release: what it adds to those before it. None where nothing is proven."""
-    if certificate.level == "exact":
-        return 0.0
-    if certificate.level == "certified" and certificate.sigma:
-        return (certificate.distance or 0.0) / certificate.sigma
-    return None
-
-
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"
 
 
-def _close(a: object, b: object) -> bool:
-    """The same number up to rounding; what was infinite is None in a document."""
-    if isinstance(a, int | float) and isinstance(b, int | float):
-        return math.isclose(a, b, rel_tol=1e-9)
-    return isinstance(a, float) and not math.isfinite(a) and b is None
-
-
 LOOKS: tuple[tuple[str, Callable[[Evidence], str | None]], ...] = (
     ("signature", _signature),
-    ("claim", _document),
+    ("claim", check_claim),
     ("retained graph", _graph),
     ("model and objective", _model),
     ("weights", _weights),

@@ -1,0 +1,1 @@
+"""What `verify` looks at: the claim, the noise, the ledger."""
