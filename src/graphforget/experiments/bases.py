@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from functools import lru_cache
 from pathlib import Path
@@ -50,6 +51,16 @@ def sharded(graph: gf.Graph, model: str, way: str, seed: int, *, data: str, epoc
     """GraphEraser's ensemble of a model, partitioned this way, with learned weights of its shards; it is not kept."""
     options: dict[str, Any] = {"shards": SHARDS[data], "partition": way, "aggregation": "learned"}
     return gf.train(graph, f"sharded-{model}", seed=seed, epochs=epochs, **options)
+
+
+def partitioned(
+    graph: gf.Graph, model: str, way: str, seed: int, *, data: str, epochs: int | None = None
+) -> gf.Trained:
+    """The same with its partition made and its shards trained for one epoch, but a recipe that trains them for all:
+    for what does not depend on the weights before a request."""
+    start = sharded(graph, model, way, seed, data=data, epochs=1)
+    whole = gf.MODELS[start.recipe.model].epochs if epochs is None else epochs
+    return dataclasses.replace(start, recipe=dataclasses.replace(start.recipe, epochs=whole))
 
 
 def request_of(graph: gf.Graph, kind: Kind, share: float, *, seed: int) -> gf.Request:

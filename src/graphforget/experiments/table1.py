@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,10 +15,10 @@ from graphforget.doctor import Inspection
 from graphforget.experiments.bases import (
     base,
     graph_of,
+    partitioned,
     percent_right,
     percent_right_with_noise,
     request_of,
-    sharded,
 )
 from graphforget.experiments.cells import Cell, Row
 from graphforget.experiments.experiment import Experiment
@@ -154,17 +153,16 @@ def erased(*, store: Path, part: str, data: str, model: str, seed: int, epochs: 
     graph = graph_of(data, seed)
     way = part.removeprefix("released ")
     started = time.perf_counter()
-    start = sharded(graph, model if part == way else "released", way, seed, data=data, epochs=1)  # for its partition
+    start = partitioned(graph, model if part == way else "released", way, seed, data=data, epochs=epochs)
     retained = graph.without(request_of(graph, "nodes", SHARE, seed=seed))
     module = start.module
     assert isinstance(module, Sharded)
     stays = torch.searchsorted(graph.numbers, retained.numbers)
-    recipe = dataclasses.replace(start.recipe, epochs=epochs or gf.MODELS[start.recipe.model].epochs)
     after = train_shards(
         module,
         module.shard_of[stays],
         retained,
-        recipe,
+        start.recipe,
         start.loss,
         Inspection(start.reach, start.obstacles),
         range(module.shards),

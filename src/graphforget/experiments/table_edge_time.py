@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import graphforget as gf
-from graphforget.experiments.bases import base, graph_of, request_of, sharded
+from graphforget.experiments.bases import base, graph_of, partitioned, request_of
 from graphforget.experiments.cells import Cell, Key, Row
 from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.paper import published
@@ -67,7 +67,7 @@ def cells(*, quick: bool, seeds: int) -> list[Cell]:
         found.append(
             Cell(
                 {"method": way, "data": data, "seed": 0, **short},
-                part * eraser_cost("gcn", data) * (1 + len(shares)) + 5,
+                part * eraser_cost("gcn", data) * len(shares) + 10,
                 erased,
             )
         )
@@ -82,7 +82,7 @@ def measured(*, store: Path, method: str, data: str, share: float, seed: int, ep
 def erased(*, store: Path, method: str, data: str, seed: int, epochs: int | None = None) -> Row:
     """One ensemble, every share of edges in turn."""
     graph = graph_of(data, seed)
-    trained = sharded(graph, "gcn", method, seed, data=data, epochs=epochs)
+    trained = partitioned(graph, "gcn", method, seed, data=data, epochs=epochs)
     found: Row = {}
     for share in SHARES:
         request = request_of(graph, "edges", share, seed=seed)
