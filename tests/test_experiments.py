@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 import math
@@ -17,12 +18,14 @@ import pytest
 from graphforget.errors import InputError
 from graphforget.experiments import figure_bounds, table1, table_datasets
 from graphforget.experiments.cells import Cell, Record, Row
+from graphforget.experiments.fingerprint import fingerprint
 from graphforget.experiments.machine import machine
 from graphforget.experiments.paper import published, sources
 from graphforget.experiments.registry import EXPERIMENTS, cost, find
 from graphforget.experiments.runner import Progress, run
 from graphforget.experiments.settings import DATA, GNNS, PARTITIONS, SHARES, percent
 from graphforget.experiments.table import FEW, NOTHING, Bar, Entry, Spread, Table
+from graphforget.models.registry import MODELS
 
 # -- work for cells; functions of a module, so that processes find them ------------------------------------------------
 
@@ -128,6 +131,21 @@ def test_a_cell_tells_when_and_on_what_it_was_computed(tmp_path: Path) -> None:
     (origin,) = known.origins(cells())  # the first cell does not tell
     assert origin.machine == machine()
     assert datetime.datetime.fromisoformat(origin.made) <= datetime.datetime.now(datetime.UTC)
+
+
+def test_cells_of_other_settings_are_not_taken_for_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    computed(cells()[:1], tmp_path)
+    default = MODELS["sgc"]
+    monkeypatch.setitem(MODELS, "sgc", dataclasses.replace(default, mu=2 * default.mu))
+    fingerprint.cache_clear()
+    try:
+        assert Record(tmp_path / "cells.jsonl").rows() == []
+        computed(cells()[:1], tmp_path)
+        assert len(Record(tmp_path / "cells.jsonl").rows()) == 1
+    finally:
+        monkeypatch.undo()
+        fingerprint.cache_clear()
+    assert (tmp_path / "asked-1").read_text() == "xx"
 
 
 def test_processes_compute_and_one_that_dies_fails_alone(tmp_path: Path) -> None:
@@ -366,14 +384,18 @@ def test_table1_puts_every_number_in_its_place() -> None:
     assert table.columns == ("model", "method", "Cora")
     shown = {(row[0], row[1]): row[2] for row in table.texts}
     assert shown["GCN", "re-training"] == "89.0 ± 1.0 (76.9 ± 0.3)"
-    assert shown["GCN", "IDEA"] == "88.0 ± 1.0 (72.1 ± 1.2)"
+    assert shown["GCN", "IDEA"] == "88.0 ± 1.0"  # the paper's is with noise
+    assert shown["GCN", "IDEA, with the paper's noise"] == "80.0 ± 0.0 (72.1 ± 1.2)"
+    assert shown["GCN", "the epsilon of that noise"] == "400 ± 0"
     assert shown["GCN", "GraphEraser, BLPA"] == "81.0* (43.8 ± 2.2)"
     assert shown["GCN", "GraphEraser, random"] == "- (48.0 ± 0.5)"
-    assert shown["SGC", "IDEA"] == "- (72.9 ± 1.9)"
+    assert shown["SGC", "IDEA, with the paper's noise"] == "- (72.9 ± 1.9)"
     assert shown["SGC", "certified, released"] == "89.0 ± 0.0"
-    assert [bar.met for bar in table.bars] == [True, True, True, False]
+    assert [bar.met for bar in table.bars] == [True, True, True, True, False]
     worse = table1.table([_network(0, idea=70.0)])
-    assert [bar.met for bar in worse.bars] == [False, False, None, None]
+    assert [bar.met for bar in worse.bars] == [False, True, False, None, None]
+    drowned = table1.table([_network(0, idea_noised=72.0)])
+    assert [bar.met for bar in drowned.bars] == [True, False, True, None, None]
     assert table1.figure(rows) is not None
 
 
@@ -389,6 +411,13 @@ def test_bounds_are_judged_by_their_worst_cell() -> None:
     assert line[table.columns.index("actual, IDEA's weights")] == "3 ± 0** (~7.7)"
     assert line[table.columns.index("CEU worst, its theorem")] == NOTHING
     assert figure_bounds.figure(rows) is not None
+
+
+def test_continued_training_has_a_row_of_its_own_where_nothing_is_removed() -> None:
+    drift = {"model": "gcn", "data": "cora", "share": 0.0, "seed": 0, "continued": 1.5}
+    (line,) = figure_bounds.table([drift]).texts
+    assert line[:3] == ["GCN", "Cora", "0 %"]
+    assert [place for place in line[3:] if place != NOTHING] == ["1.5*"]
 
 
 def test_datasets_are_counted_in_the_graphs(raw_data: Path, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from graphforget.experiments import (
 )
 from graphforget.experiments.cells import Cell, Row
 from graphforget.experiments.experiment import Experiment
+from graphforget.experiments.fingerprint import fingerprint
 from graphforget.experiments.machine import machine, told
 from graphforget.experiments.registry import EXPERIMENTS
 from graphforget.experiments.reproduce import Plan, reproduce, write_pages
@@ -127,7 +128,7 @@ def test_the_command_that_is_shown_names_no_folder_of_this_machine(tmp_path: Pat
 
 @pytest.mark.parametrize("found", [{}, {"double": "two"}, {"double": [1]}])
 def test_cells_of_something_else_are_one_sentence_and_stay(tmp_path: Path, found: Row) -> None:
-    text = json.dumps({"key": {"number": 0}, "found": found}) + "\n"
+    text = json.dumps({"key": {"number": 0}, "found": found, "settings": fingerprint()}) + "\n"
     (tmp_path / "toy.jsonl").write_text(text)
     with pytest.raises(InputError, match="has cells that are not of this experiment"):
         reproduce(TOY, Plan(tmp_path, seeds=1), pool=threads)
@@ -214,18 +215,20 @@ def test_convex_cells_on_patients(tmp_path: Path) -> None:
     known = [cell for cell in table1.cells(quick=True, seeds=1) if cell.key["data"] == "patients"]
     (row,) = _rows(known, tmp_path)
     assert row["level"] == "certified"
-    assert abs(row["f1"] - row["retrain"]) <= 0.5
+    assert abs(row["f1"] - row["retrain"]) <= 100 / 57  # one of the test nodes
     bounds = [cell for cell in figure_bounds.cells(quick=True, seeds=1) if cell.key["data"] == "patients"]
     for row in _rows(bounds, tmp_path):
         assert row["actual"] <= row["measured"] <= row["idea_bound"] / 100
-        assert row["actual_idea"] <= row["actual_nothing"]
+        assert row["actual_idea"] <= row["nothing"]
         assert row["ceu_worst_rightly"] > row["ceu_worst"]
     noise = [cell for cell in table_noise.cells(quick=True, seeds=1) if cell.key["data"] == "patients"]
     (row,) = _rows(noise, tmp_path)
     assert row["f1 measured"] > 90
     assert row["f1 idea"] < 80
     assert row["sigma idea_paper"] > row["sigma idea"] > 100 * row["sigma measured"]
-    assert {path.name for path in tmp_path.iterdir() if not path.name.startswith(".")} == {"patients-sgc-0"}
+    assert {path.name for path in tmp_path.iterdir() if not path.name.startswith(".")} == {
+        f"patients-sgc-0-{fingerprint()}"
+    }
     seconds = [cell for cell in table_seconds.cells(quick=True, seeds=1) if cell.key["data"] == "patients"]
     rows = _rows(seconds[:1], tmp_path)
     assert rows[0]["level"] == "certified"

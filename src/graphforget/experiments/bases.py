@@ -11,13 +11,16 @@ from typing import Any
 from torch import Tensor
 
 import graphforget as gf
+from graphforget.certificates import paper_bounds
 from graphforget.certificates.gaussian import with_noise
 from graphforget.draw import Drawing, drawn
+from graphforget.experiments.fingerprint import fingerprint
 from graphforget.experiments.settings import SHARDS
 from graphforget.locks import turn
 from graphforget.request import Kind
+from graphforget.unlearning.outcome import Outcome
 
-NOISE_DRAWS = 5
+NOISE_DRAWS = 20
 
 
 @lru_cache(maxsize=2)
@@ -32,7 +35,7 @@ def base(store: Path, data: str, model: str, seed: int, *, epochs: int | None = 
     It is trained by whoever asks first and kept in `store`; others who ask meanwhile wait for it.
     """
     own: dict[str, Any] = {} if epochs is None or gf.MODELS[model].affine else {"epochs": epochs}
-    name = "-".join([data, model, str(seed), *(str(value) for value in own.values())])
+    name = "-".join([data, model, str(seed), *(str(value) for value in own.values()), fingerprint()])
     run, lock = store / name, store / f".{name}.lock"
     lock.mkdir(parents=True, exist_ok=True)
     with turn(lock):
@@ -67,12 +70,21 @@ def request_of(graph: gf.Graph, kind: Kind, share: float, *, seed: int) -> gf.Re
     return drawn(graph, Drawing(kind, share=share), seed=seed)
 
 
+def idea_bound(outcome: Outcome) -> float:
+    """The paper's bound for IDEA's step, under the paper's constants."""
+    step = outcome.trained.history[-1]
+    return paper_bounds.idea_bound(
+        m=step.m, removed=step.removed, affected=step.affected, step_norm=step.step_norm, constants=gf.Constants()
+    )
+
+
 def percent_right(model: gf.Trained, graph: gf.Graph) -> float:
     """Test micro-F1 in %."""
     return 100 * model.micro_f1(graph)
 
 
 def percent_right_with_noise(model: gf.Trained, theta: Tensor, graph: gf.Graph, *, sigma: float) -> float:
-    """Test micro-F1 in % of `theta` with fresh noise, a mean over several draws, the same ones for every model."""
-    draws = (with_noise(theta, sigma=sigma, seed=seed) for seed in range(NOISE_DRAWS))
+    """Test micro-F1 in % of `theta` with fresh noise, a mean over draws that are the same for all models of a seed."""
+    first = NOISE_DRAWS * model.recipe.seed
+    draws = (with_noise(theta, sigma=sigma, seed=first + draw) for draw in range(NOISE_DRAWS))
     return statistics.fmean(percent_right(model.with_weights(noised), graph) for noised in draws)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from graphforget.errors import InputError
+from graphforget.experiments.fingerprint import fingerprint
 from graphforget.experiments.machine import machine
 
 Key = dict[str, str | int | float]
@@ -46,7 +47,7 @@ class Record:
     """The finished cells of an experiment, a line of JSON each.
 
     A cell that failed has a line too and counts as not computed. What cannot be read, such as the last line of a run
-    that was killed while it wrote, counts as not there.
+    that was killed while it wrote, counts as not there, and so does what was computed with other settings.
     """
 
     def __init__(self, path: Path) -> None:
@@ -86,7 +87,7 @@ class Record:
     def add(self, cell: Cell, found: Row, *, seconds: float) -> None:
         made = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         line = {"key": cell.key, "found": _plain(found), "seconds": round(seconds, 3), "made": made}
-        self._write(line | {"machine": machine()})
+        self._write(line | {"machine": machine(), "settings": fingerprint()})
 
     def fail(self, cell: Cell, why: str) -> None:
         self._write({"key": cell.key, "error": why})
@@ -111,7 +112,7 @@ class Record:
             name = _name(key)
         except (ValueError, TypeError, KeyError):
             return
-        if isinstance(read.get("found"), dict):
+        if isinstance(read.get("found"), dict) and read.get("settings") == fingerprint():
             self._found[name] = key | read["found"]
             self._errors.pop(name, None)
             if isinstance(read.get("made"), str) and isinstance(read.get("machine"), dict):

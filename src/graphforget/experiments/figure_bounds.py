@@ -11,7 +11,7 @@ from torch import Tensor
 import graphforget as gf
 from graphforget.audits.distance import optimum
 from graphforget.certificates import paper_bounds
-from graphforget.experiments.bases import base, request_of
+from graphforget.experiments.bases import base, idea_bound, request_of
 from graphforget.experiments.cells import Cell, Key, Row
 from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.paper import published
@@ -19,11 +19,13 @@ from graphforget.experiments.settings import QUICK_EPOCHS, TITLES, percent, step
 from graphforget.experiments.table import Bar, Entry, Spread, Table
 from graphforget.report.charts import Line, Panel, line_chart
 from graphforget.unlearning.outcome import Outcome
+from graphforget.unlearning.retrain import trained_on
 
 NAME = "figure-bounds"
 DATA = ("cora", "citeseer", "pubmed")
 MODELS = ("gcn", "sgc", "linearised-gcn")
 SHARES = tuple(place / 100 for place in range(1, 11))
+NONE = 0.0  # a share: how far continued training goes if nothing is removed
 FROM_SCRATCH = (0.01, 0.05, 0.1)  # shares at which a network is also retrained from scratch
 LINEARISED = (0.01, 0.05, 0.1)
 
@@ -38,6 +40,7 @@ BOUNDS = {  # by the name of a number: how it is told, and its name in the paper
     "actual_idea": ("actual, IDEA's weights", "actual"),
     "continued": ("actual, IDEA's weights to continued training", "actual"),
     "scratch": ("actual, IDEA's weights to re-training", ""),
+    "nothing": ("actual, old weights", ""),
 }
 OTHER_ACTUAL = {"sgc": "continued", "gcn": "actual_idea"}  # no counterpart of the paper's "actual" for this model
 DRAWN = ("ceu_worst", "ceu_data", "idea_bound", "measured", "actual_idea", "actual", "continued", "scratch")
@@ -46,19 +49,24 @@ NOTES = (
     "l2 distances of weights, mean over seeds; edges are removed at random. In brackets the paper's figure, read off "
     "by eye where it can be (Cora, 5 %), hence the ~.",
     "IDEA's and CEU's bounds are under the paper's constants (lambda = 0.05, L = 0.25, C = 3) and hold only if these "
-    "do. They do not: the strong convexity of SGC is its L2 weight, 1e-4, and a GCN has none. Affected nodes are "
-    "training nodes here; in the paper's code test nodes count too. IDEA's bound grows with the step, so it is "
-    "smallest if nothing is done.",
+    "do. They do not: the strong convexity of SGC is its L2 weight, 1e-4, and a GCN has none. IDEA's bound counts "
+    "affected training nodes here; the paper's code counts test nodes too, and so does the worst case of CEU as "
+    "plotted. IDEA's bound grows with the step, so it is smallest if nothing is done.",
+    "IDEA's step is computed by conjugate gradient to a small residual, with dropout off, with the Gauss-Newton matrix "
+    "for a GCN. The paper's code takes 100 rounds of LiSSA, which leave most of the residual, with dropout on; so its "
+    "steps, and the bounds that grow with them, are not ours.",
     "'As the paper plots it' takes CEU's bound on a gradient for a distance: the worst case with lambda = 1 and the "
     "number of affected nodes, the other one divided by L. 'Its theorem' divides the published bound by lambda = "
-    "0.05, as strong convexity allows, with twice the number of removed edges. Where the step is short, CEU's "
-    "data-dependent bound as plotted is below IDEA's: which one is tighter depends on the length of the step.",
+    "0.05, as strong convexity allows, with twice the number of removed edges. CEU's data-dependent bound as plotted "
+    "is a function of IDEA's step alone: where that is short it is below IDEA's bound, as in all cells of the GCN, "
+    "and in most of those even below the actual distance to continued training, so it bounds nothing.",
     "'Measured' is ||grad F|| / mu with its rounding allowance, for Newton's steps at epsilon = 1, delta = 1e-5: no "
     "constant is assumed. It stops as soon as the noise hides the distance, so it is about the same for every "
     "request. There is none for a GCN, which is not convex; the linearised GCN stands for it (on PubMed one seed).",
     "Actual distances are to the one optimum on the retained graph for SGC and the linearised GCN. A GCN has many: "
     "'continued' trains on from the old weights at a hundredth of the learning rate, which the paper calls "
-    "re-training; 're-training' starts from the same initial weights as the model did (1, 5 and 10 % only). From "
+    "re-training, and which moves the weights even if nothing is removed: the row 0 % tells how far. 'Re-training' "
+    "starts from the initial weights that the model started from, with the same dropout (1, 5 and 10 % only). From "
     "other initial weights it is the distance of two networks that share nothing: 83 to 87 for the paper's own code "
     "on Cora, four times its bound.",
 )
@@ -68,7 +76,12 @@ def cells(*, quick: bool, seeds: int) -> list[Cell]:
     if quick:
         found = [_cell("sgc", data, share, 0) for data in ("patients", "cora") for share in (0.01, 0.05, 0.1)]
         return found + [_cell("gcn", "cora", share, 0, epochs=QUICK_EPOCHS) for share in (0.01, 0.05, 0.1)]
-    return [
+    drift = [
+        Cell({"model": "gcn", "data": data, "share": NONE, "seed": seed}, 1.1 * train_cost("gcn", data), of_drift)
+        for data in DATA
+        for seed in range(seeds)
+    ]
+    return drift + [
         _cell(model, data, share, seed)
         for model in MODELS
         for data in DATA
@@ -98,7 +111,7 @@ def of_convex(*, store: Path, model: str, data: str, share: float, seed: int) ->
         "level": newton.level,
         "actual": float((newton.trained.theta - best).norm()),
         "actual_idea": float((idea.trained.theta - best).norm()),
-        "actual_nothing": float((trained.theta - best).norm()),
+        "nothing": float((trained.theta - best).norm()),
     }
 
 
@@ -113,8 +126,14 @@ def of_network(*, store: Path, model: str, data: str, share: float, seed: int, e
     if share in FROM_SCRATCH:
         again = gf.unlearn(trained, graph, request, method="retrain", seed=seed).trained  # the same initial weights
         found["scratch"] = float((theta - again.theta).norm())
-        found["scratch_nothing"] = float((trained.theta - again.theta).norm())
+        found["nothing"] = float((trained.theta - again.theta).norm())
     return found
+
+
+def of_drift(*, store: Path, model: str, data: str, share: float, seed: int) -> Row:
+    """How far continued training moves the weights although nothing is removed."""
+    trained, graph = base(store, data, model, seed)
+    return {"continued": float((trained.theta - trained_on(trained, graph).theta).norm())}
 
 
 def _bounds(idea: Outcome, graph: gf.Graph) -> dict[str, float]:
@@ -128,9 +147,7 @@ def _bounds(idea: Outcome, graph: gf.Graph) -> dict[str, float]:
     reached = idea.touched.reached.numel()  # test nodes too, as the paper's code counts
     return {
         "step": step,
-        "idea_bound": paper_bounds.idea_bound(
-            m=m, removed=entry.removed, affected=entry.affected, step_norm=step, constants=constants
-        ),
+        "idea_bound": idea_bound(idea),
         "ceu_worst": paper_bounds.ceu_worst_as_adapted(m=m, affected=reached, constants=constants),
         "ceu_worst_rightly": paper_bounds.ceu_distance(residual=worst, constants=constants),
         "ceu_data": paper_bounds.ceu_data_dependent_as_adapted(step_norm=step, constants=constants),
@@ -149,7 +166,7 @@ def table(rows: Sequence[Row]) -> Table:
     lines: list[tuple[str | Entry, ...]] = []
     for model in MODELS:
         for data in ("patients", *DATA):
-            for share in SHARES:
+            for share in (NONE, *SHARES):
                 own = _of(rows, model, data, share)
                 if not own:
                     continue
@@ -212,5 +229,5 @@ EXPERIMENT = Experiment(
     table,
     figure,
     "Bounds on the distance to the retrained weights and the distance itself, by the share of edges removed. "
-    "The measured bound is hundreds of times below the published ones or more.",
+    "The measured bound is at least 600 times below IDEA's and 50 times below CEU's.",
 )

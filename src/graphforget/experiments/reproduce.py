@@ -18,7 +18,7 @@ from graphforget.experiments.cells import Cell, Origin, Record
 from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.machine import told
 from graphforget.experiments.runner import Progress, run
-from graphforget.experiments.table import Table
+from graphforget.experiments.table import WANTED_SEEDS, Table
 from graphforget.report.charts import inline
 from graphforget.report.results import Section, markdown, page, readme
 from graphforget.whole import write_whole
@@ -113,15 +113,15 @@ def _written(experiment: Experiment, plan: Plan, cells: Sequence[Cell], record: 
     try:
         table = experiment.table(rows)
         figure = experiment.figure(rows) if experiment.figure is not None and rows else None
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         told_why = f"{type(error).__name__}: {error}"
         raise InputError(
             f"{record.path} has cells that are not of this experiment ({told_why}), move it away to compute them anew"
         ) from error
-    if len(rows) < len(cells):
+    if len(rows) < len(cells) or plan.seeds < WANTED_SEEDS:
         table = dataclasses.replace(table, bars=tuple(dataclasses.replace(bar, so_far=True) for bar in table.bars))
     if plan.quick:
-        table = dataclasses.replace(table, notes=(QUICK, *table.notes))
+        table = dataclasses.replace(table, notes=(QUICK, *table.notes), bars=())
     picture = plan.path(experiment.name, ".png")
     if figure is not None:
         _put(picture, _png(figure))

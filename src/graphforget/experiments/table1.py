@@ -15,6 +15,7 @@ from graphforget.doctor import Inspection
 from graphforget.experiments.bases import (
     base,
     graph_of,
+    idea_bound,
     partitioned,
     percent_right,
     percent_right_with_noise,
@@ -43,10 +44,10 @@ from graphforget.experiments.table import Bar, Entry, Spread, Table
 from graphforget.models.sharded import Sharded
 from graphforget.report.charts import Dots, dot_chart
 from graphforget.sharding.ensemble import train_shards
-from graphforget.unlearning.idea import distance_bound
 
 NAME = "table1"
 SHARE = 0.01  # that of the released script; the paper's text says 5 %
+NOISED = "IDEA, with the paper's noise"
 CERTIFIED = ("sgc", "sign", "linearised-gcn")
 CERTIFIED_ROWS = {
     "certified, released": "f1",
@@ -54,36 +55,43 @@ CERTIFIED_ROWS = {
     "re-training, no noise": "retrain_private",
 }
 RELEASED = ("cora", "citeseer")  # where GraphEraser is also run with the faults of the released code
+AS_RELEASED = {"random": "GraphEraser, random or BEKM, as released", "blpa": "GraphEraser, BLPA, as released"}
 # One seed of GraphEraser, whose 30 or 100 shards take minutes to a quarter of an hour to train on one core.
 DEAR = {("physics", "gcn"), *((data, model) for data in ("pubmed", "cs", "physics") for model in ("gin", "gat"))}
 FEWER_EPOCHS = {("physics", model): {"epochs": 50} for model in ("gin", "gat")}  # instead of 200
 DEAR_LINEARISED = {("cs", "linearised-gcn"), ("physics", "linearised-gcn")}
 
 NOTES = (
-    "Test micro-F1 in %, mean ± deviation over seeds (split, initial weights, request and dropout all vary); in "
-    "brackets the paper's. 1 % of the training nodes are removed, the ratio of the paper's released script; its text "
-    "says 5 %.",
+    "Test micro-F1 in %, mean ± deviation over seeds; in brackets the paper's. Split, initial weights, request and "
+    "dropout all vary with the seed here; the paper has one split and one request, so its deviation is smaller. 1 % of "
+    "the training nodes are removed, the ratio of the paper's released script; its text says 5 %.",
     "Re-training here starts from fresh weights. The paper's goes on from the old weights at a hundredth of the "
-    "learning rate, and its code deletes the wrong edges with a node (2,698 of 10,544 go with two nodes of Cora): "
-    "that, and not the method, is why its GCN and SGC rows are low. With the edges right its own code gives about 84 "
-    "on Cora.",
-    "IDEA is the private, unlearned model. 'With the paper's noise' adds the sigma that the paper's code adds (0.6 "
-    "and 0.1 for GCN and SGC, 0.005 and 0.001 for GAT and GIN); no epsilon stands behind it, and the row below tells "
-    "the one that the paper's own bound implies at delta = 1e-5. The same sigma weighs more or less on weights of "
-    "another size, and ours are not the paper's.",
+    "learning rate, and its code deletes the wrong edges with a node (2,698 of 10,544 go with two nodes of Cora). With "
+    "the edges right, its own code gives 84 instead of 76.9 for re-training a GCN on Cora, and 80 instead of 72.1 for "
+    "IDEA, whose noise costs the rest. The models differ too: its GCN and SGC have 16 hidden units, no self-loops and "
+    "no biases, its GIN has BatchNorm; our GCN has 64, our SGC is one matrix.",
+    "IDEA is the private, unlearned model, its step solved by conjugate gradient with dropout off (the Gauss-Newton "
+    "matrix for networks, shortened where it overshoots); the paper's is 100 to 1,000 rounds of LiSSA with dropout on. "
+    "The paper's numbers are with noise and stand beside our row with noise. That row adds the sigma of the paper's "
+    "code (0.6 and 0.1 for GCN and SGC, 0.005 and 0.001 for GAT and GIN), a mean over 20 draws. No epsilon was asked "
+    "for it; the row below has the one that the paper's own bound implies at delta = 1e-5, by exact Gaussian "
+    "accounting. Where the row falls far below the paper's, the reason is the size of the weights: those of its GCN "
+    "on Cora are 23,000 of norm 61, ours 92,000 of norm 27, so that the same sigma drowns ours.",
     "GraphEraser has learned weights of the shards, 10, 10, 30, 30 and 100 shards. All shards are trained on the "
     "retained graph with the partition made before the request: what GraphEraser ends with when the touched shards "
     "are trained anew, at half the work. GIN and GAT on PubMed, CS and Physics and GCN on Physics have one seed, "
     "since so many shards are dear on two cores, and so has the linearised GCN on CS and Physics; GIN and GAT on "
-    "Physics have 50 epochs a shard instead of 200. BEKM is worse than "
-    "random because it works here: it sorts nodes by class, so that each shard sees few of them. The paper's code "
-    "mixes up positions and node numbers, which makes its partition random and puts nine tenths of the test labels "
-    "into training.",
+    "Physics have 50 epochs a shard instead of 200. The paper's GraphEraser has no SGC: what it calls so is its GCN. "
+    "BEKM is worse than random because it works here: it sorts nodes by class, so that each shard sees few of them. "
+    "The paper's code mixes up positions and node numbers, which makes its partition random and puts nine tenths of "
+    "the test labels into training.",
     "'As released' repeats what the paper's code does to GraphEraser: rows scaled to sum 1, 100 epochs, no "
-    "self-loops, dropout off, every model answering on its own shard, weights of the shards driven to 0.",
+    "self-loops, dropout off, every model answering on its own shard, weights of the shards driven to 0; a BEKM "
+    "partition that is random. The test labels that its mix-up puts into training are left out here, so its own "
+    "numbers can be higher.",
     "The paper's SGC is a product of two matrices and not convex; ours is a single one. Certified models are scored "
     "with the noise of their certificate at epsilon = 1, delta = 1e-5 (sigma 0.1 for SGC, 0.05 for the others), a "
-    "mean over 5 draws, and their re-training with the same draws.",
+    "mean over 20 draws, and their re-training with the same draws, so that the two differ by the weights alone.",
     "The test labels of affected nodes enter the update in the paper's code; here they do not.",
 )
 
@@ -105,7 +113,7 @@ def cells(*, quick: bool, seeds: int) -> list[Cell]:
                 for way in PARTITIONS
             ]
             if data in RELEASED:
-                found += [_eraser(data, "gcn", f"released {way}", seed) for way in PARTITIONS]
+                found += [_eraser(data, "gcn", f"released {way}", seed) for way in AS_RELEASED]
             light = [model for model in CERTIFIED if seed == 0 or (data, model) not in DEAR_LINEARISED]
             found += [_certified(data, model, seed) for model in light]
     return found
@@ -133,7 +141,7 @@ def unlearned(*, store: Path, part: str, data: str, model: str, seed: int, epoch
     idea = gf.unlearn(trained, graph, request, method="idea", audit=False)
     retrained = gf.unlearn(trained, graph, request, method="retrain")
     sigma = hand_picked_sigma(model, data)
-    bound = distance_bound(idea.trained, gf.Constants())
+    bound = idea_bound(idea)
     return {
         "before": percent_right(trained, graph),
         "nothing": percent_right(trained, idea.graph),
@@ -203,15 +211,16 @@ def table(rows: Sequence[Row]) -> Table:
             ("retrain", "idea", "retrain", ".1f"),
             *((way, way, "f1", ".1f") for way in PARTITIONS),
             ("idea", "idea", "idea", ".1f"),
-            ("IDEA, with the paper's noise", "idea", "idea_noised", ".1f"),
+            (NOISED, "idea", "idea_noised", ".1f"),
             ("the epsilon of that noise", "idea", "epsilon_implied", ".3g"),
-            *((f"released {way}", f"released {way}", "f1", ".1f") for way in PARTITIONS if model == "gcn"),
+            *((title, f"released {way}", "f1", ".1f") for way, title in AS_RELEASED.items() if model == "gcn"),
         ):
+            in_paper = "idea" if method == NOISED else method if method != "idea" else ""
             entries = [
-                Entry(_spread(rows, part, name, model, field), published(NAME, model, method, name), form)
+                Entry(_spread(rows, part, name, model, field), published(NAME, model, in_paper, name), form)
                 for name in data
             ]
-            lines.append((TITLES[model], _title(method), *entries))
+            lines.append((TITLES[model], TITLES.get(method, method), *entries))
     for model in CERTIFIED:
         for title, field in CERTIFIED_ROWS.items():
             entries = [Entry(_spread(rows, "newton", name, model, field)) for name in data]
@@ -220,30 +229,35 @@ def table(rows: Sequence[Row]) -> Table:
     return Table(title, ("model", "method", *titled(data)), tuple(lines), NOTES, _bars(rows, data))
 
 
-def _title(method: str) -> str:
-    way = method.removeprefix("released ")
-    return TITLES.get(method, method) if way == method else f"{TITLES[way]}, as released"
-
-
 def _spread(rows: Sequence[Row], part: str, data: str, model: str, field: str) -> Spread | None:
     return Spread.of(r[field] for r in rows if (r["part"], r["data"], r["model"]) == (part, data, model))
 
 
 def _bars(rows: Sequence[Row], data: Sequence[str]) -> tuple[Bar, ...]:
     over: dict[str, float] = {}
+    noised: dict[str, float] = {}
     under: dict[str, float] = {}
     for model in GNNS:
         for name in data:
-            idea, retrained = (_spread(rows, "idea", name, model, field) for field in ("idea", "retrain"))
+            fields = ("idea", "idea_noised", "retrain")
+            idea, with_noise, retrained = (_spread(rows, "idea", name, model, field) for field in fields)
             paper = published(NAME, model, "idea", name)
             place = f"{TITLES[model]} on {TITLES[name]}"
             if idea is not None and paper is not None:
                 over[place] = idea.mean - paper.mean
+            if with_noise is not None and paper is not None:
+                noised[place] = with_noise.mean - paper.mean
             if idea is not None and retrained is not None:
                 under[place] = retrained.mean - idea.mean
     told = "Certified SGC with its noise at epsilon = 1 is within 0.5 points of its re-training"
     return (
-        Bar.of("IDEA's F1 is at least the paper's in every cell", over, least=0, unit="points above it"),
+        Bar.of("IDEA's F1, private, is at least the paper's in every cell", over, least=0, unit="points above it"),
+        Bar.of(
+            "IDEA's F1 with the paper's sigma is at least the paper's in every cell",
+            noised,
+            least=0,
+            unit="points above it",
+        ),
         Bar.of("IDEA's F1 is within 2 points of re-training in every cell", under, most=2, unit="points below"),
         Bar.of(f"{told} with the same noise", _lost(rows, data, "retrain"), most=0.5, unit="points below"),
         Bar.of(f"{told} without noise", _lost(rows, data, "retrain_private"), most=0.5, unit="points below"),
@@ -261,7 +275,7 @@ def _lost(rows: Sequence[Row], data: Sequence[str], against: str) -> dict[str, f
 
 
 def figure(rows: Sequence[Row]) -> Figure:
-    """Re-training, IDEA and the certified models by dataset, the paper's IDEA beside them."""
+    """Re-training, IDEA and certified SGC by dataset, the paper's IDEA beside them."""
     data = [name for name in shown(rows) if name in DATA]
     groups = [f"{TITLES[model]}\n{TITLES[name]}" for name in data for model in GNNS]
     places = [(model, name) for name in data for model in GNNS]
@@ -273,10 +287,10 @@ def figure(rows: Sequence[Row]) -> Figure:
     numbers = [published(NAME, model, "idea", name) for model, name in places]
     series = [
         Dots("re-training", means("idea", "retrain")),
-        Dots("IDEA here", means("idea", "idea")),
+        Dots("IDEA here, private", means("idea", "idea")),
         Dots("GraphEraser, random", means("random", "f1")),
-        Dots("IDEA in the paper", [None if number is None else number.mean for number in numbers]),
-        Dots("certified, released", means("newton", "f1")),
+        Dots("IDEA in the paper, with noise", [None if number is None else number.mean for number in numbers]),
+        Dots("certified SGC, released with noise", means("newton", "f1")),
     ]
     return dot_chart(groups, series, "test micro-F1, %")
 

@@ -31,16 +31,18 @@ NOTES = (
     "code's README). Not 'lower is better': what is to be reached is the row re-training, whatever it is, because a "
     "retrained model has seen nothing of what was removed.",
     "Nodes, paper's protocol: MIA-Graph with a GCN as shadow, asked on the graph without the nodes; balanced accuracy "
-    "of hard labels, which the paper's code calls AUC. There a removed node stands alone, whatever a model has "
+    "of hard labels, which the paper's code calls AUC (its scrambled edges, its double softmax and its mixture of two "
+    "query graphs are put right here). There a removed node stands alone, whatever a model has "
     "learned of it: compare 'nothing done' with re-training to see how much the score tells of forgetting.",
-    "Nodes, honest: a shadow of the attacked kind, every node asked where it stood before the request, AUC of the "
-    "scores.",
+    "Nodes, honest: a shadow like the model before the request, for all rows; every node asked where it stood before "
+    "the request, AUC of the scores.",
     "Edges, paper's protocol: StealLink's attack 3, removed edges against any pairs of nodes, AUC. Linked nodes are "
     "alike, so every useful model scores far above 50 %, re-trained ones too. The paper's values near 50 % are not "
-    "what this attack gives on removed edges; its released code attacks random pairs, or edges that were injected and "
-    "stayed.",
+    "what this attack gives on removed edges. In its released code GraphEraser's and CGU's copies of the attack are "
+    "tried on random pairs or on edges that were injected and stayed, and IDEA's own does not run.",
     "Edges, honest: one attacker for all models, non-edges of the same classes and degrees as the removed edges.",
-    "The certified model is attacked as it is released, with its noise; the others by their private weights. On CS "
+    "The certified model and CGU are attacked as they are released, the others by their private weights. The paper's "
+    "GraphEraser has no SGC: what it calls so is its GCN. On CS "
     "GraphEraser has one seed, since its 30 shards take minutes to train on one core.",
 )
 

@@ -28,8 +28,9 @@ NOTES = (
     "Mean cross-entropy of the 5 % of training nodes that lose 20, 50 or 80 % of their attributes, on the graph where "
     "these are 0, mean ± deviation over seeds; in brackets the paper's.",
     "The paper reads a lower loss as better forgetting. It is not: the labels stay known, so a low loss is accuracy "
-    "on training nodes, and the old weights ('nothing done'), which have forgotten nothing, score nearly as low. What "
-    "is to be reached is the row re-training.",
+    "on training nodes, and the old weights ('nothing done'), which have forgotten nothing, score about as low as "
+    "IDEA. What is to be reached is the row re-training. The paper's GraphEraser has no SGC: what it calls so is its "
+    "GCN.",
     "The paper's code gives probabilities to a function that takes logits, a softmax of a softmax, for IDEA and CGU "
     "(no loss can be below 1.17 on Cora and 1.04 on CiteSeer), and not for GraphEraser: its rows cannot be compared "
     "with each other. Its number therefore stands beside the double softmax for IDEA and CGU, and beside the true "

@@ -17,8 +17,8 @@ COUNTED = ("nodes", "edges", "columns", "classes")
 
 NOTES = (
     "In brackets the paper's. Edges are undirected and counted once, without duplicates and self-loops. The paper "
-    "counts those of Cora and CiteSeer once with duplicates (5,429 and 4,723 instead of 5,278 and 4,552), and those "
-    "of PubMed, CS and Physics in both directions.",
+    "counts those of Cora with duplicates (5,429 instead of 5,278) and those of PubMed, CS and Physics in both "
+    "directions; for its 4,723 of CiteSeer we found no count (4,732 with duplicates and self-loops).",
     "Non-zeros are the attributes that are not 0; only these are kept.",
 )
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import graphforget as gf
-from graphforget.experiments.bases import base, percent_right, request_of
+from graphforget.experiments.bases import base, percent_right, percent_right_with_noise, request_of
 from graphforget.experiments.cells import Cell, Row
 from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.paper import published
@@ -15,6 +15,7 @@ from graphforget.experiments.settings import (
     QUICK_EPOCHS,
     SHARES,
     TITLES,
+    hand_picked_sigma,
     percent,
     shown,
     step_cost,
@@ -24,13 +25,16 @@ from graphforget.experiments.settings import (
 from graphforget.experiments.table import Bar, Entry, Spread, Table
 
 NAME = "table-edge-accuracy"
-METHODS = ("idea", "retrain", "nothing")
+METHODS = {"idea": TITLES["idea"], "idea_noised": "IDEA, with the paper's noise", "retrain": TITLES["retrain"]}
+METHODS |= {"nothing": TITLES["nothing"]}
+IN_PAPER = {"idea_noised": "idea", "retrain": "retrain"}
 
 NOTES = (
     "Test micro-F1 in % on the retained graph, mean ± deviation over seeds; in brackets the paper's.",
-    "Edge deletion is right in the paper's code, so its numbers are nearer to ours than in Table 1. IDEA's are still "
-    "below its re-training, because noise of a hand-picked sigma is added and gradients are taken with dropout on; "
-    "ours are of the private weights, without noise. Re-training is from fresh weights here and a continuation there.",
+    "Edge deletion is right in the paper's code, so its re-training is nearer to ours than in Table 1; it is a "
+    "continuation there and from fresh weights here. IDEA in the paper is below it, because noise of a hand-picked "
+    "sigma is added. The same sigma on our weights, which are more and shorter, costs more (Table 1 has the sizes); "
+    "the row IDEA is of the private weights, without noise.",
     "'Nothing done' are the old weights on the retained graph, which have forgotten nothing: accuracy does not tell "
     "unlearning from doing nothing.",
 )
@@ -55,6 +59,9 @@ def measured(*, store: Path, data: str, share: float, seed: int, epochs: int | N
     return {
         "nothing": percent_right(trained, idea.graph),
         "idea": percent_right(idea.trained, idea.graph),
+        "idea_noised": percent_right_with_noise(
+            idea.trained, idea.trained.theta, idea.graph, sigma=hand_picked_sigma("gcn", data)
+        ),
         "retrain": percent_right(retrained.trained, retrained.graph),
     }
 
@@ -63,11 +70,14 @@ def table(rows: Sequence[Row]) -> Table:
     lines: tuple[tuple[str | Entry, ...], ...] = tuple(
         (
             TITLES[data],
-            TITLES[method],
-            *(Entry(_spread(rows, data, s, method), published(NAME, data, method, percent(s))) for s in SHARES),
+            title,
+            *(
+                Entry(_spread(rows, data, s, method), published(NAME, data, IN_PAPER.get(method, ""), percent(s)))
+                for s in SHARES
+            ),
         )
         for data in shown(rows)
-        for method in METHODS
+        for method, title in METHODS.items()
     )
     columns = ("dataset", "method", *(f"{percent(share)} %" for share in SHARES))
     return Table("Table 6: accuracy after edge unlearning, GCN", columns, lines, NOTES, _bars(rows))
@@ -89,7 +99,9 @@ def _bars(rows: Sequence[Row]) -> tuple[Bar, ...]:
             if idea is not None and retrained is not None:
                 under[place] = retrained.mean - idea.mean
     return (
-        Bar.of("IDEA's accuracy is at least the paper's in every cell", over, least=0, unit="points above it"),
+        Bar.of(
+            "IDEA's accuracy, private, is at least the paper's in every cell", over, least=0, unit="points above it"
+        ),
         Bar.of("IDEA's accuracy is within 2 points of re-training in every cell", under, most=2, unit="points below"),
     )
 

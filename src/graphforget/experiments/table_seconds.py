@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from graphforget.certificates.claim import tolerance
 from graphforget.draw import Drawing, drawn
 from graphforget.experiments.bases import base
 from graphforget.experiments.cells import Cell, Row
 from graphforget.experiments.experiment import Experiment
-from graphforget.experiments.settings import DATA, SHARES, TITLES, percent, shown, train_cost
+from graphforget.experiments.settings import DATA, DELTA, EPSILON, SHARES, TITLES, percent, shown, train_cost
 from graphforget.experiments.table import Entry, Spread, Table
-from graphforget.experiments.timing import adam_seconds, answer
+from graphforget.experiments.timing import adam, answer
 from graphforget.report.charts import Line, Panel, line_chart
 
 NAME = "table-seconds"
@@ -26,8 +28,9 @@ NOTES = (
     "Not in the paper. Seconds from a node request to a release that is certified at epsilon = 1, delta = 1e-5 by a "
     "measured distance, everything counted, mean ± deviation over seeds, each the median of three; one core, nothing "
     "else of ours running. The last column is the level of the release.",
-    "Re-training is Newton's method from 0 with the same surroundings; 'Adam' are 300 epochs on the same model, the "
-    "paper's recipe, which come with no bound on what they reach. The ratio is re-training over certified.",
+    "Re-training is Newton's method from 0 with the same surroundings, to the distance that training ends at (1e-3); "
+    "'as loose' stops as soon as the noise hides the distance, as the certified release does (0.027). 'Adam' are 300 "
+    "epochs on the same model, the paper's recipe, which come with no bound on what they reach.",
 )
 
 
@@ -46,13 +49,15 @@ def measured(*, store: Path, data: str, size: str, seed: int) -> Row:
     what = Drawing("nodes", count=1) if size == ONE else Drawing.parse(f"node:{size.replace(' ', '')}")
     request = drawn(graph, what, seed=seed)
     certified = answer(trained, graph, request, "newton", warm_up=True)
-    adam_seconds(trained, graph, request, epochs=2)  # warm up
+    allowed = tolerance(sigma=trained.recipe.sigma, epsilon=EPSILON, delta=DELTA)
+    loosely = dataclasses.replace(trained, recipe=dataclasses.replace(trained.recipe, tolerance=allowed))
     return {
         "newton": certified["seconds"],
         "level": certified["level"],
         "distance": certified.get("distance"),
         "retrain": answer(trained, graph, request, "retrain")["seconds"],
-        "adam": adam_seconds(trained, graph, request),
+        "loose": answer(loosely, graph, request, "retrain")["seconds"],
+        "adam": adam(trained, graph, request),
     }
 
 
@@ -62,12 +67,13 @@ def table(rows: Sequence[Row]) -> Table:
         for size in SIZES:
             own = _of(rows, data, size)
             if own:
-                values = [[row[way] for row in own] for way in ("newton", "retrain", "adam")]
-                values.append([row["retrain"] / row["newton"] for row in own])
+                values = [[row[way] for row in own] for way in ("newton", "retrain", "loose", "adam")]
+                values += [[row[way] / row["newton"] for row in own] for way in ("retrain", "loose")]
                 entries = [Entry(Spread.of(each), form=".3g") for each in values]
                 levels = ", ".join(sorted({row["level"] for row in own}))
                 lines.append((TITLES[data], size, *entries, levels))
-    columns = ("data", "nodes removed", "certified, s", "re-training, s", "Adam, s", "ratio", "level")
+    seconds = ("certified, s", "re-training, s", "as loose, s", "Adam, s")
+    columns = ("data", "nodes removed", *seconds, "re-training / certified", "as loose / certified", "level")
     return Table("Guarantee per second, SGC", columns, tuple(lines), NOTES)
 
 

@@ -76,12 +76,9 @@ class Retrain(Method[RetrainOptions]):
         seed = trained.recipe.seed
         given: Any = {"device": task.device, "progress": task.progress}
         if start == "continued":
-            recipe = dataclasses.replace(trained.recipe, learning_rate=trained.recipe.learning_rate / 100)
-            module = copy.deepcopy(trained.module)
-            found = Inspection(trained.reach, trained.obstacles)
-            fitted = fit(module, task.retained, recipe, trained.loss, found, warm=True, **given)
+            fitted = trained_on(trained, task.retained, **given)
             entry = task.forgotten(self.name, fitted.theta)
-            fitted = dataclasses.replace(fitted, recipe=trained.recipe, history=(*trained.history, entry))
+            fitted = dataclasses.replace(fitted, history=(*trained.history, entry))
         else:
             seed = seed + 1 if task.seed is None else task.seed
             given |= {"noise_seed": task.noise_seed, "model": options.model}
@@ -103,6 +100,14 @@ def trained_anew(
     recipe = dataclasses.replace(old.recipe, seed=seed, noise_seed=noise_seed)
     module = _fresh(old, graph, recipe, model)
     return fit(module, graph, recipe, old.loss, Inspection(old.reach, old.obstacles), device=device, progress=progress)
+
+
+def trained_on(old: Trained, graph: Graph, *, device: str = "cpu", progress: Progress | None = None) -> Trained:
+    """Training that goes on from the old weights at a hundredth of the learning rate."""
+    slower = dataclasses.replace(old.recipe, learning_rate=old.recipe.learning_rate / 100)
+    module, found = copy.deepcopy(old.module), Inspection(old.reach, old.obstacles)
+    fitted = fit(module, graph, slower, old.loss, found, warm=True, device=device, progress=progress)
+    return dataclasses.replace(fitted, recipe=old.recipe)
 
 
 def _refuse_continued_shards(trained: Trained, options: RetrainOptions) -> None:
