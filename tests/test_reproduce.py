@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import typer
 from typer.testing import CliRunner
 
+import graphforget as gf
 from graphforget import cli_reproduce
 from graphforget.audits.links import NETWORK
 from graphforget.cli_reproduce import add_reproduce
 from graphforget.errors import InputError
 from graphforget.experiments import (
+    bases,
     figure_bounds,
     figure_time,
     table1,
@@ -26,6 +30,7 @@ from graphforget.experiments import (
     table_noise,
     table_seconds,
 )
+from graphforget.experiments.bases import base
 from graphforget.experiments.cells import Cell, Row
 from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.fingerprint import fingerprint
@@ -33,6 +38,7 @@ from graphforget.experiments.machine import machine, told
 from graphforget.experiments.registry import EXPERIMENTS
 from graphforget.experiments.reproduce import Plan, reproduce, write_pages
 from graphforget.experiments.table import Bar, Entry, Spread, Table
+from graphforget.locks import alone
 from graphforget.report.charts import Line, Panel, line_chart
 from graphforget.report.results import Section, markdown, page
 
@@ -337,3 +343,86 @@ def test_the_command_refuses_an_unknown_name(tmp_path: Path) -> None:
     ran = CliRunner().invoke(made, ["reproduce", "table9", "--out", str(tmp_path / "new")])
     assert isinstance(ran.exception, InputError)
     assert not (tmp_path / "new").exists()
+
+
+# -- what is kept, and what is told -----------------------------------------------------------------------------------
+
+
+def _emptied(run: Path) -> None:
+    shutil.rmtree(run)
+    run.mkdir()
+
+
+def _torn(run: Path) -> None:
+    weights = next(run.glob("*.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:100])
+
+
+def _a_file(run: Path) -> None:
+    shutil.rmtree(run)
+    run.write_text("no run")
+
+
+def _of_another_seed(run: Path) -> None:
+    shutil.rmtree(run)
+    graph = gf.load("patients", seed=1)
+    gf.save_run(run, gf.train(graph, "sgc", seed=1), graph)
+
+
+@pytest.mark.parametrize("spoil", [_emptied, _torn, _a_file, _of_another_seed])
+def test_a_kept_model_that_is_not_the_asked_one_is_trained_anew(tmp_path: Path, spoil) -> None:
+    asked, graph = base(tmp_path, "patients", "sgc", 0)
+    (run,) = (path for path in tmp_path.iterdir() if not path.name.startswith("."))
+    spoil(run)
+    bases._kept.cache_clear()
+    again, same = base(tmp_path, "patients", "sgc", 0)
+    assert torch.equal(again.theta, asked.theta)
+    assert same.digest == graph.digest
+    assert run.is_dir()
+
+
+def lost(*, store: Path, number: int) -> Row:
+    raise InputError(f"{store.resolve() / 'x'} and {Path.home() / 'y'} and {Path.cwd() / 'z'} are damaged")
+
+
+def test_where_a_machine_keeps_things_is_not_told(tmp_path: Path) -> None:
+    broken = dataclasses.replace(TOY, cells=lambda **how: [Cell({"number": 0}, 1.0, lost)])
+    result = reproduce(broken, Plan(tmp_path), pool=threads)
+    assert result.errors == {"number=0": "OUT/models/x and ~/y and ./z are damaged"}
+    assert Plan(Path("../../home/out")).command("toy") == "graphforget reproduce toy --out out"
+
+
+def test_two_at_once_in_one_folder_are_refused(tmp_path: Path) -> None:
+    reproduce(TOY, Plan(tmp_path, seeds=1), pool=threads)
+    with alone(tmp_path, "never said"):
+        with pytest.raises(InputError, match="another reproduction is at work in"):
+            reproduce(TOY, Plan(tmp_path, seeds=3), pool=threads)
+        assert reproduce(TOY, Plan(tmp_path, seeds=3, run=False), pool=threads).done == 1  # looking is free
+    assert reproduce(TOY, Plan(tmp_path, seeds=3), pool=threads).done == 3
+
+
+def test_data_that_cannot_be_had_is_told_before_anything_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nowhere(name: str) -> Path:
+        raise InputError(f"no {name} here")
+
+    monkeypatch.setattr("graphforget.experiments.reproduce.raw_folder", nowhere)
+    out = tmp_path / "new"
+    with pytest.raises(InputError, match="no cora here"):
+        reproduce(EXPERIMENTS["figure-bounds"], Plan(out, quick=True), pool=threads)
+    assert not out.exists()
+    only = Plan(out, quick=True, only="data=patients share=0.01")
+    assert reproduce(EXPERIMENTS["figure-bounds"], only, pool=threads).done == 1
+
+
+def test_an_interrupted_command_says_how_to_go_on(
+    app: typer.Typer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli_reproduce, "reproduce", stopped)
+    ran = CliRunner().invoke(app, ["reproduce", "toy", "--out", str(tmp_path)])
+    assert "the same command goes on from there" in ran.output
+    assert ran.exit_code == 130

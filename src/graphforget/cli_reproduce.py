@@ -70,8 +70,14 @@ def reproduce_command(
     for experiment in experiments:
         if not as_json and not render:
             say(f"{experiment.name}: {experiment.title}; all of it takes about {_duration(_cost(experiment, plan))}.")
-        with _progress(experiment.name, quiet=as_json) as report:
-            found[experiment.name] = reproduce(experiment, plan, report=report)
+        try:
+            with _progress(experiment.name, quiet=as_json) as report:
+                found[experiment.name] = reproduce(experiment, plan, report=report)
+        except KeyboardInterrupt:
+            err.print(
+                f"Stopped. What is finished is kept in {out}; the same command goes on from there.", soft_wrap=True
+            )
+            raise
     results = [found[each] for each in EXPERIMENTS if each in found]  # in the order of the paper
     pages = write_pages(results, plan) if name.lower() == ALL else ()
     if as_json:

@@ -62,6 +62,20 @@ def holding(folder: Path) -> Iterator[None]:
         os.close(held)
 
 
+@contextmanager
+def alone(folder: Path, why: str) -> Iterator[None]:
+    """The turn on a folder at once, or `InputError` with `why` not."""
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise InputError(why) from error
+        yield
+    finally:
+        os.close(held)
+
+
 def _take(descriptor: int, folder: Path, *, shared: bool = False) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)

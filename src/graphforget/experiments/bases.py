@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import statistics
 from functools import lru_cache
 from pathlib import Path
@@ -14,6 +15,7 @@ import graphforget as gf
 from graphforget.certificates import paper_bounds
 from graphforget.certificates.gaussian import with_noise
 from graphforget.draw import Drawing, drawn
+from graphforget.errors import InputError
 from graphforget.experiments.fingerprint import fingerprint
 from graphforget.experiments.settings import SHARDS
 from graphforget.locks import turn
@@ -32,22 +34,36 @@ def graph_of(data: str, seed: int) -> gf.Graph:
 def base(store: Path, data: str, model: str, seed: int, *, epochs: int | None = None) -> tuple[gf.Trained, gf.Graph]:
     """A model with its defaults (but `epochs` of Adam, where there are any) on a split, and its graph.
 
-    It is trained by whoever asks first and kept in `store`; others who ask meanwhile wait for it.
+    It is trained by whoever asks first and kept in `store`; others who ask meanwhile wait for it. If what is kept there
+    cannot be read, or is something else, it is trained anew.
     """
+    graph = graph_of(data, seed)
     own: dict[str, Any] = {} if epochs is None or gf.MODELS[model].affine else {"epochs": epochs}
     name = "-".join([data, model, str(seed), *(str(value) for value in own.values()), fingerprint()])
     run, lock = store / name, store / f".{name}.lock"
     lock.mkdir(parents=True, exist_ok=True)
     with turn(lock):
-        if not run.exists():
-            graph = graph_of(data, seed)
+        try:
+            return _kept(run, model, seed, graph.digest)
+        except InputError:
+            _remove(run)
             gf.save_run(run, gf.train(graph, model, seed=seed, **own), graph)
-        return _kept(run)
+        return _kept(run, model, seed, graph.digest)
 
 
 @lru_cache(maxsize=2)
-def _kept(run: Path) -> tuple[gf.Trained, gf.Graph]:
-    return gf.load_run(run)
+def _kept(run: Path, model: str, seed: int, digest: str) -> tuple[gf.Trained, gf.Graph]:
+    trained, graph = gf.load_run(run)
+    if (trained.recipe.model, trained.recipe.seed, graph.digest) != (model, seed, digest):
+        raise InputError(f"{run} holds another model")
+    return trained, graph
+
+
+def _remove(run: Path) -> None:
+    if run.is_dir() and not run.is_symlink():
+        shutil.rmtree(run)
+    else:
+        run.unlink(missing_ok=True)
 
 
 def sharded(graph: gf.Graph, model: str, way: str, seed: int, *, data: str, epochs: int | None = None) -> gf.Trained:

@@ -110,7 +110,7 @@ class Record:
             read = json.loads(line)
             key = dict(read["key"])
             name = _name(key)
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             return
         if isinstance(read.get("found"), dict) and read.get("settings") == fingerprint():
             self._found[name] = key | read["found"]

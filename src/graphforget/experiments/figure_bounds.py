@@ -219,7 +219,7 @@ def _line(rows: Sequence[Row], model: str, data: str, field: str) -> Line:
     shares = [share for share in SHARES if _of(rows, model, data, share)]
     spreads = [Spread.of(row.get(field) for row in _of(rows, model, data, share)) for share in shares]
     means = [None if spread is None else spread.mean for spread in spreads]
-    return Line(BOUNDS[field][0], [100 * share for share in shares], means)
+    return Line(BOUNDS[field][0], [100 * share for share in shares], means, ours=field == "measured")
 
 
 EXPERIMENT = Experiment(

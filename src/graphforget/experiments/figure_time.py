@@ -89,7 +89,7 @@ def figure(rows: Sequence[Row]) -> Figure:
     for method, (title, _) in METHODS.items():
         spreads = [_spread(rows, method, share) for share in shares]
         means = [None if spread is None else spread.mean for spread in spreads]
-        lines.append(Line(title, [100 * share for share in shares], means))
+        lines.append(Line(title, [100 * share for share in shares], means, ours=method == "newton"))
     return line_chart([Panel("SGC on Cora", lines)], "training nodes removed, %", "seconds", log_x=True)
 
 

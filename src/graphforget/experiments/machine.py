@@ -25,4 +25,4 @@ def told(known: dict[str, str | int]) -> str:
     """In a sentence."""
     names = ("cores", "architecture", "system", "python", "torch", "graphforget")
     cores, architecture, system, python, torch_, ours = (known.get(name, "?") for name in names)
-    return f"{cores} cores ({architecture}, {system}), no GPU, Python {python}, torch {torch_}, graphforget {ours}"
+    return f"{cores} cores ({architecture}, {system}), on the CPU, Python {python}, torch {torch_}, graphforget {ours}"

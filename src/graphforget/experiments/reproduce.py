@@ -13,12 +13,14 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from graphforget.datasets.locate import RAW_FILES, raw_folder
 from graphforget.errors import InputError
 from graphforget.experiments.cells import Cell, Origin, Record
 from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.machine import told
 from graphforget.experiments.runner import Progress, run
 from graphforget.experiments.table import WANTED_SEEDS, Table
+from graphforget.locks import alone
 from graphforget.report.charts import inline
 from graphforget.report.results import Section, markdown, page, readme
 from graphforget.whole import write_whole
@@ -50,7 +52,8 @@ class Plan:
     def command(self, name: str) -> str:
         """That gives the same again."""
         parts = ["graphforget reproduce", name, "--quick" if self.quick else ""]
-        out = self.out.name if self.out.is_absolute() else str(self.out)  # where a machine keeps it is not told
+        outside = self.out.is_absolute() or ".." in self.out.parts
+        out = self.out.name if outside else str(self.out)  # where a machine keeps it is not told
         parts += [f"--seeds {self.seeds}" if self.seeds != 3 and not self.quick else "", f"--out {shlex.quote(out)}"]
         return " ".join(part for part in parts if part)
 
@@ -88,14 +91,18 @@ def reproduce(
     Interrupted, it still writes the table of what was finished.
     """
     cells = experiment.cells(quick=plan.quick, seeds=plan.seeds)
-    _make(plan.out)
     record = Record(plan.path(experiment.name, ".jsonl"))
-    jobs = 1 if experiment.alone else plan.jobs
-    try:
-        run(plan.chosen(experiment), record, store=_store(plan.out), jobs=jobs, pool=pool, report=report)
-    except KeyboardInterrupt:
-        _written(experiment, plan, cells, record)
-        raise
+    _shown(experiment, cells, record)  # what is wrong with it is better told now
+    if plan.run:
+        chosen = plan.chosen(experiment)
+        _find_data([cell for cell in chosen if cell not in record])
+        store, jobs = _store(plan.out), 1 if experiment.alone else plan.jobs
+        try:
+            with alone(plan.out, f"another reproduction is at work in {plan.out}"):
+                run(chosen, record, store=store, jobs=jobs, pool=pool, report=report)
+        except KeyboardInterrupt:
+            _written(experiment, plan, cells, record)
+            raise
     return _written(experiment, plan, cells, record)
 
 
@@ -110,23 +117,19 @@ def write_pages(results: Sequence[Result], plan: Plan) -> tuple[Path, Path]:
 
 def _written(experiment: Experiment, plan: Plan, cells: Sequence[Cell], record: Record) -> Result:
     rows, errors = record.rows(cells), record.errors(cells)
-    try:
-        table = experiment.table(rows)
-        figure = experiment.figure(rows) if experiment.figure is not None and rows else None
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        told_why = f"{type(error).__name__}: {error}"
-        raise InputError(
-            f"{record.path} has cells that are not of this experiment ({told_why}), move it away to compute them anew"
-        ) from error
+    table, figure = _shown(experiment, cells, record)
     if len(rows) < len(cells) or plan.seeds < WANTED_SEEDS:
         table = dataclasses.replace(table, bars=tuple(dataclasses.replace(bar, so_far=True) for bar in table.bars))
     if plan.quick:
         table = dataclasses.replace(table, notes=(QUICK, *table.notes), bars=())
     picture = plan.path(experiment.name, ".png")
+    _make(plan.out)
     if figure is not None:
         _put(picture, _png(figure))
     origins = record.origins(cells)
     machines = list(dict.fromkeys(told(origin.machine) for origin in origins))
+    if 0 < len(origins) < len(rows):
+        machines.append(f"not known for {len(rows) - len(origins)} of {len(rows)} cells")
     section = Section(
         name=experiment.name,
         title=table.title,
@@ -154,6 +157,25 @@ def _written(experiment: Experiment, plan: Plan, cells: Sequence[Cell], record: 
     _put(plan.path(experiment.name, ".json"), (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
     _put(plan.path(experiment.name, ".md"), markdown(section).encode())
     return Result(experiment, table, section, len(rows), len(cells), errors)
+
+
+def _shown(experiment: Experiment, cells: Sequence[Cell], record: Record) -> tuple[Table, Figure | None]:
+    """The table and the figure of what is there."""
+    rows = record.rows(cells)
+    try:
+        return experiment.table(rows), experiment.figure(rows) if experiment.figure is not None and rows else None
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise InputError(
+            f"{record.path} has cells that are not of this experiment ({why}), take these lines out to go on"
+        ) from error
+
+
+def _find_data(cells: Sequence[Cell]) -> None:
+    """Raises `InputError` now if a dataset cannot be had, not once for every cell."""
+    for name in dict.fromkeys(str(cell.key.get("data")) for cell in cells):
+        if name in RAW_FILES:
+            raw_folder(name)
 
 
 def _span(origins: Sequence[Origin]) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from graphforget.errors import InputError, Refused
 from graphforget.experiments.cells import Cell, Record, Row
 from graphforget.workers import processes, stop
 
@@ -117,6 +118,14 @@ def _compute(work: Callable[..., Row], key: dict[str, Any], store: Path) -> _Don
     try:
         found = work(store=store, **key)
     except Exception as error:  # whatever it is, the other cells are to be computed
-        told = " ".join(f"{type(error).__name__}: {error}".split())
+        kind = "" if isinstance(error, InputError | Refused) else f"{type(error).__name__}: "
+        told = _without_places(" ".join(f"{kind}{error}".split()), store)
         return _Done(None, time.perf_counter() - started, told)
     return _Done(found, time.perf_counter() - started)
+
+
+def _without_places(text: str, store: Path) -> str:
+    """Results are for others to read, and where this machine keeps things is not for them."""
+    for place, name in ((store.resolve(), "OUT/models"), (Path.cwd(), "."), (Path.home(), "~")):
+        text = text.replace(str(place), name)
+    return text

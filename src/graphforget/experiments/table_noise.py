@@ -28,7 +28,7 @@ from graphforget.experiments.settings import (
     training_part,
 )
 from graphforget.experiments.table import Bar, Entry, Spread, Table
-from graphforget.report.charts import Dots, dot_chart
+from graphforget.report.charts import Dots, Groups, dot_chart
 
 NAME = "table-noise"
 SHARE = 0.05  # of the edges: the one kind of request that every method takes
@@ -160,8 +160,8 @@ def figure(rows: Sequence[Row]) -> Figure:
     data = [name for name in shown(rows) if any((row["model"], row["data"]) == ("sgc", name) for row in rows)]
     wanted = ("measured", "cgu", "idea", "ceu_data", "ceu_worst")
     series = [Dots("re-training, no noise", _means(rows, data, "retrain"))]
-    series += [Dots(WAYS[way], _means(rows, data, f"f1 {way}")) for way in wanted]
-    return dot_chart(list(titled(data)), series, "test micro-F1, %")
+    series += [Dots(WAYS[way], _means(rows, data, f"f1 {way}"), ours=way == "measured") for way in wanted]
+    return dot_chart([Groups("SGC", list(titled(data)), series)], "test micro-F1, %")
 
 
 def _means(rows: Sequence[Row], data: Sequence[str], field: str) -> list[float | None]:

@@ -5,6 +5,7 @@ Readable in grey and by the colour-blind: Okabe and Ito's colours, and every ser
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,12 +24,12 @@ _LOOKS: tuple[Look, ...] = (
     ("#0072b2", "o", "-"),
     ("#d55e00", "s", (0, (5, 2))),
     ("#009e73", "D", (0, (1, 1.2))),
-    ("#000000", "^", (0, (5, 1.5, 1, 1.5))),
     ("#cc79a7", "v", (0, (3, 1))),
     ("#e69f00", "P", (0, (7, 2))),
     ("#56b4e9", "X", (0, (2, 2))),
-    ("#7f7f7f", "*", (0, (1, 3))),
+    ("#7f7f7f", "p", (0, (5, 1.5, 1, 1.5))),
 )
+_OURS: Look = ("#000000", "^", "-")
 _ACROSS = 3  # panels side by side
 _GRID: dict[str, Any] = {"color": "#e4e4e4", "linewidth": 0.6}
 
@@ -40,6 +41,7 @@ class Line:
     name: str
     x: Sequence[float]
     y: Sequence[float | None]
+    ours: bool = False  # what a chart is about, in black
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,16 @@ class Dots:
 
     name: str
     values: Sequence[float | None]
+    ours: bool = False
+
+
+@dataclass(frozen=True)
+class Groups:
+    """A panel of dots, with one column for each name."""
+
+    title: str
+    names: Sequence[str]
+    series: Sequence[Dots]
 
 
 @style.context(STYLE, after_reset=True)
@@ -61,14 +73,10 @@ def line_chart(
     panels: Sequence[Panel], x_label: str, y_label: str, *, log_x: bool = False, log_y: bool = True
 ) -> Figure:
     """Panels of lines with a legend for all of them below."""
-    across = max(1, min(_ACROSS, len(panels)))
-    down = max(1, -(-len(panels) // across))
-    figure = Figure(figsize=(max(5.6, 3.1 * across + 0.6), 2.6 * down + 0.9), dpi=200, layout="constrained")
-    axes = figure.subplots(down, across, squeeze=False)
-    looks = _looks([line.name for panel in panels for line in panel.lines])
+    figure, axes, across = _panels(len(panels))
+    looks = _looks([line for panel in panels for line in panel.lines])
     handles: dict[str, Any] = {}
-    for place, panel in enumerate(panels):
-        each = axes[place // across][place % across]
+    for place, (each, panel) in enumerate(zip(axes, panels, strict=True)):
         _draw_lines(each, panel, looks, handles)
         each.set_xscale("log" if log_x else "linear")
         if log_y:
@@ -79,16 +87,7 @@ def line_chart(
         each.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         each.set_xlabel(x_label if place + across >= len(panels) else "")
         each.set_ylabel(y_label if place % across == 0 else "")
-    for empty in range(len(panels), across * down):
-        axes[empty // across][empty % across].set_axis_off()
-    if handles:
-        figure.legend(
-            list(handles.values()),
-            list(handles),
-            loc="outside lower center",
-            ncols=_columns(figure, list(handles)),
-            frameon=False,
-        )
+    _legend(figure, handles)
     return figure
 
 
@@ -96,7 +95,14 @@ def _log_scale(axes: Axes, values: Sequence[float]) -> None:
     """Ticks in plain digits: powers of ten, or 1, 2 and 5 times them where they span little."""
     axes.set_yscale("log")
     narrow = bool(values) and max(values) < 300 * min(values)
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if narrow else (1.0,), numticks=9))
+    subs = (1.0, 2.0, 5.0) if narrow else (1.0,)
+    axes.yaxis.set_major_locator(LogLocator(subs=subs, numticks=9))
+    if values:  # from tick to tick
+        low, high = (10.0 ** math.floor(math.log10(end)) for end in (min(values), max(values)))
+        axes.set_ylim(
+            max(low * sub for sub in subs if low * sub <= min(values)) / 1.15,
+            min(high * sub for sub in (*subs, 10.0) if high * sub >= max(values)) * 1.15,
+        )
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_locator(NullLocator())
 
@@ -116,28 +122,51 @@ def _draw_lines(axes: Axes, panel: Panel, looks: dict[str, Look], handles: dict[
 
 
 @style.context(STYLE, after_reset=True)
-def dot_chart(groups: Sequence[str], series: Sequence[Dots], y_label: str) -> Figure:
-    """One column a group, in it a dot for each series, side by side so that none hides another."""
-    figure = Figure(figsize=(max(5.6, 0.52 * len(groups) + 1.2), 3.4), dpi=200, layout="constrained")
-    axes = figure.add_subplot()
-    looks = _looks([one.name for one in series])
+def dot_chart(panels: Sequence[Groups], y_label: str) -> Figure:
+    """In each column a dot for each series, side by side so that none hides another."""
+    figure, axes, across = _panels(len(panels))
+    looks = _looks([one for panel in panels for one in panel.series])
+    handles: dict[str, Any] = {}
+    for place, (each, panel) in enumerate(zip(axes, panels, strict=True)):
+        _draw_dots(each, panel, looks, handles)
+        each.set_ylabel(y_label if place % across == 0 else "")
+    _legend(figure, handles)
+    return figure
+
+
+def _draw_dots(axes: Axes, panel: Groups, looks: dict[str, Look], handles: dict[str, Any]) -> None:
+    axes.set_title(panel.title, fontsize=9)
     axes.grid(True, axis="y", **_GRID)
     axes.set_axisbelow(True)
-    for place, one in enumerate(series):
+    for place, one in enumerate(panel.series):
         colour, marker, _ = looks[one.name]
-        shift = 0.7 * ((place + 0.5) / len(series) - 0.5)
+        shift = 0.7 * ((place + 0.5) / len(panel.series) - 0.5)
         known = [(group + shift, value) for group, value in enumerate(one.values) if value is not None]
         if known:
             x, y = zip(*known, strict=True)
-            axes.scatter(x, y, color=colour, marker=marker, s=24, linewidths=0.4, edgecolors="white", label=one.name)
-    axes.set_xticks(range(len(groups)), groups, fontsize=7)
-    axes.set_xlim(-0.6, len(groups) - 0.4)
+            drawn = axes.scatter(x, y, color=colour, marker=marker, s=24, linewidths=0.4, edgecolors="white")
+            handles.setdefault(one.name, drawn)
+    axes.set_xticks(range(len(panel.names)), panel.names, fontsize=8)
+    axes.set_xlim(-0.6, len(panel.names) - 0.4)
     axes.tick_params(axis="x", length=0)
-    axes.set_ylabel(y_label)
-    if series:
-        names = [one.name for one in series]
-        figure.legend(loc="outside lower center", ncols=_columns(figure, names), frameon=False)
-    return figure
+
+
+def _panels(count: int) -> tuple[Figure, list[Axes], int]:
+    """A figure with room for so many panels, and how many of them stand side by side."""
+    across = max(1, min(_ACROSS, count))
+    down = max(1, -(-count // across))
+    figure = Figure(figsize=(max(5.6, 3.1 * across + 0.6), 2.6 * down + 0.9), dpi=200, layout="constrained")
+    axes = list(figure.subplots(down, across, squeeze=False).flat)
+    for empty in axes[count:]:
+        empty.set_axis_off()
+    return figure, axes[:count], across
+
+
+def _legend(figure: Figure, handles: dict[str, Any]) -> None:
+    """One for all panels, below them."""
+    if handles:
+        names, place = list(handles), "outside lower center"
+        figure.legend(list(handles.values()), names, loc=place, ncols=_columns(figure, names), frameon=False)
 
 
 def inline(figure: Figure) -> Markup:
@@ -151,6 +180,8 @@ def _columns(figure: Figure, names: Sequence[str]) -> int:
     return max(1, min(len(names), int(figure.get_figwidth() / inches)))
 
 
-def _looks(names: Sequence[str]) -> dict[str, Look]:
-    """By the order in which names come up."""
-    return {name: _LOOKS[place % len(_LOOKS)] for place, name in enumerate(dict.fromkeys(names))}
+def _looks(series: Sequence[Line | Dots]) -> dict[str, Look]:
+    """By the order in which names come up; what a chart is about looks the same in all charts."""
+    others = dict.fromkeys(one.name for one in series if not one.ours)
+    looks = {name: _LOOKS[place % len(_LOOKS)] for place, name in enumerate(others)}
+    return looks | {one.name: _OURS for one in series if one.ours}

@@ -34,7 +34,7 @@ def markdown(section: Section, *, level: int = 1) -> str:
     origin = (f"`{section.command}`", section.machine, section.made)
     parts = [f"{'#' * level} {section.title}", ", ".join(part for part in origin if part) + "."]
     if section.missing:
-        parts.append(f"**{section.missing}**")
+        parts.append(f"**{_escaped(section.missing)}**")
     if section.picture is not None:
         parts.append(f"![{section.caption or section.title}]({section.picture})")
     parts.append(_table(section.columns, section.rows))
@@ -45,7 +45,11 @@ def markdown(section: Section, *, level: int = 1) -> str:
 
 def readme(sections: Sequence[Section]) -> str:
     """All sections on one page."""
-    head = "# Results\n\nMade by `graphforget reproduce`; every table and figure by the command below its title.\n"
+    head = (
+        "# Results\n\nMade by `graphforget reproduce`; every table and figure by the command below its title. What the "
+        "notes say of the paper's released code was found by reading and running that code, and no command here shows "
+        "it.\n"
+    )
     return "\n".join([head, *(markdown(section, level=2) for section in sections)])
 
 
@@ -66,8 +70,8 @@ def _line(places: Sequence[str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """What Markdown would take for a column's end, for emphasis or for struck out."""
-    return "".join(f"\\{sign}" if sign in "|*~" else sign for sign in text)
+    """What Markdown would take for a column's end, for emphasis, for struck out or for HTML."""
+    return "".join(f"\\{sign}" if sign in "|*~<" else sign for sign in text)
 
 
 def _listed(sentences: Sequence[str]) -> list[str]:
