@@ -11,7 +11,10 @@ from torch.nn import functional
 
 import graphforget as gf
 from cases import MODELS, make, random_graph, reach_of
+from graphforget.linalg.sparse import SparseMatrix
+from graphforget.models.gcn import GCN
 from graphforget.models.parameters import call_with, flatten
+from graphforget.models.propagation import mean_adjacency
 from graphforget.objective import Objective, model_inputs
 
 MU = 0.03
@@ -154,3 +157,24 @@ def test_dropout_is_off_and_the_module_is_left_alone() -> None:
 def test_mu_must_be_positive(mu: float) -> None:
     with pytest.raises(gf.InputError, match="must be positive"):
         Objective(make("sgc"), random_graph(0), mu=mu)
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_the_way_back_is_the_transpose_of_the_way_there(module: nn.Module, directed: bool) -> None:
+    _, propagation = model_inputs(module, random_graph(2, directed=directed, sparse=True), dtype=torch.float64)
+    if not isinstance(propagation, SparseMatrix):
+        pytest.skip("this model keeps its edges in another form")
+    assert torch.equal(propagation.T.csr.to_dense(), propagation.csr.to_dense().T)
+
+
+def test_a_subclass_that_weighs_messages_otherwise_gets_its_own_gradient() -> None:
+    class OneWay(GCN):
+        def propagation(self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> SparseMatrix:
+            return mean_adjacency(edge_index, num_nodes, dtype=dtype)
+
+    graph = random_graph(3, sparse=True)
+    torch.manual_seed(0)
+    module = OneWay(graph.num_columns, graph.num_classes, dropout=0.0).double()
+    theta = flatten(module)
+    expected = torch.autograd.functional.jacobian(oracle(module, graph, None), theta)
+    torch.testing.assert_close(Objective(module, graph, mu=MU).gradient(theta), expected, **CLOSE)

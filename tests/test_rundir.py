@@ -781,3 +781,10 @@ def test_weights_that_changed_together_with_their_checksum_are_a_mismatch(by: fl
     spoilt("weights.safetensors", "theta", lambda theta: theta + by)(after)
     with pytest.raises(gf.Mismatch, match="the weights|does not fit together"):
         gf.verify_run(after)
+
+
+def test_an_undirected_graph_with_an_edge_that_goes_one_way_only_is_damaged(after: Path) -> None:
+    """Gradients take messages to weigh the same both ways there, so a certificate would speak of another objective."""
+    spoilt("graph.safetensors", "edge_index", lambda edges: edges[:, 1:])(after)
+    with pytest.raises(gf.Mismatch, match="an edge that goes one way only"):
+        gf.verify_run(after)

@@ -41,14 +41,18 @@ def footprint(graph: Graph, request: Request, reach: Reach, *, inside: Tensor | 
     With `inside` it is that of a model on the nodes of this mask and the edges among them, all else left out.
     """
     what = request.resolve(graph)
-    inside = torch.ones(graph.num_nodes, dtype=torch.bool) if inside is None else inside
     stays = torch.ones(graph.num_nodes, dtype=torch.bool)
     stays[what.node_rows] = False
     source, target = graph.edge_index
-    among = inside[source] & inside[target]
-    lost = (what.edge_mask | ~stays[source] | ~stays[target]) & among
+    lost = ~(stays[source] & stays[target]) | what.edge_mask
+    kept = ~lost
+    if inside is None:
+        inside = torch.ones(graph.num_nodes, dtype=torch.bool)
+    else:
+        among = inside[source] & inside[target]
+        lost, kept = lost & among, kept & among
     lost_input = _mask(graph, masked(target, lost))
-    kept_source, kept_target = masked(graph.edge_index, ~lost & among)
+    kept_source, kept_target = masked(graph.edge_index, kept)
     if reach.both_ways and graph.directed:
         lost_input |= _mask(graph, masked(source, lost))
         kept_source, kept_target = torch.cat([kept_source, kept_target]), torch.cat([kept_target, kept_source])

@@ -14,9 +14,9 @@ from graphforget.errors import InputError
 from graphforget.graph import Graph
 from graphforget.linalg.jacobian import Jacobian
 from graphforget.linalg.solution import Product
-from graphforget.linalg.sparse import converted
+from graphforget.linalg.sparse import SparseMatrix, converted
 from graphforget.losses import Loss, LossFunction, as_loss
-from graphforget.models.base import GraphModel
+from graphforget.models.base import GraphModel, is_built_in
 from graphforget.models.fixed import FixedPropagation
 from graphforget.models.linearised import Linearised
 from graphforget.models.parameters import call_with, flatten, trainable
@@ -239,7 +239,11 @@ def model_inputs(
     """What `module` is called with: its own prepared form of the graph, or `(x, edge_index)`."""
     x, edge_index = converted(graph.x, dtype=dtype, device=device), graph.edge_index.to(device)
     if isinstance(module, GraphModel):
-        return module.prepare(x, edge_index)
+        ready, propagation = module.prepare(x, edge_index)
+        alike = is_built_in(module) and module.weighs_both_ways_alike  # a subclass may weigh otherwise
+        if alike and not graph.directed and isinstance(propagation, SparseMatrix):
+            propagation = propagation.symmetric()
+        return ready, propagation
     if isinstance(module, Linearised):
         return model_inputs(module.base, graph, dtype=dtype, device=device)
     if x.layout == torch.sparse_csr and not accepts_sparse(module, x):

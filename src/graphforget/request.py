@@ -239,11 +239,11 @@ class Request:
         )
 
     def _edge_mask(self, graph: Graph) -> Tensor:
-        n = graph.num_nodes
-        keys = graph.edge_index[1] * n + graph.edge_index[0]  # ascending, see Graph.edge_index
-        mask = torch.zeros(keys.numel(), dtype=torch.bool)
+        mask = torch.zeros(graph.edge_index.shape[1], dtype=torch.bool)
         if not self.edges:
             return mask
+        n = graph.num_nodes
+        keys = graph.edge_index[1] * n + graph.edge_index[0]  # ascending, see Graph.edge_index
         ends = torch.tensor([[graph.row(u), graph.row(v)] for u, v in self.edges], dtype=torch.int64).T
         wanted = ends[1] * n + ends[0]
         places = torch.searchsorted(keys, wanted).clamp(max=max(keys.numel() - 1, 0))
@@ -260,17 +260,13 @@ class Request:
 
 def _refuse_emptied(graph: Graph, node_rows: list[int]) -> None:
     """A class that loses its last node would still show in the number of the model's outputs."""
-    train = graph.train_mask.clone()
-    train[node_rows] = False
-    if not train.any():
+    gone = torch.tensor(node_rows, dtype=torch.int64)
+    if int(graph.train_mask[gone].sum()) == int(graph.train_mask.sum()):
         raise InputError("the request leaves no training node")
-    stays = torch.ones_like(train)
-    stays[node_rows] = False
-    labelled = graph.y >= 0
-    for some, left, what in ((graph.train_mask, train, "training node"), (labelled, labelled & stays, "node")):
-        before = torch.bincount(graph.y[some], minlength=graph.num_classes) > 0
-        after = torch.bincount(graph.y[left], minlength=graph.num_classes) > 0
-        lost = (before & ~after).nonzero().flatten()
+    for some, what in ((graph.train_mask, "training node"), (graph.y >= 0, "node")):
+        before = torch.bincount(graph.y[some], minlength=graph.num_classes)
+        going = torch.bincount(graph.y[gone[some[gone]]], minlength=graph.num_classes)
+        lost = ((before > 0) & (before == going)).nonzero().flatten()
         if lost.numel():
             label = int(lost[0])
             named = repr(graph.class_names[label]) if graph.class_names else label

@@ -29,6 +29,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from graphforget.certificates.document import versions
+from graphforget.checks import is_symmetric
 from graphforget.errors import InputError
 from graphforget.graph import Graph
 from graphforget.linalg.sparse import csr_tensor
@@ -191,6 +192,8 @@ def read(
         if changed:
             raise Damaged(f"{folder} is damaged: {changed[0]} is not the file that was written")
         graph = _graph(tensors, names)
+        if not graph.directed and not is_symmetric(graph.edge_index, graph.num_nodes):  # gradients count on it
+            raise Damaged(f"{folder} is damaged: its graph is undirected and has an edge that goes one way only")
         trained = _trained(run, theta, tilt, weights, graph, model, loss)
         digest = graph.digest
         value = trained.objective(graph).value(trained.theta)

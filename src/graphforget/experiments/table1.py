@@ -260,12 +260,17 @@ def _bars(rows: Sequence[Row], data: Sequence[str]) -> tuple[Bar, ...]:
                 under[place] = retrained.mean - idea.mean
     told = "Certified SGC with its noise at epsilon = 1 is within 0.5 points of its re-training"
     return (
-        Bar.of("IDEA's F1, private, is at least the paper's in every cell", over, least=0, unit="points above it"),
+        Bar.of(
+            "IDEA's F1, private, is at least the paper's in every cell",
+            over,
+            least=0,
+            unit="points against the paper's",
+        ),
         Bar.of(
             "IDEA's F1 with the paper's sigma is at least the paper's in every cell",
             noised,
             least=0,
-            unit="points above it",
+            unit="points against the paper's",
         ),
         Bar.of("IDEA's F1 is within 2 points of re-training in every cell", under, most=2, unit="points below"),
         Bar.of(f"{told} with the same noise", _lost(rows, data, "retrain"), most=0.5, unit="points below"),

@@ -100,7 +100,10 @@ def _bars(rows: Sequence[Row]) -> tuple[Bar, ...]:
                 under[place] = retrained.mean - idea.mean
     return (
         Bar.of(
-            "IDEA's accuracy, private, is at least the paper's in every cell", over, least=0, unit="points above it"
+            "IDEA's accuracy, private, is at least the paper's in every cell",
+            over,
+            least=0,
+            unit="points against the paper's",
         ),
         Bar.of("IDEA's accuracy is within 2 points of re-training in every cell", under, most=2, unit="points below"),
     )

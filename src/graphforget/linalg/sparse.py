@@ -43,6 +43,11 @@ class SparseMatrix:
         transposed.__dict__["T"] = self
         return transposed
 
+    def symmetric(self) -> SparseMatrix:
+        """The same matrix, of which the caller vouches that it is its own transpose."""
+        self.__dict__["T"] = self
+        return self
+
     def __matmul__(self, dense: Tensor) -> Tensor:
         if not (dense.requires_grad and torch.is_grad_enabled()):  # nothing to record, which is dear for small graphs
             return self.csr @ dense

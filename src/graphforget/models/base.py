@@ -21,6 +21,7 @@ class GraphModel(nn.Module):
     """
 
     reach: Reach
+    weighs_both_ways_alike = False  # a message from s to t as one from t to s, so that its propagation is symmetric
 
     def __init__(self, *, scale_rows: bool = True) -> None:
         super().__init__()
@@ -54,12 +55,16 @@ def is_built_in(module: nn.Module) -> bool:
 class NormalisedModel(GraphModel):
     """A model whose messages are weighted by `D^-1/2 (A + I) D^-1/2`."""
 
+    weighs_both_ways_alike = True
+
     def propagation(self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> Matrix:
         return normalised_adjacency(edge_index, num_nodes, dtype=dtype)
 
 
 class PlainModel(GraphModel):
     """A model that adds up its neighbours' messages as they are."""
+
+    weighs_both_ways_alike = True
 
     def propagation(self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> Matrix:
         return adjacency(edge_index, num_nodes, dtype=dtype)

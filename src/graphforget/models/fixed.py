@@ -135,6 +135,8 @@ class MeanSGC(FixedPropagation):
     degree alone, so an edge that goes is felt one step less far than in SGC.
     """
 
+    weighs_both_ways_alike = False
+
     def __init__(self, columns: int, classes: int, *, hops: int = 2, scale_rows: bool = True) -> None:
         super().__init__(columns, classes, powers=(hops,), scale_rows=scale_rows, bias=False)
         self.reach = Reach(hops, degree_normalised=False)
