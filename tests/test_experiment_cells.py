@@ -369,7 +369,7 @@ def test_every_shard_is_trained_on_what_is_retained(
         given.append(arguments)
         return train_shards(*arguments, **options)
 
-    monkeypatch.setattr(table1, "train_shards", watched)
+    monkeypatch.setattr(bases, "train_shards", watched)
     ran(table1.erased, store=store, part="released random", data="patients", model="gcn", seed=SEED, epochs=EPOCHS)
     ((module, shard_of, trained_on_graph, recipe, _, _, shards),) = given
     assert isinstance(module, Sharded)

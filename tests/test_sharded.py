@@ -25,11 +25,11 @@ from graphforget.fitting import fit_one
 from graphforget.models.parameters import call_with, flatten
 from graphforget.models.registry import build
 from graphforget.models.sharded import Sharded
-from graphforget.objective import model_inputs
+from graphforget.objective import Objective, model_inputs
 from graphforget.records import read_record
 from graphforget.sharding.aggregation import AGGREGATIONS, learned_weights
 from graphforget.sharding.ensemble import _embedding
-from graphforget.sharding.objective import ShardedObjective, shard_nodes
+from graphforget.sharding.objective import ShardedObjective, shard_nodes, shard_part
 from graphforget.sharding.partition import PARTITIONS, kmeans_partition, random_partition
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -75,7 +75,30 @@ def alone(trained: gf.Trained, graph: gf.Graph, shard: int, *, seed: int) -> nn.
     keep = torch.tensor(
         [int(s) == shard or not train for s, train in zip(ensemble(trained).shard_of, graph.train_mask, strict=True)]
     )
-    return fit_one(module, graph.induced(keep), recipe, trained.loss, Inspection(trained.reach, ())).module
+    part = graph.induced(keep)
+    part, _ = part.neighbourhood(part.train_rows, hops=module.reach.hops)
+    return fit_one(module, part, recipe, trained.loss, Inspection(trained.reach, ())).module
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_nodes_too_far_to_be_felt_are_left_out_of_a_shard_and_change_nothing(model: str) -> None:
+    """A chain of nodes that do not train hangs on a pair that does: its far end weighs in no loss and no degree."""
+    n = 12
+    edges = torch.stack([torch.arange(n - 1), torch.arange(1, n)])
+    x = torch.rand(n, COLUMNS, generator=torch.Generator().manual_seed(0)) + 0.1
+    train = torch.arange(n) < 3
+    graph = gf.Graph.create(
+        x=x, edges=edges, y=torch.arange(n) % CLASSES, train_mask=train, test_mask=~train, num_classes=CLASSES
+    )
+    trained = gf.train(graph, model, seed=1, shards=1, epochs=3)
+    module = ensemble(trained)
+    part = shard_part(graph, module, 0)
+    assert part.num_nodes == 3 + module.reach.hops + 1 < n
+    whole, near = (Objective(module.models[0], each, mu=trained.recipe.mu, loss=trained.loss) for each in (graph, part))
+    theta = flatten(module.models[0])
+    (value, gradient), (other, also) = whole.value_and_gradient(theta), near.value_and_gradient(theta)
+    assert value == pytest.approx(other, rel=1e-13)
+    torch.testing.assert_close(gradient, also, rtol=1e-11, atol=1e-14)
 
 
 # -- a part of a graph -----------------------------------------------------------------------------------------------

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 import statistics
+import time
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,18 @@ from torch import Tensor
 import graphforget as gf
 from graphforget.certificates import paper_bounds
 from graphforget.certificates.gaussian import with_noise
+from graphforget.doctor import Inspection
 from graphforget.draw import Drawing, drawn
 from graphforget.errors import InputError
 from graphforget.experiments.fingerprint import fingerprint
-from graphforget.experiments.settings import SHARDS
+from graphforget.experiments.settings import SHARDS, percent
 from graphforget.locks import turn
+from graphforget.losses import as_loss
+from graphforget.models.registry import build
+from graphforget.models.sharded import Sharded
 from graphforget.request import Kind
+from graphforget.sharding.ensemble import partition, train_shards
+from graphforget.trained import Recipe
 from graphforget.unlearning.outcome import Outcome
 
 NOISE_DRAWS = 20
@@ -39,7 +46,33 @@ def base(store: Path, data: str, model: str, seed: int, *, epochs: int | None = 
     """
     graph = graph_of(data, seed)
     own: dict[str, Any] = {} if epochs is None or gf.MODELS[model].affine else {"epochs": epochs}
-    name = "-".join([data, model, str(seed), *(str(value) for value in own.values()), fingerprint()])
+    name = "-".join([data, model, str(seed), *(str(value) for value in own.values())])
+    return _once(store, name, model, seed, graph, lambda: gf.train(graph, model, seed=seed, **own))
+
+
+def retrained_without_edges(
+    store: Path, data: str, model: str, seed: int, share: float, *, epochs: int | None = None
+) -> tuple[gf.Trained, gf.Graph]:
+    """The model of `base` trained anew without a share of the edges, and what is left of the graph; kept as that is."""
+    trained, graph = base(store, data, model, seed, epochs=epochs)
+    request = request_of(graph, "edges", share, seed=seed)
+    name = "-".join([data, model, str(seed), *([] if epochs is None else [str(epochs)]), "without", percent(share)])
+    again: dict[str, Any] = {"method": "retrain", "seed": seed + 1}
+    return _once(
+        store,
+        name,
+        model,
+        seed + 1,
+        graph.without(request),
+        lambda: gf.unlearn(trained, graph, request, **again).trained,
+    )
+
+
+def _once(
+    store: Path, name: str, model: str, seed: int, graph: gf.Graph, make: Callable[[], gf.Trained]
+) -> tuple[gf.Trained, gf.Graph]:
+    """The model that is kept under this name, if it is this one on this graph; else it is made and kept."""
+    name = f"{name}-{fingerprint()}"
     run, lock = store / name, store / f".{name}.lock"
     lock.mkdir(parents=True, exist_ok=True)
     with turn(lock):
@@ -47,7 +80,7 @@ def base(store: Path, data: str, model: str, seed: int, *, epochs: int | None = 
             return _kept(run, model, seed, graph.digest)
         except InputError:
             _remove(run)
-            gf.save_run(run, gf.train(graph, model, seed=seed, **own), graph)
+            gf.save_run(run, make(), graph)
         return _kept(run, model, seed, graph.digest)
 
 
@@ -68,18 +101,45 @@ def _remove(run: Path) -> None:
 
 def sharded(graph: gf.Graph, model: str, way: str, seed: int, *, data: str, epochs: int | None = None) -> gf.Trained:
     """GraphEraser's ensemble of a model, partitioned this way, with learned weights of its shards; it is not kept."""
-    options: dict[str, Any] = {"shards": SHARDS[data], "partition": way, "aggregation": "learned"}
-    return gf.train(graph, f"sharded-{model}", seed=seed, epochs=epochs, **options)
+    return gf.train(graph, f"sharded-{model}", seed=seed, epochs=epochs, **_shards(way, data))
 
 
-def partitioned(
+def untrained_shards(
     graph: gf.Graph, model: str, way: str, seed: int, *, data: str, epochs: int | None = None
+) -> tuple[Sharded, Tensor, Recipe]:
+    """Its models with fresh weights, the shard of every training node, and how `sharded` would train them."""
+    entry, options = gf.MODELS[f"sharded-{model}"], _shards(way, data)
+    module = build(entry.name, columns=graph.num_columns, classes=graph.num_classes, seed=seed, **options)
+    assert isinstance(module, Sharded)
+    recipe = Recipe(
+        model=entry.name,
+        options=options,
+        seed=seed,
+        mu=entry.mu,
+        loss=entry.loss,
+        epochs=entry.epochs if epochs is None else epochs,
+        learning_rate=entry.learning_rate,
+        polish_steps=entry.polish_steps,
+        tolerance=1e-3,
+    )
+    return module, partition(graph, module, seed=seed, progress=_quietly), recipe
+
+
+def trained_shards(
+    module: Sharded, shard_of: Tensor, graph: gf.Graph, recipe: Recipe, shards: Iterable[int]
 ) -> gf.Trained:
-    """The same with its partition made and its shards trained for one epoch, but a recipe that trains them for all:
-    for what does not depend on the weights before a request."""
-    start = sharded(graph, model, way, seed, data=data, epochs=1)
-    whole = gf.MODELS[start.recipe.model].epochs if epochs is None else epochs
-    return dataclasses.replace(start, recipe=dataclasses.replace(start.recipe, epochs=whole))
+    """The ensemble with these shards trained on `graph`, and the weights of all learned."""
+    inspection, loss = Inspection(module.reach, ()), as_loss(recipe.loss)
+    given: dict[str, Any] = {"device": "cpu", "progress": _quietly, "started": time.perf_counter()}
+    return train_shards(module, shard_of, graph, recipe, loss, inspection, shards, **given)
+
+
+def _shards(way: str, data: str) -> dict[str, Any]:
+    return {"shards": SHARDS[data], "partition": way, "aggregation": "learned"}
+
+
+def _quietly(stage: str, done: int, total: int) -> None:
+    """Progress that nobody looks at."""
 
 
 def request_of(graph: gf.Graph, kind: Kind, share: float, *, seed: int) -> gf.Request:

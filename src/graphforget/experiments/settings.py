@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from graphforget.experiments.cells import Row
 
 DATA = ("cora", "citeseer", "pubmed", "cs", "physics")
+LARGE = ("cs", "physics")  # where a network takes minutes to train
 GNNS = ("gcn", "sgc", "gin", "gat")
 PARTITIONS = ("random", "bekm", "blpa")
 SHARDS = {"patients": 5, "cora": 10, "citeseer": 10, "pubmed": 30, "cs": 30, "physics": 100}
+FEWER_EPOCHS = 50  # instead of 200, for each of the many shards of a network on a larger graph
 SHARES = (0.001, 0.01, 0.05, 0.1)
 
 EPSILON = 1.0

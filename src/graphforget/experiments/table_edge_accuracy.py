@@ -6,12 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import graphforget as gf
-from graphforget.experiments.bases import base, percent_right, percent_right_with_noise, request_of
+from graphforget.experiments.bases import (
+    base,
+    percent_right,
+    percent_right_with_noise,
+    request_of,
+    retrained_without_edges,
+)
 from graphforget.experiments.cells import Cell, Row
 from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.paper import published
 from graphforget.experiments.settings import (
     DATA,
+    LARGE,
     QUICK_EPOCHS,
     SHARES,
     TITLES,
@@ -30,7 +37,8 @@ METHODS |= {"nothing": TITLES["nothing"]}
 IN_PAPER = {"idea_noised": "idea", "retrain": "retrain"}
 
 NOTES = (
-    "Test micro-F1 in % on the retained graph, mean ± deviation over seeds; in brackets the paper's.",
+    "Test micro-F1 in % on the retained graph, mean ± deviation over seeds; in brackets the paper's. CS and Physics "
+    "have one seed, since training takes minutes there.",
     "Edge deletion is right in the paper's code, so its re-training is nearer to ours than in Table 1; it is a "
     "continuation there and from fresh weights here. IDEA in the paper is below it, because noise of a hand-picked "
     "sigma is added. The same sigma on our weights, which are more and shorter, costs more (Table 1 has the sizes); "
@@ -43,7 +51,9 @@ NOTES = (
 def cells(*, quick: bool, seeds: int) -> list[Cell]:
     if quick:
         return [_cell("cora", share, 0, epochs=QUICK_EPOCHS) for share in SHARES]
-    return [_cell(data, share, seed) for data in DATA for share in SHARES for seed in range(seeds)]
+    return [
+        _cell(data, share, seed) for data in DATA for share in SHARES for seed in range(1 if data in LARGE else seeds)
+    ]
 
 
 def _cell(data: str, share: float, seed: int, **short: int) -> Cell:
@@ -55,14 +65,14 @@ def measured(*, store: Path, data: str, share: float, seed: int, epochs: int | N
     trained, graph = base(store, data, "gcn", seed, epochs=epochs)
     request = request_of(graph, "edges", share, seed=seed)
     idea = gf.unlearn(trained, graph, request, method="idea", audit=False)
-    retrained = gf.unlearn(trained, graph, request, method="retrain")
+    again, retained = retrained_without_edges(store, data, "gcn", seed, share, epochs=epochs)
     return {
         "nothing": percent_right(trained, idea.graph),
         "idea": percent_right(idea.trained, idea.graph),
         "idea_noised": percent_right_with_noise(
             idea.trained, idea.trained.theta, idea.graph, sigma=hand_picked_sigma("gcn", data)
         ),
-        "retrain": percent_right(retrained.trained, retrained.graph),
+        "retrain": percent_right(again, retained),
     }
 
 

@@ -17,6 +17,7 @@ from graphforget.unlearning.outcome import Outcome
 
 REPEATS = 3
 SHORT = 20.0  # seconds: what takes longer is timed once
+LONG = 2.0  # seconds of Adam, which vary little
 ADAM_EPOCHS = 300  # "e.g. 300" in the paper; its code runs 3,000
 
 
@@ -48,9 +49,12 @@ def answer(trained: gf.Trained, graph: gf.Graph, request: gf.Request, method: st
 
 
 def adam(trained: gf.Trained, graph: gf.Graph, request: gf.Request) -> float:
-    """The median of the seconds that the paper's way to train anew takes."""
+    """The seconds that the paper's way to train anew takes: a median of three, or once where it is long."""
     adam_seconds(trained, graph, request, epochs=3)  # warm up
-    return statistics.median(adam_seconds(trained, graph, request) for _ in range(REPEATS))
+    found = [adam_seconds(trained, graph, request)]
+    while found[0] < LONG and len(found) < REPEATS:
+        found.append(adam_seconds(trained, graph, request))
+    return statistics.median(found)
 
 
 def adam_seconds(trained: gf.Trained, graph: gf.Graph, request: gf.Request, *, epochs: int = ADAM_EPOCHS) -> float:

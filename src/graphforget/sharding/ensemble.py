@@ -23,7 +23,7 @@ from graphforget.models.sharded import Sharded
 from graphforget.objective import model_inputs
 from graphforget.sharding.aggregation import learned_weights, uniform_weights
 from graphforget.sharding.embedding import SAGE
-from graphforget.sharding.objective import ShardedObjective, shard_nodes
+from graphforget.sharding.objective import ShardedObjective, shard_part
 from graphforget.sharding.partition import kmeans_partition, label_propagation_partition, random_partition
 from graphforget.trained import Recipe, Trained
 
@@ -76,7 +76,7 @@ def train_shards(
     module.shard_of = shard_of
     for done, number in enumerate(numbers):
         progress("shards", done, len(numbers))
-        part = graph.induced(shard_nodes(graph, module.shard_of, number))
+        part = shard_part(graph, module, number)
         fresh = _fresh(recipe, graph, number)
         if part.train_mask.any():
             own = dataclasses.replace(recipe, seed=_seed(recipe, number))

@@ -18,6 +18,12 @@ def shard_nodes(graph: Graph, shard_of: Tensor, shard: int) -> Tensor:
     return (shard_of == shard) | ~graph.train_mask
 
 
+def shard_part(graph: Graph, module: Sharded, shard: int) -> Graph:
+    """The part of the graph that a shard's model trains on, as far as its messages and their weights come from."""
+    part = graph.induced(shard_nodes(graph, module.shard_of, shard))
+    return part if module.reach.hops is None else part.neighbourhood(part.train_rows, hops=module.reach.hops)[0]
+
+
 class ShardedObjective(Objective):
     """`sum_s F_s(theta_s)` with `F_s` the mean loss over shard s, on its part of the graph, and its L2 term.
 
@@ -42,8 +48,7 @@ class ShardedObjective(Objective):
 
     def shard(self, number: int) -> Objective | None:
         """`F_s`, or None for an empty shard."""
-        keep = shard_nodes(self.graph, self._ensemble.shard_of, number)
-        part = self.graph.induced(keep)
+        part = shard_part(self.graph, self._ensemble, number)
         if not part.train_mask.any():
             return None
         return Objective(self._ensemble.models[number], part, mu=self.mu, loss=self._loss, device=self._device)
