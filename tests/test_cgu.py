@@ -804,7 +804,7 @@ DRAWN_BEFORE = "that the noise in the objective was drawn before training: the s
 
 
 def made_to_fit() -> tuple[gf.Certificate, gf.Trained, gf.Graph, gf.Outcome]:
-    """The reviewer's case: the old weights, barely moved, with `tilt' = b - m grad`, which makes the gradient 0."""
+    """The old weights, barely moved, with `tilt' = b - m grad`, which makes the gradient 0."""
     trained, graph = small()
     honest = cgu(trained, graph, gf.Request(nodes=[4]), epsilon=FOR_EVER)
     after, m = honest.graph, honest.graph.train_rows.numel()

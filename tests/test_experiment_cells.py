@@ -532,12 +532,14 @@ def test_cgu_is_scored_as_it_is_released(
     noise_cells: dict[str, Ran], graph: gf.Graph, edges: dict[float, gf.Request]
 ) -> None:
     row, asked = noise_cells["sgc"]
-    (call,) = [each for each in asked if each.method == "cgu"]
-    assert (call.trained.recipe.model, call.trained.recipe.seed) == ("cgu", SEED)
-    assert call.request == edges[0.05]
-    assert call.options == {"epsilon": 1.0, "delta": 1e-5}
-    assert row["f1 cgu"] == near(percent(call.outcome.released, graph.without(edges[0.05])))
-    assert row["cgu_retrained"] is bool(call.outcome.details["retrained"])
+    calls = [each for each in asked if each.method == "cgu"]
+    assert [call.trained.recipe.objective_noise for call in calls] == [1.0, 0.1]
+    for call, way in zip(calls, ("cgu", "cgu_less"), strict=True):
+        assert (call.trained.recipe.model, call.trained.recipe.seed) == ("cgu", SEED)
+        assert call.request == edges[0.05]
+        assert call.options == {"epsilon": 1.0, "delta": 1e-5}
+        assert row[f"f1 {way}"] == near(percent(call.outcome.released, graph.without(edges[0.05])))
+        assert row[f"anew {way}"] == float(call.outcome.details["retrained"])
 
 
 # -- attacks -----------------------------------------------------------------------------------------------------------
@@ -754,8 +756,8 @@ def test_seconds_are_the_median_of_three_answers_once_warm(
     row, asked = ran(table_edge_time.measured, store=store, method=method, **key)
     assert {(call.method, call.trained.recipe.model) for call in asked} == {(method, model)}
     assert all(call.request == edges[0.05] for call in asked)
-    assert all(call.options.get("audit", False) is False for call in asked)
-    assert len(asked) == warm_ups + 3
+    assert all(not call.outcome.details.get("audited") for call in asked)
+    assert len({id(call.request) for call in asked}) == warm_ups + 3  # nothing that was looked up before is at hand
     outcomes = [call.outcome for call in asked[warm_ups:]]
     assert row["level"] == level
     assert row["seconds"] == statistics.median(outcome.seconds for outcome in outcomes) > 0

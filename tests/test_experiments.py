@@ -109,6 +109,7 @@ def test_a_line_that_a_crash_tore_is_as_if_it_was_not_there(tmp_path: Path, torn
     with record.path.open("a") as out:
         out.write(torn)  # no end of line
     assert len(Record(record.path).rows()) == 2
+    assert Record(record.path).left_out == "cells.jsonl also holds 1 lines that cannot be read."
     record, _ = computed(cells(), tmp_path)
     assert [row["number"] for row in Record(record.path).rows(cells())] == [1, 2, 3]
 
@@ -140,8 +141,10 @@ def test_cells_of_other_settings_are_not_taken_for_ours(tmp_path: Path, monkeypa
     fingerprint.cache_clear()
     try:
         assert Record(tmp_path / "cells.jsonl").rows() == []
+        assert Record(tmp_path / "cells.jsonl").left_out == "cells.jsonl also holds 1 cells of other settings."
         computed(cells()[:1], tmp_path)
         assert len(Record(tmp_path / "cells.jsonl").rows()) == 1
+        assert Record(tmp_path / "cells.jsonl").left_out == ""
     finally:
         monkeypatch.undo()
         fingerprint.cache_clear()

@@ -70,8 +70,10 @@ def story(text: Callable[[str], str] = lambda name: f"the {name}") -> Story:
             Picture(text("third picture"), drawn("accuracy"), text("third caption")),
         ),
         guaranteed=(text("guarantee"),),
+        proven=True,
         not_guaranteed=(text("gap"),),
         checks=(Check(text("check"), True, text("check detail")), Check(text("failure"), False, text("reason"))),
+        unchecked=(text("open check"),),
         planted=(Check(text("plant"), True, text("catch")), Check(text("missed plant"), False, text("miss"))),
         conditions=((text("assumption"), text("measured"), text("constant"), text("verdict")),),
         notes=(text("note"),),
@@ -93,7 +95,7 @@ def texts(value: Any) -> list[str]:
     return []
 
 
-EMPTY = {f.name: "" if f.name == "certificate" else () for f in dataclasses.fields(Story)[4:]}
+EMPTY = {f.name: "" if f.name == "certificate" else () for f in dataclasses.fields(Story)[4:] if f.name != "proven"}
 HEADINGS = {
     "facts": "In numbers",
     "requests": "What was asked for",
@@ -101,6 +103,7 @@ HEADINGS = {
     "guaranteed": "What is guaranteed",
     "not_guaranteed": "What is not guaranteed",
     "checks": "Verification",
+    "unchecked": "Not checked",
     "planted": "Planted failures",
     "conditions": "Conditions",
     "notes": "Notes",
@@ -163,6 +166,13 @@ def test_a_page_of_nothing_but_a_claim() -> None:
     assert "the level" in told
     assert not re.search("<(h2|ul|table|figure|details)", told)
     assert "did not pass" not in told
+
+
+def test_a_claim_that_comes_to_nothing_is_not_told_as_a_guarantee() -> None:
+    proven, nothing = page(story()), page(dataclasses.replace(story(), proven=False))
+    assert '<h2>What is guaranteed</h2>\n<ul class="guaranteed">\n<li>the guarantee</li>' in proven
+    assert '<h2>Nothing is guaranteed</h2>\n<ul class="open">\n<li>the guarantee</li>' in nothing
+    assert 'class="guaranteed"' not in nothing
 
 
 def test_what_went_wrong_stands_at_the_top() -> None:

@@ -233,7 +233,8 @@ def test_convex_cells_on_patients(tmp_path: Path) -> None:
     assert row["f1 idea"] < 80
     assert row["sigma idea_paper"] > row["sigma idea"] > 100 * row["sigma measured"]
     assert {path.name for path in tmp_path.iterdir() if not path.name.startswith(".")} == {
-        f"patients-sgc-0-{fingerprint()}"
+        f"patients-sgc-0-{fingerprint()}",
+        f"patients-sgc-0-without-5-{fingerprint()}",
     }
     seconds = [cell for cell in table_seconds.cells(quick=True, seeds=1) if cell.key["data"] == "patients"]
     rows = _rows(seconds[:1], tmp_path)
@@ -271,7 +272,7 @@ def test_attacks_tell_removed_edges_from_other_pairs(
     raw_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("graphforget.audits.links.NETWORK", dataclasses.replace(NETWORK, epochs=4))
-    monkeypatch.setattr(table_attacks, "_methods", lambda data, seed: ["nothing", "retrain"])
+    monkeypatch.setattr(table_attacks, "_methods", lambda data: ["nothing", "retrain"])
     row = table_attacks.attacked(store=tmp_path, data="cora", kind="edges", seed=0)
     assert row["paper retrain"] > 75  # homophily: no useful model is near 50 %
     assert row["honest retrain"] < row["paper retrain"]
@@ -426,3 +427,12 @@ def test_an_interrupted_command_says_how_to_go_on(
     ran = CliRunner().invoke(app, ["reproduce", "toy", "--out", str(tmp_path)])
     assert "the same command goes on from there" in ran.output
     assert ran.exit_code == 130
+
+
+def test_nothing_is_rendered_over_a_table_from_cells_of_other_settings(tmp_path: Path) -> None:
+    reproduce(TOY, Plan(tmp_path, seeds=2), pool=threads)
+    record, told = tmp_path / "toy.jsonl", (tmp_path / "toy.md").read_bytes()
+    record.write_text(record.read_text().replace(fingerprint(), "0" * 16) + "garbage\n")
+    with pytest.raises(InputError, match="2 cells of other settings and 1 lines that cannot be read"):
+        reproduce(TOY, Plan(tmp_path, seeds=2, run=False), pool=threads)
+    assert (tmp_path / "toy.md").read_bytes() == told

@@ -1008,7 +1008,18 @@ def test_another_key_or_none_is_a_mismatch(run: Path, tmp_path: Path) -> None:
     with pytest.raises(gf.Mismatch, match="^the certificate is not signed$"):
         gf.verify_run(tmp_path / "unsigned", key=KEY.public_key())
     told = {check.name: check.found for check in gf.verify_run(run).checks}
-    assert told["signature"].endswith("whose key was not given, so anybody may have")
+    assert told["signature"].endswith(", whoever that is")
+    assert any(gap.startswith("who signed") for gap in gf.verify_run(run).unchecked)
+    assert not any(gap.startswith("who signed") for gap in gf.verify_run(run, key=KEY.public_key()).unchecked)
+
+
+def test_released_models_are_taken_as_well_as_their_weights() -> None:
+    found = outcome()
+    given = (found.certificate, found.trained, found.graph)
+    names = [check.name for check in gf.verify(*given, released=found.released).checks]
+    assert {"noise", "released weights"} <= set(names)
+    with pytest.raises(gf.Mismatch, match="the released weights are not those"):
+        gf.verify(*given, released=found.trained)
 
 
 def own_records(*, drop: str | None = None) -> gf.Graph:

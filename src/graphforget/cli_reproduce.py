@@ -51,7 +51,7 @@ def reproduce_command(
 
     Cells are kept in OUT/NAME.jsonl as they come, the cheapest first; then NAME.json, NAME.md and, where there is a
     figure, NAME.png are written, and for 'all' README.md and index.html. Exit code 1 if a cell failed: it is tried
-    again by the next run.
+    again by the next run. Cells that were computed with other settings of the models are computed again.
     """
     experiments = find(name)
     if out.exists() and not out.is_dir():
@@ -95,6 +95,8 @@ def _tell(result: Result, plan: Plan) -> None:
         say(bar.text)
     for label, why in result.errors.items():
         say(f"FAILED {label}: {why}")
+    if result.left_out:
+        say(result.left_out)
     written = plan.path(result.experiment.name, ".md")
     say(f"{result.done} of {result.total} cells of {result.experiment.name} are there. Written to {written}.")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import graphforget as gf
-from graphforget.certificates.ledger import Composed, Entry
+from graphforget.certificates.ledger import MEASURED, Composed, Entry
 from graphforget.terminal import facts, say, show
 
 
@@ -37,6 +37,8 @@ def tell_training(result: dict[str, Any]) -> None:
         state = f"||grad F|| = {result['gradient_norm']:.1e} (not convex: no bound follows from it)"
     if result["recipe"]["objective_noise"]:
         level = "cannot be certified: the noise in the objective can be made to fit any weights (see 'cgu' and 'ceu')"
+    elif result["certifiable"] and not result["recipe"]["sigma"]:
+        level = "cannot be certified: sigma = 0, and without noise no distance is near enough"
     elif result["certifiable"]:
         level = "can be certified: strongly convex by construction"
     elif result["obstacles"]:
@@ -81,6 +83,9 @@ def tell_plan(plan: gf.Plan) -> None:
             ("time", f"about {plan.seconds:.2g} s; training took {plan.retrain_seconds:.2g} s"),
         )
     )
+    if plan.level == "conditional":
+        say("\nThe conditions are measured by unlearn. Where one fails, as they often do, nothing follows;")
+        say("with --level exact the model is retrained instead.")
     say("\nNot covered, whatever the level (what to purge, and what to know):")
     for gap in plan.not_covered:
         say(f"  - {gap}")
@@ -137,7 +142,7 @@ def tell_ledger(entries: tuple[Entry, ...], together: Composed) -> None:
         say(f"\nNo epsilon for all releases together: {together.reason}.")
     else:
         releases = f"{together.releases} release{'s' * (together.releases != 1)} in this line of runs"
-        say(f"\nAll together, {releases}: epsilon = {together.epsilon:.3g} at delta = {together.delta:g}.")
+        say(f"\nAll together, {releases}: epsilon = {together.epsilon:.3g} at delta = {together.delta:g}, {MEASURED}.")
 
 
 def tell_comparison(rows: list[dict[str, Any]]) -> None:

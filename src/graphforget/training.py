@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from graphforget.checks import checked_device, whole_number
+from graphforget.checks import checked_device, is_symmetric, whole_number
 from graphforget.doctor import Inspection, inspect
 from graphforget.errors import InputError
 from graphforget.fitting import Progress, fit_one
@@ -64,6 +64,8 @@ def train(
     started = time.perf_counter()
     if not isinstance(graph, Graph):
         raise InputError(f"the graph is a {type(graph).__name__}, a graphforget.Graph is needed")
+    if not graph.directed and not is_symmetric(graph.edge_index, graph.num_nodes):  # gradients count on it
+        raise InputError("the graph says that it is undirected and has an edge that goes one way only")
     seed, device = whole_number(seed, "seed"), checked_device(device)
     name, module = _module(graph, model, seed, options)
     defaults = MODELS.get(name, OWN_MODEL)

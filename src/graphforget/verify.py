@@ -47,7 +47,7 @@ def verify(
     trained: Trained,
     graph: Graph,
     *,
-    released: Tensor | None = None,
+    released: Trained | Tensor | None = None,
     annexes: Sequence[Annex] = (),
     entries: Sequence[Entry] = (),
     key: Ed25519PublicKey | None = None,
@@ -58,6 +58,8 @@ def verify(
     `outcome.graph`). With `released` weights the noise is tested, with `annexes` the salted digests and that nothing
     deleted is in the graph, with ledger `entries` their chain, with a public `key` who signed.
     """
+    if isinstance(released, Trained):
+        released = released.theta
     given = Evidence(certificate, trained, graph, released, annexes, entries, key)
     checks: list[Check] = []
     unchecked: list[str] = []
@@ -67,6 +69,8 @@ def verify(
             unchecked.append(name)
         else:
             checks.append(Check(name, found))
+    if certificate.signature is not None and key is None:
+        unchecked.append("who signed: no public key was given, and anybody can sign with one of their own")
     if certificate.level == "exact":
         unchecked.append("that the weights came of training alone: nothing in them shows it, the signer vouches for it")
     if trained.tilt is not None:
@@ -85,7 +89,7 @@ def _signature(given: Evidence) -> str | None:
     if given.certificate.signature is None and given.key is None:
         return None
     signer = check_signature(given.certificate, given.key)
-    return f"signed by {signer[:16]}..." + ("" if given.key else ", whose key was not given, so anybody may have")
+    return f"signed by {signer[:16]}..." + ("" if given.key else ", whoever that is")
 
 
 def _graph(given: Evidence) -> str:

@@ -27,6 +27,7 @@ from graphforget.certificates.levels import LEVELS, Level
 from graphforget.errors import InputError
 
 START = "0" * 64  # stands in for the hash before the first entry
+MEASURED = "by the distances measured, for requests that do not depend on earlier releases"
 FORMAT = 1
 APPLICATION = int.from_bytes(b"gfld")
 LONGEST_ID = 200

@@ -47,7 +47,8 @@ class Record:
     """The finished cells of an experiment, a line of JSON each.
 
     A cell that failed has a line too and counts as not computed. What cannot be read, such as the last line of a run
-    that was killed while it wrote, counts as not there, and so does what was computed with other settings.
+    that was killed while it wrote, counts as not there, and so does what was computed with other settings; `left_out`
+    tells of both.
     """
 
     def __init__(self, path: Path) -> None:
@@ -56,6 +57,7 @@ class Record:
         self._origins: dict[str, Origin] = {}
         self._errors: dict[str, str] = {}
         self._broken_end = False
+        self._unreadable, self._of_others = 0, set[str]()
         try:
             text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         except OSError as error:
@@ -84,6 +86,14 @@ class Record:
         named = ((cell.label, _name(cell.key)) for cell in cells)
         return {label: self._errors[name] for label, name in named if name in self._errors}
 
+    @property
+    def left_out(self) -> str:
+        """What the file holds beside, in words, or nothing."""
+        others = len(self._of_others - self._found.keys())
+        parts = [f"{others} cells of other settings"] if others else []
+        parts += [f"{self._unreadable} lines that cannot be read"] if self._unreadable else []
+        return f"{self.path.name} also holds {' and '.join(parts)}." if parts else ""
+
     def add(self, cell: Cell, found: Row, *, seconds: float) -> None:
         made = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         line = {"key": cell.key, "found": _plain(found), "seconds": round(seconds, 3), "made": made}
@@ -111,8 +121,11 @@ class Record:
             key = dict(read["key"])
             name = _name(key)
         except (ValueError, TypeError, KeyError, RecursionError):
+            self._unreadable += 1
             return
-        if isinstance(read.get("found"), dict) and read.get("settings") == fingerprint():
+        if isinstance(read.get("found"), dict) and read.get("settings") != fingerprint():
+            self._of_others.add(name)
+        elif isinstance(read.get("found"), dict):
             self._found[name] = key | read["found"]
             self._errors.pop(name, None)
             if isinstance(read.get("made"), str) and isinstance(read.get("machine"), dict):

@@ -1,4 +1,4 @@
-"""What the numbers of all cells depend on beside their keys, so that cells of other settings are not taken for ours."""
+"""What numbers of cells depend on beside their keys, so that cells of other settings are not taken for ours."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cache
 
 from graphforget.models.registry import MODELS
 
-EDITION = 1  # to be raised when an experiment comes to mean something else
+EDITION = 1  # to be raised when an experiment comes to mean something else, or a constant of it changes
 
 
 @cache

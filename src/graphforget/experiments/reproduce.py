@@ -68,6 +68,7 @@ class Result:
     done: int
     total: int
     errors: dict[str, str]
+    left_out: str = ""  # what its file holds beside
 
     def summary(self) -> dict[str, object]:
         return {
@@ -93,6 +94,9 @@ def reproduce(
     cells = experiment.cells(quick=plan.quick, seeds=plan.seeds)
     record = Record(plan.path(experiment.name, ".jsonl"))
     _shown(experiment, cells, record)  # what is wrong with it is better told now
+    if not plan.run and not record.rows(cells):
+        told = f" {record.left_out}" if record.left_out else ""
+        raise InputError(f"{record.path} holds no cell of this experiment with these settings.{told}")
     if plan.run:
         chosen = plan.chosen(experiment)
         _find_data([cell for cell in chosen if cell not in record])
@@ -140,7 +144,7 @@ def _written(experiment: Experiment, plan: Plan, cells: Sequence[Cell], record: 
         command=plan.command(experiment.name),
         machine="; ".join(machines),
         made=_span(origins),
-        missing=_missing(len(rows), len(cells), errors),
+        missing=" ".join(part for part in (_missing(len(rows), len(cells), errors), record.left_out) if part),
         picture=picture.name if figure is not None else None,
         svg=inline(figure) if figure is not None else None,
         caption=experiment.caption,
@@ -156,7 +160,7 @@ def _written(experiment: Experiment, plan: Plan, cells: Sequence[Cell], record: 
     }
     _put(plan.path(experiment.name, ".json"), (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
     _put(plan.path(experiment.name, ".md"), markdown(section).encode())
-    return Result(experiment, table, section, len(rows), len(cells), errors)
+    return Result(experiment, table, section, len(rows), len(cells), errors, record.left_out)
 
 
 def _shown(experiment: Experiment, cells: Sequence[Cell], record: Record) -> tuple[Table, Figure | None]:

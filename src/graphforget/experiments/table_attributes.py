@@ -25,20 +25,22 @@ MODELS = {"cora": "sgc", "citeseer": "gcn"}
 LOSSES = {"true": "true loss", "published": "double softmax"}
 
 NOTES = (
-    "Mean cross-entropy of the 5 % of training nodes that lose 20, 50 or 80 % of their attributes, on the graph where "
-    "these are 0, mean ± deviation over seeds; in brackets the paper's.",
-    "The paper reads a lower loss as better forgetting. It is not: the labels stay known, so a low loss is accuracy "
-    "on training nodes, and the old weights ('nothing done'), which have forgotten nothing, score about as low as "
-    "IDEA. What is to be reached is the row re-training. The paper's GraphEraser has no SGC: what it calls so is its "
-    "GCN.",
-    "The paper's code gives probabilities to a function that takes logits, a softmax of a softmax, for IDEA and CGU "
-    "(no loss can be below 1.17 on Cora and 1.04 on CiteSeer), and not for GraphEraser: its rows cannot be compared "
-    "with each other. Its number therefore stands beside the double softmax for IDEA and CGU, and beside the true "
-    "loss for GraphEraser.",
-    "Here every method forgets the same values. In the paper CGU forgets all attributes, GraphEraser whole nodes, and "
-    "columns are drawn with repetition, so that 20, 50 and 80 % are 18, 39 and 55 %. CGU has one logistic regression "
-    "a class, whose answers are no softmax; they are taken for one, as in the paper. The certified model is asked as "
-    "it is released, with its noise.",
+    "Mean cross-entropy of the 5 % of training nodes that lose 20, 50 or 80 % of their attributes, on the graph "
+    "where these are 0 (before the request: where they are not), mean ± deviation over seeds; in brackets the "
+    "paper's.",
+    "The paper reads a lower loss as better forgetting. It is not: the labels stay known, so a low loss is "
+    "accuracy on training nodes, and the old weights ('nothing done'), which have forgotten nothing, score nearly "
+    "as low as re-training. What is to be reached is the row re-training. The paper's GraphEraser has no SGC: what "
+    "it calls so is its GCN.",
+    "The paper's code gives probabilities to a function that takes logits, a softmax of a softmax, for IDEA and "
+    "CGU (no loss can be below 1.17 on Cora and 1.04 on CiteSeer), and not for GraphEraser: its rows cannot be "
+    "compared with each other. Its number therefore stands beside the double softmax for IDEA and CGU, and beside "
+    "the true loss for GraphEraser.",
+    "Here every method forgets the same values. In the paper CGU forgets all attributes, GraphEraser whole nodes, "
+    "and columns are drawn with repetition, so that 20, 50 and 80 % are 18, 39 and 55 %. CGU has one logistic "
+    "regression a class, whose answers are no softmax; they are taken for one, as in the paper; a request of this "
+    "size spends its budget, so that it is trained anew. The certified model is asked as it is released, with its "
+    "noise; IDEA by its private weights, in the paper with noise.",
 )
 
 

@@ -41,30 +41,35 @@ from graphforget.report.charts import Dots, Groups, dot_chart
 NAME = "table-noise"
 SHARE = 0.05  # of the edges: the one kind of request that every method takes
 MODELS = ("sgc", "gcn")
+CGU = {"cgu": 1.0, "cgu_less": 0.1}  # noise in the objective: our default, and what its README has
 WAYS = {  # by the name of a bound: how it is told
     "measured": "measured (certified, Newton)",
     "idea": "IDEA's bound, exact accounting",
     "idea_paper": "IDEA's bound, the paper's formula",
     "ceu_data": "CEU's data-dependent bound",
     "ceu_worst": "CEU's worst-case bound",
-    "cgu": "CGU, noise in the objective",
+    "cgu": "CGU, noise of 1 in its objective",
+    "cgu_less": "CGU, noise of 0.1 in its objective",
     "hand": "IDEA with the sigma of the paper's tables",
 }
 
 NOTES = (
-    "Not in the paper. 5 % of the edges are removed; test micro-F1 in % of the weights that go out, mean ± deviation "
-    "over seeds, each a mean over 20 draws of the noise. The row of a bound keeps epsilon = 1, delta = 1e-5 if that "
-    "holds; the paper's and CEU's are under the paper's constants, the measured one assumes none.",
-    "Re-training, the first row, carries no noise. The measured sigma is that of the model, 0.1 for SGC, fixed before "
-    "any request; the distance is brought below what it hides. A GCN has no measured bound; it has one seed on CS and "
-    "Physics, where training takes minutes.",
-    "CEU puts its noise into the objective; here its bound on the gradient is turned into a distance by lambda = 0.05 "
-    "and the noise that hides it is added to the weights, as for the others.",
-    "CGU is its own model (one logistic regression a class) with its own noise; when its budget is spent, it is "
-    "trained anew. 'IDEA with the sigma of the paper's tables' adds their noise, chosen by hand, to our weights. No "
-    "epsilon was asked; the last row has the one that the paper's own bound implies, by exact Gaussian accounting. "
-    "The paper prints 79.3, 68.5, 79.6, 91.6 and 95.5 for its own weights of a GCN (its Table 6), which are fewer and "
-    "longer: 23,000 of norm 61 on Cora, where ours are 92,000 of norm 27, so that the same sigma drowns them.",
+    "Not in the paper. 5 % of the edges are removed; test micro-F1 in % of the weights that go out, mean ± "
+    "deviation over seeds, each a mean over 20 draws of the noise (CGU: one). The row of a bound keeps epsilon = "
+    "1, delta = 1e-5 if that holds; the paper's and CEU's are under the paper's constants, the measured one "
+    "assumes none.",
+    "Re-training, the first row, carries no noise. The measured sigma is that of the model, 0.1 for SGC, fixed "
+    "before any request; the distance is brought below what it hides. A GCN has no measured bound; it has one seed "
+    "on CS and Physics, where training takes minutes.",
+    "CEU puts its noise into the objective; here its bound on the gradient is turned into a distance by lambda = "
+    "0.05 and the noise that hides it is added to the weights, as for the others.",
+    "CGU is its own model (one logistic regression a class) with noise in its objective, which no theorem sizes: "
+    "it buys a budget for requests. One of this size spends it, and the model is trained anew, in the share of "
+    "runs that the table tells; then the row is the accuracy of training with such noise. 'IDEA with the sigma of "
+    "the paper's tables' adds their noise, chosen by hand, to our weights. No epsilon was asked; the last row has "
+    "the one that the paper's own bound implies, by exact Gaussian accounting. The paper prints 79.3, 68.5, 79.6, "
+    "91.6 and 95.5 for its own weights of a GCN (its Table 6), which are fewer and longer: 23,000 of norm 61 on "
+    "Cora, where ours are 92,000 of norm 27, so that the same sigma drowns them.",
 )
 
 
@@ -121,17 +126,19 @@ def _convex(trained: gf.Trained, graph: gf.Graph, request: gf.Request) -> Row:
     asked: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA}
     newton = gf.unlearn(trained, graph, request, method="newton", **asked)
     sigma = trained.recipe.sigma
-    cgu = gf.unlearn(gf.train(graph, "cgu", seed=trained.recipe.seed), graph, request, method="cgu", **asked)
     distance = newton.certificate.distance
     assert distance is not None
-    return {
+    found: Row = {}
+    for way, noise in CGU.items():
+        start = gf.train(graph, "cgu", seed=trained.recipe.seed, objective_noise=noise)
+        cgu = gf.unlearn(start, graph, request, method="cgu", **asked)
+        found |= {f"f1 {way}": percent_right(cgu.released, cgu.graph), f"anew {way}": float(cgu.details["retrained"])}
+    return found | {
         "level": newton.level,
         "distance": distance,
         "sigma measured": sigma,
         "sigma smallest": exact_sigma(zeta=distance, **asked),
         "f1 measured": percent_right_with_noise(newton.trained, newton.trained.theta, newton.graph, sigma=sigma),
-        "f1 cgu": percent_right(cgu.released, cgu.graph),
-        "cgu_retrained": bool(cgu.details["retrained"]),
     }
 
 
@@ -139,11 +146,13 @@ def table(rows: Sequence[Row]) -> Table:
     data = shown(rows)
     lines: list[tuple[str | Entry, ...]] = []
     for model in MODELS:
-        ways = [way for way in WAYS if model == "sgc" or way not in ("measured", "cgu")]
+        ways = [way for way in WAYS if model == "sgc" or way not in ("measured", *CGU)]
         fields = [("re-training, no noise", "retrain", ".1f")]
         for way in ways:
             fields.append((WAYS[way], f"f1 {way}", ".1f"))
-            if way != "cgu":
+            if way in CGU:
+                fields.append((f"trained anew: {WAYS[way]}", f"anew {way}", ".0%"))
+            else:
                 fields.append((f"sigma: {WAYS[way]}", f"sigma {way}", ".3g"))
         fields.append(("the epsilon of that sigma", "epsilon hand", ".3g"))
         for title, field, form in fields:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -34,9 +36,10 @@ def timed(work: Callable[[], Outcome], *, warm_up: bool = False) -> list[Outcome
 def answer(trained: gf.Trained, graph: gf.Graph, request: gf.Request, method: str, *, warm_up: bool = False) -> Row:
     """Time and level of one method's answer; for IDEA also the time of its solver alone, which the paper tells."""
     options: dict[str, Any] = {"audit": False} if method == "idea" else {}
-    outcomes = timed(lambda: gf.unlearn(trained, graph, request, method=method, **options), warm_up=warm_up)
+    outcomes = timed(lambda: gf.unlearn(trained, graph, new(request), method=method, **options), warm_up=warm_up)
     outcome = outcomes[0]
     found: Row = {"seconds": statistics.median(each.seconds for each in outcomes), "level": outcome.level}
+    found["load"] = os.getloadavg()[0]
     if method == "idea":
         found["solver_seconds"] = statistics.median(each.details["steps"][0]["seconds"] for each in outcomes)
     if method == "cgu":
@@ -46,6 +49,19 @@ def answer(trained: gf.Trained, graph: gf.Graph, request: gf.Request, method: st
     if outcome.level == "certified":
         found |= {"distance": outcome.certificate.distance, "epsilon": outcome.certificate.epsilon}
     return found
+
+
+def told_load(rows: Sequence[Row]) -> tuple[str, ...]:
+    """How busy the machine was while rows were timed, in a note."""
+    loads = [row["load"] for row in rows if "load" in row]
+    if not loads:
+        return ()
+    return (f"The machine's load average was {min(loads):.1f} to {max(loads):.1f} meanwhile; 1 is one busy core.",)
+
+
+def new(request: gf.Request) -> gf.Request:
+    """The same request as it comes in, with nothing looked up for it yet."""
+    return dataclasses.replace(request)
 
 
 def adam(trained: gf.Trained, graph: gf.Graph, request: gf.Request) -> float:
@@ -60,7 +76,7 @@ def adam(trained: gf.Trained, graph: gf.Graph, request: gf.Request) -> float:
 def adam_seconds(trained: gf.Trained, graph: gf.Graph, request: gf.Request, *, epochs: int = ADAM_EPOCHS) -> float:
     """Of the paper's way to train a model of fixed propagation anew: so many epochs of full-batch Adam, in float32."""
     started = time.perf_counter()
-    retained = graph.without(request)
+    retained = graph.without(new(request))
     module = trained.with_weights(torch.zeros_like(trained.theta)).module.float()
     inputs = model_inputs(module, retained, dtype=torch.float32)
     rows, labels = retained.train_rows, retained.y[retained.train_rows]

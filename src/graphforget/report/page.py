@@ -44,9 +44,11 @@ class Story:
     facts: tuple[tuple[str, str], ...]  # name, value
     requests: tuple[str, ...]  # what was asked for, in words; none in a report that names nobody
     pictures: tuple[Picture, ...]
-    guaranteed: tuple[str, ...]
+    guaranteed: tuple[str, ...]  # what the level means and what is claimed here
+    proven: bool  # False: it comes to nothing
     not_guaranteed: tuple[str, ...]
     checks: tuple[Check, ...]
+    unchecked: tuple[str, ...]  # what could not be checked
     planted: tuple[Check, ...]  # failures planted on purpose
     conditions: tuple[tuple[str, str, str, str], ...]  # assumption, measured, constant, verdict
     notes: tuple[str, ...]

@@ -14,7 +14,7 @@ from sklearn.decomposition import PCA
 from torch import Tensor
 
 from graphforget.certificates.document import Certificate
-from graphforget.certificates.ledger import Composed, composed
+from graphforget.certificates.ledger import MEASURED, Composed, composed
 from graphforget.footprint import Footprint
 from graphforget.graph import Graph
 from graphforget.linalg.sparse import to_scipy
@@ -73,13 +73,15 @@ def story_of(
         requests=tuple(requests),
         pictures=tuple(drawn),
         guaranteed=(f"Level {certificate.level!r}: {certificate.definition}.", f"Here: {certificate.statement}."),
+        proven=certificate.level != "empirical" and not certificate.refuted,
         not_guaranteed=certificate.not_covered,
         checks=tuple(Check(check.name, True, check.found) for check in found.checks),
         planted=tuple(planted),
         conditions=tuple(
             (c.name, _number(c.measured), _number(c.threshold), c.verdict) for c in certificate.conditions
         ),
-        notes=(*summary["notes"], *(f"not checked: {gap}" for gap in found.unchecked)),
+        unchecked=found.unchecked,
+        notes=tuple(summary["notes"]),
         certificate=json.dumps(certificate.to_dict(), indent=2),
         composed=_together(together),
     )
@@ -135,7 +137,7 @@ def _together(together: Composed) -> tuple[str, ...]:
     if together.epsilon is None:
         return (f"There is no epsilon for all {together.releases} releases together: {together.reason}.",)
     told = f"epsilon = {together.epsilon:.3g} at delta = {together.delta:g}"
-    return (f"All releases since the first deletion together ({together.releases}): {told}.",)
+    return (f"All releases since the first deletion together ({together.releases}): {told}, {MEASURED}.",)
 
 
 def _number(value: float | None) -> str:
