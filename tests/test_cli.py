@@ -1122,7 +1122,8 @@ def test_the_ledger_tells_the_epsilon_of_all_releases_together(run: Run, release
     assert [(entry["number"], entry["request_id"]) for entry in told["entries"]] == [(1, "r-1"), (2, "r-2")]
     assert all("answer" not in entry for entry in told["entries"])
     text = run("ledger", "two").stdout
-    assert f"All together, 2 releases in this line of runs: epsilon = {expected.epsilon:.3g} at delta = 1e-05." in text
+    epsilon = f"epsilon = {expected.epsilon:.3g} at delta = 1e-05, by the distances measured, "
+    assert f"All together, 2 releases in this line of runs: {epsilon}" in text
     assert not [name for name in (*DELETED, "patient-0100") if name in text + ran.stdout]
     larger = parsed(run("ledger", "two", "--delta", "1e-3", "--json").stdout)["composed"]
     assert larger["delta"] == 1e-3

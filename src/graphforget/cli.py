@@ -346,7 +346,7 @@ def unlearn(
         _say_where(kept)
 
 
-@app.command(epilog="Example: graphforget verify runs/cora-2 --key auditor.pub")
+@app.command(epilog="Example: graphforget verify runs/cora-2 --key keys/privacy.pub")
 def verify(
     run: Run,
     key: Annotated[Path | None, typer.Option(help="The public key that must have signed.")] = None,
@@ -396,7 +396,7 @@ def ledger(
     tell_ledger(entries, together)
 
 
-@app.command(epilog="Example: graphforget keygen keys/auditor")
+@app.command(epilog="Example: graphforget keygen keys/privacy")
 def keygen(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="Where the private key goes; the public one: PATH.pub.")],
     as_json: AsJson = False,
@@ -431,7 +431,7 @@ def demo(
     out_file: Annotated[Path, typer.Option("--out", help="The HTML report to write.")] = Path("graphforget-demo.html"),
     as_json: AsJson = False,
 ) -> None:
-    """The whole story on the embedded patients graph: train, plan, forget, certify, verify, catch a cheat, report."""
+    """The whole story on the embedded patients graph: train, plan, forget, certify, verify, catch cheats, report."""
     with progress(quiet=as_json) as show_progress:
         result = run_demo(out_file, progress=show_progress, tell=None if as_json else say)
     if as_json:
