@@ -178,7 +178,7 @@ def _bars(rows: Sequence[Row], data: Sequence[str]) -> tuple[Bar, ...]:
 
 def figure(rows: Sequence[Row]) -> Figure:
     data = [name for name in shown(rows) if any((row["model"], row["data"]) == ("sgc", name) for row in rows)]
-    wanted = ("measured", "cgu", "idea", "ceu_data", "ceu_worst")
+    wanted = ("measured", "idea", "ceu_data", "ceu_worst")
     series = [Dots("re-training, no noise", _means(rows, data, "retrain"))]
     series += [Dots(WAYS[way], _means(rows, data, f"f1 {way}"), ours=way == "measured") for way in wanted]
     return dot_chart([Groups("SGC", list(titled(data)), series)], "test micro-F1, %")
