@@ -29,9 +29,9 @@ NOTES = (
     "where these are 0 (before the request: where they are not), mean ± deviation over seeds; in brackets the "
     "paper's.",
     "The paper reads a lower loss as better forgetting. It is not: the labels stay known, so a low loss is "
-    "accuracy on training nodes, and the old weights ('nothing done'), which have forgotten nothing, score nearly "
-    "as low as re-training. What is to be reached is the row re-training. The paper's GraphEraser has no SGC: what "
-    "it calls so is its GCN.",
+    "accuracy on training nodes. What is to be reached is the row re-training, whatever it is; 'nothing done' are "
+    "the old weights, which have forgotten nothing. The paper's GraphEraser has no SGC: what it calls so is its "
+    "GCN.",
     "The paper's code gives probabilities to a function that takes logits, a softmax of a softmax, for IDEA and "
     "CGU (no loss can be below 1.17 on Cora and 1.04 on CiteSeer), and not for GraphEraser: its rows cannot be "
     "compared with each other. Its number therefore stands beside the double softmax for IDEA and CGU, and beside "
