@@ -674,6 +674,15 @@ def test_removed_edges_score_above_pairs_that_never_were_one(
             assert all_differ(row[f"{protocol} {name}"], 100 - row[f"{protocol} {name}"])
 
 
+def test_an_attack_that_gives_everything_the_same_score_is_told() -> None:
+    key = {"data": "cora", "kind": "nodes", "seed": 1}
+    blind = key | {"paper nothing": 50.0, "paper retrain": 50.0, "honest nothing": 51.0, "honest retrain": 50.0}
+    (note,) = [note for note in table_attacks.table([blind]).notes if "learned nothing" in note]
+    assert note.endswith("Cora, nodes, paper protocol, seed 1.")
+    seeing = blind | {"paper nothing": 50.1}
+    assert not [note for note in table_attacks.table([seeing]).notes if "learned nothing" in note]
+
+
 @pytest.mark.parametrize("kind", ["nodes", "edges"])
 def test_five_percent_are_attacked_before_and_after_every_method(
     store: Path, sgc: gf.Trained, graph: gf.Graph, monkeypatch: pytest.MonkeyPatch, kind: str
