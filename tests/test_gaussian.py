@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import os
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 from scipy.special import ndtri
 
+from graphforget.certificates import gaussian
 from graphforget.certificates.gaussian import (
     composed_ratio,
     delta_of,
@@ -281,10 +283,23 @@ def test_noise_of_no_size() -> None:
     assert noise(size=0, sigma=1).shape == (0,)
 
 
+def test_unseeded_noise_has_a_key_of_the_operating_systems_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever knew the key would know the noise: it is 256 bits long and never the same."""
+    asked: list[int] = []
+    monkeypatch.setattr(os, "urandom", lambda n: asked.append(n) or bytes(n))
+    assert torch.equal(noise(size=50, sigma=1), noise(size=50, sigma=1))
+    assert asked == [32, 32]
+    monkeypatch.setattr(os, "urandom", lambda n: bytes([1, *bytes(n - 1)]))
+    other = noise(size=50, sigma=1)
+    monkeypatch.undo()
+    drawn = [noise(size=50, sigma=1) for _ in range(3)] + [other]
+    assert not any(torch.equal(a, b) for a, b in itertools.combinations(drawn, 2))
+
+
 def test_unseeded_noise_is_finite_for_every_random_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     words = [0, 1, 2**64 - 1, 2**64 - 2]  # the two ends of a scale, with either sign
     scales = [0, 0, 2**64 - 1, 2**64 - 1]  # the smallest and the largest
-    monkeypatch.setattr(os, "urandom", lambda n: np.array(words + scales, dtype=np.uint64).tobytes()[:n])
+    monkeypatch.setattr(gaussian, "_random_words", lambda count: np.array(words + scales, dtype=np.uint64)[:count])
     far, far_below, near_below, near = noise(size=4, sigma=1).tolist()
     assert far == -far_below == pytest.approx(float(stats.norm.isf(2.0**-55)))
     assert 0 <= near == -near_below < 1e-15

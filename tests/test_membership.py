@@ -119,6 +119,16 @@ def test_what_is_held_out_ends_training_and_keeps_it_from_learning_by_heart() ->
     np.testing.assert_array_equal(stopped, kept)
 
 
+def test_the_honest_network_stays_alive_where_there_is_little_to_learn() -> None:
+    """Of many nodes that hardly differ; at the paper's rate units die until many nodes get one score."""
+    features, members = examples(3000, apart=0.05)
+    short = dataclasses.replace(membership.HONEST, epochs=20)
+    ours = short.fit(features, members, seed=0).scores(features)
+    theirs = dataclasses.replace(short, learning_rate=0.01).fit(features, members, seed=0).scores(features)
+    assert len(np.unique(ours)) == 3000 > len(np.unique(theirs))
+    assert auc(ours[members], ours[~members]) > 0.5
+
+
 def test_features_that_cannot_be_used_are_refused() -> None:
     features, members = examples()
     network = SMALL.fit(features, members, seed=0)

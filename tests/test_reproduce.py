@@ -272,7 +272,7 @@ def test_attacks_tell_removed_edges_from_other_pairs(
     raw_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("graphforget.audits.links.NETWORK", dataclasses.replace(NETWORK, epochs=4))
-    monkeypatch.setattr(table_attacks, "_methods", lambda data: ["nothing", "retrain"])
+    monkeypatch.setattr(table_attacks, "methods_for", lambda model: ["nothing", "retrain"])
     row = table_attacks.attacked(store=tmp_path, data="cora", kind="edges", seed=0)
     assert row["paper retrain"] > 75  # homophily: no useful model is near 50 %
     assert row["honest retrain"] < row["paper retrain"]

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from graphforget.graph import Graph
-from graphforget.linalg.sparse import masked
 from graphforget.models.reach import Reach
 from graphforget.request import Request
 
@@ -41,35 +40,28 @@ def footprint(graph: Graph, request: Request, reach: Reach, *, inside: Tensor | 
     With `inside` it is that of a model on the nodes of this mask and the edges among them, all else left out.
     """
     what = request.resolve(graph)
-    stays = torch.ones(graph.num_nodes, dtype=torch.bool)
-    stays[what.node_rows] = False
-    source, target = graph.edge_index
-    lost = ~(stays[source] & stays[target]) | what.edge_mask
-    kept = ~lost
-    if inside is None:
-        inside = torch.ones(graph.num_nodes, dtype=torch.bool)
-    else:
-        among = inside[source] & inside[target]
-        lost, kept = lost & among, kept & among
-    lost_input = _mask(graph, masked(target, lost))
-    kept_source, kept_target = masked(graph.edge_index, kept)
-    if reach.both_ways and graph.directed:
-        lost_input |= _mask(graph, masked(source, lost))
-        kept_source, kept_target = torch.cat([kept_source, kept_target]), torch.cat([kept_target, kept_source])
-    changed = _mask(graph, graph.changed_attribute_rows(what)) & inside
+    source, target = graph.edge_index.numpy()  # numpy's masks take a fraction of torch's time
+    train_mask = graph.train_mask.numpy()
+    gone = _mask(graph, what.node_rows).numpy()
+    lost = what.edge_mask.numpy() | gone[source] | gone[target]
+    within = np.ones_like(gone) if inside is None else inside.numpy()
+    among = within[source] & within[target]
+    ways = [(source, target)] + ([(target, source)] if reach.both_ways and graph.directed else [])
+    lost_input = np.zeros_like(gone)
+    for _, receiver in ways:
+        lost_input[receiver[lost & among]] = True
+    changed = _mask(graph, graph.changed_attribute_rows(what)).numpy() & within
     if reach.hops is None:
-        changed = torch.full_like(changed, bool((changed | lost_input | (~stays & inside)).any())) & inside
+        changed = within & (changed | lost_input | (gone & within)).any()
     for _ in range(reach.hops or 0):
         sends_anew = changed | lost_input if reach.degree_normalised else changed
         following = changed | lost_input
-        following[masked(kept_target, sends_anew[kept_source])] = True
+        for sender, receiver in ways:
+            following[receiver[sends_anew[sender] & among & ~lost]] = True
         changed = following
-    changed &= stays
-    return Footprint(
-        removed=(~stays & inside & graph.train_mask).nonzero().flatten(),
-        affected=(changed & graph.train_mask).nonzero().flatten(),
-        reached=changed.nonzero().flatten(),
-    )
+    changed &= ~gone
+    found = (gone & within & train_mask, changed & train_mask, changed)
+    return Footprint(*(torch.from_numpy(mask.nonzero()[0]) for mask in found))
 
 
 @dataclass(frozen=True)

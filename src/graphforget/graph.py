@@ -304,15 +304,13 @@ class Graph:
         what = request.resolve(self)
         keep = torch.ones(self.num_nodes, dtype=torch.bool)
         keep[what.node_rows] = False
-        source, target = self.edge_index
-        edges = ~what.edge_mask & keep[source] & keep[target]
+        edges = ~what.edge_mask & self._among(keep)
         kept = self._rows(keep, self._blanked(what, keep))
         return dataclasses.replace(kept, edge_index=_renumbered(masked(self.edge_index, edges), keep))
 
     def induced(self, keep: Tensor) -> Graph:
         """The nodes where `keep`, and the edges among them."""
-        source, target = self.edge_index
-        edges = masked(self.edge_index, keep[source] & keep[target])
+        edges = masked(self.edge_index, self._among(keep))
         return dataclasses.replace(self._rows(keep, _select(self.x, keep)), edge_index=_renumbered(edges, keep))
 
     def neighbourhood(self, rows: Tensor, *, hops: int) -> tuple[Graph, Tensor]:
@@ -375,12 +373,18 @@ class Graph:
         val_mask[chosen] = True
         return dataclasses.replace(self, train_mask=self.train_mask & ~val_mask, val_mask=self.val_mask | val_mask)
 
+    def _among(self, keep: Tensor) -> Tensor:
+        """Which edges have both of their ends where `keep`."""
+        ends = keep.numpy()[self.edge_index.numpy()]
+        return torch.from_numpy(ends[0] & ends[1])
+
     def _rows(self, keep: Tensor, x: Tensor) -> Graph:
         """The kept rows with attributes `x`; the caller sets the edges."""
         subjects = self.subject_ids
         if subjects is not None:
             subjects = tuple(s for s, kept in zip(subjects, keep.tolist(), strict=True) if kept)
-        rows = {f: getattr(self, f)[keep] for f in ("y", "train_mask", "val_mask", "test_mask", "numbers")}
+        names = ("y", "train_mask", "val_mask", "test_mask", "numbers")
+        rows: dict[str, Any] = {name: masked(getattr(self, name), keep) for name in names}
         return dataclasses.replace(self, x=x, subject_ids=subjects, **rows)
 
     def _blanked(self, what: Resolved, keep: Tensor) -> Tensor:
@@ -409,7 +413,7 @@ class Graph:
 
 def _renumbered(rows: Tensor, keep: Tensor) -> Tensor:
     """Rows of a graph as rows of what is kept of it."""
-    return (keep.cumsum(0) - 1)[rows]
+    return torch.from_numpy((keep.numpy().cumsum() - 1)[rows.numpy()])
 
 
 def _select(x: Tensor, keep: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -260,14 +261,14 @@ class Request:
 
 def _refuse_emptied(graph: Graph, node_rows: list[int]) -> None:
     """A class that loses its last node would still show in the number of the model's outputs."""
-    gone = torch.tensor(node_rows, dtype=torch.int64)
-    if int(graph.train_mask[gone].sum()) == int(graph.train_mask.sum()):
+    gone, y, train_mask = np.array(node_rows, dtype=np.int64), graph.y.numpy(), graph.train_mask.numpy()
+    if train_mask[gone].sum() == train_mask.sum():
         raise InputError("the request leaves no training node")
-    for some, what in ((graph.train_mask, "training node"), (graph.y >= 0, "node")):
-        before = torch.bincount(graph.y[some], minlength=graph.num_classes)
-        going = torch.bincount(graph.y[gone[some[gone]]], minlength=graph.num_classes)
-        lost = ((before > 0) & (before == going)).nonzero().flatten()
-        if lost.numel():
+    for some, what in ((train_mask, "training node"), (y >= 0, "node")):
+        before = np.bincount(y[some], minlength=graph.num_classes)
+        going = np.bincount(y[gone[some[gone]]], minlength=graph.num_classes)
+        lost = np.flatnonzero((before > 0) & (before == going))
+        if lost.size:
             label = int(lost[0])
             named = repr(graph.class_names[label]) if graph.class_names else label
             raise InputError(f"the request leaves no {what} of class {named}, train anew without that class")

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy.optimize import brentq
 from scipy.special import erfcx, erfinv, ndtr, ndtri
 from torch import Tensor
@@ -110,7 +111,7 @@ def composed_ratio(ratios: Iterable[float]) -> float:
 def noise(*, size: int, sigma: float, seed: int | None = None) -> Tensor:
     """`size` independent draws from `N(0, sigma^2)`, float64.
 
-    Without a seed they come from the operating system's cryptographic source. With one they can be drawn again, so
+    Without a seed they come from a key of the operating system's that nobody sees. With one they can be drawn again, so
     whoever knows the seed can take the noise off the released weights: it is for experiments, not for release.
     """
     size = whole_number(size, "the number of draws")
@@ -153,12 +154,18 @@ def _secure_normal(size: int) -> np.ndarray:
 
     A uniform number of 53 bits would be coarse in the tails, where its neighbours are far apart as normal numbers.
     """
-    bits, more = np.frombuffer(os.urandom(16 * size), dtype=np.uint64).reshape(2, size)
+    bits, more = _random_words(2 * size).reshape(2, size)
     leading = np.frexp((more >> np.uint64(11)).astype(np.float64))[1]  # 53 if the first bit is set, and so on
     mantissa = 0.5 + ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-53
     lower_half = np.ldexp(mantissa, leading - 54)
     below = ndtri(lower_half)
     return np.where(bits & np.uint64(1), below, -below)
+
+
+def _random_words(count: int) -> np.ndarray:
+    """64 random bits each: AES-256 in counter mode under a fresh key from the operating system, ten times as fast."""
+    stream = Cipher(algorithms.AES(os.urandom(32)), modes.CTR(bytes(16))).encryptor()
+    return np.frombuffer(stream.update(bytes(8 * count)), dtype=np.uint64)
 
 
 def _ratio_from_below(epsilon: float, delta: float) -> float:

@@ -12,6 +12,12 @@ from graphforget.experiments.settings import DELTA, EPSILON, PARTITIONS
 NOTHING = "nothing"  # the old weights, asked as the others are
 
 
+def methods_for(model: str) -> list[str]:
+    """What is tried on a model, in the tables' order: CGU and Newton's steps serve linear ones alone."""
+    linear = model == "sgc"
+    return [NOTHING, "retrain", *PARTITIONS, *(["cgu"] if linear else []), "idea", *(["newton"] if linear else [])]
+
+
 def after_each(
     trained: gf.Trained,
     graph: gf.Graph,

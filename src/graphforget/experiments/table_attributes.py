@@ -12,7 +12,7 @@ import graphforget as gf
 from graphforget.audits.attributes import blanked_loss
 from graphforget.experiments.bases import base
 from graphforget.experiments.cells import Cell, Row
-from graphforget.experiments.contestants import NOTHING, after_each
+from graphforget.experiments.contestants import after_each, methods_for
 from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.paper import published
 from graphforget.experiments.settings import PARTITIONS, QUICK_EPOCHS, TITLES, eraser_cost, percent, train_cost
@@ -55,15 +55,11 @@ def _cell(data: str, share: float, seed: int, **short: int) -> Cell:
     return Cell({"data": data, "share": share, "seed": seed, **short}, cost, measured)
 
 
-def _methods(data: str) -> list[str]:
-    linear = MODELS[data] == "sgc"
-    return [NOTHING, "retrain", *PARTITIONS, *(["cgu"] if linear else []), "idea", *(["newton"] if linear else [])]
-
-
 def measured(*, store: Path, data: str, share: float, seed: int, epochs: int | None = None) -> Row:
     trained, graph = base(store, data, MODELS[data], seed, epochs=epochs)
     request, rows = _request(graph, share, seed=seed)
-    models = {"before": trained} | after_each(trained, graph, request, _methods(data), data=data, epochs=epochs)
+    methods = methods_for(MODELS[data])
+    models = {"before": trained} | after_each(trained, graph, request, methods, data=data, epochs=epochs)
     blanked = graph.without(request)
     found: Row = {}
     for name, model in models.items():
@@ -86,7 +82,7 @@ def table(rows: Sequence[Row]) -> Table:
     for data, model in MODELS.items():
         if rows and not any(row["data"] == data for row in rows):
             continue
-        for method in ("before", *_methods(data)):
+        for method in ("before", *methods_for(model)):
             in_paper = "true" if method in PARTITIONS else "published"
             for loss, told in LOSSES.items():
                 entries = []

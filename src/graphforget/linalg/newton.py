@@ -14,6 +14,9 @@ from graphforget.linalg.solution import Product
 Status = Literal["converged", "steps spent", "no descent"]
 
 
+NEAR = 0.003  # of the gradient's norm
+
+
 class Smooth(Protocol):
     """A function with a gradient and positive definite curvature products."""
 
@@ -48,6 +51,7 @@ def newton_cg(
 
     Each step solves the Newton system only as far as the distance to the tolerance is worth (an inexact Newton
     method: relative residual at most `min(0.1, sqrt(||g||))`, and no smaller than what would meet the tolerance).
+    Where the tolerance is `NEAR`, one step is solved all the way: a second one would cost more.
     A step that does not lower the value enough (Armijo) is halved. Close to the minimum differences of values drown
     in rounding; there a step that lowers the gradient's norm is taken.
     """
@@ -60,7 +64,7 @@ def newton_cg(
         if norm <= gradient_tolerance and step >= min_steps:
             return Minimum(theta, "converged", step, products, value, norm)
         enough = 0.9 * gradient_tolerance / max(norm, 1e-300)
-        forcing = min(max(0.1, enough), max(norm**0.5, enough), 0.9)
+        forcing = min(enough if enough >= NEAR else max(min(0.1, norm**0.5), enough), 0.9)
         solution = conjugate_gradient(
             function.hessian(theta), -gradient, tolerance=forcing, max_iterations=max_products
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -39,18 +40,20 @@ def mean_adjacency(edge_index: Tensor, num_nodes: int, *, dtype: torch.dtype) ->
 
 def _with_loops(edge_index: Tensor, n: int) -> tuple[Tensor, bool]:
     """Every node's self-loop once, put where it belongs if the edges are sorted by (target, source); if they are."""
-    if (edge_index[0] == edge_index[1]).any():
-        edge_index = edge_index[:, edge_index[0] != edge_index[1]]
-    source, target = edge_index
-    loops = torch.arange(n, device=source.device)
+    source, target = edge_index.cpu().numpy()
+    if (source == target).any():
+        source, target = source[source != target], target[source != target]
+    loops = np.arange(n)
     keys = target * n + source
-    if (keys.diff() <= 0).any():  # not sorted
-        return torch.cat([edge_index, loops.expand(2, n)], dim=1), False
-    full = torch.empty(2, source.numel() + n, dtype=edge_index.dtype, device=source.device)
-    place = torch.arange(source.numel(), device=source.device) + target + (source > target)
-    full[0, place], full[1, place] = source, target
-    full[:, torch.searchsorted(keys, loops * (n + 1)) + loops] = loops
-    return full, True
+    is_sorted = not (keys[1:] <= keys[:-1]).any()
+    if is_sorted:
+        full = np.empty((2, source.size + n), dtype=np.int64)
+        full[0, np.arange(source.size) + target + (source > target)] = source
+        full[0, np.searchsorted(keys, loops * (n + 1)) + loops] = loops
+        full[1] = np.repeat(loops, np.bincount(target, minlength=n) + 1)
+    else:
+        full = np.concatenate([[source, target], [loops, loops]], axis=1)
+    return torch.from_numpy(full).to(edge_index.device), is_sorted
 
 
 def _matrix(edges: Tensor, values: Tensor, degrees: Tensor, *, is_sorted: bool = False) -> SparseMatrix:
