@@ -175,6 +175,29 @@ def test_newton_says_when_its_steps_are_spent() -> None:
     assert found.gradient_norm > 1e-9
 
 
+class Quadratic:
+    """`t A t / 2`, of which one Newton step is as good as its solution."""
+
+    def __init__(self, matrix: Tensor) -> None:
+        self.matrix = matrix
+
+    def value_and_gradient(self, t: Tensor) -> tuple[float, Tensor]:
+        return float(t @ self.matrix @ t) / 2, self.matrix @ t
+
+    def hessian(self, t: Tensor) -> Callable[[Tensor], Tensor]:
+        return lambda v: self.matrix @ v
+
+
+def test_newton_goes_all_the_way_in_one_step_where_it_is_near_and_in_several_where_it_is_far() -> None:
+    function, start = Quadratic(positive_definite(0)), torch.ones(20, dtype=F64)
+    norm = float(function.value_and_gradient(start)[1].norm())
+    near, far = (newton_cg(function, start, gradient_tolerance=norm * share) for share in (0.01, 0.001))
+    for found, share in ((near, 0.01), (far, 0.001)):
+        assert found.gradient_norm <= norm * share
+    assert near.steps == 1
+    assert far.steps > 1
+
+
 # -- dense, LiSSA, Lanczos -------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from graphforget.experiments.cells import Row
 
 DATA = ("cora", "citeseer", "pubmed", "cs", "physics")
-LARGE = ("cs", "physics")  # where a network takes minutes to train
 GNNS = ("gcn", "sgc", "gin", "gat")
 PARTITIONS = ("random", "bekm", "blpa")
 SHARDS = {"patients": 5, "cora": 10, "citeseer": 10, "pubmed": 30, "cs": 30, "physics": 100}
