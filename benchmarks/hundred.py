@@ -59,7 +59,7 @@ def main() -> None:
     start = torch.zeros_like(trained.theta)
     optimum = newton_cg(objective, start, gradient_tolerance=1e-6 * trained.recipe.mu).theta
     retrained = gf.train(graph, args.model)
-    away = float((trained.theta - optimum).norm())
+    away = float((outcome.centre - optimum).norm())
     together = epsilon_of(ratio=composed_ratio(ratios), delta=1e-5)
     promised = tolerance(sigma=1.0, epsilon=1.0, delta=1e-5)
     by_promise = epsilon_of(ratio=composed_ratio([promised] * args.requests), delta=1e-5)

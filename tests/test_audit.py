@@ -30,6 +30,7 @@ from graphforget.audits.epsilon import largest_auc
 from graphforget.audits.worlds import ByMethod
 from graphforget.certificates.claim import Claim, certified, empirical, exact
 from graphforget.certificates.gaussian import epsilon_of, with_noise
+from graphforget.certificates.residual import noise_centre, residual
 from graphforget.report.audit_figure import audit_figure
 
 MODULE = sys.modules["graphforget.audit"]  # which the function of that name hides
@@ -182,8 +183,9 @@ def test_the_distance_is_to_the_optimum_on_the_retained_graph() -> None:
     found = honest()
     best = optimum(trained(), people().without(REQUEST))
     assert found.distances["nothing"].distance == pytest.approx(float((trained().theta - best).norm()), rel=1e-4)
-    private = gf.unlearn(trained(), people(), REQUEST).trained.theta
-    assert found.distances["method"].distance == pytest.approx(float((private - best).norm()), abs=2e-6)
+    outcome = gf.unlearn(trained(), people(), REQUEST)
+    assert not torch.equal(outcome.centre, outcome.trained.theta)
+    assert found.distances["method"].distance == pytest.approx(float((outcome.centre - best).norm()), abs=2e-6)
 
 
 def test_every_attack_has_a_row_for_every_model() -> None:
@@ -268,7 +270,8 @@ def test_a_single_release_that_cheats_is_refuted(cheat: Callable[..., gf.Outcome
     assert not found.passed
     assert "from the retrained optimum, which implies epsilon" in told_by(found)
     assert "between retrained (0) and never changed (1)" in told_by(found)
-    assert len(found.findings) == 2
+    assert "is not noise of sigma" in told_by(found)  # it does not lie around where the optimum can be
+    assert len(found.findings) == 3
     assert 0.7 < found.position.place < 1.3
 
 
@@ -283,7 +286,8 @@ def test_old_weights_released_beside_honest_private_ones_are_refuted() -> None:
 @pytest.mark.parametrize("size", [0.0, 0.5])
 def test_less_noise_than_claimed_is_refuted(size: float) -> None:
     good = release_by(ByMethod("newton"))
-    theta = good.private.theta + size * (good.released.theta - good.private.theta)
+    centre = noise_centre(good.claim, good.private, people().without(REQUEST))
+    theta = centre + size * (good.released.theta - centre)
     found = audited(after=gf.Release(good.private, good.private.with_weights(theta), good.claim), seeds=2)
     assert [finding.refutes for finding in found.findings] == [True]
     assert "is not noise of sigma = 0.05" in told_by(found)
@@ -336,6 +340,7 @@ def test_what_a_large_epsilon_allows_does_not_refute_it() -> None:
     released = private.with_weights(with_noise(private.theta, sigma=SIGMA, seed=3))
     assert epsilon_of(ratio=30.1, delta=1e-5) < 700
     claim = certified(distance=30.1 * SIGMA, epsilon=700.0, delta=1e-5, sigma=SIGMA)
+    claim = dataclasses.replace(claim, centred=False)
     found = audited(after=gf.Release(private, released, claim), seeds=10)
     assert found.claim["epsilon"] == 700
     assert found.distances["method"].ratio == pytest.approx(30, rel=1e-3)
@@ -646,9 +651,10 @@ def test_the_deletion_itself_is_audited(runs: Runs) -> None:
     found = gf.audit_run(runs.after, before=runs.plain, request=runs.request, **FEW)
     assert found.claim["epsilon"] == 3
     assert found.settings["items"] == len(GONE)
-    private = gf.load_run(runs.after)[0].theta
+    private, left = gf.load_run(runs.after)
     best = optimum(trained(), people().without(REQUEST))
-    assert found.distances["method"].distance == pytest.approx(float((private - best).norm()), abs=2e-6)
+    centre = residual(private.objective(left), private.theta).centre
+    assert found.distances["method"].distance == pytest.approx(float((centre - best).norm()), abs=2e-6)
     assert found.passed
     assert tree(runs.plain.parent) == before
 

@@ -292,7 +292,7 @@ def test_a_linearised_module_of_ones_own_is_certified_even_where_nothing_seems_t
     assert outcome.details["steps"] >= 1
     assert not torch.equal(outcome.trained.theta, trained.theta)
     objective = trained.objective(outcome.graph)
-    reached = float(objective.gradient(outcome.trained.theta).norm()) / trained.recipe.mu
+    reached = float(objective.gradient(outcome.trained.theta).norm()) / (2 * trained.recipe.mu)
     assert reached <= outcome.certificate.distance <= outcome.certificate.tolerance
     found, _ = came_out(trained, graph, ISLANDER, level="exact", otherwise="refuse")
     assert found == "refused"

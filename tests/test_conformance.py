@@ -242,13 +242,16 @@ class Planted(Method[NoOptions]):
         theta = task.theta.clone()
         if self.what == "NaN":
             theta[0] = float("nan")
-        if self.what in ("old graph", "good", "too good", "exact"):
+        if self.what not in ("NaN", "nothing"):
             theta += 1
         objective = task.before if self.what == "old graph" else task.after
         moved = task.trained.moved(theta, objective, task.forgotten("planted", task.theta))
-        good = self.what in ("good", "too good")
+        good = self.what in ("good", "too good", "another centre")
         claim = conditional_claim() if self.what == "too good" else empirical("-") if good else exact("so it says")
-        return Change(moved, exact("so it says") if self.what == "exact" else claim)
+        if self.what == "no centre":
+            claim = dataclasses.replace(empirical("-"), centred=True)
+        centre = theta if self.what == "another centre" else None
+        return Change(moved, exact("so it says") if self.what == "exact" else claim, centre=centre)
 
 
 @pytest.mark.parametrize(
@@ -258,6 +261,8 @@ class Planted(Method[NoOptions]):
         ("NaN", "weights that are not finite"),
         ("old graph", "did not end on the retained graph"),
         ("too good", "claims 'conditional' and can give 'empirical' at best"),
+        ("no centre", "does not say what the noise is to be added to"),
+        ("another centre", "does not say what the noise is to be added to"),
     ],
 )
 def test_a_method_that_does_nothing_or_the_wrong_thing_is_caught(what: str, told: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -27,6 +29,23 @@ def positive_definite(seed: int, size: int = 20) -> Tensor:
     torch.manual_seed(seed)
     root = torch.randn(size, size, dtype=F64)
     return root @ root.T + 0.1 * torch.eye(size, dtype=F64)
+
+
+def test_a_matrix_and_its_transpose_are_freed_with_their_last_use() -> None:
+    """Not by the garbage collector, which may come much later."""
+    matrix = SparseMatrix(torch.eye(3, dtype=F64).to_sparse_csr())
+    same = SparseMatrix(torch.eye(3, dtype=F64).to_sparse_csr()).symmetric()
+    assert same.T is same
+    kept = [weakref.ref(one) for one in (matrix, matrix.T, same)]
+    turned = matrix.T
+    gc.disable()
+    try:
+        del matrix, same
+        torch.testing.assert_close(turned.T @ torch.ones(3, 1, dtype=F64), torch.ones(3, 1, dtype=F64))
+        del turned
+        assert [one() for one in kept] == [None, None, None]
+    finally:
+        gc.enable()
 
 
 def test_sparse_products_and_their_derivatives() -> None:

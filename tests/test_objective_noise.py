@@ -238,7 +238,7 @@ def test_the_allowance_is_the_formula(objective_noise: float) -> None:
     norm, gradient = float(theta.norm()), float(objective.gradient(theta).norm())
     sums = float((q * (g * (q * norm / 4 + math.sqrt(CLASSES)) + (CLASSES + 20) * u)).sum()) / m
     tilt = 0.0 if trained.tilt is None else float(trained.tilt.norm()) / m
-    ends = 4 * u * (1e-3 * norm + gradient + tilt) + (theta.numel() + 2) * u * gradient
+    ends = 5 * u * (1e-3 * norm + gradient + tilt) + (theta.numel() + 2) * u * gradient
     assert rounding_allowance(objective, theta, gradient_norm=gradient) == pytest.approx(2 * (sums + ends), rel=1e-6)
 
 

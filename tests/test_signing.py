@@ -374,6 +374,13 @@ def test_a_number_that_is_none_is_refused(name: str, value: Any) -> None:
     assert getattr(Certificate.from_dict(document(**{name: 0})), name) == 0
 
 
+@pytest.mark.parametrize("value", [0, 1, None, "true", [True]])
+@pytest.mark.parametrize("name", ["changed", "centred"])
+def test_what_is_neither_true_nor_false_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(gf.InputError, match=f"^the certificate's {name} is .*, true or false is needed$"):
+        Certificate.from_dict(document(**{name: value}))
+
+
 @pytest.mark.parametrize("name", ["epsilon_under_constants", "sigma_needed", "sigma_by_paper"])
 def test_numbers_that_are_remarks_are_numbers_too(name: str) -> None:
     with pytest.raises(gf.InputError):

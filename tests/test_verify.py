@@ -207,7 +207,7 @@ def test_every_distance_that_can_be_stated_verifies() -> None:
     """An honest case of it: `random_graph(25, nodes=40, edges=60)`, sgc with sigma 0.03, without node 10."""
     graph = small()[1]
     found = gf.unlearn(gf.train(graph, "sgc", sigma=SIGMA, tolerance=1e-6), graph, gf.Request(nodes=[4]), epsilon=1e-3)
-    near = residual(found.trained.objective(found.graph), found.trained.theta).distance
+    near = residual(found.trained.objective(found.graph), found.trained.theta).radius
     stated = [float(f"{digits}e{power}") for power in (-6, -5) for digits in range(10, 100)]
     alarms = []
     for distance in stated:
@@ -463,13 +463,29 @@ def test_old_weights_called_exact_are_caught(tmp_path: Path) -> None:
 
 
 def test_noise_left_out_is_caught(tmp_path: Path) -> None:
+    """Around which point it should lie does not matter: the weights themselves are far too near as well."""
     theta = outcome().trained.theta
-    told = "^the noise in the released weights has standard deviation 0, not 0.03$"
-    assert_caught(forged(outcome(), released=theta.clone()), tmp_path, told)
+    for name, bare in (("0", outcome().centre), ("0.000[0-9]*", theta)):
+        told = f"^the noise in the released weights has standard deviation {name}, not 0.03$"
+        assert_caught(forged(outcome(), released=bare.clone()), tmp_path / name[:2], told)
     bare = dataclasses.replace(outcome().trained, recipe=dataclasses.replace(outcome().trained.recipe, sigma=0.0))
     cheat = forged(outcome(), trained=bare, released=theta.clone(), sigma=0.0)
     with pytest.raises(gf.Mismatch, match="without noise nothing is certified"):
         verify(cheat)
+
+
+def test_noise_around_another_point_than_the_certified_one_is_caught(tmp_path: Path) -> None:
+    """Of the right size and shape, but moved by more than a Gaussian of that size would be."""
+    centre = outcome().centre
+    elsewhere = centre + 0.02 * torch.ones_like(centre) + noise(size=centre.numel(), sigma=0.03, seed=1)
+    assert_caught(forged(outcome(), released=elsewhere), tmp_path, "^the noise in the released weights")
+
+
+def test_where_the_optimum_can_be_is_not_said_of_a_gcn() -> None:
+    base = gcn()
+    empirical = Claim("empirical", "nothing", sigma=base.certificate.sigma, centred=True)
+    with pytest.raises(gf.Mismatch, match="^the noise is said to lie around where the optimum can be"):
+        verify(forged(base, claim=empirical))
 
 
 def test_no_noise_and_no_distance_is_a_mismatch_and_no_crash() -> None:
@@ -527,6 +543,7 @@ def test_a_lowered_sigma_is_caught(tmp_path: Path) -> None:
         ({"model": {"name": "sign", "options": {}, "parameters": 62}}, "speaks of the model"),
         ({"objective": {"loss": "cross_entropy", "mu": 1.0, "strongly_convex": True}}, "speaks of the objective"),
         ({"changed": False}, "does not say rightly whether the weights changed"),
+        ({"centred": False}, "the certificate's centred is False"),
     ],
 )
 def test_a_number_or_a_word_that_was_edited_is_caught(changes: dict[str, Any], told: str) -> None:
@@ -584,7 +601,7 @@ def test_conditional_called_certified_is_caught(tmp_path: Path) -> None:
     with pytest.raises(gf.Mismatch, match="a certified claim without"):
         verify(forged(idea_outcome(), level="certified", definition=MEANING["certified"]))
     cheat = forged(idea_outcome(), claim=certified_claim())
-    assert_caught(cheat, tmp_path, "^the weights are up to 0.0[5-7].* from the retrained ones, over the tolerance")
+    assert_caught(cheat, tmp_path, "^the weights are up to 0.02[5-9]. from the retrained ones, over the tolerance")
 
 
 def test_certified_called_exact_is_caught(tmp_path: Path) -> None:
@@ -820,7 +837,7 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
     "level": (json_edit(CERTIFICATE, level="exact"), "^the signature does not fit"),
     "level, unsigned": (
         unsigned_edit(
-            **{"level": "exact", "definition": MEANING["exact"], "statement": RETRAINED},
+            **{"level": "exact", "definition": MEANING["exact"], "statement": RETRAINED, "centred": False},
             **{"epsilon": 0.0, "delta": 0.0, "distance": 0.0, "tolerance": None, "epsilon_measured": None},
         ),
         "^the level is too high: the weights moved away",

@@ -28,6 +28,7 @@ from graphforget.audits.queries import Queries, retrained, with_canaries
 from graphforget.audits.rows import Row, per_example_rows, rows_of
 from graphforget.audits.worlds import ByMethod, Case, Forget, world
 from graphforget.certificates.claim import Claim
+from graphforget.certificates.residual import noise_centre
 from graphforget.checks import whole_number
 from graphforget.errors import InputError, Mismatch
 from graphforget.fitting import Progress
@@ -161,6 +162,7 @@ def audit(
             again=again,
             planted=planted,
             private=release.private,
+            centre=noise_centre(release.claim, release.private, case.retained),
             released=release.released,
             sigma=sigma,
             delta=release.claim.delta or 0.0,

@@ -43,7 +43,7 @@ def findings(
     found = list(told_apart("method", measured.kept, measured.released, populations))
     promise = promised(claim)
     if promise is not None:
-        chance = chance_of_noise(released.theta, measured.private.theta, sigma=measured.sigma)
+        chance = chance_of_noise(released.theta, measured.centre, sigma=measured.sigma)
         if chance < UNLIKELY:
             told = f"between the kept and the released weights is not noise of sigma = {measured.sigma:g}"
             found.append(Finding(True, f"{told}, the chance of that is {chance:.1g}"))

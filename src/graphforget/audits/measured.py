@@ -82,13 +82,15 @@ class Measured:
         again: Sequence[Answers],
         planted: Piece,
         private: Trained,
+        centre: Tensor,
         released: Trained,
         sigma: float,
         delta: float,
     ) -> None:
         """`again` are the answers of retrained models, the last of which is the attackers' own; `planted` those of the
-        model with canaries."""
-        self.case, self.queries, self.planted, self.private = case, queries, planted, private
+        model with canaries. `centre` is what the noise of the release was to be added to."""
+        self.case, self.queries, self.planted = case, queries, planted
+        self.private, self.centre = private, centre
         self.sigma, self.delta = sigma, delta
         self.refusals: dict[str, str] = {}  # why attacks could not be run, by name
         self._release = digest_of(released.theta)[:16]
@@ -166,10 +168,10 @@ class Measured:
         return Position(float(far / whole) if whole > 0 else None, chance)
 
     def distances(self) -> dict[str, Distance]:
-        """Of the private weights to the optimum on the retained graph where there is one, else to the nearest of the
-        retrained ones; of the old weights too, where they are of the same objective."""
+        """Of what the noise was added to, to the optimum on the retained graph where there is one, else to the nearest
+        of the retrained ones; of the old weights too, where they are of the same objective."""
         given: Any = {"sigma": self.sigma, "delta": self.delta or 1e-5}
-        weights: dict[str, Tensor] = {"method": self.private.theta}
+        weights: dict[str, Tensor] = {"method": self.centre}
         if self.private.tilt is None and (
             self.private.recipe.seed == self.case.trained.recipe.seed or not isinstance(self.private.module, Linearised)
         ):

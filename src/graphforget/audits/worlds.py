@@ -39,7 +39,7 @@ class ByMethod:
     def __call__(self, trained: Trained, graph: Graph, request: Request, noise_seed: int) -> Outcome:
         outcome = unlearn(trained, graph, request, method=self.method, **self.asked)
         sigma = outcome.certificate.sigma or 0.0
-        released = with_noise(outcome.trained.theta, sigma=sigma, seed=noise_seed) if sigma else outcome.released_theta
+        released = with_noise(outcome.centre, sigma=sigma, seed=noise_seed) if sigma else outcome.released_theta
         return dataclasses.replace(outcome, released_theta=released)
 
 

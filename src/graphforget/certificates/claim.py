@@ -34,7 +34,7 @@ class Claim:
     epsilon: float | None = None  # what is claimed; None where nothing is
     delta: float | None = None
     sigma: float | None = None  # standard deviation of the noise in the released weights
-    distance: float | None = None  # zeta, the bound on how far the weights are from the retrained ones
+    distance: float | None = None  # zeta, the bound on how far what the noise is added to is from the retrained weights
     tolerance: float | None = None  # the largest distance that epsilon and delta allow at this sigma
     epsilon_measured: float | None = None  # what the measured distance itself implies, at most epsilon
     epsilon_under_constants: float | None = None  # what would be claimed if every condition held
@@ -43,6 +43,7 @@ class Claim:
     constants: Constants | None = None
     conditions: tuple[Finding, ...] = field(default=())
     refuted: tuple[str, ...] = ()  # conditions that were measured and do not hold, now or at an earlier request
+    centred: bool = False  # the noise is added at the middle of where the optimum can be, not at the weights
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON, which has no infinity."""
@@ -91,10 +92,10 @@ def noise_will_do(slip: float, *, epsilon: float, delta: float) -> bool:
 
 
 def certified(*, distance: float, epsilon: float, delta: float, sigma: float) -> Claim:
-    """The claim of weights at a measured `distance` of a strongly convex objective's minimum, with fixed `sigma`.
+    """The claim of a release around the `Residual.centre` of a strongly convex objective, with fixed `sigma`.
 
-    The distance is rounded up to two digits, but never over the tolerance: a claim with all of its digits would be a
-    way to test guesses about the private weights.
+    `distance` is its measured `radius`: how far the optimum can be. It is rounded up to two digits, but never over the
+    tolerance: a claim with all of its digits would be a way to test guesses about the private weights.
     """
     if not sigma > 0:
         raise InputError(f"sigma is {sigma}, and without noise nothing is certified")
@@ -115,6 +116,7 @@ def certified(*, distance: float, epsilon: float, delta: float, sigma: float) ->
         distance=told,
         tolerance=allowed,
         epsilon_measured=min(rounded_up(epsilon_of(ratio=told / sigma, delta=(1 - FOR_ROUNDING) * delta)), epsilon),
+        centred=True,
     )
 
 

@@ -30,7 +30,7 @@ from graphforget.checks import fields_once
 from graphforget.errors import InputError
 from graphforget.trained import Trained
 
-SCHEMA = "graphforget.certificate/1"
+SCHEMA = "graphforget.certificate/2"
 DIGESTS = ("request", "annex", "state", "graph", "weights_before", "weights_after", "released")
 NUMBERS = (
     *("epsilon", "delta", "sigma", "distance", "tolerance", "epsilon_measured"),
@@ -88,6 +88,9 @@ class Certificate(Claim):
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if value is not None and not (number and 0 <= value < math.inf):
                 raise InputError(f"the certificate's {name} is {value!r}, a number from 0 is needed")
+        for name in ("changed", "centred"):
+            if not isinstance(given[name], bool):
+                raise InputError(f"the certificate's {name} is {given[name]!r}, true or false is needed")
         try:
             json.dumps(content, allow_nan=False)
         except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""How far weights are from the optimum, measured: `||grad F|| / mu` and what rounding may hide of it.
+"""Where the optimum can be, measured: a ball of which one gradient tells the centre and the radius.
 
 docs/maths.md, sections 4 and 9.
 """
@@ -11,44 +11,78 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from graphforget.certificates.claim import Claim
 from graphforget.certificates.gaussian import UNIT
+from graphforget.errors import InputError
+from graphforget.graph import Graph
 from graphforget.models.fixed import FixedPropagation
 from graphforget.models.linearised import Linearised
 from graphforget.objective import LossSum, Objective
+from graphforget.trained import Trained
 
 PROBES = 8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Residual:
-    """A gradient's norm as computed in float64, and how much larger the true one can be."""
+    """The gradient of a mu-strongly convex `F` as computed in float64 at `theta`, and how far the true one can be.
 
-    gradient_norm: float
+    For the minimiser `t` strong monotonicity says `grad F(theta) . (theta - t) >= mu ||theta - t||^2`. Completing the
+    square, `||theta - grad F / (2 mu) - t|| <= ||grad F|| / (2 mu)`: a ball through `theta`, half as wide as the one
+    around `theta`.
+    """
+
+    theta: Tensor
+    gradient: Tensor
     rounding: float
     mu: float
 
     @property
+    def gradient_norm(self) -> float:
+        return float(self.gradient.norm())
+
+    @property
     def distance(self) -> float:
-        """`(||grad F|| + rounding) / mu`: the minimiser of a mu-strongly convex `F` is no further away than this."""
+        """`(||grad F|| + rounding) / mu`: the minimiser is no further from `theta` than this."""
         return (self.gradient_norm + self.rounding) / self.mu
 
+    @property
+    def centre(self) -> Tensor:
+        """`theta - grad F / (2 mu)`, the middle of where the minimiser can be."""
+        return self.theta - self.gradient / (2 * self.mu)
 
-def residual(objective: Objective, theta: Tensor, *, gradient_norm: float | None = None) -> Residual:
-    """Measured at `theta` on every training node; `gradient_norm` if it has been already, in float64."""
-    if gradient_norm is None:
-        gradient_norm = float(objective.gradient(theta).norm())
-    return Residual(gradient_norm, rounding_allowance(objective, theta, gradient_norm=gradient_norm), objective.mu)
+    @property
+    def radius(self) -> float:
+        """`(||grad F|| / 2 + rounding) / mu`: the minimiser is no further from `centre`, as computed, than this."""
+        return (self.gradient_norm / 2 + self.rounding) / self.mu
+
+
+def residual(objective: Objective, theta: Tensor, *, gradient: Tensor | None = None) -> Residual:
+    """Measured at `theta` on every training node; `gradient` if it has been already, in float64."""
+    if not objective.data.affine:
+        raise InputError("only of a strongly convex objective is it known where the optimum can be")
+    if gradient is None:
+        gradient = objective.gradient(theta)
+    rounding = rounding_allowance(objective, theta, gradient_norm=float(gradient.norm()))
+    return Residual(theta, gradient, rounding, objective.mu)
+
+
+def noise_centre(claim: Claim, trained: Trained, graph: Graph) -> Tensor:
+    """What the noise of a release was added to: the middle of where the optimum can be, or the weights themselves."""
+    if not claim.centred:
+        return trained.theta
+    return residual(trained.objective(graph), trained.theta).centre
 
 
 def rounding_allowance(objective: Objective, theta: Tensor, *, gradient_norm: float) -> float:
-    """At most what float64 does to the gradient's norm for a model of fixed propagation; an estimate for others.
+    """At most what float64 does to the gradient for a model of fixed propagation; an estimate for others.
 
     The gradient is `(1/m) sum_i J_i^T r_i + mu theta` with `r_i = softmax(J_i theta) - e_i`. A sum of `k` terms in any
     order is off by at most `g_k = k u / (1 - k u)` times the sum of their sizes. So logits are off by `g_k q_i
     ||theta||` with `q_i` the norm of the row in absolute values, residuals by half of that (softmax is 1/2-Lipschitz)
     and by the rounding of softmax itself, and their sum by `g_k sqrt(2) q_i` more. Twice the first order covers the
     second. For another built-in loss its own smoothness and steepness stand for 1/2 and sqrt(2). Noise in the objective
-    adds `b / m`, a sum of one term.
+    adds `b / m`, a sum of one term. `u (mu ||theta|| + ||grad F||)` is for computing the centre.
     """
     data = objective.data
     total, squares = data.kept("row norms", lambda: _row_norms(data))
@@ -61,7 +95,7 @@ def rounding_allowance(objective: Objective, theta: Tensor, *, gradient_norm: fl
     smooth, steep = data.loss.smoothness, data.loss.steepness(classes)
     sums = gamma * (smooth * squares * norm + steep * total) + (classes + 20) * UNIT * total
     noise = 0.0 if objective.tilt is None else float(objective.tilt.norm()) / objective.m
-    ends = 4 * UNIT * (objective.mu * norm + gradient_norm + noise) + (theta.numel() + 2) * UNIT * gradient_norm
+    ends = 5 * UNIT * (objective.mu * norm + gradient_norm + noise) + (theta.numel() + 2) * UNIT * gradient_norm
     return 2 * (sums / objective.m + ends)
 
 

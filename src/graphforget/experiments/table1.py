@@ -79,9 +79,9 @@ NOTES = (
     "retained graph with the partition made before the request: what GraphEraser ends with when the touched shards "
     "are trained anew, at half the work. On PubMed, CS and Physics, where there are so many shards, networks have "
     "50 epochs a shard instead of 200, and one seed on Physics. The paper's GraphEraser has no SGC: what it calls "
-    "so is its GCN. BEKM is worse than random because it works here: it sorts nodes by class, so that each shard sees few of "
-    "them. The paper's code mixes up positions and node numbers, which makes its partition random and puts nine "
-    "tenths of the test labels into training.",
+    "so is its GCN. BEKM is worse than random because it works here: it sorts nodes by class, so that each shard "
+    "sees few of them. The paper's code mixes up positions and node numbers, which makes its partition random and "
+    "puts nine tenths of the test labels into training.",
     "'As released' repeats what the paper's code does to GraphEraser: rows scaled to sum 1, 100 epochs, no "
     "self-loops, dropout off, every model answering on its own shard, weights of the shards driven to 0; a BEKM "
     "partition that is random. The test labels that its mix-up puts into training are left out here, so its own "
@@ -176,7 +176,7 @@ def certified(*, store: Path, part: str, data: str, model: str, seed: int) -> Ro
     again = gf.unlearn(trained, graph, request, method="retrain", epsilon=EPSILON, delta=DELTA, seed=seed)
     sigma = trained.recipe.sigma
     noised = [
-        percent_right_with_noise(m, m.theta, outcome.graph, sigma=sigma) for m in (outcome.trained, again.trained)
+        percent_right_with_noise(made.trained, made.centre, outcome.graph, sigma=sigma) for made in (outcome, again)
     ]
     return {
         "level": outcome.level,

@@ -131,7 +131,7 @@ def _convex(trained: gf.Trained, graph: gf.Graph, request: gf.Request) -> Row:
         "distance": distance,
         "sigma measured": sigma,
         "sigma smallest": exact_sigma(zeta=distance, **asked),
-        "f1 measured": percent_right_with_noise(newton.trained, newton.trained.theta, newton.graph, sigma=sigma),
+        "f1 measured": percent_right_with_noise(newton.trained, newton.centre, newton.graph, sigma=sigma),
     }
 
 

@@ -13,7 +13,6 @@ from graphforget.linalg.solution import Product
 
 Status = Literal["converged", "steps spent", "no descent"]
 
-
 NEAR = 0.003  # of the gradient's norm
 
 
@@ -34,7 +33,11 @@ class Minimum:
     steps: int
     products: int  # curvature products, the bulk of the work
     value: float
-    gradient_norm: float
+    gradient: Tensor
+
+    @property
+    def gradient_norm(self) -> float:
+        return float(self.gradient.norm())
 
 
 def newton_cg(
@@ -62,7 +65,7 @@ def newton_cg(
         if on_step is not None:
             on_step(step, norm)
         if norm <= gradient_tolerance and step >= min_steps:
-            return Minimum(theta, "converged", step, products, value, norm)
+            return Minimum(theta, "converged", step, products, value, gradient)
         enough = 0.9 * gradient_tolerance / max(norm, 1e-300)
         forcing = min(enough if enough >= NEAR else max(min(0.1, norm**0.5), enough), 0.9)
         solution = conjugate_gradient(
@@ -80,9 +83,9 @@ def newton_cg(
                 break
             length /= 2
         else:
-            return Minimum(theta, "no descent", step, products, value, norm)
+            return Minimum(theta, "no descent", step, products, value, gradient)
         theta, value, gradient, norm = candidate, new_value, new_gradient, new_norm
     if on_step is not None:
         on_step(max_steps, norm)
     status: Status = "converged" if norm <= gradient_tolerance else "steps spent"
-    return Minimum(theta, status, max_steps, products, value, norm)
+    return Minimum(theta, status, max_steps, products, value, gradient)

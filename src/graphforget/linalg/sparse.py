@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from functools import cached_property
+import weakref
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,6 +25,9 @@ class SparseMatrix:
 
     def __init__(self, csr: Tensor) -> None:
         self.csr = narrowed(csr)
+        self._is_symmetric = False
+        self._turned: SparseMatrix | None = None
+        self._turned_from: weakref.ref[SparseMatrix] | None = None  # not a cycle, which Python would free late
 
     @property
     def shape(self) -> torch.Size:
@@ -34,18 +37,25 @@ class SparseMatrix:
     def nnz(self) -> int:
         return self.csr.values().numel()
 
-    @cached_property
+    @property
     def T(self) -> SparseMatrix:
-        parts = to_scipy(self.csr).tocsc()  # by columns: the transpose by rows
-        crow, columns, values = map(torch.from_numpy, (parts.indptr, parts.indices, parts.data))
-        turned = csr_tensor(crow, columns, values, (parts.shape[1], parts.shape[0]))
-        transposed = SparseMatrix(turned.to(self.csr.device))
-        transposed.__dict__["T"] = self
-        return transposed
+        """The transpose, computed once."""
+        if self._is_symmetric:
+            return self
+        origin = None if self._turned_from is None else self._turned_from()
+        if origin is not None:
+            return origin
+        if self._turned is None:
+            parts = to_scipy(self.csr).tocsc()  # by columns: the transpose by rows
+            crow, columns, values = map(torch.from_numpy, (parts.indptr, parts.indices, parts.data))
+            turned = csr_tensor(crow, columns, values, (parts.shape[1], parts.shape[0]))
+            self._turned = SparseMatrix(turned.to(self.csr.device))
+            self._turned._turned_from = weakref.ref(self)
+        return self._turned
 
     def symmetric(self) -> SparseMatrix:
         """The same matrix, of which the caller vouches that it is its own transpose."""
-        self.__dict__["T"] = self
+        self._is_symmetric = True
         return self
 
     def __matmul__(self, dense: Tensor) -> Tensor:

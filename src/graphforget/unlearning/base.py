@@ -202,12 +202,14 @@ class Method(ABC, Generic[Options]):
         else:
             change = self.change(task, options)
             self._refuse_false_success(task, change)
-        claim, released, notes = _noised(task, change)
+        centre = change.trained.theta if change.centre is None else change.centre
+        claim, released, notes = _noised(task, change, centre)
         annex = Annex.of(task.graph, task.request)
         return Outcome(
             method=self.name,
             trained=change.trained,
             graph=task.retained,
+            centre=centre,
             released_theta=released,
             certificate=_certificate(self.name, claim, task, change.trained, released, annex),
             annex=annex,
@@ -228,6 +230,8 @@ class Method(ABC, Generic[Options]):
                 "the method changed no weight although the request may touch the training, so nothing was forgotten; "
                 "retrain instead (method 'retrain')"
             )
+        if change.claim.centred != (change.centre is not None):
+            raise Refused("the method does not say what the noise is to be added to")
         if LEVELS.index(level) < LEVELS.index("exact" if change.retrained else self.level):
             raise Refused(f"the method claims {level!r} and can give {self.level!r} at best")
         if level == "exact" and change.trained.history:
@@ -249,9 +253,9 @@ class Method(ABC, Generic[Options]):
         return Change(moved, claim, {"untouched": True}, uncounted=uncounted)
 
 
-def _noised(task: Task, change: Change) -> tuple[Claim, Tensor, list[str]]:
-    """The claim, the weights to release with the noise that it names or the caller asked for, and what to know."""
-    claim, theta, seed = change.claim, change.trained.theta, task.noise_seed
+def _noised(task: Task, change: Change, centre: Tensor) -> tuple[Claim, Tensor, list[str]]:
+    """The claim, `centre` with the noise that it names or the caller asked for, and what to know."""
+    claim, seed = change.claim, task.noise_seed
     own = task.trained.recipe.sigma or None
     sigma = next((s for s in (task.asked.sigma, claim.sigma, own) if s is not None), None)
     if sigma != claim.sigma:
@@ -260,11 +264,11 @@ def _noised(task: Task, change: Change) -> tuple[Claim, Tensor, list[str]]:
         told = "the released weights carry no noise"
         if change.trained.tilt is not None:
             told += " but what was in the objective when they were trained"
-        return claim, theta, [] if claim.level == "exact" else [told]
-    released = with_noise(theta, sigma=claim.sigma, seed=seed)
+        return claim, centre, [] if claim.level == "exact" else [told]
+    released = with_noise(centre, sigma=claim.sigma, seed=seed)
     if not torch.isfinite(released).all():
         raise Refused(f"noise of standard deviation {claim.sigma:g} leaves no finite weights")
-    off = slip(theta, sigma=claim.sigma)
+    off = slip(centre, sigma=claim.sigma)
     if claim.level == "certified" and not noise_will_do(off, epsilon=task.asked.epsilon, delta=task.asked.delta):
         told = f"noise in float64 is {off:.1e} from Gaussian in total variation"
         raise Refused(f"delta = {task.asked.delta:g} is too small, {told}; retrain instead (method 'retrain')")

@@ -35,11 +35,11 @@ def check_noise(trained: Trained, asked: Asked) -> None:
 
 
 class Newton(Method[NewtonOptions]):
-    """`theta - H^-1 grad F` on `G'`, repeated until `||grad F|| / mu <= sigma mu_gdp(epsilon, delta)`.
+    """`theta - H^-1 grad F` on `G'`, repeated until `||grad F|| / (2 mu) <= sigma mu_gdp(epsilon, delta)`.
 
     For strongly convex objectives (docs/maths.md, section 9). The bound is measured on the graph as it is now, over
     every training node: no constant is assumed, no history adds up, and no reach has to be right. `sigma` is the
-    model's own.
+    model's own, and what is released lies around the middle of where the optimum can be, `theta - grad F / (2 mu)`.
     """
 
     options = NewtonOptions
@@ -75,10 +75,10 @@ class Newton(Method[NewtonOptions]):
 
         def report(step: int, norm: float) -> None:
             norms.append(norm)
-            task.progress(f"Newton, distance at most {norm / mu:.1e}, wanted {allowed:.1e}", step, 0)
+            task.progress(f"Newton, distance at most {norm / (2 * mu):.1e}, wanted {allowed:.1e}", step, 0)
 
         slack = rounding_allowance(objective, theta, gradient_norm=trained.gradient_norm)
-        wanted = allowed * mu - 1.25 * slack  # it follows the norm of the weights, which a step changes a little
+        wanted = 2 * (allowed * mu - 1.25 * slack)  # it follows the norm of the weights, which a step changes a little
         if not wanted > 0:
             raise Refused(
                 f"the tolerance {allowed:.1e} drowns in rounding, {slack / mu:.1e}; train with a larger sigma"
@@ -86,16 +86,17 @@ class Newton(Method[NewtonOptions]):
         found = newton_cg(
             objective, theta, gradient_tolerance=wanted, min_steps=1, max_steps=options.steps, on_step=report
         )
-        reached = residual(objective, found.theta, gradient_norm=found.gradient_norm)
-        if not reached.distance <= allowed:
+        reached = residual(objective, found.theta, gradient=found.gradient)
+        if not reached.radius <= allowed:
             raise Refused(
                 f"after {found.steps} Newton step{'s' * (found.steps != 1)} ({found.status}) the distance may be "
-                f"{reached.distance:.2e}, over the tolerance {allowed:.2e}; retrain instead (method 'retrain')"
+                f"{reached.radius:.2e}, over the tolerance {allowed:.2e}; retrain instead (method 'retrain')"
             )
+        distances = [rounded_up(norm / (2 * mu)) for norm in norms]
         details = {
             "steps": found.steps,
             "products": found.products,
-            "distances": [rounded_up(norm / mu) for norm in norms[:-1]] + [min(rounded_up(norms[-1] / mu), allowed)],
+            "distances": [*distances[:-1], min(distances[-1], allowed)],
             "tolerance": allowed,
             "rounding": rounded_up(reached.rounding / mu),
         }
@@ -105,5 +106,5 @@ class Newton(Method[NewtonOptions]):
             return Change(
                 moved, empirical(f"nothing is guaranteed, because of the model: {trained.obstacles[0]}"), details
             )
-        claim = certified(distance=reached.distance, epsilon=asked.epsilon, delta=asked.delta, sigma=sigma)
-        return Change(moved, claim, details)
+        claim = certified(distance=reached.radius, epsilon=asked.epsilon, delta=asked.delta, sigma=sigma)
+        return Change(moved, claim, details, centre=reached.centre.cpu())

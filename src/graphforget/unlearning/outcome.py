@@ -57,6 +57,7 @@ class Change:
     notes: tuple[str, ...] = ()  # what the caller should know, in sentences
     uncounted: float = 0.0  # seconds spent on measurements that are no part of unlearning
     retrained: bool = False  # the method gave up its own way and trained anew
+    centre: Tensor | None = None  # what noise is to be added to; None: the weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +67,8 @@ class Outcome:
     method: str
     trained: Trained = field(repr=False)
     graph: Graph
-    released_theta: Tensor = field(repr=False)  # the weights with the certificate's noise
+    centre: Tensor = field(repr=False)  # what the noise was added to: the weights, or the middle of a certified ball
+    released_theta: Tensor = field(repr=False)  # that with the certificate's noise
     certificate: Certificate
     annex: Annex = field(repr=False)  # private: what lets an auditor check the certificate without the deleted data
     touched: Footprint = field(repr=False)

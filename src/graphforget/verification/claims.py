@@ -43,6 +43,8 @@ def check_claim(given: Evidence) -> str:
             raise Mismatch(f"the certificate's {field.name} is {theirs!r}, recomputed it is {ours!r}")
     if (stated.epsilon is not None) and stated.level == "empirical":
         raise Mismatch("an empirical outcome has no epsilon")
+    if stated.centred and stated.level == "empirical" and not given.strongly_convex:
+        raise Mismatch("the noise is said to lie around where the optimum can be, and of this model nobody knows it")
     return f"level {stated.level!r}, its words and numbers fit together"
 
 
