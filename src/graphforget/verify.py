@@ -167,7 +167,8 @@ def _residual(given: Evidence) -> str | None:
         return f"||grad F|| / mu = {found.distance:.2e}, as training leaves it"
     for name, limit in (("tolerance", stated.tolerance), ("certificate's distance", stated.distance)):
         if limit is None or not found.radius <= limit * (1 + 1e-9):
-            raise Mismatch(f"the weights are up to {found.radius:.3g} from the retrained ones, over the {name} {limit}")
+            told = f"what is released may be {found.radius:.3g} from the retrained weights"
+            raise Mismatch(f"{told}, over the {name} {limit}")
     return f"||grad F|| / (2 mu) = {found.radius:.2e}, at most the tolerance {stated.tolerance:.2e}"
 
 
