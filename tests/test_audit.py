@@ -275,6 +275,17 @@ def test_a_single_release_that_cheats_is_refuted(cheat: Callable[..., gf.Outcome
     assert 0.7 < found.position.place < 1.3
 
 
+def test_a_cheat_whose_noise_lies_where_it_should_is_refuted() -> None:
+    """Around the centre that its own weights tell: distance and position are left to tell."""
+    cheat = release_by(doing_nothing)
+    centre = noise_centre(cheat.claim, cheat.private, people().without(REQUEST))
+    released = cheat.private.with_weights(with_noise(centre, sigma=SIGMA, seed=5))
+    found = audited(after=gf.Release(cheat.private, released, cheat.claim))
+    assert "is not noise of sigma" not in told_by(found)
+    assert "from the retrained optimum, which implies epsilon" in told_by(found)
+    assert "between retrained (0) and never changed (1)" in told_by(found)
+
+
 def test_old_weights_released_beside_honest_private_ones_are_refuted() -> None:
     good, bad = release_by(ByMethod("newton")), release_by(doing_nothing)
     found = audited(after=gf.Release(good.private, bad.released, good.claim))

@@ -277,6 +277,8 @@ def test_forgetting_by_method_is_repeatable_by_the_seed_and_has_noise_of_the_cla
     assert not torch.equal(first.released_theta, other.released_theta)
     assert torch.equal(first.trained.theta, other.trained.theta)
     assert first.certificate.sigma == case.trained.recipe.sigma
+    assert not torch.equal(first.centre, first.trained.theta)
+    assert torch.equal(first.released_theta, with_noise(first.centre, sigma=case.trained.recipe.sigma, seed=1))
     draws = [case.forget(case.trained, case.graph, case.request, s).released_theta for s in range(3, 23)]
     spread = (torch.stack(draws) - first.trained.theta).std()
     assert float(spread) == pytest.approx(case.trained.recipe.sigma, rel=0.15)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import weakref
 from collections.abc import Callable
 
@@ -33,7 +34,8 @@ def positive_definite(seed: int, size: int = 20) -> Tensor:
 
 def test_a_matrix_and_its_transpose_are_freed_with_their_last_use() -> None:
     """Not by the garbage collector, which may come much later."""
-    matrix = SparseMatrix(torch.eye(3, dtype=F64).to_sparse_csr())
+    dense = torch.arange(6, dtype=F64).view(3, 2)
+    matrix = SparseMatrix(dense.to_sparse_csr())
     same = SparseMatrix(torch.eye(3, dtype=F64).to_sparse_csr()).symmetric()
     assert same.T is same
     kept = [weakref.ref(one) for one in (matrix, matrix.T, same)]
@@ -41,11 +43,18 @@ def test_a_matrix_and_its_transpose_are_freed_with_their_last_use() -> None:
     gc.disable()
     try:
         del matrix, same
-        torch.testing.assert_close(turned.T @ torch.ones(3, 1, dtype=F64), torch.ones(3, 1, dtype=F64))
+        torch.testing.assert_close(turned.T @ torch.eye(2, dtype=F64), dense)
+        torch.testing.assert_close(turned @ torch.eye(3, dtype=F64), dense.T)
         del turned
         assert [one() for one in kept] == [None, None, None]
     finally:
         gc.enable()
+
+
+def test_a_matrix_travels_with_its_transpose_taken() -> None:
+    matrix = SparseMatrix(torch.arange(6, dtype=F64).view(3, 2).to_sparse_csr())
+    other = pickle.loads(pickle.dumps(matrix.T)).T
+    torch.testing.assert_close(other @ torch.eye(2, dtype=F64), matrix @ torch.eye(2, dtype=F64))
 
 
 def test_sparse_products_and_their_derivatives() -> None:

@@ -16,9 +16,9 @@ from torch import Tensor
 
 import graphforget as gf
 from cases import CLASSES, COLUMNS, OwnGCN, graphs, random_graph, requests
-from graphforget.certificates.claim import tolerance
+from graphforget.certificates.claim import Claim, rounded_up, tolerance
 from graphforget.certificates.gaussian import delta_of, grid, with_noise
-from graphforget.certificates.residual import residual, rounding_allowance
+from graphforget.certificates.residual import Residual, noise_centre, residual, rounding_allowance
 from graphforget.linalg.newton import newton_cg
 from graphforget.models.parameters import trainable
 
@@ -81,7 +81,8 @@ def test_the_retrained_optimum_is_never_further_than_the_bound(data: st.DataObje
     assert claim.epsilon_measured <= epsilon
     assert delta_of(ratio=claim.distance / sigma, epsilon=claim.epsilon_measured) <= delta * (1 + 1e-9)
     assert outcome.trained.residual / 2 <= claim.distance
-    assert outcome.details["distances"][-1] <= claim.tolerance
+    reached = rounded_up(outcome.trained.gradient_norm / (2 * mu))
+    assert outcome.details["distances"][-1] == min(reached, claim.tolerance)
     found = gf.verify(claim, outcome.trained, outcome.graph, released=outcome.released_theta, annexes=[outcome.annex])
     assert "distance to the optimum" in [check.name for check in found.checks]
 
@@ -120,8 +121,15 @@ def test_wherever_the_gradient_is_taken_the_optimum_lies_in_both_balls(data: st.
 def test_of_what_is_not_convex_nobody_knows_where_the_optimum_is() -> None:
     graph = random_graph(3, nodes=40, edges=60)
     trained = gf.train(graph, "gcn", epochs=5, polish_steps=2)
-    with pytest.raises(gf.InputError, match="^only of a strongly convex objective"):
-        residual(trained.objective(graph), trained.theta)
+    own = gf.train(graph, "sgc", loss=lambda z, y: z.gather(1, y[:, None]).squeeze(1).sin() + 1, epochs=5)
+    shards = gf.train(graph, "sharded-gcn", epochs=2, polish_steps=0, shards=2)
+    for model in (trained, own):
+        with pytest.raises(gf.InputError, match="^only of a strongly convex objective"):
+            residual(model.objective(graph), model.theta)
+    for model in (trained, own, shards):
+        assert torch.equal(noise_centre(Claim("empirical", "-"), model, graph), model.theta)
+        with pytest.raises(gf.InputError, match="^only of a strongly convex objective"):
+            noise_centre(Claim("empirical", "-", centred=True), model, graph)
 
 
 # -- rounding --------------------------------------------------------------------------------------------------------
@@ -218,11 +226,48 @@ def test_the_allowance_is_the_formula(model: str, sparse: bool) -> None:
     u = 2.0**-53
     k = (max(powers) + 3) * (30 + len(powers) * COLUMNS + 10)
     g = k * u / (1 - k * u)
-    norm, gradient = float(theta.norm()), float(objective.gradient(theta).norm())
-    sums = float((q * (g * (q * norm / 2 + math.sqrt(2)) + (CLASSES + 20) * u)).sum()) / q.numel()
-    ends = 5 * u * (1e-3 * norm + gradient) + (theta.numel() + 2) * u * gradient
-    found = rounding_allowance(objective, theta, gradient_norm=gradient)
-    assert found == pytest.approx(2 * (sums + ends), rel=1e-6)
+    for at in (theta, 10 * torch.ones_like(theta)):  # where the last terms are 1e-6 and where they are 1e-4 of it
+        norm, gradient = float(at.norm()), float(objective.gradient(at).norm())
+        sums = float((q * (g * (q * norm / 2 + math.sqrt(2)) + (CLASSES + 20) * u)).sum()) / q.numel()
+        ends = 5 * u * (1e-3 * norm + gradient) + (theta.numel() + 2) * u * gradient
+        found = rounding_allowance(objective, at, gradient_norm=gradient)
+        assert found == pytest.approx(2 * (sums + ends), rel=1e-7, abs=0)
+
+
+def test_rounding_counts_once_for_the_centre_and_once_for_the_radius() -> None:
+    """The worst case: the true gradient is shorter or longer by all of it, and the optimum at the ball's far end."""
+    theta, direction, mu, rounding = torch.zeros(3, dtype=torch.float64), torch.eye(3, dtype=torch.float64)[0], 0.1, 0.2
+    found = Residual(theta, direction, rounding, mu)
+    assert torch.equal(found.centre, theta - direction / (2 * mu))
+    for true in (1 - rounding, 1 + rounding):
+        ends = theta, theta - true * direction / mu  # of the ball that the true gradient tells
+        assert all(float((found.centre - end).norm()) <= found.radius * (1 + 1e-12) for end in ends)
+    assert float((found.centre - ends[1]).norm()) == pytest.approx(found.radius)
+
+
+def test_large_numbers_that_cancel_inside_of_a_linearised_model_are_seen() -> None:
+    """Another order of the nodes moves the centre by more than norms tell, and by less than what is allowed for it."""
+    nodes, size = 40, 1e8
+    v = size * torch.randn(nodes // 2, COLUMNS, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x, edges = torch.cat([v, -v]), torch.combinations(torch.arange(nodes)).T
+    y, train_mask = torch.arange(nodes) % CLASSES, torch.arange(nodes) % 4 > 0
+    orders = [torch.randperm(nodes, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2)]
+    first, second = (
+        gf.Graph.create(
+            x=x[order],
+            edges=edges,
+            y=y[order],
+            train_mask=train_mask[order],
+            test_mask=~train_mask[order],
+            num_classes=CLASSES,
+        )
+        for order in orders
+    )
+    trained = gf.train(first, "linearised-gcn", hidden=4, scale_rows=False)
+    found, other = (residual(trained.objective(graph), trained.theta) for graph in (first, second))
+    moved = float((found.centre - other.centre).norm())
+    by_norms = rounding_allowance(trained.objective(first), trained.theta, gradient_norm=found.gradient_norm)
+    assert by_norms / found.mu < moved < found.rounding / found.mu
 
 
 def test_a_tolerance_that_drowns_in_rounding_is_refused() -> None:

@@ -239,7 +239,8 @@ def test_the_allowance_is_the_formula(objective_noise: float) -> None:
     sums = float((q * (g * (q * norm / 4 + math.sqrt(CLASSES)) + (CLASSES + 20) * u)).sum()) / m
     tilt = 0.0 if trained.tilt is None else float(trained.tilt.norm()) / m
     ends = 5 * u * (1e-3 * norm + gradient + tilt) + (theta.numel() + 2) * u * gradient
-    assert rounding_allowance(objective, theta, gradient_norm=gradient) == pytest.approx(2 * (sums + ends), rel=1e-6)
+    found = rounding_allowance(objective, theta, gradient_norm=gradient)
+    assert found == pytest.approx(2 * (sums + ends), rel=1e-6, abs=0)
 
 
 # -- noise in the objective ------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ class Row:
     f1: float | None = None  # test micro-F1 of the private weights
     f1_released: float | None = None  # and of the released ones, with their noise
     agreement: float | None = None  # share of test nodes that the retrained model answers alike
-    distance: float | None = None  # to the retrained weights; to the optimum itself where there is one
+    distance: float | None = None  # of the kept weights to the retrained ones; to the optimum where there is one
     note: str = ""
 
 

@@ -86,8 +86,8 @@ def run_demo(report: Path, *, progress: Progress | None = None, tell: Tell | Non
             "retrained, equally noised": retrained.released.micro_f1(retained),
         }
         away = {
-            name: float((model.theta - retrained.trained.theta).norm())
-            for name, model in (("old weights", trained), ("unlearned", answered.outcome.trained))
+            name: float((theta - retrained.trained.theta).norm())
+            for name, theta in (("old weights", trained.theta), ("unlearned", answered.outcome.centre))
         }
         story = story_of(
             certificate,

@@ -76,7 +76,8 @@ class Certificate(Claim):
     def from_dict(cls, content: Any) -> Certificate:
         """Reads `to_dict` back. Anything more, less or of another schema is an `InputError`."""
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-            raise InputError(f"this is no certificate of schema {SCHEMA}")
+            other = f", but of {content['schema']}" if isinstance(content, dict) and content.get("schema") else ""
+            raise InputError(f"this is no certificate of schema {SCHEMA}{other}")
         known = {f.name for f in dataclasses.fields(cls)}
         given = {name: value for name, value in content.items() if name != "schema"}
         for name in sorted(known ^ set(given)):

@@ -15,12 +15,18 @@ from graphforget.certificates.claim import Claim
 from graphforget.certificates.gaussian import UNIT
 from graphforget.errors import InputError
 from graphforget.graph import Graph
+from graphforget.losses import is_convex
 from graphforget.models.fixed import FixedPropagation
 from graphforget.models.linearised import Linearised
+from graphforget.models.registry import is_affine
 from graphforget.objective import LossSum, Objective
 from graphforget.trained import Trained
 
+NOT_CONVEX = "only of a strongly convex objective is it known where the optimum can be"
+
 PROBES = 8
+MARGIN = 8  # over one draw of rounding errors, in single precision
+FINER = 2.0**29  # float64 rounds so many times more finely than float32
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,11 +65,13 @@ class Residual:
 
 def residual(objective: Objective, theta: Tensor, *, gradient: Tensor | None = None) -> Residual:
     """Measured at `theta` on every training node; `gradient` if it has been already, in float64."""
-    if not objective.data.affine:
-        raise InputError("only of a strongly convex objective is it known where the optimum can be")
+    if not (objective.data.affine and is_convex(objective.data.loss)):
+        raise InputError(NOT_CONVEX)
     if gradient is None:
         gradient = objective.gradient(theta)
     rounding = rounding_allowance(objective, theta, gradient_norm=float(gradient.norm()))
+    if not is_bounded(objective.data.module):
+        rounding = max(rounding, _seen_in_single_precision(objective, theta, gradient))
     return Residual(theta, gradient, rounding, objective.mu)
 
 
@@ -71,6 +79,8 @@ def noise_centre(claim: Claim, trained: Trained, graph: Graph) -> Tensor:
     """What the noise of a release was added to: the middle of where the optimum can be, or the weights themselves."""
     if not claim.centred:
         return trained.theta
+    if not is_affine(trained.module):
+        raise InputError(NOT_CONVEX)
     return residual(trained.objective(graph), trained.theta).centre
 
 
@@ -97,6 +107,13 @@ def rounding_allowance(objective: Objective, theta: Tensor, *, gradient_norm: fl
     noise = 0.0 if objective.tilt is None else float(objective.tilt.norm()) / objective.m
     ends = 5 * UNIT * (objective.mu * norm + gradient_norm + noise) + (theta.numel() + 2) * UNIT * gradient_norm
     return 2 * (sums / objective.m + ends)
+
+
+def _seen_in_single_precision(objective: Objective, theta: Tensor, gradient: Tensor) -> float:
+    """What float32 does to the gradient, scaled to float64: it sees large numbers that cancel, which norms do not."""
+    single = objective.in_single_precision()
+    off = float((single.gradient(theta.to(single.like)).to(gradient) - gradient).norm())
+    return MARGIN * off / FINER if math.isfinite(off) else math.inf
 
 
 def is_bounded(module: nn.Module) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,6 +29,9 @@ class SparseMatrix:
         self._is_symmetric = False
         self._turned: SparseMatrix | None = None
         self._turned_from: weakref.ref[SparseMatrix] | None = None  # not a cycle, which Python would free late
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_turned": None, "_turned_from": None}  # weak references do not travel
 
     @property
     def shape(self) -> torch.Size:

@@ -23,7 +23,9 @@ def check_entries(entries: Sequence[Entry]) -> list[str]:
         try:
             certificate = Certificate.from_dict(json.loads(entry.answer)["certificate"])
         except (ValueError, KeyError, TypeError) as error:
-            raise Mismatch(f"entry {entry.number} of the ledger holds no certificate") from error
+            raise Mismatch(
+                f"entry {entry.number} of the ledger holds no certificate that can be read: {error}"
+            ) from error
         if certificate.signature is not None:
             check_signature(certificate)
         said = (entry.certificate_digest, entry.level, entry.request_digest, entry.ratio, entry.previous)
