@@ -290,7 +290,7 @@ def test_old_weights_released_beside_honest_private_ones_are_refuted() -> None:
     good, bad = release_by(ByMethod("newton")), release_by(doing_nothing)
     found = audited(after=gf.Release(good.private, bad.released, good.claim))
     assert [finding.refutes for finding in found.findings] == [True, True]
-    assert "between the kept and the released weights is not noise of sigma = 0.05" in told_by(found)
+    assert "and the released weights is not noise of sigma = 0.05" in told_by(found)
     assert "the released weights lie at" in told_by(found)
 
 
@@ -675,7 +675,7 @@ def test_a_run_of_a_cheat_is_refuted(runs: Runs) -> None:
     assert "between retrained (0) and never changed (1)" in told_by(found)
     assert "which implies epsilon" in told_by(found)
     found = gf.audit_run(runs.sly, before=runs.plain, request=runs.request, models=8, seeds=4)
-    assert "between the kept and the released weights is not noise of" in told_by(found)
+    assert "between what the noise was to be added to and the released weights is not noise of" in told_by(found)
     assert "the released weights lie at" in told_by(found)
 
 

@@ -205,6 +205,15 @@ def test_for_linearised_models_the_allowance_is_far_above_what_another_order_of_
     assert allowance / trained.recipe.mu < 1e-4
 
 
+@pytest.mark.parametrize("model", MODELS)
+def test_a_certificate_says_in_words_where_rounding_is_estimated(model: str) -> None:
+    graph = random_graph(3, nodes=40, edges=60)
+    outcome = gf.unlearn(train(graph, model), graph, gf.Request(nodes=[4]))
+    assert outcome.level == "certified"
+    estimated = any("which for this model is an estimate" in told for told in outcome.certificate.not_covered)
+    assert estimated == (model not in ("sgc", "sign"))
+
+
 @pytest.mark.parametrize("model", ["sgc", "sign"])
 @pytest.mark.parametrize("sparse", [True, False])
 def test_the_allowance_is_the_formula(model: str, sparse: bool) -> None:
@@ -357,7 +366,8 @@ def test_released_weights_lie_on_a_grid_that_tells_nothing_of_the_sum() -> None:
 def test_a_delta_that_float64_cannot_keep_is_refused() -> None:
     graph = gf.load("patients")
     trained = gf.train(graph, "sgc")
-    with pytest.raises(gf.Refused, match=r"^delta = 1e-13 is too small, noise in float64 is .* from Gaussian"):
+    told = r"^delta = 1e-13 is too small for epsilon = 1, noise in float64 is .* from Gaussian"
+    with pytest.raises(gf.Refused, match=told):
         gf.unlearn(trained, graph, gf.Request(nodes=["patient-0017"]), delta=1e-13, otherwise="refuse")
 
 

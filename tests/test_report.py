@@ -207,6 +207,7 @@ def test_written_as_made_and_written_over(tmp_path: Path) -> None:
     write(path, story(lambda name: f"{name} äöü"))
     assert path.read_text(encoding="utf-8") == page(story(lambda name: f"{name} äöü"))
     assert list(tmp_path.iterdir()) == [path]
+    assert path.stat().st_mode & 0o777 == 0o600  # for operators and auditors
     write(str(path), story(lambda name: f"{name} \udcff"))  # as in a file name that is not UTF-8
     assert "\\udcff" in path.read_text(encoding="utf-8")
 

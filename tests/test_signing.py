@@ -27,6 +27,7 @@ from graphforget.certificates.document import DIGESTS, SCHEMA, Certificate, cano
 from graphforget.certificates.ledger import START
 from graphforget.certificates.levels import LEVELS, MEANING
 from graphforget.certificates.signing import check_signature
+from graphforget.errors import OtherVersion
 
 KEY = Ed25519PrivateKey.generate()
 PASSED = ("epsilon", "delta", "sigma", "distance", "tolerance", "epsilon_measured")
@@ -341,10 +342,22 @@ def test_a_missing_or_unknown_field_is_named(level: str) -> None:
         Certificate.from_dict(document(level, colour="red"))
 
 
-@pytest.mark.parametrize("content", [None, [], "certificate", 5, {}, {"schema": "graphforget.certificate/0"}])
+def test_a_certificate_of_another_version_is_told_as_such_and_accused_of_nothing(tmp_path: Path) -> None:
+    told = "^the certificate has schema graphforget.certificate/1, and this version .* reads .*: verify it with the"
+    path = tmp_path / "certificate.json"
+    path.write_text(json.dumps({"schema": "graphforget.certificate/1"}))
+    with pytest.raises(OtherVersion, match=told):
+        Certificate.from_dict({"schema": "graphforget.certificate/1"})
+    with pytest.raises(OtherVersion, match=told):
+        Certificate.read(path)
+
+
+NOT_CERTIFICATES = [None, [], "certificate", 5, {}, {"schema": "other/1"}, {"schema": "graphforget.certificate/1\nx"}]
+
+
+@pytest.mark.parametrize("content", [*NOT_CERTIFICATES, {"schema": {"graphforget.certificate/1": 1}}])
 def test_what_is_no_certificate_is_refused(content: Any, tmp_path: Path) -> None:
-    other = ", but of graphforget.certificate/0" if isinstance(content, dict) and content else ""
-    with pytest.raises(gf.InputError, match=f"^this is no certificate of schema {SCHEMA}{other}$"):
+    with pytest.raises(gf.InputError, match=f"^this is no certificate of schema {SCHEMA}$"):
         Certificate.from_dict(content)
     (tmp_path / "c.json").write_text(json.dumps(content))
     with pytest.raises(gf.InputError, match=f"^{tmp_path / 'c.json'} cannot be read as a certificate: ") as caught:

@@ -231,11 +231,11 @@ def test_rightly_drawn_noise_gives_no_false_alarm() -> None:
     size, sigma = base.trained.theta.numel(), trained.recipe.sigma
     seen = set()
     for seed in range(200):
-        found = forged(base, released=base.trained.theta + noise(size=size, sigma=sigma, seed=seed))
+        found = forged(base, released=base.centre + noise(size=size, sigma=sigma, seed=seed))
         result = verify(found)
         assert "noise" in names(result)
         seen.add(next(check.found for check in result.checks if check.name == "noise"))
-    assert len(seen) > 100
+    assert len(seen) == 1  # nothing of the draws is told
     for _ in range(50):  # the noise that is really used
         assert verify(forged(base, released=base.trained.theta + noise(size=size, sigma=sigma)))
 
@@ -482,6 +482,19 @@ def test_noise_around_another_point_than_the_certified_one_is_caught(tmp_path: P
     assert_caught(forged(outcome(), released=elsewhere), tmp_path, "^the noise in the released weights")
 
 
+def test_what_verify_tells_does_not_depend_on_the_noise() -> None:
+    """How large it came out, in a few digits, would let whoever has the release test guesses of the private weights."""
+    trained, graph = patients()
+    for method in ("newton", "retrain"):
+        told = set()
+        for _ in range(5):
+            found = gf.unlearn(trained, graph, whole_request(graph), method=method)
+            checks = gf.verify(found.certificate, found.trained, found.graph, released=found.released_theta).checks
+            told.add(tuple((check.name, check.found) for check in checks))
+        assert len(told) == 1, method
+        assert any(name == "noise" for name, _ in told.pop())
+
+
 def test_where_the_optimum_can_be_is_not_said_of_a_gcn() -> None:
     base = gcn()
     empirical = Claim("empirical", "nothing", sigma=base.certificate.sigma, centred=True)
@@ -557,7 +570,7 @@ def test_a_better_promise_with_all_that_follows_from_it_is_caught(epsilon: float
     """A claim in itself without a fault: it is the measured distance that does not fit."""
     allowed = tolerance(sigma=0.03, epsilon=epsilon, delta=delta)
     claim = certified(distance=allowed, epsilon=epsilon, delta=delta, sigma=0.03)
-    told = f"^what is released may be .* from the retrained weights, over the tolerance {allowed}"
+    told = f"^what is released may be .* from the retrained weights, over the tolerance {allowed:.3g}"
     assert_caught(forged(outcome(), claim=claim), tmp_path, told)
 
 
@@ -602,7 +615,7 @@ def test_conditional_called_certified_is_caught(tmp_path: Path) -> None:
     with pytest.raises(gf.Mismatch, match="a certified claim without"):
         verify(forged(idea_outcome(), level="certified", definition=MEANING["certified"]))
     cheat = forged(idea_outcome(), claim=certified_claim())
-    assert_caught(cheat, tmp_path, "^what is released may be 0.02[5-9]. from the retrained weights, over the tolerance")
+    assert_caught(cheat, tmp_path, "^what is released may be 0.03 from the retrained weights, over the tolerance")
 
 
 def test_certified_called_exact_is_caught(tmp_path: Path) -> None:

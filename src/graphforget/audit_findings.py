@@ -45,7 +45,8 @@ def findings(
     if promise is not None:
         chance = chance_of_noise(released.theta, measured.centre, sigma=measured.sigma)
         if chance < UNLIKELY:
-            told = f"between the kept and the released weights is not noise of sigma = {measured.sigma:g}"
+            told = "between what the noise was to be added to and the released weights is not noise of sigma"
+            told += f" = {measured.sigma:g}"
             found.append(Finding(True, f"{told}, the chance of that is {chance:.1g}"))
         found += _far(measured, claim, promise, distances.get("method"))
     elif measured.private.strongly_convex:

@@ -27,7 +27,7 @@ from graphforget.certificates.annex import Annex, request_digest
 from graphforget.certificates.document import Certificate
 from graphforget.certificates.ledger import START, Composed, Entry, Ledger, check_id, composed
 from graphforget.certificates.signing import signed
-from graphforget.errors import InputError, Mismatch, Refused
+from graphforget.errors import InputError, Mismatch, OtherVersion, Refused
 from graphforget.fitting import Progress
 from graphforget.graph import Graph
 from graphforget.locks import turn
@@ -246,6 +246,8 @@ def verify_run(
             certificate, record = Certificate.read(place / CERTIFICATE), _record(place)
             released = released_weights(place)
             told = json.loads((place / OUTCOME).read_text())
+        except OtherVersion:
+            raise
         except (OSError, ValueError) as error:
             raise Mismatch(str(error)) from error
     if not record.entries:

@@ -104,7 +104,10 @@ def tell_outcome(result: dict[str, Any]) -> None:
         reached, allowed = f"{certificate['distance']:.2g}", f"{certificate['tolerance']:.2g}"
         implied = f"{certificate['epsilon_measured']:.2g}"
         pairs.append(
-            ("distance", f"measured: at most {reached} from the optimum on the retained graph, allowed: {allowed}")
+            (
+                "distance",
+                f"measured: the optimum is at most {reached} from what the noise is around, allowed: {allowed}",
+            )
         )
         pairs.append(("epsilon", f"{certificate['epsilon']:g} guaranteed; the distance measured implies {implied}"))
     elif certificate["tolerance"] and certificate["epsilon"] is not None:
@@ -162,7 +165,8 @@ def tell_comparison(rows: list[dict[str, Any]]) -> None:
     ]
     show(shown, as_json=False, hidden=())
     say(
-        "\nSeconds; F1 of the private and of the released weights; answers that agree with the retrained model's, in %."
+        "\nSeconds; F1 of the private and of the released weights; answers that agree with the retrained model's, in "
+        "%; distance of the private weights to the retrained ones."
     )
     for row in rows:
         if row["note"]:

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from torch import Tensor
 
 from graphforget.certificates.annex import Annex, weights_digest
-from graphforget.certificates.claim import STANDING
+from graphforget.certificates.claim import STANDING, rounded_up
 from graphforget.certificates.document import Certificate, subject
 from graphforget.certificates.gaussian import grid
 from graphforget.certificates.ledger import Entry
@@ -162,14 +162,14 @@ def _residual(given: Evidence) -> str | None:
         allowed = trained.recipe.tolerance + found.rounding / found.mu
         if found.distance > allowed:
             raise Mismatch(
-                f"the weights are up to {found.distance:.3g} from the optimum, training ends at {allowed:.3g}"
+                f"the weights are up to {rounded_up(found.distance):g} from the optimum, training ends at {allowed:.3g}"
             )
-        return f"||grad F|| / mu = {found.distance:.2e}, as training leaves it"
+        return f"at most {rounded_up(found.distance):g} away, as training leaves it"
     for name, limit in (("tolerance", stated.tolerance), ("certificate's distance", stated.distance)):
         if limit is None or not found.radius <= limit * (1 + 1e-9):
-            told = f"what is released may be {found.radius:.3g} from the retrained weights"
-            raise Mismatch(f"{told}, over the {name} {limit}")
-    return f"||grad F|| / (2 mu) = {found.radius:.2e}, at most the tolerance {stated.tolerance:.2e}"
+            told = f"what is released may be {rounded_up(found.radius):g} from the retrained weights"
+            raise Mismatch(f"{told}, over the {name}" + ("" if limit is None else f" {limit:.3g}"))
+    return f"at most {stated.distance:g} from what is released, tolerance {stated.tolerance:.3g}"
 
 
 def _released(given: Evidence) -> str | None:
@@ -191,8 +191,8 @@ def _noise(given: Evidence) -> str | None:
         return "none, as the certificate says"
     # Released weights lie on a grid; spread over its cells again, the noise has no steps that a test would find.
     cells = torch.rand(added.shape, generator=torch.Generator().manual_seed(0), dtype=added.dtype) - 0.5
-    spread = check_gaussian(added, sigma=sigma, what="the noise in the released weights", spread=grid(sigma) * cells)
-    return f"standard deviation {spread:.4g} over {added.numel():,} weights, sigma = {sigma:.4g}"
+    check_gaussian(added, sigma=sigma, what="the noise in the released weights", spread=grid(sigma) * cells)
+    return f"as if from N(0, {sigma:g}^2), {added.numel():,} weights"
 
 
 def _request(given: Evidence) -> str | None:

@@ -18,11 +18,14 @@ NOT_COVERED = (
     "models released before this request, and what can be learned by comparing them with the next one",
     "requests that were chosen by looking at earlier releases: this claim takes them as given",
     "several releases taken together: this claim speaks of one (a run's ledger adds up those of its own line)",
-    "what this document itself tells: the level, whether the weights changed, a distance of two digits, the time",
+    "what this document itself tells: the level, whether the weights changed, a distance of two digits, how many "
+    "training nodes are left, the digest of the retained graph, the time; and what a report tells beside it",
     "copies of the old weights and of the data: checkpoints, backups, run directories, caches, logs",
     "predictions and embeddings that were computed with the old weights",
     "what was fitted on all rows before it came here: scalers, PCA, similarity graphs, the choice of settings",
 )
+
+ESTIMATED = "rounding of float64 beyond its allowance, which for this model is an estimate and not a bound"
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import platform
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from graphforget.certificates.assumptions import Finding
-from graphforget.certificates.claim import NOT_COVERED, Claim
+from graphforget.certificates.claim import ESTIMATED, NOT_COVERED, Claim
 from graphforget.certificates.ledger import START
 from graphforget.certificates.levels import LEVELS, MEANING
 from graphforget.certificates.paper_bounds import Constants
 from graphforget.certificates.residual import is_bounded
 from graphforget.checks import fields_once
-from graphforget.errors import InputError
+from graphforget.errors import InputError, OtherVersion
 from graphforget.trained import Trained
 
 SCHEMA = "graphforget.certificate/2"
@@ -75,9 +76,12 @@ class Certificate(Claim):
     @classmethod
     def from_dict(cls, content: Any) -> Certificate:
         """Reads `to_dict` back. Anything more, less or of another schema is an `InputError`."""
-        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-            other = f", but of {content['schema']}" if isinstance(content, dict) and content.get("schema") else ""
-            raise InputError(f"this is no certificate of schema {SCHEMA}{other}")
+        schema = content.get("schema") if isinstance(content, dict) else None
+        if schema != SCHEMA:
+            if isinstance(schema, str) and re.fullmatch(r"graphforget\.certificate/\d{1,4}", schema):
+                told = f"the certificate has schema {schema}, and this version of graphforget reads {SCHEMA}"
+                raise OtherVersion(f"{told}: verify it with the version that made it, and train anew to go on here")
+            raise InputError(f"this is no certificate of schema {SCHEMA}")
         known = {f.name for f in dataclasses.fields(cls)}
         given = {name: value for name, value in content.items() if name != "schema"}
         for name in sorted(known ^ set(given)):
@@ -115,6 +119,8 @@ class Certificate(Claim):
         """From a file."""
         try:
             return cls.from_dict(json.loads(Path(path).read_text(), object_pairs_hook=fields_once("the certificate")))
+        except OtherVersion:
+            raise
         except (OSError, ValueError) as error:
             raise InputError(f"{path} cannot be read as a certificate: {error}") from error
 
@@ -138,7 +144,7 @@ def written(claim: Claim, **about: Any) -> Certificate:
         id=str(uuid.uuid4()),
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         definition=MEANING[claim.level],
-        not_covered=NOT_COVERED,
+        not_covered=(*NOT_COVERED, *([ESTIMATED] if about["objective"].get("rounding") == "estimated" else [])),
         versions=versions(),
         **about,
     )

@@ -79,6 +79,6 @@ def write(path: str | Path, story: Story) -> None:
     try:
         if path.exists() and not path.is_file():
             raise InputError(f"the report cannot be written to {path}, which is not a file")
-        write_whole(path, content)
+        write_whole(path, content, mode=0o600)  # it tells more than the certificate
     except OSError as error:
         raise InputError(f"the report cannot be written to {path}: {error.strerror or error}") from error

@@ -271,7 +271,8 @@ def _noised(task: Task, change: Change, centre: Tensor) -> tuple[Claim, Tensor, 
     off = slip(centre, sigma=claim.sigma)
     if claim.level == "certified" and not noise_will_do(off, epsilon=task.asked.epsilon, delta=task.asked.delta):
         told = f"noise in float64 is {off:.1e} from Gaussian in total variation"
-        raise Refused(f"delta = {task.asked.delta:g} is too small, {told}; retrain instead (method 'retrain')")
+        asked = f"delta = {task.asked.delta:g} is too small for epsilon = {task.asked.epsilon:g}"
+        raise Refused(f"{asked}, {told}; retrain instead (method 'retrain')")
     if seed is None:
         return claim, released, []
     told = "the noise is from a seed, and whoever knows the seed can take it off the weights"

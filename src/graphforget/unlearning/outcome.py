@@ -62,12 +62,15 @@ class Change:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What came of a request. `trained` and `graph` go into the next one and stay private; `released` may go out."""
+    """What came of a request. `trained` and `graph` go into the next one, `released` may go out with its certificate.
+
+    `trained`, `graph`, `centre` and `annex` stay private.
+    """
 
     method: str
     trained: Trained = field(repr=False)
     graph: Graph
-    centre: Tensor = field(repr=False)  # what the noise was added to: the weights, or the middle of a certified ball
+    centre: Tensor = field(repr=False)  # private: what the noise was added to, the weights or a certified ball's middle
     released_theta: Tensor = field(repr=False)  # that with the certificate's noise
     certificate: Certificate
     annex: Annex = field(repr=False)  # private: what lets an auditor check the certificate without the deleted data

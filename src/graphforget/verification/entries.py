@@ -9,7 +9,7 @@ from graphforget.certificates.document import Certificate
 from graphforget.certificates.ledger import Entry
 from graphforget.certificates.ledger import check as check_chain
 from graphforget.certificates.signing import check_signature
-from graphforget.errors import InputError, Mismatch
+from graphforget.errors import InputError, Mismatch, OtherVersion
 
 
 def check_entries(entries: Sequence[Entry]) -> list[str]:
@@ -22,10 +22,11 @@ def check_entries(entries: Sequence[Entry]) -> list[str]:
     for entry in entries:
         try:
             certificate = Certificate.from_dict(json.loads(entry.answer)["certificate"])
+        except OtherVersion:
+            raise
         except (ValueError, KeyError, TypeError) as error:
-            raise Mismatch(
-                f"entry {entry.number} of the ledger holds no certificate that can be read: {error}"
-            ) from error
+            told = f"entry {entry.number} of the ledger holds no certificate that can be read"
+            raise Mismatch(f"{told}: {error}") from error
         if certificate.signature is not None:
             check_signature(certificate)
         said = (entry.certificate_digest, entry.level, entry.request_digest, entry.ratio, entry.previous)
