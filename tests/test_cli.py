@@ -1111,6 +1111,13 @@ def test_a_private_key_that_others_can_read_is_not_used(run: Run, released: Path
     assert tree(released) == before
 
 
+def test_a_ledger_that_was_taken_away_is_missed(run: Run, released: Path) -> None:
+    (released / "two" / "ledger.sqlite").unlink()
+    ran = run("ledger", "two", "--json")
+    assert (ran.code, ran.stdout) == (1, "")
+    assert "the ledger of two is missing" in ran.stderr
+
+
 def test_the_ledger_tells_the_epsilon_of_all_releases_together(run: Run, released: Path) -> None:
     alone = parsed(run("ledger", "two", "--json").stdout)["composed"]
     (released / "next.json").write_text('{"nodes": ["patient-0100"]}')

@@ -33,7 +33,7 @@ from graphforget.report.page import check_place
 from graphforget.report.page import write as write_report
 from graphforget.report.story import run_story
 from graphforget.request import KINDS
-from graphforget.rundir import check_free
+from graphforget.rundir import CERTIFICATE, check_free
 from graphforget.tell import (
     tell_comparison,
     tell_ledger,
@@ -383,9 +383,11 @@ def ledger(
     as_json: AsJson = False,
 ) -> None:
     """The requests that a run has answered, and the epsilon of all its releases together."""
-    gf.load_run(run)
+    trained, _ = gf.load_run(run)
     entries = read_record(run).entries
     if not entries:
+        if trained.history or (Path(run) / CERTIFICATE).exists():
+            raise gf.Mismatch(f"the ledger of {run} is missing")
         raise gf.InputError(f"{run} has no ledger, it did not come of a deletion")
     check_entries(entries)
     together = composed(entries, delta=delta)
