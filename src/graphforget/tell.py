@@ -103,12 +103,8 @@ def tell_outcome(result: dict[str, Any]) -> None:
     if certificate["epsilon_measured"] is not None:
         reached, allowed = f"{certificate['distance']:.2g}", f"{certificate['tolerance']:.2g}"
         implied = f"{certificate['epsilon_measured']:.2g}"
-        pairs.append(
-            (
-                "distance",
-                f"measured: the optimum is at most {reached} from what the noise is around, allowed: {allowed}",
-            )
-        )
+        told = f"measured: the optimum is at most {reached} from what the noise is around, allowed: {allowed}"
+        pairs.append(("distance", told))
         pairs.append(("epsilon", f"{certificate['epsilon']:g} guaranteed; the distance measured implies {implied}"))
     elif certificate["tolerance"] and certificate["epsilon"] is not None:
         pairs.append(("epsilon", f"{certificate['epsilon']:.2g}, if every condition below holds"))
