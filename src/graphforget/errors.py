@@ -1,4 +1,8 @@
-"""The one error that means "what you gave me cannot be used"."""
+"""Every exception that this package raises on purpose."""
+
+from __future__ import annotations
+
+from typing import Any
 
 
 class InputError(ValueError):
@@ -11,6 +15,17 @@ class OtherVersion(InputError):
 
 class Refused(Exception):
     """What was asked could not be done as promised; the message is one sentence for people. Nothing was released."""
+
+
+class FloorMissed(Refused):
+    """The noised model scores under the floor. Nothing was released, and the noise that was drawn counts as a release.
+
+    `trained` is the model to go on from, with that release counted; `annex` and `ratio` are for its ledger.
+    """
+
+    def __init__(self, message: str, *, trained: Any, annex: Any, ratio: float | None) -> None:
+        super().__init__(message)
+        self.trained, self.annex, self.ratio = trained, annex, ratio
 
 
 class Mismatch(Exception):

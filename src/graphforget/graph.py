@@ -33,7 +33,9 @@ from graphforget.checks import (
     whole_number,
 )
 from graphforget.errors import InputError
-from graphforget.linalg.sparse import entry_rows, keep_entries, masked, to_scipy, without_rows
+from graphforget.linalg.sparse import entry_rows, from_scipy, keep_entries, masked, to_scipy, without_rows
+
+DIGEST = "graphforget-graph-3"  # the algorithm of `Graph.digest`
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -251,7 +253,18 @@ class Graph:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the content: the same for any order of nodes and edges, and for sparse or dense attributes."""
+        """SHA-256 of everything that decides what a request means: content, names, numbers, split.
+
+        The same for any order of nodes and edges, and for sparse or dense attributes.
+        """
+        return self._digest(DIGEST, self.numbers.numpy().astype("<i8"), [self.digit_ids])
+
+    @property
+    def digest_of_format_2(self) -> str:
+        """As earlier versions computed it: without numbers where there are subject ids."""
+        return self._digest("graphforget-graph-2", None, [])
+
+    def _digest(self, name: str, numbers: np.ndarray | None, more: list[Any]) -> str:
         if self.subject_ids is None:
             order = np.arange(self.num_nodes)
             identities = self.numbers.numpy().astype("<i8").tobytes()
@@ -264,7 +277,7 @@ class Graph:
         keys = edges[1] * self.num_nodes + edges[0]
         if (keys[1:] <= keys[:-1]).any():
             keys.sort()
-        sha = hashlib.sha256(b"graphforget-graph-2")
+        sha = hashlib.sha256(name.encode())
         header = [
             self.num_nodes,
             self.num_columns,
@@ -272,12 +285,14 @@ class Graph:
             self.directed,
             self.column_names,
             self.class_names,
+            *more,
         ]
         columns = self._attribute_parts(order)
         masks = (m.numpy()[order] for m in (self.train_mask, self.val_mask, self.test_mask))
         parts = [
             repr(header).encode(),
             identities,
+            *([] if numbers is None or self.subject_ids is None else [numbers[order]]),
             keys.astype("<i8"),
             self.y.numpy()[order].astype("<i8"),
         ]
@@ -286,6 +301,38 @@ class Graph:
             sha.update(len(content).to_bytes(8, "little"))
             sha.update(content)
         return sha.hexdigest()
+
+    def numbered_as(self, other: Graph) -> Graph:
+        """The same graph with the node numbers that `other` has for the same subjects.
+
+        For records of one's own, which know subjects and not the numbers that they were given here. A subject that
+        `other` does not know is an `InputError`.
+        """
+        if self.subject_ids is None or other.subject_ids is None:
+            return self
+        known = {subject: int(number) for subject, number in zip(other.subject_ids, other.numbers, strict=True)}
+        unknown = [subject for subject in self.subject_ids if subject not in known]
+        if unknown:
+            raise InputError(f"subject {unknown[0]!r} is not in the other graph")
+        numbers = torch.tensor([known[subject] for subject in self.subject_ids])
+        if (numbers.diff() > 0).all():
+            return dataclasses.replace(self, numbers=numbers, digit_ids=other.digit_ids)
+        order = numbers.argsort()
+        there = torch.empty_like(order)
+        there[order] = torch.arange(order.numel())
+        keys = (there[self.edge_index[1]] * self.num_nodes + there[self.edge_index[0]]).sort().values
+        rows: dict[str, Any] = {
+            name: getattr(self, name)[order] for name in ("y", "train_mask", "val_mask", "test_mask")
+        }
+        return dataclasses.replace(
+            self,
+            x=from_scipy(to_scipy(self.x)[order.numpy()]) if self.x.layout == torch.sparse_csr else self.x[order],
+            edge_index=torch.stack([keys % self.num_nodes, keys // self.num_nodes]),
+            numbers=numbers[order],
+            subject_ids=tuple(self.subject_ids[row] for row in order.tolist()),
+            digit_ids=other.digit_ids,
+            **rows,
+        )
 
     def _attribute_parts(self, order: np.ndarray) -> tuple[np.ndarray, ...]:
         """The attributes as the arrays of a CSR matrix without zeros, rows in this order."""

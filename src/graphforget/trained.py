@@ -5,13 +5,16 @@ from __future__ import annotations
 import copy
 import dataclasses
 import hashlib
+import hmac
 import math
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from graphforget.certificates.gaussian import release_ratio
 from graphforget.checks import whole_number
 from graphforget.errors import InputError
 from graphforget.graph import Graph
@@ -21,6 +24,16 @@ from graphforget.models.reach import Reach
 from graphforget.models.sharded import Sharded
 from graphforget.objective import Objective, model_inputs
 from graphforget.sharding.objective import ShardedObjective
+
+
+SALT_BYTES = 32
+
+
+def new_salt() -> bytes:
+    return os.urandom(SALT_BYTES)
+
+
+RELEASES = 64  # a year of weekly batches, and a dozen that cannot wait
 
 
 @dataclass(frozen=True)
@@ -40,6 +53,11 @@ class Recipe:
     sigma: float = 0.0  # standard deviation of the noise in every release, fixed here and by no request
     objective_noise: float = 0.0  # standard deviation of `b` in F (objective perturbation)
     noise_seed: int | None = None  # of `b`; None: from the operating system, as it has to be to hide anything
+    epsilon: float = 1.0  # what `releases` releases together guarantee, with `delta`: fixed here and by no request
+    delta: float = 1e-5
+    releases: int = RELEASES
+    floor: float | None = None  # the least score of a release, see `utility`
+    environment: dict[str, Any] = field(default_factory=dict)  # library versions and threads; {} if unknown
 
 
 @dataclass(frozen=True)
@@ -85,6 +103,23 @@ class Trained:
     history: tuple[Forgotten, ...] = ()  # since it was trained, oldest first
     noise: float = 0.0  # standard deviation of the noise in released weights, which no request can start from
     tilt: Tensor | None = field(default=None, repr=False)  # `b`, the noise in the objective: private, as the weights
+    releases: tuple[float, ...] = ()  # the ratio that each release since training may have, see `releases_left`
+    graph_salt: bytes = field(default_factory=new_salt, repr=False)  # of the graph's digest in public documents
+    notes: tuple[str, ...] = ()  # on its training, for whoever trained it
+
+    def graph_commitment(self, graph: Graph) -> str:
+        """The graph's digest as public documents hold it: nobody can try guesses without the salt."""
+        return hmac.new(self.graph_salt, graph.digest.encode(), hashlib.sha256).hexdigest()
+
+    @property
+    def releases_left(self) -> int | None:
+        """How many more releases the recipe's epsilon and delta cover; None where no release is certified."""
+        recipe = self.recipe
+        if not (self.certifiable and recipe.sigma):
+            return None
+        share = release_ratio(epsilon=recipe.epsilon, delta=recipe.delta, releases=recipe.releases)
+        spent = math.fsum(ratio * ratio for ratio in self.releases) / share**2
+        return max(0, math.floor((recipe.releases - spent) * (1 + 1e-9) + 1e-9))
 
     @property
     def certifiable(self) -> bool:
@@ -142,6 +177,7 @@ class Trained:
             objective_value=value,
             gradient_norm=norm,
             graph_digest=objective.graph.digest,
+            graph_salt=new_salt(),
         )
 
     def with_weights(self, theta: Tensor, **changes: Any) -> Trained:
@@ -165,6 +201,11 @@ class Trained:
             out: Tensor = self.module(*model_inputs(self.module, graph, dtype=torch.float64))
             return out
 
+    def utility(self, graph: Graph) -> float:
+        """The score that a floor is about: micro-F1 on the test nodes, else on the validation or training nodes."""
+        masks = (graph.test_mask, graph.val_mask, graph.train_mask)
+        return self.micro_f1(graph, next(mask for mask in masks if mask.any()))
+
     def micro_f1(self, graph: Graph, mask: Tensor | None = None) -> float:
         """Micro-F1 (for one label a node: accuracy) on the nodes of `mask`, the test nodes by default."""
         mask = graph.test_mask if mask is None else mask
@@ -174,7 +215,7 @@ class Trained:
 
     def facts(self) -> dict[str, Any]:
         """What later requests build on beside the weights and the graph."""
-        measured = ("objective", "gradient_norm_over_mu", "seconds", "graph_digest", "parameters")
+        measured = ("objective", "gradient_norm_over_mu", "seconds", "graph_digest", "parameters", "notes")
         told = {name: value for name, value in self.summary().items() if name not in measured}
         kept = {"tilt": self.tilt} | dict(self.module.named_buffers())
         digests = {name: digest_of(value) for name, value in kept.items() if value is not None}
@@ -197,6 +238,9 @@ class Trained:
             "seconds": self.seconds,
             "noise": self.noise,
             "history": [dataclasses.asdict(entry) for entry in self.history],
+            "releases": list(self.releases),
+            "releases_left": self.releases_left,
+            "notes": list(self.notes),
         }
 
 

@@ -1,9 +1,9 @@
-"""The private annex of a certificate: salted hashes of what was deleted.
+"""The private annex of a certificate: salted hashes of what was deleted, and everything that was measured on the way.
 
 Whoever holds it can check that nothing deleted is in a graph, and that a certificate speaks of given weights and of a
-given request, without being told who was deleted. It is private because names can be guessed and tried against it. The
-certificate's digests of the request, of the annex and of private weights cannot be tried without its salt; that of the
-retained graph can, so that anybody with the retained data can check it, and so can who has the old graph still.
+given request. It is private: names can be guessed and tried against the hashes, and what was measured depends on what
+was deleted. The certificate's digests of the request, of the annex and of private weights cannot be tried without its
+salt.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -37,9 +37,13 @@ class Annex:
     nodes: frozenset[str]
     edges: frozenset[str]
     attributes: Mapping[str, Columns]
+    account: Mapping[str, Any] = field(default_factory=dict)  # how the request was answered: JSON, private
+    released: bool = True  # False: nothing was released, so what the request names may still be there
 
     @classmethod
-    def of(cls, graph: Graph, request: Request, *, salt: bytes | None = None) -> Annex:
+    def of(
+        cls, graph: Graph, request: Request, *, salt: bytes | None = None, account: Mapping[str, Any] | None = None
+    ) -> Annex:
         """For a request against the graph that still holds what it names, with a fresh salt."""
         salt = os.urandom(SALT_BYTES) if salt is None else salt
         what = request.resolve(graph)
@@ -54,10 +58,13 @@ class Annex:
             nodes=frozenset(_hashes(salt, "node", ((_identity(graph, row),) for row in what.node_rows.tolist()))),
             edges=frozenset(_edge_hashes(salt, graph, gone)),
             attributes={_hash(salt, "attributes", _identity(graph, row)): c for row, c in columns.items()},
+            account=dict(account or {}),
         )
 
     def still_in(self, graph: Graph) -> str | None:
         """What kind of thing that was to be forgotten is in `graph`, or None. It names nobody."""
+        if not self.released:
+            return None
         identities = [_identity(graph, row) for row in range(graph.num_nodes)]
         if self.nodes and any(h in self.nodes for h in _hashes(self.salt, "node", ((i,) for i in identities))):
             return "a node that was to be forgotten"
@@ -92,6 +99,8 @@ class Annex:
             "nodes": sorted(self.nodes),
             "edges": sorted(self.edges),
             "attributes": {h: c if c == "all" else _as_bits(c) for h, c in sorted(self.attributes.items())},
+            "account": dict(self.account),
+            "released": self.released,
         }
 
     @classmethod
@@ -107,8 +116,10 @@ class Annex:
                 nodes=frozenset(map(str, content["nodes"])),
                 edges=frozenset(map(str, content["edges"])),
                 attributes=attributes,  # type: ignore[arg-type]
+                account=dict(content.get("account", {})),
+                released=bool(content.get("released", True)),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise InputError(f"this is no annex of a certificate: {error!r}") from error
 
 

@@ -21,18 +21,40 @@ Verdict = Literal["holds", "fails", "not checkable"]
 class Finding:
     """One assumption: what was measured, what the constants say, and what follows."""
 
-    name: str
+    name: str  # the condition's id
     measured: float | None
     threshold: float | None
     verdict: Verdict
     meaning: str
 
 
-BOUNDED = "losses are at most C"
-LIPSCHITZ = "losses are L-Lipschitz"
-CONVEX = "the objective is lambda-strongly convex"
-OPTIMUM = "training ended at a minimum"
-REACH = "messages travel as far as inspected"
+BOUNDED, LIPSCHITZ, CONVEX = "bounded losses", "Lipschitz losses", "strong convexity"
+OPTIMUM, REACH = "trained to a minimum", "known reach"  # ids: certificates and histories hold them
+
+SENTENCES = {
+    BOUNDED: "losses are at most C",
+    LIPSCHITZ: "losses are L-Lipschitz",
+    CONVEX: "the objective is lambda-strongly convex",
+    OPTIMUM: "training ended at a minimum",
+    REACH: "messages travel as far as inspected",
+    "bounded gradients": "gradients of losses are at most c1",
+    "Lipschitz gradients": "gradients of losses are gamma2-Lipschitz",
+    "Lipschitz Hessian": "the Hessian is gamma1-Lipschitz",
+    "secret noise": "nobody knows the noise in the objective",
+    "leftover independent of the noise": "what the steps leave does not depend on the noise",
+    "leftover within its bound": "the gradient that is left is at most the bound",
+    "convex loss": "the loss is convex in the logits, as its author declares",
+}
+
+
+def sentence(condition: str) -> str:
+    """What has to hold, in words."""
+    return SENTENCES.get(condition, condition)
+
+
+def refuted_by(findings: tuple[Finding, ...], before: tuple[str, ...]) -> tuple[str, ...]:
+    """The ids of conditions that do not hold, now or at an earlier request."""
+    return tuple(dict.fromkeys([*before, *(finding.name for finding in findings if finding.verdict == "fails")]))
 
 
 def unaudited(*, constants: Constants, training_gradient: float, training_tolerance: float) -> tuple[Finding, ...]:

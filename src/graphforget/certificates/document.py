@@ -1,65 +1,108 @@
-"""The certificate: a claim with what it is about, as a document that can be filed, signed and recomputed.
+"""The certificate: a claim with what it is about, as a document that can be shown, filed, signed and recomputed.
 
-It names nobody. Digests of the request and of private weights are salted (the salt is in the annex), and a certified
-distance is rounded up, because with all of its digits it could be used to test guesses about the deleted.
+It is public. Everything in it is a function of the retained graph, of settings that were fixed before the request, and
+of the released weights (docs/maths.md, section 7). Digests of anything else are salted; the salts are private.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
-import math
 import platform
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from graphforget.certificates.assumptions import Finding
-from graphforget.certificates.claim import ESTIMATED, NOT_COVERED, Claim
+from graphforget.certificates.claims.base import Claim
+from graphforget.certificates.claims.kinds import read_claim
 from graphforget.certificates.ledger import START
-from graphforget.certificates.levels import LEVELS, MEANING
-from graphforget.certificates.paper_bounds import Constants
+from graphforget.certificates.levels import ESTIMATED, MEANING, NOT_COVERED, Level
 from graphforget.certificates.residual import is_bounded
-from graphforget.checks import fields_once
 from graphforget.errors import InputError, OtherVersion
+from graphforget.graph import DIGEST
+from graphforget.safe_json import JsonError, read_json
 from graphforget.trained import Trained
 
-SCHEMA = "graphforget.certificate/2"
-DIGESTS = ("request", "annex", "state", "graph", "weights_before", "weights_after", "released")
-NUMBERS = (
-    *("epsilon", "delta", "sigma", "distance", "tolerance", "epsilon_measured"),
-    *("epsilon_under_constants", "sigma_needed", "sigma_by_paper"),
-)
+SCHEMA = "graphforget.certificate/3"
+DIGESTS = ("request", "annex", "state", "graph", "weights", "released")
+ALGORITHMS = {
+    "graph": f"HMAC-SHA256 of {DIGEST}",
+    "released": "SHA-256 of graphforget-weights-1",
+    **dict.fromkeys(("request", "annex", "state", "weights"), "salted SHA-256"),
+}
+SETTINGS = ("epsilon", "delta", "sigma", "releases", "floor", "mu", "objective_noise")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Certificate(Claim):
+class Certificate:
     """A claim and what it is about. `to_dict` is the document, `gf.verify` recomputes it."""
 
+    claim: Claim
     id: str
     made: str  # when, UTC
-    method: str
+    method: str  # as it follows from the model and the caller, not from what happened on the way
+    settings: Mapping[str, Any]  # fixed when the model was trained
+    chosen: Mapping[str, Any]  # what the caller set for this request alone
     model: Mapping[str, Any]  # name, options, number of parameters
     objective: Mapping[str, Any]  # loss, mu, whether it is strongly convex by construction
-    training_nodes: int  # that stay
-    changed: bool  # whether the weights are others than before
+    training_nodes: int  # in the retained graph
+    releases_left: int | None  # after this one; None where none are counted
     digests: Mapping[str, str]
-    definition: str  # what the level means, in words
-    not_covered: tuple[str, ...]
-    versions: Mapping[str, str]
+    algorithms: Mapping[str, str]  # of the digests
+    words: Mapping[str, Any]  # the claim for people to read: nothing is computed from them
+    environment: Mapping[str, Any]  # library versions
     follows: str = START  # the ledger's last entry when this was written
     signature: Mapping[str, str] | None = field(default=None)  # by `certificates/signing.py`
 
+    @property
+    def level(self) -> Level:
+        return self.claim.level
+
+    @property
+    def epsilon(self) -> float | None:
+        return self.claim.number("epsilon")
+
+    @property
+    def delta(self) -> float | None:
+        return self.claim.number("delta")
+
+    @property
+    def sigma(self) -> float | None:
+        """Standard deviation of the noise in the released weights."""
+        return self.claim.number("sigma")
+
+    @property
+    def tolerance(self) -> float | None:
+        return self.claim.number("tolerance")
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """The ids of what the claim is conditional on."""
+        return tuple(getattr(self.claim, "conditions", ()))
+
+    @property
+    def statement(self) -> str:
+        return self.claim.statement
+
+    @property
+    def definition(self) -> str:
+        """What its level means, in words."""
+        return MEANING[self.level]
+
+    @property
+    def not_covered(self) -> tuple[str, ...]:
+        return not_covered(self.objective)
+
     def to_dict(self) -> dict[str, Any]:
         """The document: JSON numbers, strings, lists and objects."""
-        content = {"schema": SCHEMA, **super().to_dict()}
+        content: dict[str, Any] = {"schema": SCHEMA, "audience": "public", "level": self.level}
+        content |= {f.name: getattr(self, f.name) for f in fields(self)} | {"claim": self.claim.to_dict()}
         return json.loads(json.dumps(content, allow_nan=False))
 
     def signed_bytes(self) -> bytes:
@@ -76,57 +119,59 @@ class Certificate(Claim):
     @classmethod
     def from_dict(cls, content: Any) -> Certificate:
         """Reads `to_dict` back. Anything more, less or of another schema is an `InputError`."""
-        schema = content.get("schema") if isinstance(content, dict) else None
-        if schema != SCHEMA:
-            if isinstance(schema, str) and re.fullmatch(r"graphforget\.certificate/\d{1,4}", schema):
-                told = f"the certificate has schema {schema}, and this version of graphforget reads {SCHEMA}"
-                raise OtherVersion(f"{told}: verify it with the version that made it, and train anew to go on here")
-            raise InputError(f"this is no certificate of schema {SCHEMA}")
-        known = {f.name for f in dataclasses.fields(cls)}
-        given = {name: value for name, value in content.items() if name != "schema"}
+        _check_schema(content)
+        known = {f.name for f in fields(cls)}
+        given = {name: value for name, value in content.items() if name not in ("schema", "audience", "level")}
         for name in sorted(known ^ set(given)):
             raise InputError(f"the certificate's field {name!r} is {'missing' if name in known else 'unknown'}")
-        if given["level"] not in LEVELS:
-            raise InputError(f"the certificate's level {given['level']!r} is none of {', '.join(LEVELS)}")
-        for name in NUMBERS:
-            value = given[name]
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if value is not None and not (number and 0 <= value < math.inf):
-                raise InputError(f"the certificate's {name} is {value!r}, a number from 0 is needed")
-        for name in ("changed", "centred"):
-            if not isinstance(given[name], bool):
-                raise InputError(f"the certificate's {name} is {given[name]!r}, true or false is needed")
-        try:
-            json.dumps(content, allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"the certificate holds what JSON does not have: {error}") from error
-        signature = given["signature"]
-        if signature is not None and not isinstance(signature, dict):
-            raise InputError(f"the certificate's signature is {signature!r}, an object or null is needed")
-        if not isinstance(given["digests"], dict) or set(given["digests"]) != set(DIGESTS):
+        for name, kinds in _TYPES.items():
+            if not isinstance(given[name], kinds) or isinstance(given[name], bool):
+                raise InputError(f"the certificate's {name} is {str(given[name])[:80]!r}, which it cannot be")
+        if set(given["digests"]) != set(DIGESTS) or not all(isinstance(d, str) for d in given["digests"].values()):
             raise InputError(f"the certificate's digests must be those of {', '.join(DIGESTS)}")
         try:
-            given["conditions"] = tuple(Finding(**finding) for finding in given["conditions"])
-            given["constants"] = None if given["constants"] is None else Constants.of(given["constants"])
-            for name in ("refuted", "not_covered"):
-                given[name] = tuple(map(str, given[name]))
-        except (TypeError, AttributeError) as error:
-            raise InputError(f"the certificate cannot be read: {error}") from error
-        return cls(**given)
+            json.dumps(content, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InputError(f"the certificate holds what JSON does not have: {error}") from error
+        certificate = cls(**given | {"claim": read_claim(given["claim"])})
+        if (content.get("audience"), content.get("level")) != ("public", certificate.level):
+            raise InputError("the certificate's level is not that of its claim, or it is not a public document")
+        return certificate
 
     @classmethod
     def read(cls, path: str | Path) -> Certificate:
         """From a file."""
         try:
-            return cls.from_dict(json.loads(Path(path).read_text(), object_pairs_hook=fields_once("the certificate")))
+            return cls.from_dict(read_json(Path(path), what="the certificate"))
         except OtherVersion:
             raise
-        except (OSError, ValueError) as error:
+        except (OSError, JsonError, InputError) as error:
             raise InputError(f"{path} cannot be read as a certificate: {error}") from error
 
 
+_TYPES: dict[str, Any] = {
+    **dict.fromkeys(("id", "made", "method", "follows"), str),
+    **dict.fromkeys(("settings", "chosen", "model", "objective", "digests", "algorithms", "words"), dict),
+    "environment": dict,
+    "claim": dict,
+    "training_nodes": int,
+    "releases_left": int | None,
+    "signature": dict | None,
+}
+
+
+def _check_schema(content: Any) -> None:
+    schema = content.get("schema") if isinstance(content, dict) else None
+    if schema == SCHEMA:
+        return
+    if isinstance(schema, str) and re.fullmatch(r"graphforget\.certificate/\d{1,4}", schema):
+        message = f"the certificate has schema {schema}, and this version of graphforget reads {SCHEMA}"
+        raise OtherVersion(f"{message}: verify it with the version that made it; 'unlearn' goes on from its run")
+    raise InputError(f"this is no certificate of schema {SCHEMA}")
+
+
 def subject(trained: Trained, *, strongly_convex: bool) -> dict[str, dict[str, Any]]:
-    """The model and the objective that a certificate speaks of."""
+    """The model, the objective and the settings that a certificate speaks of."""
     recipe = trained.recipe
     objective = {"loss": recipe.loss, "mu": recipe.mu, "strongly_convex": strongly_convex}
     if recipe.objective_noise:
@@ -134,18 +179,27 @@ def subject(trained: Trained, *, strongly_convex: bool) -> dict[str, dict[str, A
     if strongly_convex:
         objective["rounding"] = "bounded" if is_bounded(trained.module) else "estimated"
     model = {"name": recipe.model, "options": recipe.options, "parameters": trained.theta.numel()}
-    return {"model": model, "objective": objective}
+    return {"model": model, "objective": objective, "settings": {name: getattr(recipe, name) for name in SETTINGS}}
+
+
+def not_covered(objective: Mapping[str, Any]) -> tuple[str, ...]:
+    return (*NOT_COVERED, *([ESTIMATED] if objective.get("rounding") == "estimated" else []))
 
 
 def written(claim: Claim, **about: Any) -> Certificate:
     """A certificate for `claim`, dated now."""
+    words = {
+        "statement": claim.statement,
+        "definition": MEANING[claim.level],
+        "not_covered": list(not_covered(about["objective"])),
+    }
     return Certificate(
-        **{f.name: getattr(claim, f.name) for f in dataclasses.fields(claim)},
+        claim=claim,
         id=str(uuid.uuid4()),
         made=datetime.now(UTC).isoformat(timespec="seconds"),
-        definition=MEANING[claim.level],
-        not_covered=(*NOT_COVERED, *([ESTIMATED] if about["objective"].get("rounding") == "estimated" else [])),
-        versions=versions(),
+        words=words,
+        algorithms=ALGORITHMS,
+        environment=versions(),
         **about,
     )
 

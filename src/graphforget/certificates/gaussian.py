@@ -94,10 +94,24 @@ def paper_sigma(*, zeta: float, epsilon: float, delta: float) -> float:
     return zeta / epsilon * math.sqrt(2 * math.log(1.25 / delta))
 
 
-def paper_sigma_is_proven(*, epsilon: float) -> bool:
-    """Whether `paper_sigma` keeps its promise by Dwork and Roth's theorem: epsilon < 1."""
-    _check_epsilon(epsilon)
-    return epsilon < 1
+ROUNDING_SHARE = 1 / 16  # of delta: set aside for noise that is drawn and added in float64
+
+
+def release_ratio(*, epsilon: float, delta: float, releases: int = 1) -> float:
+    """`mu_gdp(epsilon, 15/16 delta) / sqrt(T)`: the ratio at which `T` releases together keep (epsilon, delta)."""
+    if whole_number(releases, "the number of releases") < 1:
+        raise InputError("the number of releases is 0, at least 1 is needed")
+    return mu_gdp(epsilon=epsilon, delta=(1 - ROUNDING_SHARE) * delta) / math.sqrt(releases)
+
+
+def tolerance(*, sigma: float, epsilon: float, delta: float, releases: int = 1) -> float:
+    """`sigma mu_gdp(epsilon, 15/16 delta) / sqrt(T)`: how far a release may be from the optimum (docs/maths.md, 9)."""
+    return sigma * release_ratio(epsilon=epsilon, delta=delta, releases=releases)
+
+
+def noise_error_within_budget(error: float, *, epsilon: float, delta: float, releases: int = 1) -> bool:
+    """Whether `releases` draws, each `error` in total variation from Gaussian, keep within delta's rounding share."""
+    return (1 + math.exp(min(epsilon, 700.0))) * releases * error <= ROUNDING_SHARE * delta
 
 
 def composed_ratio(ratios: Iterable[float]) -> float:

@@ -1,7 +1,8 @@
 """The ledger: deletion requests and the releases that answered them, each entry chained to the one before by its hash.
 
-`check` finds a change, a gap and a false start. Whoever can write the file can also cut off its end, or write all of it
-anew with fitting hashes: against that, keep `Ledger.head` in another place and compare.
+Entries hold public documents and salted digests alone. `check` finds a change, a gap and a false start; a signature
+covers the whole of an entry. Whoever can write the file can still cut off its end, or put an older copy in its place:
+against that, keep `Ledger.head` in another place and compare.
 """
 
 from __future__ import annotations
@@ -13,25 +14,27 @@ import math
 import os
 import re
 import sqlite3
+import stat
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import Literal, NoReturn, Self
 
 from graphforget.certificates.gaussian import composed_ratio, epsilon_of
 from graphforget.certificates.levels import LEVELS, Level
 from graphforget.errors import InputError
 
 START = "0" * 64  # stands in for the hash before the first entry
-MEASURED = "by the distances measured, for requests that do not depend on earlier releases"
-FORMAT = 1
+FORMAT = 2
+REFUSED = "refused"  # in place of a level: noise was drawn, and nothing was released
+LARGEST = 2**30  # bytes of a file that is opened
 APPLICATION = int.from_bytes(b"gfld")
 LONGEST_ID = 200
-_PREFIX = b"graphforget-ledger-1\n"
+_PREFIXES = {1: b"graphforget-ledger-1\n", 2: b"graphforget-ledger-2\n"}
 
 # The last trigger is there for INSERT OR REPLACE, which removes rows without asking the trigger on DELETE.
 _SCHEMA = f"""
@@ -48,7 +51,9 @@ CREATE TABLE entries (
     ratio REAL,
     answer TEXT NOT NULL,
     previous TEXT NOT NULL,
-    hash TEXT NOT NULL
+    hash TEXT NOT NULL,
+    signer TEXT,
+    signature TEXT
 );
 CREATE TRIGGER no_update BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'entries are never changed'); END;
 CREATE TRIGGER no_delete BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'entries are never removed'); END;
@@ -56,6 +61,13 @@ CREATE TRIGGER no_replace BEFORE INSERT ON entries
 WHEN EXISTS (SELECT 1 FROM entries WHERE number >= NEW.number OR request_id = NEW.request_id)
 BEGIN SELECT RAISE(ABORT, 'entries are only added at the end'); END;
 """
+
+
+_OBJECTS = {
+    ("table", "entries", "entries"),
+    ("index", "sqlite_autoindex_entries_1", "entries"),
+    *(("trigger", name, "entries") for name in ("no_update", "no_delete", "no_replace")),
+}
 
 
 class Broken(InputError):
@@ -71,19 +83,27 @@ class Entry:
     request_id: str
     request_digest: str  # hex; salted, so that it names nobody
     certificate_digest: str  # hex SHA-256 of the certificate document
-    level: Level
-    ratio: float | None  # zeta / sigma of the release: 0 for exact, None where nothing is proven
-    answer: str  # JSON text: what the caller was told
+    level: Level | Literal["refused"]
+    ratio: float | None  # at most distance / sigma of the release: 0 for exact, None where nothing is proven
+    answer: str  # JSON text: the public answer
     previous: str  # hash of the entry before, `START` for the first
     hash: str  # SHA-256 of all of the above
+    signer: str | None = None  # public key, hex
+    signature: str | None = None  # of the hash, hex
 
 
 _COLUMNS = tuple(field.name for field in dataclasses.fields(Entry))
+_HASHED = tuple(name for name in _COLUMNS if name not in ("hash", "signer", "signature"))
+
+Sign = Callable[[bytes], tuple[str, str]]  # what is signed -> public key and signature, hex
 
 
 @dataclass(frozen=True)
 class Composed:
-    """What all releases together tell at most: `epsilon` at this `delta`, or the `reason` why there is none."""
+    """What all releases together tell at most: `epsilon` at this `delta`, or the `reason` why there is none.
+
+    It is public: it follows from the tolerances, which are settings, and not from what was measured.
+    """
 
     releases: int
     epsilon: float | None
@@ -107,6 +127,7 @@ class Ledger:
                 if readonly:
                     raise InputError(f"{path} does not exist, a ledger is needed to read from")
                 _create(self.path)
+            _check_file(self.path)
             address = _address(self.path, readonly=readonly)
             self._connection = sqlite3.connect(address, uri=True, timeout=30, isolation_level=None)
             try:
@@ -116,12 +137,25 @@ class Ledger:
                 raise
 
     def _prepare(self) -> None:
+        self._connection.execute("PRAGMA trusted_schema = OFF")
         if self._pragma("application_id") != APPLICATION:
             raise InputError(f"{self.path} is a database of another kind, a ledger is needed")
-        if (found := self._pragma("user_version")) != FORMAT:
-            raise InputError(f"{self.path} is a ledger of format {found}, this version reads format {FORMAT}")
+        self.format = self._pragma("user_version")
+        if self.format != FORMAT and not (self.readonly and self.format in _PREFIXES):
+            raise InputError(f"{self.path} is a ledger of format {self.format}, this version writes format {FORMAT}")
+        self._check_schema()
         self._connection.execute("PRAGMA synchronous = FULL")
         self._connection.execute(f"PRAGMA query_only = {int(self.readonly)}")
+
+    def _check_schema(self) -> None:
+        """A view, another trigger or another table could make a query run for ever, or answer what was never written."""
+        rows = self._connection.execute("SELECT type, name, tbl_name FROM sqlite_schema LIMIT 20").fetchall()
+        objects = {tuple(row) for row in rows}
+        if objects != _OBJECTS:
+            raise InputError(f"{self.path} is not a ledger as it was written: its tables are others")
+        names = [row[1] for row in self._connection.execute("PRAGMA table_xinfo(entries)").fetchall()]
+        if names != [name for name in _COLUMNS if self.format > 1 or name not in ("signer", "signature")]:
+            raise InputError(f"{self.path} is not a ledger as it was written: its columns are others")
 
     def _pragma(self, name: str) -> int:
         return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
@@ -148,11 +182,16 @@ class Ledger:
         request_id: str,
         request_digest: str,
         certificate_digest: str,
-        level: Level,
+        level: Level | Literal["refused"],
         ratio: float | None,
         answer: str,
+        follows: str = START,
+        sign: Sign | None = None,
     ) -> Entry:
-        """Adds an entry and returns it once it is safely on disk. A request id that is there already is refused."""
+        """Adds an entry and returns it once it is safely on disk. A request id that is there already is refused.
+
+        `follows` is what the first entry continues from: the head of a ledger of an earlier format, if there was one.
+        """
         if self.readonly:
             raise InputError(f"{self.path} was opened for reading only")
         _check_time(time)
@@ -174,17 +213,20 @@ class Ledger:
                 level=level,
                 ratio=ratio,
                 answer=answer,
-                previous=last.hash if last else START,
+                previous=last.hash if last else follows,
                 hash="",
             )
             entry = dataclasses.replace(unsigned, hash=_hash(unsigned))
+            if sign is not None:
+                signer, signature = sign(signed_bytes(entry))
+                entry = dataclasses.replace(entry, signer=signer, signature=signature)
             self._insert(entry)
         return entry
 
-    def take_over(self, entries: Iterable[Entry]) -> None:
+    def take_over(self, entries: Iterable[Entry], *, follows: str = START) -> None:
         """Begins with the entries of another ledger, as they are and all at once. Only an empty one can."""
         entries = tuple(entries)
-        check(entries)
+        check(entries, follows=follows)
         with self._transaction():
             if self._last():
                 raise InputError(f"{self.path} has entries already, those of another ledger cannot come before them")
@@ -194,15 +236,6 @@ class Ledger:
     def _insert(self, entry: Entry) -> None:
         marks = ", ".join("?" * len(_COLUMNS))
         self._connection.execute(f"INSERT INTO entries VALUES ({marks})", dataclasses.astuple(entry))
-
-    def copy(self, target: str | Path) -> None:
-        """Writes all committed entries to a new file, also while others append. An existing one is an `InputError`."""
-        target = Path(target).absolute()
-        if os.path.lexists(target):
-            raise InputError(f"{target} exists already, a ledger is never overwritten")
-        what = f"{self.path} cannot be copied to {target}"
-        with _one_sentence(what), _new_file(target) as staging, closing(sqlite3.connect(staging)) as other:
-            self._connection.backup(other)
 
     def close(self) -> None:
         """The last one to close a ledger leaves the one file behind, without SQLite's -wal and -shm files."""
@@ -221,7 +254,8 @@ class Ledger:
 
     def _select(self, which: str, *values: str) -> tuple[Entry, ...]:
         with _one_sentence(self._unusable):
-            rows = self._connection.execute(f"SELECT {', '.join(_COLUMNS)} FROM entries {which}", values).fetchall()
+            columns = _COLUMNS if self.format > 1 else [name for name in _COLUMNS if name not in ("signer", "signature")]
+            rows = self._connection.execute(f"SELECT {', '.join(columns)} FROM entries {which}", values).fetchall()
         return tuple(Entry(*row) for row in rows)
 
     @contextmanager
@@ -237,17 +271,22 @@ class Ledger:
                 raise
 
 
-def check(entries: Iterable[Entry]) -> None:
-    """Raises `Broken` unless these are the entries 1, 2, ... of an unbroken chain."""
-    previous = START
+def check(entries: Iterable[Entry], *, follows: str = START, format: int = FORMAT) -> None:
+    """Raises `Broken` unless these are the entries 1, 2, ... of an unbroken chain that continues from `follows`."""
+    previous = follows
     for number, entry in enumerate(entries, start=1):
         if entry.number != number:
             raise Broken(f"the ledger is broken at entry {number}: number {entry.number} stands in its place")
         if entry.previous != previous:
             raise Broken(f"the ledger is broken at entry {number}: it does not continue from what stands before it")
-        if not _is_intact(entry):
+        if not _is_intact(entry, format):
             raise Broken(f"the ledger is broken at entry {number}: its hash is not that of its content")
         previous = entry.hash
+
+
+def signed_bytes(entry: Entry) -> bytes:
+    """What an entry's signature covers: by its hash everything that the entry records, and everything before it."""
+    return b"graphforget-ledger-entry\n" + entry.hash.encode()
 
 
 def composed(entries: Iterable[Entry], *, delta: float) -> Composed:
@@ -269,20 +308,32 @@ def composed(entries: Iterable[Entry], *, delta: float) -> Composed:
 
 
 def _proven_ratio(entry: Entry) -> float | None:
-    return entry.ratio if entry.level in ("exact", "certified") else None
+    return entry.ratio if entry.level in ("exact", "certified", REFUSED) else None
 
 
-def _is_intact(entry: Entry) -> bool:
+def _is_intact(entry: Entry, format: int) -> bool:
     try:
-        return entry.hash == _hash(entry)
+        return entry.hash == _hash(entry, format)
     except (TypeError, ValueError):  # bytes or infinity, which `append` never writes
         return False
 
 
-def _hash(entry: Entry) -> str:
-    content = {name: getattr(entry, name) for name in _COLUMNS if name != "hash"}
+def _hash(entry: Entry, format: int = FORMAT) -> str:
+    content = {name: getattr(entry, name) for name in _HASHED}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return hashlib.sha256(_PREFIX + text.encode()).hexdigest()
+    return hashlib.sha256(_PREFIXES[format] + text.encode()).hexdigest()
+
+
+def _check_file(path: Path) -> None:
+    """SQLite would wait for a pipe and read a device."""
+    for place in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+        if not os.path.lexists(place):
+            continue
+        status = place.lstat()
+        if not stat.S_ISREG(status.st_mode):
+            raise InputError(f"{place} is not a regular file")
+        if status.st_size > LARGEST:
+            raise InputError(f"{place} has {status.st_size:,} bytes, up to {LARGEST:,} are read")
 
 
 def _create(path: Path) -> None:
@@ -369,13 +420,15 @@ def _check_hex(digest: str, what: str, *, shortest: int, longest: int) -> None:
         raise InputError(f"{what} is {digest!r}, {allowed} hexadecimal digits in lower case are needed")
 
 
-def _checked_ratio(level: Level, ratio: float | None) -> float | None:
+def _checked_ratio(level: Level | Literal["refused"], ratio: float | None) -> float | None:
     """The ratio as it is stored and hashed: a float, and never -0.0, of which SQLite does not keep the sign."""
-    if level not in LEVELS:
+    if level not in (*LEVELS, REFUSED):
         raise InputError(f"the level is {level!r}, {', '.join(LEVELS)} are possible")
     if level in ("conditional", "empirical"):
         if ratio is not None:
             raise InputError(f"the ratio is {ratio}, a release of level {level} has none")
+        return None
+    if ratio is None and level == REFUSED:
         return None
     if ratio is None:
         raise InputError(f"the ratio is missing, a release of level {level} needs one")

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from graphforget.certificates.claim import Claim
 from graphforget.certificates.gaussian import UNIT
 from graphforget.errors import InputError
 from graphforget.graph import Graph
@@ -75,9 +74,9 @@ def residual(objective: Objective, theta: Tensor, *, gradient: Tensor | None = N
     return Residual(theta, gradient, rounding, objective.mu)
 
 
-def noise_centre(claim: Claim, trained: Trained, graph: Graph) -> Tensor:
-    """What the noise of a release was added to: the middle of where the optimum can be, or the weights themselves."""
-    if not claim.centred:
+def noise_centre(trained: Trained, graph: Graph, *, centred: bool) -> Tensor:
+    """What the noise of a release was added to: the centre of where the optimum can be, or the weights themselves."""
+    if not centred:
         return trained.theta
     if not is_affine(trained.module):
         raise InputError(NOT_CONVEX)

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from graphforget.certificates.document import Certificate
+from graphforget.certificates.ledger import Entry, Sign, signed_bytes
 from graphforget.errors import InputError, Mismatch
 
 ALGORITHM = "Ed25519"
@@ -70,6 +71,28 @@ def signed(certificate: Certificate, key: Ed25519PrivateKey) -> Certificate:
         "value": key.sign(bare.signed_bytes()).hex(),
     }
     return dataclasses.replace(bare, signature=signature)
+
+
+def entry_signer(key: Ed25519PrivateKey) -> Sign:
+    """Signs entries of a ledger with `key`."""
+    return lambda content: (key.public_key().public_bytes_raw().hex(), key.sign(content).hex())
+
+
+def check_entry_signature(entry: Entry, certificate: Certificate | None) -> None:
+    """Raises `Mismatch` unless the whole entry is signed by whoever signed its certificate.
+
+    A certificate that nobody signed goes with an entry that nobody signed.
+    """
+    signer = None if certificate is None or certificate.signature is None else certificate.signature.get("public_key")
+    if certificate is not None and entry.signer != signer:
+        raise Mismatch(f"entry {entry.number} of the ledger is not signed by whoever signed its certificate")
+    if entry.signer is None:
+        return
+    try:
+        public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(entry.signer))
+        public.verify(bytes.fromhex(entry.signature or ""), signed_bytes(entry))
+    except (TypeError, ValueError, InvalidSignature) as error:
+        raise Mismatch(f"the signature of entry {entry.number} of the ledger does not fit") from error
 
 
 def check_signature(certificate: Certificate, key: Ed25519PublicKey | None = None) -> str:

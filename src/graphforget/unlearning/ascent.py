@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from graphforget.certificates.claim import empirical
+from graphforget.certificates.claims.base import Claim
+from graphforget.certificates.claims.empirical import Empirical
 from graphforget.checks import whole_number
 from graphforget.errors import InputError, Refused
 from graphforget.trained import Trained
@@ -59,9 +61,12 @@ class Ascent(Method[AscentOptions]):
         if not math.isfinite(float(theta.norm())):
             raise Refused("the ascent diverged; take fewer steps or lower the learning rate, or retrain")
         moved = task.trained.moved(theta, task.after, task.forgotten(self.name, theta))
-        claim = empirical("the loss on what was removed was raised, of which nothing follows")
+        claim, _ = self.claim(task, moved, options)
         details = {"nodes": rows.numel(), "loss_before": start, "loss_after": losses.value(theta) / rows.numel()}
-        return Change(moved, claim, details)
+        return Change(moved, claim, details=details)
+
+    def claim(self, task: Task, trained: Trained, options: AscentOptions) -> tuple[Claim, dict[str, Any]]:
+        return Empirical("the loss on what was removed was raised, of which nothing follows"), {}
 
 
 def named_rows(task: Task) -> Tensor:

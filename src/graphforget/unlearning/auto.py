@@ -1,4 +1,4 @@
-"""`method="auto"`: the cheapest way to the best level in reach, and what to do where the asked level is not."""
+"""`method="auto"`: the cheapest way to the best level that truly holds, and what to do where the asked level does not."""
 
 from __future__ import annotations
 
@@ -7,25 +7,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from graphforget.certificates.levels import LEVELS, Level
+from graphforget.certificates.levels import LEVELS, Level, is_met
 from graphforget.errors import InputError, Refused
 from graphforget.graph import Graph
 from graphforget.trained import Trained
 from graphforget.unlearning.base import Method, Task
-from graphforget.unlearning.idea import Idea
 from graphforget.unlearning.newton import Newton
 from graphforget.unlearning.retrain import Retrain
 
 AUTO = "auto"
-WITHOUT_RETRAINING: tuple[Method[Any], ...] = (Newton(), Idea())
-RETRAIN = Retrain()
+NEWTON, RETRAIN = Newton(), Retrain()
 
 Otherwise = Literal["retrain", "refuse"]
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The lowest level that will do (None: the best in reach without retraining), and what to do if it is not met."""
+    """The lowest level that will do (None: the best in reach), and what to do if it is not met."""
 
     level: Level | None = None
     otherwise: Otherwise = "retrain"
@@ -38,7 +36,7 @@ class Wanted:
 
     def met_by(self, level: Level | None) -> bool:
         """Whether `level` will do; None is no level at all."""
-        return level is not None and (self.level is None or LEVELS.index(level) <= LEVELS.index(self.level))
+        return is_met(self.level, level)
 
 
 @dataclass(frozen=True)
@@ -51,45 +49,46 @@ class Way:
 
 
 def choose(task: Task, *, wanted: Wanted, options: dict[str, Any], named: Method[Any] | None = None) -> Way:
-    """The best level that a method other than retraining can reach, the cheapest such method first; else retraining.
+    """Newton steps where they can be certified, else retraining, which is `exact`.
 
-    If a method is `named`, it is that one or, where a level was asked for that it does not reach, retraining. Raises
-    `Refused` where retraining would be needed and is not wanted, or would not do either.
+    It follows from the model alone and never from the request, so that it tells nothing of it. If a method is `named`,
+    it is that one or, where a level was asked for that it does not reach, retraining. Raises `Refused` where retraining
+    would be needed and is not wanted, or would not do either.
     """
     if named is RETRAIN or (named is not None and wanted.level is None):
-        chosen = named.chosen(options)
-        return Way(named, chosen, named.foreseen(task, chosen))
-    split = _split(options, (*WITHOUT_RETRAINING, RETRAIN, *([] if named is None else [named])))
-    ways: list[Way] = []
-    why = "no method but retraining serves this model and request"
-    for method in WITHOUT_RETRAINING if named is None else (named,):
-        if method.unsupported(task.trained) is not None or not set(task.request.kinds) <= method.kinds:
-            continue
+        parsed = named.chosen(options)
+        return Way(named, parsed, named.foreseen(task, parsed))
+    split = _split(options, (NEWTON, RETRAIN, *([] if named is None else [named])))
+    method = NEWTON if named is None else named
+    reason = "no way but retraining has a guarantee that holds for this model"
+    if method.unsupported(task.trained) is None and set(task.request.kinds) <= method.kinds:
         try:
-            chosen = method.chosen(split[method.name])
-            ways.append(Way(method, chosen, method.foreseen(task, chosen)))
+            parsed = method.chosen(split[method.name])
+            level = method.foreseen(task, parsed)
+            if wanted.met_by(level) and (named is not None or level != "empirical"):
+                _check_options(options, split, method)
+                return Way(method, parsed, level)
+            reason = f"without retraining the best level in reach is {level!r}"
         except Refused as refusal:
-            why = str(refusal)
-    ways.sort(key=lambda way: (LEVELS.index(way.level), way.method.gradients(task.trained)))
-    if ways and wanted.met_by(ways[0].level):
-        for name in options:
-            if name not in split[ways[0].method.name] and name not in split[RETRAIN.name]:
-                raise InputError(f"method {ways[0].method.name!r} was chosen and has no option {name!r}, name a method")
-        return ways[0]
-    if ways:
-        why = f"without retraining the best level in reach is {ways[0].level!r}"
-    return retraining(task.trained, task.retained, wanted=wanted, options=split[RETRAIN.name], why=why)
+            reason = str(refusal)
+    return retraining(task.trained, task.retained, wanted=wanted, options=split[RETRAIN.name], why=reason)
 
 
 def retraining(trained: Trained, retained: Graph, *, wanted: Wanted, options: dict[str, Any], why: str) -> Way:
     """Retraining, if it is wanted and will do."""
     if wanted.otherwise == "refuse":
         raise Refused(f"{why}, and retraining was ruled out")
-    chosen = RETRAIN.chosen(options)
-    level = RETRAIN.reachable(trained, retained, chosen)
+    parsed = RETRAIN.chosen(options)
+    level = RETRAIN.reachable(trained, retained, parsed)
     if not wanted.met_by(level):
         raise Refused(f"{why}, and retraining gives {level!r} at best, not {wanted.level!r}")
-    return Way(RETRAIN, chosen, level)
+    return Way(RETRAIN, parsed, level)
+
+
+def _check_options(options: dict[str, Any], split: dict[str, dict[str, Any]], method: Method[Any]) -> None:
+    for name in options:
+        if name not in split[method.name] and name not in split[RETRAIN.name]:
+            raise InputError(f"method {method.name!r} was chosen and has no option {name!r}, name a method")
 
 
 def _split(options: dict[str, Any], methods: Iterable[Method[Any]]) -> dict[str, dict[str, Any]]:
@@ -97,5 +96,5 @@ def _split(options: dict[str, Any], methods: Iterable[Method[Any]]) -> dict[str,
     known = {method.name: {field.name for field in dataclasses.fields(method.options)} for method in methods}
     for name in options:
         if not any(name in names for names in known.values()):
-            raise InputError(f"no method has an option {name!r}")
+            raise InputError(f"no method that could be chosen has an option {name!r}, name a method")
     return {method: {n: v for n, v in options.items() if n in names} for method, names in known.items()}

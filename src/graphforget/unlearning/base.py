@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -13,12 +14,14 @@ import torch
 from torch import Tensor
 
 from graphforget.certificates.annex import Annex, weights_digest
-from graphforget.certificates.claim import UNTOUCHED, Claim, empirical, exact, noise_will_do, standing
+from graphforget.certificates.claims.base import Claim
+from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.document import Certificate, subject, written
-from graphforget.certificates.gaussian import slip, with_noise
+from graphforget.certificates.gaussian import noise_error_within_budget, slip, with_noise
 from graphforget.certificates.levels import LEVELS, Level
 from graphforget.checks import checked_device, whole_number
-from graphforget.errors import InputError, Refused
+from graphforget.environment import environment
+from graphforget.errors import FloorMissed, InputError, Refused
 from graphforget.fitting import Progress
 from graphforget.footprint import Footprint, footprint
 from graphforget.graph import Graph
@@ -27,7 +30,8 @@ from graphforget.models.sharded import Sharded
 from graphforget.objective import Objective
 from graphforget.request import KINDS, Kind, Request
 from graphforget.trained import Forgotten, Trained
-from graphforget.unlearning.outcome import Asked, Change, Outcome
+from graphforget.training_input import same_training_input
+from graphforget.unlearning.outcome import Asked, Change, Outcome, account
 
 Options = TypeVar("Options")
 
@@ -52,6 +56,10 @@ class Task:
     device: str
     progress: Progress
     started: float
+    may_retrain: bool = True  # where a method's own way fails
+    restarts: bool = False  # releases are counted anew, because the model is trained from fresh weights
+    public_method: str | None = None  # the certificate's; None: the method's own name
+    chosen: Mapping[str, Any] = field(default_factory=dict)  # what the caller set for this request alone
 
     @classmethod
     def of(
@@ -65,6 +73,7 @@ class Task:
         noise_seed: int | None = None,
         device: str = "cpu",
         progress: Progress | None = None,
+        **more: Any,
     ) -> Task:
         """With the retained graph and the footprint. What is given has been checked."""
         started = time.perf_counter()
@@ -76,12 +85,13 @@ class Task:
             request=request,
             retained=graph.without(request),
             touched=footprint(graph, request, trained.reach),
-            asked=asked or Asked(),
+            asked=asked or Asked(epsilon=trained.recipe.epsilon, delta=trained.recipe.delta),
             seed=None if seed is None else whole_number(seed, "seed"),
             noise_seed=None if noise_seed is None else whole_number(noise_seed, "the seed"),
             device=checked_device(device),
             progress=report,
             started=started,
+            **more,
         )
 
     @cached_property
@@ -91,6 +101,15 @@ class Task:
     @cached_property
     def after(self) -> Objective:
         return self.trained.objective(self.retained, device=self.device)
+
+    @cached_property
+    def training_unchanged(self) -> bool:
+        """Whether training on the retained graph would end at the very weights that there are, bit for bit."""
+        trained = self.trained
+        replayable = not trained.history and not trained.obstacles and reach_is_proven(trained.module)
+        if not (self.touched.empty and replayable and trained.recipe.environment == environment()):
+            return False
+        return same_training_input(self.graph, self.retained, trained.reach)
 
     @property
     def theta(self) -> Tensor:
@@ -146,13 +165,13 @@ class Method(ABC, Generic[Options]):
     def change(self, task: Task, options: Options) -> Change:
         """The model as this method makes it on `task.retained`."""
 
-    def rests(self, trained: Trained, touched: Footprint) -> bool:
-        """Whether it leaves the weights as they are, because no training loss depends on what goes."""
-        return self.keeps_untouched and touched.empty
+    def leaves_weights_unchanged(self, task: Task) -> bool:
+        """Whether no training loss depends on what goes, so that there is nothing to do."""
+        return self.keeps_untouched and task.touched.empty
 
-    def standing(self, task: Task, options: Options) -> Claim:
-        """What holds of weights that this request does not touch, but that earlier ones have moved."""
-        return empirical("of the requests before it nothing is guaranteed")
+    def claim(self, task: Task, trained: Trained, options: Options) -> tuple[Claim, dict[str, Any]]:
+        """What is claimed of `trained`, which this method made, and what was measured for it."""
+        return Empirical("the method guarantees nothing"), {}
 
     # -- the same for all ----------------------------------------------------------------------------------------
 
@@ -189,107 +208,138 @@ class Method(ABC, Generic[Options]):
 
     def foreseen(self, task: Task, options: Options) -> Level:
         """The level that `unlearn` would give at best. Raises `Refused` where it would."""
-        if self.rests(task.trained, task.touched) and not task.trained.history:
-            if not reach_is_proven(task.trained.module):
-                raise Refused(UNPROVEN)
-            return "exact"
+        if self.leaves_weights_unchanged(task) and not reach_is_proven(task.trained.module):
+            raise Refused(UNPROVEN)
         return self.reachable(task.trained, task.retained, options)
 
     def unlearn(self, task: Task, options: Options) -> Outcome:
         """Forgets what the task names; it and all that it holds are left as they are."""
-        if self.rests(task.trained, task.touched):
-            change = self._untouched(task, options)
-        else:
-            change = self.change(task, options)
-            self._refuse_false_success(task, change)
+        unchanged = self.leaves_weights_unchanged(task)
+        change = self._untouched(task, options) if unchanged else self.change(task, options)
+        self._refuse_false_success(task, change, unchanged=unchanged)
         centre = change.trained.theta if change.centre is None else change.centre
         claim, released, notes = _noised(task, change, centre)
-        annex = Annex.of(task.graph, task.request)
-        return Outcome(
+        trained = _counted(task, change.trained, claim)
+        notes = (*change.notes, *notes, *_weak(task, claim))
+        seconds = time.perf_counter() - task.started - change.uncounted
+        about = account(
             method=self.name,
-            trained=change.trained,
+            changed=not torch.equal(trained.theta, task.trained.theta),
+            touched=task.touched,
+            seconds=seconds,
+            change=change,
+            notes=notes,
+        )
+        annex = Annex.of(task.graph, task.request, account=about)
+        outcome = Outcome(
+            method=self.name,
+            trained=trained,
             graph=task.retained,
             centre=centre,
             released_theta=released,
-            certificate=_certificate(self.name, claim, task, change.trained, released, annex),
+            certificate=_certificate(task.public_method or self.name, claim, task, trained, released, annex),
             annex=annex,
             touched=task.touched,
-            seconds=time.perf_counter() - task.started - change.uncounted,
+            seconds=seconds,
+            measured=change.measurements,
             details=change.details,
-            notes=(*change.notes, *notes, *_weak(task.asked, claim)),
+            notes=notes,
         )
+        _check_floor(task, outcome)
+        return outcome
 
-    def _refuse_false_success(self, task: Task, change: Change) -> None:
+    def _refuse_false_success(self, task: Task, change: Change, *, unchanged: bool) -> None:
         theta, level = change.trained.theta, change.claim.level
         if change.trained.graph_digest != task.retained.digest:
             raise Refused("the method did not end on the retained graph")
         if not torch.isfinite(theta).all():
             raise Refused("the method ended in weights that are not finite, so nothing was released")
-        if self.keeps_untouched and torch.equal(theta, task.trained.theta):
+        if not unchanged and self.keeps_untouched and torch.equal(theta, task.trained.theta):
             raise Refused(
                 "the method changed no weight although the request may touch the training, so nothing was forgotten; "
                 "retrain instead (method 'retrain')"
             )
         if change.claim.centred != (change.centre is not None):
             raise Refused("the method does not say what the noise is to be added to")
-        if LEVELS.index(level) < LEVELS.index("exact" if change.retrained else self.level):
+        if LEVELS.index(level) < LEVELS.index(self.level):
             raise Refused(f"the method claims {level!r} and can give {self.level!r} at best")
         if level == "exact" and change.trained.history:
             raise Refused("the method claims 'exact' for weights that moved away from those of training")
 
     def _untouched(self, task: Task, options: Options) -> Change:
-        """No training loss depends on what goes, so training without it would have ended at the same weights."""
+        """No training loss depends on what goes: the weights stay, and the claim is the same as after a step."""
         trained, theta = task.trained, task.theta
         if not reach_is_proven(trained.module):
             raise Refused(UNPROVEN)
         before, after = task.before.data.losses(theta), task.after.data.losses(theta)
         if not torch.allclose(before, after, rtol=1e-9, atol=1e-9):
             raise Refused("training losses changed where none should have, so the model's reach is not what it seemed")
+        moved = trained.moved(theta, task.after, task.forgotten(self.name, theta))
         started = time.perf_counter()
-        stays = trained.history
-        claim = standing(self.standing(task, options)) if stays else exact(UNTOUCHED, sigma=trained.recipe.sigma)
+        claim, measurements = self.claim(task, moved, options)
         uncounted = time.perf_counter() - started
-        moved = trained.measured_on(task.after)
-        return Change(moved, claim, {"untouched": True}, uncounted=uncounted)
+        moved = moved.with_last(refuted=tuple(measurements.get("refuted", ())))
+        return Change(moved, claim, measurements, {"untouched": True}, uncounted=uncounted)
 
 
 def _noised(task: Task, change: Change, centre: Tensor) -> tuple[Claim, Tensor, list[str]]:
     """The claim, `centre` with the noise that it names or the caller asked for, and what to know."""
-    claim, seed = change.claim, task.noise_seed
-    own = task.trained.recipe.sigma or None
-    sigma = next((s for s in (task.asked.sigma, claim.sigma, own) if s is not None), None)
-    if sigma != claim.sigma:
-        claim = dataclasses.replace(claim, sigma=sigma)
-    if not claim.sigma:
-        told = "the released weights carry no noise"
+    claim, seed, recipe = change.claim, task.noise_seed, task.trained.recipe
+    named = claim.number("sigma")
+    sigma = next((s for s in (task.asked.sigma, named or None, recipe.sigma or None) if s is not None), 0.0)
+    if sigma != named:
+        claim = dataclasses.replace(claim, sigma=sigma)  # type: ignore[call-arg]
+    if not sigma:
+        message = "the released weights carry no noise"
         if change.trained.tilt is not None:
-            told += " but what was in the objective when they were trained"
-        return claim, centre, [] if claim.level == "exact" else [told]
-    released = with_noise(centre, sigma=claim.sigma, seed=seed)
+            message += " but what was in the objective when they were trained"
+        return claim, centre, [] if claim.level == "exact" else [message]
+    released = with_noise(centre, sigma=sigma, seed=seed)
     if not torch.isfinite(released).all():
-        raise Refused(f"noise of standard deviation {claim.sigma:g} leaves no finite weights")
-    off = slip(centre, sigma=claim.sigma)
-    if claim.level == "certified" and not noise_will_do(off, epsilon=task.asked.epsilon, delta=task.asked.delta):
-        told = f"noise in float64 is {off:.1e} from Gaussian in total variation"
-        asked = f"delta = {task.asked.delta:g} is too small for epsilon = {task.asked.epsilon:g}"
-        raise Refused(f"{asked}, {told}; retrain instead (method 'retrain')")
+        raise Refused(f"noise of standard deviation {sigma:g} leaves no finite weights")
+    asked, error = task.asked, slip(centre, sigma=sigma)
+    budget: Any = {"epsilon": asked.epsilon, "delta": asked.delta, "releases": recipe.releases}
+    if claim.centred and claim.level != "empirical" and not noise_error_within_budget(error, **budget):
+        message = f"noise in float64 is {error:.1e} from Gaussian in total variation"
+        raise Refused(f"delta = {asked.delta:g} is too small for epsilon = {asked.epsilon:g}, {message}")
     if seed is None:
         return claim, released, []
-    told = "the noise is from a seed, and whoever knows the seed can take it off the weights"
-    return (claim if claim.level == "exact" else _unproven(claim, told)), released, [told]
+    message = "the noise is from a seed, and whoever knows the seed can take it off the weights"
+    if claim.level == "exact":
+        return claim, released, [message]
+    return Empirical(message, sigma=sigma, around_centre=claim.centred), released, [message]
 
 
-def _weak(asked: Asked, claim: Claim) -> list[str]:
+def _counted(task: Task, trained: Trained, claim: Claim) -> Trained:
+    """The model with this release counted."""
+    before = () if task.restarts else task.trained.releases
+    releases = before if claim.ratio is None or not claim.centred else (*before, claim.ratio)
+    return dataclasses.replace(trained, releases=releases)
+
+
+def _check_floor(task: Task, outcome: Outcome) -> None:
+    """Raises `FloorMissed` if the released weights score under the floor that was fixed when the model was trained."""
+    floor = task.trained.recipe.floor
+    if floor is None or outcome.released.utility(outcome.graph) >= floor:
+        return
+    counted = dataclasses.replace(task.trained, releases=outcome.trained.releases)
+    raise FloorMissed(
+        f"the released model scores under the floor {floor:g}, so nothing was released; this counts as a release",
+        trained=counted,
+        annex=dataclasses.replace(outcome.annex, released=False),
+        ratio=outcome.certificate.claim.ratio,
+    )
+
+
+def _weak(task: Task, claim: Claim) -> list[str]:
     """What is promised in name only."""
-    if claim.epsilon and claim.epsilon > 10:
-        return [f"epsilon = {claim.epsilon:.3g} promises next to nothing"]
-    return [f"delta = {asked.delta:g} promises next to nothing"] if claim.epsilon and asked.delta > 1e-2 else []
-
-
-def _unproven(claim: Claim, why: str) -> Claim:
-    """The same numbers, and nothing that follows from them."""
-    told = f"nothing is guaranteed, because {why} (the claim would be: {claim.statement})"
-    return dataclasses.replace(claim, level="empirical", statement=told, epsilon=None, epsilon_measured=None)
+    epsilon, delta, m = claim.number("epsilon"), task.asked.delta, task.retained.train_rows.numel()
+    if not epsilon:
+        return []
+    notes = [f"epsilon = {epsilon:.3g} promises next to nothing"] if epsilon > 10 else []
+    if delta > 1 / m:
+        notes.append(f"delta = {delta:g} is over 1 / {m}, one over the number of training nodes; choose a smaller one")
+    return notes
 
 
 def _certificate(
@@ -299,16 +349,16 @@ def _certificate(
     return written(
         claim,
         method=method,
+        chosen=dict(task.chosen),
         **subject(trained, strongly_convex=trained.strongly_convex),
         training_nodes=task.retained.train_rows.numel(),
-        changed=not torch.equal(trained.theta, task.trained.theta),
+        releases_left=trained.releases_left,
         digests={
             "request": annex.request,
             "annex": annex.digest,
             "state": annex.state(trained.facts()),
-            "graph": task.retained.digest,
-            "weights_before": annex.weights(task.trained.theta),
-            "weights_after": annex.weights(trained.theta),
+            "graph": trained.graph_commitment(task.retained),
+            "weights": annex.weights(trained.theta),
             "released": weights_digest(released),
         },
     )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from graphforget.certificates.assumptions import CONVEX, Finding, convexity
-from graphforget.certificates.claim import Claim
+from graphforget.certificates.claims.base import Claim
+from graphforget.certificates.claims.objective_noise import CEU_CONDITIONS
 from graphforget.certificates.levels import Level
 from graphforget.certificates.paper_bounds import Constants, ceu_data_dependent_residual, ceu_worst_residual
 from graphforget.errors import InputError
@@ -20,13 +21,6 @@ from graphforget.unlearning.perturbation import claim_of
 from graphforget.unlearning.solve import Curvature, Solver
 
 Bound = Literal["data-dependent", "worst"]
-
-ASSUMED = (
-    (CONVEX, "strong_convexity"),
-    ("gradients of losses are at most c1", "gradient_bound"),
-    ("gradients of losses are gamma2-Lipschitz", "gradient_lipschitz"),
-    ("the Hessian is gamma1-Lipschitz", "hessian_lipschitz"),
-)
 
 
 @dataclass(frozen=True)
@@ -88,7 +82,7 @@ class Ceu(Method[CeuOptions]):
         left = m * bounds[options.bound]
         trained = step.trained.with_last(leftover=left, leftover_by_class=left)
         started = time.perf_counter()
-        claim = self._claim(trained, task, options)
+        claim, measurements = self.claim(task, trained, options)
         uncounted = time.perf_counter() - started
         details = {
             "step": step.summary(),
@@ -96,16 +90,14 @@ class Ceu(Method[CeuOptions]):
             "gradient_left": trained.gradient_norm,
             "objective_after": trained.objective_value,
         }
-        return Change(trained.with_last(refuted=claim.refuted), claim, details, tuple(step.notes), uncounted=uncounted)
+        trained = trained.with_last(refuted=tuple(measurements.get("refuted", ())))
+        return Change(trained, claim, measurements, details, tuple(step.notes), uncounted=uncounted)
 
-    def standing(self, task: Task, options: CeuOptions) -> Claim:
-        return self._claim(task.trained, task, options)
-
-    def _claim(self, trained: Trained, task: Task, options: CeuOptions) -> Claim:
+    def claim(self, task: Task, trained: Trained, options: CeuOptions) -> tuple[Claim, dict[str, Any]]:
         constants, convex = options.constants, trained.strongly_convex
         assumed = [
             Finding(name, None, getattr(constants, constant), "not checkable", "a constant that CEU declares")
-            for name, constant in ASSUMED
+            for name, constant in CEU_CONDITIONS
             if name != CONVEX
         ]
         if trained.recipe.objective_noise and not trained.obstacles:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from torch import Tensor
 
-from graphforget.certificates.claim import Claim
+from graphforget.certificates.claims.base import Claim
+from graphforget.certificates.claims.objective_noise import leftover, linear_one_vs_rest
 from graphforget.certificates.gaussian import mu_gdp
 from graphforget.certificates.residual import rounding_allowance
-from graphforget.errors import InputError
+from graphforget.errors import InputError, Refused
 from graphforget.linalg.cg import conjugate_gradient
 from graphforget.linalg.lanczos import extreme_eigenvalues
-from graphforget.losses import OneVsRest
 from graphforget.models.fixed import FixedPropagation
 from graphforget.objective import Objective
+from graphforget.retraining import trained_anew
 from graphforget.trained import Trained
 from graphforget.unlearning.base import Method, Task
 from graphforget.unlearning.outcome import Change
-from graphforget.unlearning.perturbation import claim_of, leftover
-from graphforget.unlearning.retrain import Retrain, RetrainOptions
+from graphforget.unlearning.perturbation import claim_of
 
 Budget = Literal["joint", "published"]
 
@@ -61,8 +61,7 @@ class Cgu(Method[CguOptions]):
     sequential = "until the budget is spent"
 
     def unsupported(self, trained: Trained) -> str | None:
-        linear = isinstance(trained.module, FixedPropagation) and isinstance(trained.loss, OneVsRest)
-        if not (trained.strongly_convex and linear and trained.recipe.objective_noise):
+        if not linear_one_vs_rest(trained):
             return "it needs fixed propagation, the loss one_vs_rest and noise in the objective, as the model 'cgu' has"
         return None
 
@@ -85,23 +84,38 @@ class Cgu(Method[CguOptions]):
         entry = task.forgotten(self.name, theta + solved.x)
         moved = trained.moved(theta + solved.x, after, entry).with_last(leftover=joint, leftover_by_class=added)
         spent, allowed = _spending(moved, task, options)
-        details = {
+        details: dict[str, Any] = {
             "iterations": solved.iterations,
             "bound": joint,
             "bound_by_class": added,
             "spent": spent,
             "budget": allowed,
-            "retrained": spent > allowed,
+            "retrained": False,
         }
-        if spent > allowed:
-            again = Retrain().change(task, RetrainOptions())
-            told = f"the budget is spent ({spent:.3g} of {allowed:.3g}), so the model was trained anew"
-            return Change(again.trained, again.claim, details, (told,), retrained=True)
-        claim = claim_of(moved, task)
-        return Change(moved.with_last(refuted=claim.refuted), claim, details)
+        claim, measurements = self.claim(task, moved, options)
+        if spent > allowed or claim.void:
+            return self._trained_anew(task, options, details, f"{spent:.3g} of {allowed:.3g} is spent")
+        return Change(moved, claim, measurements, details)
 
-    def standing(self, task: Task, options: CguOptions) -> Claim:
-        return claim_of(task.trained, task)
+    def _trained_anew(self, task: Task, options: CguOptions, details: dict[str, Any], reason: str) -> Change:
+        """With fresh noise, where the budget is spent. The claim is worded as after a step."""
+        if not task.may_retrain:
+            raise Refused(f"the budget is spent ({reason}), and retraining was ruled out")
+        recipe = task.trained.recipe
+        given: Any = {"noise_seed": task.noise_seed, "device": task.device, "progress": task.progress}
+        seed = recipe.seed if task.seed is None else task.seed
+        fitted = trained_anew(task.trained, task.retained, seed=seed, **given)
+        claim, measurements = self.claim(task, fitted, options)
+        note = f"the budget is spent ({reason}), so the model was trained anew"
+        return Change(fitted, claim, measurements, details | {"retrained": True}, (note,))
+
+    def _untouched(self, task: Task, options: CguOptions) -> Change:
+        change = super()._untouched(task, options)
+        return change if not change.claim.void else self._trained_anew(task, options, {"untouched": True}, "all")
+
+    def claim(self, task: Task, trained: Trained, options: CguOptions) -> tuple[Claim, dict[str, Any]]:
+        budget = None if options.budget == "joint" else _published_budget(trained, task)
+        return claim_of(trained, task, budget=budget)
 
 
 def step_bounds(objective: Objective, step: Tensor) -> Tensor:
@@ -124,8 +138,13 @@ def step_bounds(objective: Objective, step: Tensor) -> Tensor:
 
 def _spending(moved: Trained, task: Task, options: CguOptions) -> tuple[float, float]:
     """What is spent with this step and what there is, both of the gradient's norm."""
-    noise, asked = moved.recipe.objective_noise, task.asked
     if options.budget == "joint":
-        return leftover(moved), noise * mu_gdp(epsilon=asked.epsilon, delta=asked.delta)
-    each = noise * asked.epsilon / math.sqrt(2 * math.log(1.5 / asked.delta))
-    return math.fsum(entry.leftover_by_class for entry in moved.history), task.graph.num_classes * each
+        m, noise = task.after.m, moved.recipe.objective_noise
+        return leftover(moved, m=m), noise * mu_gdp(epsilon=task.asked.epsilon, delta=task.asked.delta)
+    return math.fsum(entry.leftover_by_class for entry in moved.history), _published_budget(moved, task)
+
+
+def _published_budget(trained: Trained, task: Task) -> float:
+    """Of all classes together, each of which may leave as much."""
+    noise, asked = trained.recipe.objective_noise, task.asked
+    return task.graph.num_classes * noise * asked.epsilon / math.sqrt(2 * math.log(1.5 / asked.delta))

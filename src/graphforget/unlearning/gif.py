@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from graphforget.certificates.claim import empirical
+from graphforget.certificates.claims.base import Claim
+from graphforget.certificates.claims.empirical import Empirical
 from graphforget.trained import Trained
 from graphforget.unlearning.base import Method, Task
 from graphforget.unlearning.influence import influence_step
@@ -35,6 +37,9 @@ class Gif(Method[GifOptions]):
 
     def change(self, task: Task, options: GifOptions) -> Change:
         step = influence_step(task, options.way(), method=self.name)
-        claim = empirical("an influence step, of which nothing is guaranteed")
+        claim, _ = self.claim(task, step.trained, options)
         details = {"step": step.summary(), "objective_after": step.trained.objective_value}
-        return Change(step.trained, claim, details, tuple(step.notes))
+        return Change(step.trained, claim, details=details, notes=tuple(step.notes))
+
+    def claim(self, task: Task, trained: Trained, options: GifOptions) -> tuple[Claim, dict[str, Any]]:
+        return Empirical("an influence step, of which nothing is guaranteed"), {}

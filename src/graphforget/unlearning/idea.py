@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphforget.certificates.assumptions import audit, unaudited, unproven_reach
-from graphforget.certificates.claim import Claim, conditional, empirical
-from graphforget.certificates.paper_bounds import Constants, sequential_bound
+from graphforget.certificates.claims.base import Claim
+from graphforget.certificates.claims.empirical import Empirical
+from graphforget.certificates.claims.paper_bound import PaperBound
+from graphforget.certificates.paper_bounds import Constants
 from graphforget.errors import InputError
 from graphforget.footprint import footprint
-from graphforget.losses import is_convex
 from graphforget.models.registry import reach_is_proven
 from graphforget.trained import Trained
 from graphforget.unlearning.base import Method, Task
@@ -70,70 +71,51 @@ class Idea(Method[IdeaOptions]):
             notes += step.notes
             steps.append(step.summary())
         started = time.perf_counter()
-        claim = _claim(task, trained, options)
-        trained = trained.with_last(refuted=claim.refuted)
-        if task.asked.sigma is None and not trained.recipe.sigma and claim.sigma:
+        claim, measurements = self.claim(task, trained, options)
+        trained = trained.with_last(refuted=tuple(measurements.get("refuted", ())))
+        if task.asked.sigma is None and not trained.recipe.sigma and claim.number("sigma"):
             notes.append("the noise was sized for this request, and its size tells of it; a fixed sigma would not")
         if options.audit and len(trained.history) > len(steps):
             notes.append("the audit looked at this request; the bound assumes the same of those before it")
         details = {"steps": steps, "objective_after": trained.objective_value, "audited": options.audit}
-        return Change(trained, claim, details, tuple(notes), uncounted=time.perf_counter() - started)
+        uncounted = time.perf_counter() - started
+        return Change(trained, claim, measurements, details, tuple(notes), uncounted=uncounted)
 
-    def standing(self, task: Task, options: IdeaOptions) -> Claim:
-        return _claim(task, task.trained, options)
-
-
-def _claim(task: Task, trained: Trained, options: IdeaOptions) -> Claim:
-    """The paper's claim for `trained`, with the audit unless it was left out."""
-    if trained.obstacles:
-        return empirical(f"nothing is guaranteed, because of the model: {trained.obstacles[0]}")
-    recipe, constants = trained.recipe, options.constants
-    training: dict[str, Any] = {
-        "constants": constants,
-        "training_gradient": trained.history[0].gradient_norm,
-        "training_tolerance": recipe.tolerance * recipe.mu,
-    }
-    if options.audit:
-        conditions = audit(
-            task.before,
-            task.after,
-            start=task.theta,
-            end=trained.theta.to(task.theta),
-            removed=task.touched.removed,
-            removed_before=any(entry.removed for entry in task.trained.history),
-            strongly_convex=trained.strongly_convex,
-            on_part=task.progress,
-            **training,
-        )
-    else:
-        conditions = unaudited(**training)
-    if not reach_is_proven(trained.module):
-        conditions = (*conditions, unproven_reach())
-    return conditional(
-        distance=distance_bound(trained, constants),
-        epsilon=task.asked.epsilon,
-        delta=task.asked.delta,
-        sigma=task.asked.sigma if task.asked.sigma is not None else recipe.sigma or None,
-        constants=constants,
-        conditions=conditions,
-        refuted_before=trained.refuted,
-    )
-
-
-def distance_bound(trained: Trained, constants: Constants) -> float:
-    """The paper's sequential bound over the model's history, and what its training left undone over lambda."""
-    history = trained.history
-    return (
-        sequential_bound(
-            m=history[0].m,
-            removed=[entry.removed for entry in history],
-            affected=[entry.affected for entry in history],
-            step_norms=[entry.step_norm for entry in history],
+    def claim(self, task: Task, trained: Trained, options: IdeaOptions) -> tuple[Claim, dict[str, Any]]:
+        """The paper's claim for `trained`, with the audit unless it was left out."""
+        if trained.obstacles:
+            claim = Empirical("the model may carry data past its weights", refuted=True)
+            return claim, {"obstacles": list(trained.obstacles)}
+        recipe, constants = trained.recipe, options.constants
+        training: dict[str, Any] = {
+            "constants": constants,
+            "training_gradient": trained.history[0].gradient_norm,
+            "training_tolerance": recipe.tolerance * recipe.mu,
+        }
+        if options.audit:
+            findings = audit(
+                task.before,
+                task.after,
+                start=task.theta,
+                end=trained.theta.to(task.theta),
+                removed=task.touched.removed,
+                removed_before=any(entry.removed for entry in task.trained.history),
+                strongly_convex=trained.strongly_convex,
+                on_part=task.progress,
+                **training,
+            )
+        else:
+            findings = unaudited(**training)
+        if not reach_is_proven(trained.module):
+            findings = (*findings, unproven_reach())
+        return PaperBound.issue(
+            trained,
+            epsilon=task.asked.epsilon,
+            delta=task.asked.delta,
+            sigma=task.asked.sigma if task.asked.sigma is not None else recipe.sigma or None,
             constants=constants,
-            nonnegative_losses=is_convex(trained.loss),
+            findings=findings,
         )
-        + history[0].gradient_norm / constants.strong_convexity
-    )
 
 
 def _serially(task: Task) -> list[Task]:

@@ -1,16 +1,24 @@
-"""Newton steps on the retained graph, until the weights are measurably near enough to the retrained ones."""
+"""Newton steps on the retained graph, until the optimum is measurably near enough."""
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
-from graphforget.certificates.claim import certified, empirical, rounded_up, tolerance
+from graphforget.certificates.claims.base import Claim
+from graphforget.certificates.claims.empirical import Empirical
+from graphforget.certificates.claims.residual_ball import LARGEST_DELTA, ResidualBall
+from graphforget.certificates.gaussian import tolerance
+from graphforget.certificates.levels import Level
 from graphforget.certificates.residual import residual, rounding_allowance
 from graphforget.checks import whole_number
 from graphforget.errors import InputError, Refused
-from graphforget.footprint import Footprint
+from graphforget.graph import Graph
 from graphforget.linalg.newton import newton_cg
-from graphforget.models.registry import reach_is_proven
+from graphforget.losses import is_convex
+from graphforget.numbers import rounded_up
+from graphforget.retraining import trained_anew
 from graphforget.trained import Trained
 from graphforget.unlearning.base import Method, Task
 from graphforget.unlearning.outcome import Asked, Change
@@ -35,11 +43,11 @@ def check_noise(trained: Trained, asked: Asked) -> None:
 
 
 class Newton(Method[NewtonOptions]):
-    """`theta - H^-1 grad F` on `G'`, repeated until `||grad F|| / (2 mu) <= sigma mu_gdp(epsilon, delta)`.
+    """`theta - H^-1 grad F` on `G'`, repeated until `||grad F|| / (2 mu)` is at most the tolerance of a release.
 
     For strongly convex objectives (docs/maths.md, section 9). The bound is measured on the graph as it is now, over
-    every training node: no constant is assumed, no history adds up, and no reach has to be right. `sigma` is the
-    model's own, and what is released lies around the middle of where the optimum can be, `theta - grad F / (2 mu)`.
+    every training node: no constant is assumed, no history adds up, and no reach has to be right. Where steps do not
+    get there, the model is trained from 0 on `G'`, by the same test. What is published is the same on every path.
     """
 
     options = NewtonOptions
@@ -48,6 +56,7 @@ class Newton(Method[NewtonOptions]):
     reference = "-"
     level = "certified"
     models = "sgc, sign, linearised"
+    keeps_untouched = False  # it decides itself whether a step is needed
 
     def unsupported(self, trained: Trained) -> str | None:
         if not trained.strongly_convex:
@@ -61,15 +70,13 @@ class Newton(Method[NewtonOptions]):
     def gradients(self, trained: Trained) -> int:
         return 25  # about ten curvature products of two passes each, and what is measured
 
-    def rests(self, trained: Trained, touched: Footprint) -> bool:
-        """Only weights that training itself made, and only if the footprint is beyond doubt: else a step shows it."""
-        return super().rests(trained, touched) and not trained.history and reach_is_proven(trained.module)
+    def reachable(self, trained: Trained, graph: Graph, options: NewtonOptions) -> Level:
+        return certified_level(trained)
 
     def change(self, task: Task, options: NewtonOptions) -> Change:
         trained, asked = task.trained, task.asked
-        sigma, mu = trained.recipe.sigma, trained.recipe.mu
         check_noise(trained, asked)
-        allowed = tolerance(sigma=sigma, epsilon=asked.epsilon, delta=asked.delta)
+        allowed, mu = release_tolerance(trained, asked), trained.recipe.mu
         objective, theta = task.after, task.theta
         norms: list[float] = []
 
@@ -83,28 +90,67 @@ class Newton(Method[NewtonOptions]):
             raise Refused(
                 f"the tolerance {allowed:.1e} drowns in rounding, {slack / mu:.1e}; train with a larger sigma"
             )
-        found = newton_cg(
-            objective, theta, gradient_tolerance=wanted, min_steps=1, max_steps=options.steps, on_step=report
-        )
-        reached = residual(objective, found.theta, gradient=found.gradient)
-        if not reached.radius <= allowed:
-            raise Refused(
-                f"after {found.steps} Newton step{'s' * (found.steps != 1)} ({found.status}) the distance may be "
-                f"{reached.radius:.2e}, over the tolerance {allowed:.2e}; retrain instead (method 'retrain')"
-            )
-        distances = [rounded_up(norm / (2 * mu)) for norm in norms]
-        details = {
-            "steps": found.steps,
-            "products": found.products,
-            "distances": [*distances[:-1], min(distances[-1], allowed)],
-            "tolerance": allowed,
-            "rounding": rounded_up(reached.rounding / mu),
+        steps: Any = {"min_steps": 0 if task.training_unchanged else 1, "max_steps": options.steps}
+        minimum = newton_cg(objective, theta, gradient_tolerance=wanted, on_step=report, **steps)
+        details: dict[str, Any] = {
+            "steps": minimum.steps,
+            "products": minimum.products,
+            "distances": [rounded_up(norm / (2 * mu)) for norm in norms],
+            "retrained": False,
         }
-        entry = task.forgotten(self.name, found.theta)
-        moved = trained.moved(found.theta, objective, entry, found=(found.value, found.gradient_norm))
-        if trained.obstacles:
-            return Change(
-                moved, empirical(f"nothing is guaranteed, because of the model: {trained.obstacles[0]}"), details
-            )
-        claim = certified(distance=reached.radius, epsilon=asked.epsilon, delta=asked.delta, sigma=sigma)
-        return Change(moved, claim, details, centre=reached.centre.cpu())
+        moved = trained.moved(
+            minimum.theta,
+            objective,
+            task.forgotten(self.name, minimum.theta),
+            found=(minimum.value, minimum.gradient_norm),
+        )
+        if task.training_unchanged and minimum.steps == 0:
+            moved = dataclasses.replace(moved, history=())  # they are the weights of training on the retained graph
+        return released_around_centre(task, moved, details, gradient=minimum.gradient)
+
+
+def release_tolerance(trained: Trained, asked: Asked) -> float:
+    recipe = trained.recipe
+    return tolerance(sigma=recipe.sigma, epsilon=asked.epsilon, delta=asked.delta, releases=recipe.releases)
+
+
+def certified_level(trained: Trained) -> Level:
+    """Of a release around the centre of where the optimum can be."""
+    if trained.obstacles:
+        return "empirical"
+    return "certified" if is_convex(trained.loss) else "conditional"
+
+
+def released_around_centre(task: Task, trained: Trained, details: dict[str, Any], *, gradient: Any = None) -> Change:
+    """The end of every path of a strongly convex model with noise: the radius test, and one claim.
+
+    Weights that do not pass are replaced by those of training from 0 on the retained graph. Raises `Refused` if these
+    do not pass either, or the caller ruled retraining out.
+    """
+    asked, allowed = task.asked, release_tolerance(trained, task.asked)
+    if asked.delta > LARGEST_DELTA:
+        raise Refused(f"delta is {asked.delta:g}, and over {LARGEST_DELTA:g} nothing is certified")
+    theta = trained.theta.to(task.after.like)
+    measured = residual(task.after, theta, gradient=gradient)
+    if not measured.radius <= allowed:
+        reason = f"the optimum may be {measured.radius:.2e} away, over the tolerance {allowed:.2e}"
+        if not task.may_retrain or details.get("retrained"):
+            raise Refused(f"{reason}, and retraining {'was ruled out' if not task.may_retrain else 'ended there'}")
+        trained = trained_to(task, allowed)
+        return released_around_centre(task, trained, details | {"retrained": True, "reason": reason})
+    centre = measured.centre.cpu()
+    if trained.obstacles:
+        claim: Claim = Empirical(
+            "the model may carry data past its weights", sigma=trained.recipe.sigma, around_centre=True, refuted=True
+        )
+        return Change(trained, claim, {"obstacles": list(trained.obstacles)}, details, centre=centre)
+    ball = ResidualBall.issue(measured, trained, epsilon=asked.epsilon, delta=asked.delta)
+    return Change(trained, ball, ball.measurements(measured), details, centre=centre)
+
+
+def trained_to(task: Task, distance: float) -> Trained:
+    """Trained from 0 on the retained graph by the model's recipe, to at most this distance from the optimum."""
+    old, recipe = task.trained, task.trained.recipe
+    closer = dataclasses.replace(old, recipe=dataclasses.replace(recipe, tolerance=min(recipe.tolerance, distance)))
+    given: Any = {"seed": recipe.seed, "device": task.device, "progress": task.progress}
+    return dataclasses.replace(trained_anew(closer, task.retained, **given), recipe=recipe)

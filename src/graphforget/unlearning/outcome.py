@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from graphforget.certificates.annex import Annex
-from graphforget.certificates.claim import Claim
+from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.document import Certificate
 from graphforget.certificates.levels import Level
 from graphforget.errors import InputError
@@ -26,7 +26,7 @@ class Asked:
 
     epsilon: float = 1.0
     delta: float = 1e-5
-    sigma: float | None = None  # None: as much as epsilon and delta need
+    sigma: float | None = None  # None: the model's own
 
     def __post_init__(self) -> None:
         for name, value, good, wanted in (
@@ -53,10 +53,10 @@ class Change:
 
     trained: Trained
     claim: Claim
-    details: dict[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()  # what the caller should know, in sentences
+    measurements: dict[str, Any] = field(default_factory=dict)  # private: what was measured for the claim
+    details: dict[str, Any] = field(default_factory=dict)  # private: how it went
+    notes: tuple[str, ...] = ()  # private: what the caller should know, in sentences
     uncounted: float = 0.0  # seconds spent on measurements that are no part of unlearning
-    retrained: bool = False  # the method gave up its own way and trained anew
     centre: Tensor | None = None  # what noise is to be added to; None: the weights
 
 
@@ -64,18 +64,19 @@ class Change:
 class Outcome:
     """What came of a request. `trained` and `graph` go into the next one, `released` may go out with its certificate.
 
-    `trained`, `graph`, `centre` and `annex` stay private.
+    The certificate and `public()` may be shown. Everything else stays private.
     """
 
-    method: str
+    method: str  # private: the one that was used in the end
     trained: Trained = field(repr=False)
     graph: Graph
-    centre: Tensor = field(repr=False)  # private: what the noise was added to, the weights or a certified ball's middle
+    centre: Tensor = field(repr=False)  # private: what the noise was added to, the weights or a certified ball's centre
     released_theta: Tensor = field(repr=False)  # that with the certificate's noise
     certificate: Certificate
     annex: Annex = field(repr=False)  # private: what lets an auditor check the certificate without the deleted data
     touched: Footprint = field(repr=False)
     seconds: float  # everything but the assumption audit
+    measured: dict[str, Any]
     details: dict[str, Any]
     notes: tuple[str, ...]
 
@@ -91,25 +92,46 @@ class Outcome:
             return self.trained
         return self.trained.released(self.released_theta, self.graph, noise=sigma)
 
-    def scores(self) -> dict[str, float] | None:
-        """Test micro-F1 on the retained graph, of the private and of the released weights."""
-        if not self.graph.test_mask.any():
-            return None
-        return {"unlearned": self.trained.micro_f1(self.graph), "released": self.released.micro_f1(self.graph)}
-
-    def answer(self) -> dict[str, Any]:
-        """What a caller is told: the summary and the scores."""
-        return self.summary() | {"test_micro_f1": self.scores()}
-
-    def summary(self) -> dict[str, Any]:
-        """What `--json` and `outcome.json` show of it: numbers and sentences, nobody's name."""
+    def public(self) -> dict[str, Any]:
+        """What may be shown: a function of the retained graph, the settings and the released weights."""
+        score = self.released.micro_f1(self.graph) if self.graph.test_mask.any() else None
         return {
-            "method": self.method,
+            "audience": "public",
             "level": self.level,
             "certificate": self.certificate.to_dict(),
-            "graph_digest": self.graph.digest,
-            "footprint": {"removed": self.touched.removed.numel(), "affected": self.touched.affected.numel()},
-            "seconds": self.seconds,
-            "details": self.details,
-            "notes": list(self.notes),
+            "test_micro_f1": {"released": score},
         }
+
+    def private(self) -> dict[str, Any]:
+        """What depends on what was deleted: numbers and sentences, nobody's name."""
+        return dict(self.annex.account)
+
+    def answer(self) -> dict[str, Any]:
+        """What the operator is shown: the public part, and the private one under its name."""
+        return self.public() | {"private": self.private()}
+
+
+def account(
+    *,
+    method: str,
+    changed: bool,
+    touched: Footprint,
+    seconds: float,
+    change: Change,
+    notes: tuple[str, ...],
+) -> dict[str, Any]:
+    """What the private annex keeps of how a request was answered. JSON."""
+    return {
+        "audience": "private",
+        "method": method,
+        "changed": changed,
+        "footprint": {
+            "removed": touched.removed.numel(),
+            "affected": touched.affected.numel(),
+            "empty": touched.empty,
+        },
+        "measured": change.measurements,
+        "details": change.details,
+        "notes": list(notes),
+        "seconds": seconds,
+    }

@@ -1,0 +1,1 @@
+"""The kinds of claims. Each file holds one kind, which issues itself, words itself and rechecks itself."""

@@ -1,0 +1,78 @@
+"""A claim that consists of claims: of an ensemble whose parts are released together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from graphforget.certificates.claims.base import Claim, Subject
+from graphforget.certificates.levels import LEVELS, Level
+from graphforget.errors import InputError
+
+
+@dataclass(frozen=True)
+class Combined(Claim):
+    """Every part's claim holds of its part, given the parts before it.
+
+    The level is the weakest one. Parts that are exact cost nothing, so the numbers are those of the one part that has
+    any; two such parts would add up, and are refused.
+    """
+
+    kind = "combined/1"
+
+    parts: Mapping[str, Claim]
+
+    def __post_init__(self) -> None:
+        if not self.parts:
+            raise InputError("a combined claim without parts claims nothing")
+        if sum(part.level in ("certified", "conditional") for part in self.parts.values()) > 1:
+            raise InputError("a combined claim has two parts with an epsilon, one is possible")
+
+    @property
+    def weakest(self) -> Claim:
+        return max(self.parts.values(), key=lambda part: LEVELS.index(part.level))
+
+    @property
+    def level(self) -> Level:
+        return self.weakest.level
+
+    @property
+    def statement(self) -> str:
+        return "; ".join(f"{name}: {part.statement}" for name, part in self.parts.items())
+
+    @property
+    def ratio(self) -> float | None:
+        return self.weakest.ratio
+
+    @property
+    def centred(self) -> bool:
+        return self.weakest.centred
+
+    @property
+    def void(self) -> bool:
+        return any(part.void for part in self.parts.values())
+
+    def number(self, name: str) -> float | None:
+        return self.weakest.number(name)
+
+    def recheck(self, subject: Subject) -> str:
+        return "; ".join(f"{name}: {part.recheck(subject.part(name))}" for name, part in self.parts.items())
+
+    def unchecked(self, subject: Subject) -> tuple[str, ...]:
+        found = (line for name, part in self.parts.items() for line in part.unchecked(subject.part(name)))
+        return tuple(dict.fromkeys(found))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "parts": {name: part.to_dict() for name, part in self.parts.items()}}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        from graphforget.certificates.claims.kinds import read_claim
+
+        parts = content.get("parts")
+        if set(content) != {"kind", "parts"} or not isinstance(parts, Mapping):
+            raise InputError("a combined claim has parts and nothing else")
+        if any(isinstance(part, Mapping) and part.get("kind") == cls.kind for part in parts.values()):
+            raise InputError("a combined claim cannot hold another one")
+        return cls({str(name): read_claim(part) for name, part in parts.items()})

@@ -1,0 +1,228 @@
+"""`conditional`, by noise in the objective that hides what a step leaves of the gradient (docs/maths.md, section 10)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from graphforget.certificates.assumptions import CONVEX, OPTIMUM, Finding, refuted_by, unproven_reach
+from graphforget.certificates.claims.base import Claim, Subject, checked_number
+from graphforget.certificates.gaussian import epsilon_of, mu_gdp
+from graphforget.certificates.levels import Level
+from graphforget.certificates.paper_bounds import Constants
+from graphforget.errors import InputError, Mismatch
+from graphforget.losses import OneVsRest
+from graphforget.models.fixed import FixedPropagation
+from graphforget.models.registry import reach_is_proven
+from graphforget.numbers import rounded_up
+from graphforget.trained import Trained
+
+SECRET = "secret noise"
+FIXED = "leftover independent of the noise"
+WITHIN = "leftover within its bound"
+
+# What CEU's bound assumes, and the constant that says it.
+CEU_CONDITIONS = (
+    (CONVEX, "strong_convexity"),
+    ("bounded gradients", "gradient_bound"),
+    ("Lipschitz gradients", "gradient_lipschitz"),
+    ("Lipschitz Hessian", "hessian_lipschitz"),
+)
+
+
+@dataclass(frozen=True)
+class ObjectiveNoise(Claim):
+    """Weights trained with `N(0, noise^2)` in the objective that leave at most `budget` of its summed gradient.
+
+    They are those of training with noise that lies `budget` away, so as indistinguishable as two Gaussians whose means
+    are `budget / noise` sigmas apart (Guo et al. 2020, whose own formula for epsilon is proven for small ones only).
+    What a step really leaves stays private. With `constants` it is bounded as CEU does, without as CGU does.
+    """
+
+    kind = "objective-noise/1"
+
+    epsilon: float | None  # None: nothing follows
+    delta: float
+    noise: float
+    budget: float
+    conditions: tuple[str, ...]
+    constants: Constants | None = None
+    sigma: float = 0.0  # noise in the release, beside that in the objective
+
+    def __post_init__(self) -> None:
+        if self.epsilon is not None:
+            object.__setattr__(self, "epsilon", checked_number(self.epsilon, "epsilon"))
+        object.__setattr__(self, "delta", checked_number(self.delta, "delta", above=0, below=1))
+        for name in ("noise", "budget", "sigma"):
+            object.__setattr__(self, name, checked_number(getattr(self, name), name))
+        object.__setattr__(self, "conditions", tuple(map(str, self.conditions)))
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        constants = content.get("constants")
+        if not isinstance(constants, Mapping | None):
+            raise InputError("the claim's constants are neither an object nor null")
+        return super().from_dict({**content, "constants": None if constants is None else Constants.of(constants)})
+
+    @classmethod
+    def issue(
+        cls,
+        trained: Trained,
+        *,
+        m: int,
+        epsilon: float,
+        delta: float,
+        budget: float | None = None,
+        constants: Constants | None = None,
+        more: tuple[Finding, ...] = (),
+        refuted_before: tuple[str, ...] = (),
+    ) -> tuple[ObjectiveNoise, dict[str, Any]]:
+        """The claim for weights on a graph of `m` training nodes, and what was measured for it.
+
+        The `budget` is by default the one that epsilon and delta allow; a larger one states the epsilon it implies.
+        """
+        noise = trained.recipe.objective_noise
+        allowed = noise * mu_gdp(epsilon=epsilon, delta=delta)
+        stated = epsilon if budget is None else epsilon_of(ratio=budget / noise, delta=delta)
+        budget = allowed if budget is None else budget
+        findings = (*conditions_of(trained, m=m, measured=m * trained.gradient_norm), *more)
+        refuted = refuted_by(findings, refuted_before)
+        spent = leftover(trained, m=m)
+        implied = epsilon_of(ratio=spent / noise, delta=delta)
+        claim = cls(
+            epsilon=None if refuted or spent > budget * (1 + 1e-9) else stated,
+            delta=delta,
+            noise=noise,
+            budget=budget,
+            conditions=tuple(finding.name for finding in findings),
+            constants=constants,
+        )
+        scale = strong_convexity(trained, constants) * m
+        measurements = {
+            "distance": rounded_up(spent / scale),
+            "tolerance": budget / scale,
+            "epsilon_under_constants": implied if math.isfinite(implied) else None,
+            "conditions": [dataclasses.asdict(finding) for finding in findings],
+            "refuted": list(refuted),
+        }
+        return claim, measurements
+
+    @property
+    def level(self) -> Level:
+        return "empirical" if self.epsilon is None else "conditional"
+
+    @property
+    def void(self) -> bool:
+        return self.epsilon is None
+
+    @property
+    def statement(self) -> str:
+        if self.epsilon is None:
+            return "nothing follows, because something that the claim needs does not hold"
+        return (
+            f"if every condition listed holds, the weights are ({self.epsilon:.4g}, {self.delta:g})-indistinguishable "
+            "from the optimum on the retained graph, to which training anew leads, with fresh noise of standard "
+            f"deviation {self.noise:g} in the objective"
+        )
+
+    def recheck(self, subject: Subject) -> str:
+        if self.epsilon is None:
+            return "nothing is claimed"
+        trained, recipe = subject.trained, subject.trained.recipe
+        if trained.obstacles:
+            raise Mismatch(f"the level is too high for this model: {trained.obstacles[0]}")
+        if not self.noise or self.noise != recipe.objective_noise or trained.tilt is None:
+            raise Mismatch(f"the noise in the objective is {self.noise:g}, the model has {recipe.objective_noise:g}")
+        if self.constants is None and not linear_one_vs_rest(trained):
+            raise Mismatch("the claim is CGU's, and the model is not one that CGU takes")
+        stated = epsilon_of(ratio=self.budget / self.noise, delta=self.delta)
+        if not math.isclose(self.epsilon, stated, rel_tol=1e-6) and not stated <= self.epsilon:
+            raise Mismatch(f"epsilon is {self.epsilon:g}, the budget implies {stated:.4g}")
+        m = subject.graph.train_rows.numel()
+        measured = m * float(trained.objective(subject.graph).gradient(trained.theta).norm())
+        findings = conditions_of(trained, m=m, measured=measured)
+        needed = [finding.name for finding in findings]
+        if self.constants is not None:
+            needed += [name for name, _ in CEU_CONDITIONS]
+        missing = [name for name in needed if name not in self.conditions]
+        if missing:
+            raise Mismatch(f"the claim does not list a condition that it needs: {missing[0]}")
+        refuted = refuted_by(findings, trained.refuted)
+        if refuted:
+            raise Mismatch(f"the level is too high: a condition does not hold, {refuted[0]}")
+        if leftover(trained, m=m) > self.budget * (1 + 1e-9):
+            raise Mismatch("what the steps left of the gradient is over the budget")
+        return "what the steps left of the gradient is within the budget"
+
+    def unchecked(self, subject: Subject) -> tuple[str, ...]:
+        if self.epsilon is None:
+            return ()
+        drawn = "that the noise in the objective was drawn before training: the signer vouches for it"
+        measured = "what was measured of CEU's conditions, since what it was measured on is deleted"
+        return (drawn,) if self.constants is None else (drawn, measured)
+
+
+def linear_one_vs_rest(trained: Trained) -> bool:
+    """Whether CGU's theorem speaks of this model: fixed propagation, one logistic regression a class, noise."""
+    linear = isinstance(trained.module, FixedPropagation) and isinstance(trained.loss, OneVsRest)
+    return trained.strongly_convex and linear and bool(trained.recipe.objective_noise)
+
+
+def leftover(trained: Trained, *, m: int) -> float:
+    """At most `||grad (m F)||` now: what training left of it, and what each step since added."""
+    if not trained.history:
+        return m * trained.gradient_norm
+    first, *_ = trained.history
+    return first.m * first.gradient_norm + math.fsum(entry.leftover for entry in trained.history)
+
+
+def strong_convexity(trained: Trained, constants: Constants | None) -> float:
+    """Of the mean objective: mu where that is proven, else the constant that is declared."""
+    return trained.recipe.mu if trained.strongly_convex or constants is None else constants.strong_convexity
+
+
+def conditions_of(trained: Trained, *, m: int, measured: float) -> tuple[Finding, ...]:
+    """What can be said of the claim's conditions; `measured` is `||grad (m F)||` on the retained graph."""
+    recipe, bound = trained.recipe, leftover(trained, m=m)
+    at_start, gradient = (m, trained.gradient_norm) if not trained.history else _first(trained)
+    allowed = at_start * recipe.tolerance * recipe.mu
+    drawn = recipe.noise_seed is None
+    findings = (
+        Finding(
+            SECRET,
+            None,
+            None,
+            "holds" if drawn else "fails",
+            "it came from the operating system and is kept with the weights" if drawn else "it is from a seed",
+        ),
+        Finding(
+            FIXED,
+            None,
+            None,
+            "not checkable",
+            "the theorem shifts the noise by a vector that it takes as given, but what a step leaves, and whether a "
+            "budget is spent, follow from the weights, and they from the noise",
+        ),
+        Finding(
+            WITHIN,
+            rounded_up(measured),
+            rounded_up(bound),
+            "holds" if measured <= bound * (1 + 1e-9) else "fails",
+            "||grad (m F)|| on the retained graph, measured now, against what the method says",
+        ),
+        Finding(
+            OPTIMUM,
+            rounded_up(at_start * gradient),
+            rounded_up(allowed),
+            "holds" if at_start * gradient <= allowed else "fails",
+            "||grad (m F)|| where training ended, which the theorem takes to be 0; here it is added to the bound",
+        ),
+    )
+    return findings if reach_is_proven(trained.module) else (*findings, unproven_reach())
+
+
+def _first(trained: Trained) -> tuple[int, float]:
+    return trained.history[0].m, trained.history[0].gradient_norm

@@ -1,0 +1,155 @@
+"""`conditional`, by the bound of the IDEA paper under declared constants (docs/maths.md, section 8)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from graphforget.certificates.assumptions import BOUNDED, CONVEX, LIPSCHITZ, OPTIMUM, REACH, Finding, refuted_by
+from graphforget.certificates.claims.base import Claim, Subject, checked_number
+from graphforget.certificates.gaussian import epsilon_of, exact_sigma, paper_sigma
+from graphforget.certificates.levels import Level
+from graphforget.certificates.paper_bounds import Constants, sequential_bound
+from graphforget.errors import InputError, Mismatch
+from graphforget.losses import is_convex
+from graphforget.models.registry import reach_is_proven
+from graphforget.trained import Trained
+
+CONDITIONS = (BOUNDED, LIPSCHITZ, CONVEX, OPTIMUM)
+
+
+@dataclass(frozen=True)
+class PaperBound(Claim):
+    """The paper's claim: (epsilon, delta) if every condition holds under `constants`.
+
+    It is void, and its level `empirical`, if a condition is known not to hold or the noise is too little for the
+    epsilon that was asked for. What was measured, and the bound itself, stay private.
+    """
+
+    kind = "paper-bound/1"
+
+    epsilon: float | None  # None: nothing follows
+    delta: float
+    sigma: float
+    constants: Constants
+    conditions: tuple[str, ...]  # ids of what has to hold
+
+    def __post_init__(self) -> None:
+        if self.epsilon is not None:
+            object.__setattr__(self, "epsilon", checked_number(self.epsilon, "epsilon", above=0))
+        object.__setattr__(self, "delta", checked_number(self.delta, "delta", above=0, below=1))
+        object.__setattr__(self, "sigma", checked_number(self.sigma, "sigma"))
+        object.__setattr__(self, "conditions", tuple(map(str, self.conditions)))
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        if not isinstance(content.get("constants"), Mapping):
+            raise InputError("the claim's constants are missing")
+        return super().from_dict({**content, "constants": Constants.of(content["constants"])})
+
+    @classmethod
+    def issue(
+        cls,
+        trained: Trained,
+        *,
+        epsilon: float,
+        delta: float,
+        sigma: float | None,
+        constants: Constants,
+        findings: tuple[Finding, ...],
+    ) -> tuple[PaperBound, dict[str, Any]]:
+        """The claim, and what was measured for it.
+
+        Without a `sigma` the noise is sized by the bound, unless a condition of the bound is refuted: then there is
+        none.
+        """
+        distance = distance_bound(trained, constants)
+        needed = exact_sigma(zeta=distance, epsilon=epsilon, delta=delta)
+        refuted = refuted_by(findings, trained.refuted)
+        added = (0.0 if refuted else needed) if sigma is None else sigma
+        implied = epsilon_of(ratio=_ratio(distance, added), delta=delta)
+        holds = not refuted and implied <= epsilon * (1 + 1e-9)
+        claim = cls(
+            epsilon=epsilon if holds else None,
+            delta=delta,
+            sigma=added,
+            constants=constants,
+            conditions=tuple(finding.name for finding in findings),
+        )
+        measurements = {
+            "distance": distance,
+            "epsilon_under_constants": implied if math.isfinite(implied) else None,
+            "sigma_needed": needed,
+            "sigma_by_paper": paper_sigma(zeta=distance, epsilon=epsilon, delta=delta),
+            "conditions": [dataclasses.asdict(finding) for finding in findings],
+            "refuted": list(refuted),
+        }
+        return claim, measurements
+
+    @property
+    def level(self) -> Level:
+        return "empirical" if self.epsilon is None else "conditional"
+
+    @property
+    def void(self) -> bool:
+        return self.epsilon is None
+
+    @property
+    def statement(self) -> str:
+        if self.epsilon is None:
+            return "nothing follows for this model, because something that the paper's bound needs does not hold"
+        return (
+            f"if every condition listed holds, the released weights are ({self.epsilon:g}, {self.delta:g})-"
+            f"indistinguishable from retrained weights with the same noise of standard deviation {self.sigma:.4g}"
+        )
+
+    def recheck(self, subject: Subject) -> str:
+        trained = subject.trained
+        if self.epsilon is None:
+            return "nothing is claimed"
+        if trained.obstacles:
+            raise Mismatch(f"the level is too high for this model: {trained.obstacles[0]}")
+        if not trained.history:
+            raise Mismatch("the paper's bound needs the model's history, which is missing")
+        needed = CONDITIONS if reach_is_proven(trained.module) else (*CONDITIONS, REACH)
+        missing = [condition for condition in needed if condition not in self.conditions]
+        if missing:
+            raise Mismatch(f"the claim does not list a condition that it needs: {missing[0]}")
+        if trained.refuted:
+            raise Mismatch(f"the level is too high: a condition does not hold, {trained.refuted[0]}")
+        implied = epsilon_of(
+            ratio=_ratio(distance_bound(trained, self.constants), self.sigma), delta=self.delta
+        )
+        if implied > self.epsilon * (1 + 1e-9):
+            raise Mismatch(f"epsilon is {self.epsilon:g}, the bound and the noise imply {implied:.4g}")
+        return "epsilon follows from the bound, the constants and the noise"
+
+    def unchecked(self, subject: Subject) -> tuple[str, ...]:
+        if self.epsilon is None:
+            return ()
+        return ("what was measured of the conditions, since what it was measured on is deleted",)
+
+
+def distance_bound(trained: Trained, constants: Constants) -> float:
+    """The paper's sequential bound over the model's history, and what its training left undone over lambda."""
+    history = trained.history
+    return (
+        sequential_bound(
+            m=history[0].m,
+            removed=[entry.removed for entry in history],
+            affected=[entry.affected for entry in history],
+            step_norms=[entry.step_norm for entry in history],
+            constants=constants,
+            nonnegative_losses=is_convex(trained.loss),
+        )
+        + history[0].gradient_norm / constants.strong_convexity
+    )
+
+
+def _ratio(distance: float, sigma: float) -> float:
+    if distance == 0:
+        return 0.0
+    return distance / sigma if sigma > 0 else math.inf
