@@ -36,7 +36,7 @@ def checked_attributes(x: Any) -> Tensor:
         raise InputError("the attributes hold NaN or infinity, every value must be finite")
     if values.numel() and float(values.abs().max()) > LARGEST:
         raise InputError(f"an attribute is {float(values.abs().max()):g}, values up to {LARGEST:g} are possible")
-    return from_scipy(to_scipy(x)) if x.layout == torch.sparse_csr else x.clone()
+    return from_scipy(to_scipy(x)) if x.layout == torch.sparse_csr else x + 0.0  # a copy in which -0.0 is 0.0
 
 
 def checked_labels(y: Any, n: int) -> Tensor:

@@ -15,14 +15,19 @@ from graphforget.doctor import Inspection, data_carriers, picked_up
 from graphforget.errors import InputError
 from graphforget.graph import Graph
 from graphforget.linalg.newton import newton_cg
+from graphforget.linalg.pattern import Pattern
 from graphforget.losses import Loss, held_by, is_convex
 from graphforget.models.base import is_built_in
+from graphforget.models.dropout import KeyedDropout
 from graphforget.models.parameters import assign, flatten, trainable
 from graphforget.models.registry import is_affine
 from graphforget.objective import Objective, model_inputs
 from graphforget.trained import Recipe, Trained
+from graphforget.training_input import training_input
 
 Progress = Callable[[str, int, int], None]  # stage, done, total
+
+UNKEYED = "the module draws random numbers in training that no node number decides, so no training can be replayed"
 
 
 def fit_one(
@@ -36,20 +41,21 @@ def fit_one(
     device: str = "cpu",
     progress: Progress | None = None,
     started: float | None = None,
+    tilt: Tensor | None = None,
 ) -> Trained:
     """Follows `recipe` from the weights that `module` comes with, which it changes.
 
-    A strongly convex objective has one minimum, and Newton's method starts at 0 unless `warm`.
+    It sees the graph's training input and nothing else of it. A strongly convex objective has one minimum, and
+    Newton's method starts at 0 unless `warm`. `tilt` is the noise in the objective if it has been drawn already.
     """
     started = time.perf_counter() if started is None else started
     convex = is_affine(module) and is_convex(loss)
     untrained = copy.deepcopy(module)
-    tilt: Tensor | None = None
-    if recipe.objective_noise:
+    if tilt is None and recipe.objective_noise:
         tilt = noise(size=flatten(module).numel(), sigma=recipe.objective_noise, seed=recipe.noise_seed)
-    if not convex:
-        _adam(module, graph, recipe, loss, tilt, device, progress)
-    objective = Objective(module, graph, mu=recipe.mu, loss=loss, tilt=tilt, device=device)
+    part = training_input(graph, inspection.reach)
+    unkeyed = False if convex else _adam(module, part, recipe, loss, tilt, device, progress)
+    objective = Objective(module, part, mu=recipe.mu, loss=loss, tilt=tilt, device=device)
     start = flatten(module).to(objective.like)
     if convex:
         start = start if warm else torch.zeros_like(start)
@@ -64,7 +70,7 @@ def fit_one(
         theta=theta.cpu(),
         recipe=recipe,
         reach=inspection.reach,
-        obstacles=_obstacles(inspection, untrained, module, loss),
+        obstacles=_obstacles(inspection, untrained, module, loss, unkeyed=unkeyed),
         strongly_convex=convex,
         converged=converged,
         objective_value=value,
@@ -76,9 +82,11 @@ def fit_one(
     )
 
 
-def _obstacles(inspection: Inspection, before: nn.Module, after: nn.Module, loss: Loss) -> tuple[str, ...]:
-    """What was found before training, what the module has come to hold since, and what the loss holds."""
-    found = list(inspection.obstacles)
+def _obstacles(
+    inspection: Inspection, before: nn.Module, after: nn.Module, loss: Loss, *, unkeyed: bool
+) -> tuple[str, ...]:
+    """What was found before training, what the module has come to hold or drew since, and what the loss holds."""
+    found = [*inspection.obstacles, *([UNKEYED] if unkeyed else [])]
     if not is_built_in(after):
         found += [*data_carriers(after), *picked_up(before, after)]
     return tuple(dict.fromkeys([*found, *held_by(loss)]))
@@ -101,8 +109,11 @@ def _adam(
     tilt: Tensor | None,
     device: str,
     progress: Progress | None,
-) -> None:
-    """Full-batch Adam on `F` with dropout on, from the module's own weights, which it changes."""
+) -> bool:
+    """Full-batch Adam on `F` with dropout on, from the module's own weights, which it changes.
+
+    Dropout is keyed by node number. Returns whether the module drew any other random number.
+    """
     module.to(device=device, dtype=torch.float32).train()
     inputs = model_inputs(module, graph, dtype=torch.float32, device=device)
     rows, labels = graph.train_rows.to(device), graph.y[graph.train_rows].to(device)
@@ -111,9 +122,13 @@ def _adam(
     optimiser = torch.optim.Adam(parameters, lr=recipe.learning_rate)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
+        edges = inputs[1] if isinstance(inputs[1], Pattern) else graph.edge_index.to(device)
+        dropout = KeyedDropout(graph.numbers, edges, seed=recipe.seed, device=device)
         for epoch in range(recipe.epochs):
             optimiser.zero_grad()
-            data = loss(module(*inputs)[rows], labels).mean()
+            with dropout.at(epoch):
+                logits = module(*inputs)
+            data = loss(logits[rows], labels).mean()
             penalty = sum(p.square().sum() for p in parameters)
             value = data + 0.5 * recipe.mu * penalty
             if pull is not None:
@@ -124,6 +139,7 @@ def _adam(
                 progress("Adam", epoch + 1, recipe.epochs)
     if not torch.isfinite(flatten(module)).all():
         raise InputError(f"training diverged, lower the learning rate {recipe.learning_rate}")
+    return dropout.unkeyed
 
 
 def _polish(objective: Objective, start: Tensor, recipe: Recipe, progress: Progress | None) -> Tensor:

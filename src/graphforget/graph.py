@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,6 +32,7 @@ from graphforget.checks import (
     whole_number,
 )
 from graphforget.errors import InputError
+from graphforget.hashing import node_hashes, salt, salted, uniform
 from graphforget.linalg.sparse import entry_rows, from_scipy, keep_entries, masked, to_scipy, without_rows
 
 DIGEST = "graphforget-graph-3"  # the algorithm of `Graph.digest`
@@ -396,29 +396,42 @@ class Graph:
         return int((self.x[named] != 0).sum())
 
     def split(self, *, seed: int = 0, test: float = 0.1) -> Graph:
-        """Labelled nodes split at random into training and test nodes, 90/10 by default as in the paper."""
+        """Labelled nodes split at random into training and test nodes, 90/10 by default as in the paper.
+
+        A keyed hash of its own number decides on which side a node is, so removing a node moves no other. The sizes
+        are those of independent draws. If no node at all is drawn, as may happen in small graphs, the one with the
+        lowest hash tests; if every node is, that is an `InputError`.
+        """
         if not 0 < test < 1:
             raise InputError(f"the test share is {test}, it must lie between 0 and 1")
-        labelled = (self.y != UNLABELLED).nonzero().flatten()
-        chosen = _draw(labelled, math.ceil(test * labelled.numel()), seed)
-        test_mask = torch.zeros(self.num_nodes, dtype=torch.bool)
-        test_mask[chosen] = True
-        train_mask = (self.y != UNLABELLED) & ~test_mask
+        labelled = self.y != UNLABELLED
+        test_mask = self._drawn(labelled, share=test, purpose="test", seed=seed)
+        train_mask = labelled & ~test_mask
         none = torch.zeros_like(test_mask)
         if not train_mask.any():
             raise InputError(f"a test share of {test} leaves no training node")
         return dataclasses.replace(self, train_mask=train_mask, val_mask=none, test_mask=test_mask)
 
     def hold_out(self, *, seed: int = 0, share: float = 0.1) -> Graph:
-        """A share of the training nodes becomes validation nodes: to choose settings without looking at test nodes."""
+        """A share of the training nodes becomes validation nodes: to choose settings without looking at test nodes.
+
+        Drawn as by `split`; with a share of 0 there are none.
+        """
         if not 0 <= share < 1:
             raise InputError(f"the validation share is {share}, it must lie between 0 and 1")
-        chosen = _draw(self.train_rows, math.ceil(share * self.train_rows.numel()), seed)
-        if chosen.numel() == self.train_rows.numel():
+        val_mask = self._drawn(self.train_mask, share=share, purpose="validation", seed=seed)
+        if torch.equal(val_mask, self.train_mask):
             raise InputError(f"a validation share of {share} leaves no training node")
-        val_mask = torch.zeros(self.num_nodes, dtype=torch.bool)
-        val_mask[chosen] = True
         return dataclasses.replace(self, train_mask=self.train_mask & ~val_mask, val_mask=self.val_mask | val_mask)
+
+    def _drawn(self, among: Tensor, *, share: float, purpose: str, seed: int) -> Tensor:
+        """A mask of about this share of the nodes, at least one if there is any and the share is not 0."""
+        key = salt(purpose, whole_number(seed, "the seed"))
+        positions = uniform(salted(node_hashes(self.numbers), key))
+        drawn = among & (positions < share)
+        if share > 0 and among.any() and not drawn.any():
+            drawn[torch.where(among, positions, 1.0).argmin()] = True
+        return drawn
 
     def _among(self, keep: Tensor) -> Tensor:
         """Which edges have both of their ends where `keep`."""
@@ -467,8 +480,3 @@ def _select(x: Tensor, keep: Tensor) -> Tensor:
     if x.layout != torch.sparse_csr:
         return x[keep]
     return without_rows(x, keep)
-
-
-def _draw(rows: Tensor, count: int, seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(whole_number(seed, "the seed"))
-    return rows[torch.randperm(rows.numel(), generator=generator)[:count]]

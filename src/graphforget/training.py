@@ -7,7 +7,7 @@ import math
 import time
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from graphforget.checks import checked_device, is_symmetric, whole_number
 from graphforget.doctor import Inspection, inspect
@@ -135,9 +135,13 @@ def fit(
     device: str = "cpu",
     progress: Progress | None = None,
     started: float | None = None,
+    tilt: Tensor | None = None,
 ) -> Trained:
-    """Follows `recipe` from the weights that `module` comes with, which it changes; shard by shard where it has any."""
+    """Follows `recipe` from the weights that `module` comes with, which it changes; shard by shard where it has any.
+
+    `tilt` is the noise in the objective if it has been drawn already.
+    """
     given: Any = {"warm": warm, "device": device, "progress": progress, "started": started}
     if isinstance(module, Sharded):
         return fit_shards(module, graph, recipe, loss, inspection, **given)
-    return fit_one(module, graph, recipe, loss, inspection, **given)
+    return fit_one(module, graph, recipe, loss, inspection, tilt=tilt, **given)

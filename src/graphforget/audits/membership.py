@@ -16,9 +16,9 @@ from graphforget.checks import UNLABELLED, whole_number
 from graphforget.errors import InputError, Refused
 from graphforget.fitting import Progress
 from graphforget.graph import Graph
+from graphforget.retraining import trained_anew
 from graphforget.trained import Trained
 from graphforget.training import train
-from graphforget.unlearning.retrain import trained_anew
 
 Protocol = Literal["paper", "honest"]
 

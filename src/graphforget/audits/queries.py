@@ -16,8 +16,8 @@ from graphforget.audits.worlds import Case, noised
 from graphforget.errors import InputError, Refused
 from graphforget.graph import Graph
 from graphforget.request import Kind
+from graphforget.retraining import trained_anew
 from graphforget.trained import Trained
-from graphforget.unlearning.retrain import trained_anew
 
 Answers = dict[str, np.ndarray]
 MOST = 1000

@@ -20,10 +20,10 @@ from graphforget.audits.items import Items
 from graphforget.certificates.gaussian import with_noise
 from graphforget.graph import Graph
 from graphforget.request import Request
+from graphforget.retraining import trained_anew
 from graphforget.trained import Trained
 from graphforget.unlearning.outcome import Outcome
 from graphforget.unlearning.registry import unlearn
-from graphforget.unlearning.retrain import trained_anew
 
 # A model, its graph, a request and a seed of the noise -> what came of it.
 Forget = Callable[[Trained, Graph, Request, int], Outcome]

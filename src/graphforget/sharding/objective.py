@@ -11,6 +11,7 @@ from graphforget.losses import Loss
 from graphforget.models.parameters import flatten
 from graphforget.models.sharded import Sharded
 from graphforget.objective import Objective
+from graphforget.training_input import training_input
 
 
 def shard_nodes(graph: Graph, shard_of: Tensor, shard: int) -> Tensor:
@@ -18,10 +19,14 @@ def shard_nodes(graph: Graph, shard_of: Tensor, shard: int) -> Tensor:
     return (shard_of == shard) | ~graph.train_mask
 
 
+def shard_graph(graph: Graph, shard_of: Tensor, shard: int) -> Graph:
+    """The nodes that a shard's model may see, and the edges among them."""
+    return graph.induced(shard_nodes(graph, shard_of, shard))
+
+
 def shard_part(graph: Graph, module: Sharded, shard: int) -> Graph:
     """The part of the graph that a shard's model trains on, as far as its messages and their weights come from."""
-    part = graph.induced(shard_nodes(graph, module.shard_of, shard))
-    return part if module.reach.hops is None else part.neighbourhood(part.train_rows, hops=module.reach.hops)[0]
+    return training_input(shard_graph(graph, module.shard_of, shard), module.reach)
 
 
 class ShardedObjective(Objective):

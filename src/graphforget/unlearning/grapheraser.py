@@ -6,18 +6,19 @@ import dataclasses
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
-from graphforget.certificates.claim import SHARDED, UNTOUCHED, Claim, empirical, exact
+from graphforget.certificates.claims.base import Claim
+from graphforget.certificates.claims.empirical import Empirical
+from graphforget.certificates.claims.exact import Exact
 from graphforget.certificates.levels import Level
 from graphforget.doctor import Inspection
-from graphforget.errors import Refused
-from graphforget.footprint import footprint
-from graphforget.graph import Graph
 from graphforget.models.sharded import Sharded
-from graphforget.request import Request
+from graphforget.retraining import refuse_untrained
 from graphforget.sharding.ensemble import train_shards
-from graphforget.sharding.objective import shard_nodes
+from graphforget.sharding.objective import shard_graph
 from graphforget.trained import Trained
+from graphforget.training_input import same_training_input
 from graphforget.unlearning.base import Method, Task
 from graphforget.unlearning.outcome import Change
 
@@ -30,11 +31,10 @@ class GraphEraserOptions:
 class GraphEraser(Method[GraphEraserOptions]):
     """Trains the touched shards anew from fresh weights on what is retained, and fits the weights of all shards anew.
 
-    Touched is a shard if a training loss in it depends on what goes: followed through the model's layers on the
-    shard's own part of the graph. `exact` where the partition did not depend on what goes: always for `random`, where a
-    node's own number decides; for `blpa`, which follows the edges, if no training node and no edge between two goes;
-    for `bekm`, which also sees attributes, if besides no attribute of a training node does. Else the partition keeps a
-    trace, and the level is `empirical`.
+    Touched is a shard if its training input changes. Its model is trained with the shard's own seed, whatever seed the
+    caller gives, so that the ensemble is the one that training on the retained graph would give: `exact` for `random`
+    partitions, where a node's own number decides. `blpa` and `bekm` partitions are made with the edges and attributes
+    of the nodes that go and keep a trace of them, so the level is `empirical`, whatever the request.
     """
 
     options = GraphEraserOptions
@@ -55,21 +55,20 @@ class GraphEraser(Method[GraphEraserOptions]):
         return trained.recipe.epochs
 
     def foreseen(self, task: Task, options: GraphEraserOptions) -> Level:
-        return _claim(task, touched_shards(task)).level
+        refuse_untrained(task.trained)
+        return _claim(task.trained).level
 
     def change(self, task: Task, options: GraphEraserOptions) -> Change:
         trained, module = task.trained, task.trained.module
         assert isinstance(module, Sharded)
+        refuse_untrained(trained)
         touched = touched_shards(task)
-        claim = _claim(task, touched)
-        stays = torch.searchsorted(task.graph.numbers, task.retained.numbers)
-        recipe = trained.recipe
-        seed = recipe.seed + 1 if task.seed is None else task.seed
+        claim = _claim(trained)
         fitted = train_shards(
             module,
-            module.shard_of[stays],
+            _retained_shards(task),
             task.retained,
-            dataclasses.replace(recipe, seed=seed) if touched else recipe,
+            trained.recipe,
             trained.loss,
             Inspection(trained.reach, trained.obstacles),
             touched,
@@ -79,7 +78,6 @@ class GraphEraser(Method[GraphEraserOptions]):
         )
         if claim.level != "exact":
             fitted = dataclasses.replace(fitted, history=(*trained.history, task.forgotten(self.name, fitted.theta)))
-        _refuse_kept(trained, fitted, touched)
         details = {
             "shards": module.shards,
             "retrained": len(touched),
@@ -87,61 +85,36 @@ class GraphEraser(Method[GraphEraserOptions]):
             "aggregation": module.aggregation,
             "untouched": not touched,
         }
-        return Change(fitted, claim, details)
+        return Change(fitted, claim, details=details)
 
 
 def touched_shards(task: Task) -> list[int]:
-    """The shards in which a training loss depends on what the request names."""
-    graph, module = task.graph, task.trained.module
+    """The shards whose training input is not the same, bit for bit, without what the request names."""
+    module, retained = task.trained.module, _retained_shards(task)
     assert isinstance(module, Sharded)
-    inside = (shard_nodes(graph, module.shard_of, shard) for shard in range(module.shards))
-    found = (footprint(graph, task.request, task.trained.reach, inside=nodes) for nodes in inside)
-    return [shard for shard, touched in enumerate(found) if not touched.empty]
+
+    def touched(shard: int) -> bool:
+        before = shard_graph(task.graph, module.shard_of, shard)
+        return not same_training_input(before, shard_graph(task.retained, retained, shard), task.trained.reach)
+
+    return [shard for shard in range(module.shards) if touched(shard)]
 
 
-def partition_saw(partition: str, graph: Graph, request: Request) -> bool:
-    """Whether the way the nodes were split depends on what the request names."""
-    what, train = request.resolve(graph), graph.train_mask
-    if partition == "random":
-        return False
-    source, target = graph.edge_index[:, what.edge_mask]
-    if train[what.node_rows].any() or (train[source] & train[target]).any():
-        return True
-    return partition != "blpa" and bool(train[torch.cat([what.full_rows, what.partial_rows])].any())
-
-
-def _claim(task: Task, touched: list[int]) -> Claim:
-    trained, module = task.trained, task.trained.module
+def _retained_shards(task: Task) -> Tensor:
+    """The shard of each node of the retained graph."""
+    module = task.trained.module
     assert isinstance(module, Sharded)
-    saw = partition_saw(module.partition, task.graph, task.request)
-    if not touched and (saw or trained.history):
-        raise Refused(
-            "no shard's training has seen what is to go, but the partition keeps a trace of what it was made with; "
-            "retrain instead (method 'retrain')"
-        )
-    if not touched and trained.obstacles:
-        raise Refused(
-            f"no shard's training has seen what is to go, but data may get past it: {trained.obstacles[0]}; retrain "
-            "instead (method 'retrain')"
-        )
+    return module.shard_of[torch.searchsorted(task.graph.numbers, task.retained.numbers)]
+
+
+def _claim(trained: Trained) -> Claim:
+    """It follows from the model alone: which shards were touched tells of the request."""
+    module = trained.module
+    assert isinstance(module, Sharded)
     if trained.obstacles:
-        return empirical(f"nothing is guaranteed, because of the model: {trained.obstacles[0]}")
-    if saw:
-        return empirical(
-            f"every shard that had seen what was removed was trained anew, but the partition ({module.partition}) was "
-            "made with it and keeps a trace"
-        )
+        return Empirical("the model may carry data past its weights")
+    if module.partition != "random":
+        return Empirical(f"the partition ({module.partition}) was made with what was removed and keeps a trace of it")
     if trained.history:
-        return empirical("the partition was made with what an earlier request removed and keeps a trace of it")
-    untouched = not touched and module.aggregation != "learned"
-    return exact(UNTOUCHED if untouched else SHARDED, sigma=trained.recipe.sigma)
-
-
-def _refuse_kept(before: Trained, after: Trained, touched: list[int]) -> None:
-    """A shard that was to be trained anew and has the old weights was not."""
-    assert isinstance(before.module, Sharded)
-    assert isinstance(after.module, Sharded)
-    for shard in touched:
-        old, new = before.module.models[shard].state_dict(), after.module.models[shard].state_dict()
-        if all(torch.equal(value, new[name]) for name, value in old.items()):
-            raise Refused(f"shard {shard} was to be trained anew and has its old weights, so nothing was forgotten")
+        return Empirical("a request before was answered by a method that guarantees nothing")
+    return Exact(sigma=trained.recipe.sigma)

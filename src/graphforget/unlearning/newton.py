@@ -148,9 +148,10 @@ def released_around_centre(task: Task, trained: Trained, details: dict[str, Any]
     return Change(trained, ball, ball.measurements(measured), details, centre=centre)
 
 
-def trained_to(task: Task, distance: float) -> Trained:
+def trained_to(task: Task, distance: float, *, seed: int | None = None, model: Any = None) -> Trained:
     """Trained from 0 on the retained graph by the model's recipe, to at most this distance from the optimum."""
     old, recipe = task.trained, task.trained.recipe
     closer = dataclasses.replace(old, recipe=dataclasses.replace(recipe, tolerance=min(recipe.tolerance, distance)))
-    given: Any = {"seed": recipe.seed, "device": task.device, "progress": task.progress}
-    return dataclasses.replace(trained_anew(closer, task.retained, **given), recipe=recipe)
+    given: Any = {"model": model, "device": task.device, "progress": task.progress}
+    fitted = trained_anew(closer, task.retained, seed=recipe.seed if seed is None else seed, **given)
+    return dataclasses.replace(fitted, recipe=dataclasses.replace(fitted.recipe, tolerance=recipe.tolerance))

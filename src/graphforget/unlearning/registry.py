@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
+from graphforget.certificates.assumptions import sentence
+from graphforget.certificates.gaussian import release_ratio
 from graphforget.certificates.levels import Level
-from graphforget.errors import InputError, Refused
+from graphforget.errors import FloorMissed, InputError, Refused
 from graphforget.fitting import Progress
 from graphforget.graph import Graph
 from graphforget.request import Request
 from graphforget.trained import Trained
 from graphforget.unlearning.ascent import Ascent
-from graphforget.unlearning.auto import AUTO, RETRAIN, WITHOUT_RETRAINING, Otherwise, Wanted, choose, retraining
+from graphforget.unlearning.auto import AUTO, NEWTON, RETRAIN, Otherwise, Wanted, choose, retraining
 from graphforget.unlearning.base import Method, Task
 from graphforget.unlearning.ceu import Ceu
 from graphforget.unlearning.cgu import Cgu
 from graphforget.unlearning.gif import Gif
 from graphforget.unlearning.grapheraser import GraphEraser
+from graphforget.unlearning.idea import Idea
 from graphforget.unlearning.newton import check_noise
 from graphforget.unlearning.outcome import Asked, Outcome
+from graphforget.unlearning.retrain import has_noised_optimum
 
-PEERS: tuple[Method[Any], ...] = (GraphEraser(), Gif(), Ceu(), Cgu(), Ascent())  # by name only, never chosen by `auto`
-METHODS: dict[str, Method[Any]] = {method.name: method for method in (*WITHOUT_RETRAINING, RETRAIN, *PEERS)}
+# By name only, never chosen by `auto`.
+BY_NAME: tuple[Method[Any], ...] = (Idea(), GraphEraser(), Gif(), Ceu(), Cgu(), Ascent())
+METHODS: dict[str, Method[Any]] = {method.name: method for method in (NEWTON, RETRAIN, *BY_NAME)}
 
 
 def find(name: str) -> Method[Any]:
@@ -38,8 +44,8 @@ def unlearn(
     request: Request,
     *,
     method: str = AUTO,
-    epsilon: float = 1.0,
-    delta: float = 1e-5,
+    epsilon: float | None = None,
+    delta: float | None = None,
     sigma: float | None = None,
     level: Level | None = None,
     otherwise: Otherwise = "retrain",
@@ -52,58 +58,121 @@ def unlearn(
     """Makes `trained` forget what `request` names of `graph`. Arguments are left as they are.
 
     `outcome.trained` and `outcome.graph` go into the next request and stay private; `outcome.released` has the noise
-    that the certificate speaks of.
+    that the certificate speaks of, and `outcome.public()` is what may be shown beside it.
 
-    `method="auto"` takes the cheapest method that reaches the best level in reach without retraining: Newton steps to
-    `certified` for strongly convex models, IDEA's step to `conditional` for others. `level` is the lowest that will do;
-    where it cannot be had, or the chosen method fails, the model is retrained, or with `otherwise="refuse"` nothing is
-    released and `Refused` is raised.
+    `epsilon` and `delta` are those that were fixed when the model was trained. Another value, method or option is
+    accepted for this request, and the certificate lists it as chosen for it.
 
-    The noise is the model's own `sigma`, fixed when it was trained. (`idea` takes another one if `sigma` is given, and
-    sizes it by `epsilon`, `delta` and the request for a model that was trained with 0.) It comes from the operating
-    system's cryptographic source; a `noise_seed` makes it reproducible, and removable. `seed` is that of a method's own
-    randomness. `options` belong to the method (`solver="lissa"` for `idea`).
+    `method="auto"` takes the cheapest method whose guarantee holds: Newton steps to `certified` for strongly convex
+    models with noise, retraining (`exact`) for all others. A method that is named and whose guarantee does not hold
+    here is refused, unless `level="empirical"` says that none is wanted. `level` is the lowest that will do; where it
+    cannot be had, or the chosen method fails, the model is retrained, or with `otherwise="refuse"` nothing is released
+    and `Refused` is raised.
+
+    The noise is the model's own `sigma`, fixed when it was trained. It comes from the operating system's cryptographic
+    source; a `noise_seed` makes it reproducible, and removable. `seed` is that of a method's own randomness. `options`
+    belong to the method (`solver="lissa"` for `idea`).
     """
     wanted = Wanted(level, otherwise)
     automatic = str(method).lower() == AUTO
     named: Method[Any] = RETRAIN if automatic else find(method)
-    chosen: Any = None if automatic else named.chosen(options)
+    parsed: Any = None if automatic else named.chosen(options)
     named.check(trained, graph, request)
-    asked = Asked(epsilon=epsilon, delta=delta, sigma=sigma)
+    asked = asked_of(trained, epsilon=epsilon, delta=delta, sigma=sigma)
     if automatic or named.name != "idea":
         check_noise(trained, asked)
-    given: Any = {"asked": asked, "seed": seed, "noise_seed": noise_seed, "device": device, "progress": progress}
-    task = Task.of(trained, graph, request, **given)
-    if automatic:
+    chosen = {"method": None if automatic else named.name, "epsilon": epsilon, "delta": delta, "sigma": sigma}
+    chosen |= {"level": level, "otherwise": None if otherwise == "retrain" else otherwise, "seed": seed, **options}
+    task = Task.of(
+        trained,
+        graph,
+        request,
+        asked=asked,
+        seed=seed,
+        noise_seed=noise_seed,
+        device=device,
+        progress=progress,
+        may_retrain=otherwise == "retrain",
+        chosen=_differing(chosen, trained),
+    )
+    exhausted = has_noised_optimum(trained) and not _covers(trained, asked)
+    if exhausted:
+        reason = f"the model's {trained.recipe.releases} releases are used up"
+        way = retraining(trained, task.retained, wanted=wanted, options=_model_option(options), why=reason)
+        named, parsed, automatic = way.method, way.options, False
+    elif automatic:
         way = choose(task, wanted=wanted, options=options)
-        named, chosen = way.method, way.options
-        wanted = dataclasses.replace(wanted, level=level or way.level)
+        named, parsed = way.method, way.options
+    if named is RETRAIN:
+        task = dataclasses.replace(task, restarts=True)
     try:
-        outcome = named.unlearn(task, chosen)
-        why = _short_of(outcome, level, asked)
-        if why is None:
+        outcome = named.unlearn(task, parsed)
+        reason = _shortfall(outcome, level, asked)
+        if reason is None:
             return outcome
+    except FloorMissed:
+        raise
     except Refused as refusal:
         if named is RETRAIN or not (automatic or level):
             raise
-        why = str(refusal)
-    if named is RETRAIN:
-        raise Refused(why)
-    own = {name: value for name, value in options.items() if name == "model"}
-    why = why.partition("; ")[0]  # what follows is advice to retrain
-    again = retraining(trained, task.retained, wanted=wanted, options=own, why=why)
-    outcome = again.method.unlearn(task, again.options)
-    return dataclasses.replace(outcome, notes=(*outcome.notes, f"the model was retrained, because {why}"))
+        reason = str(refusal)
+    if named is RETRAIN or level is None:
+        raise Refused(reason)
+    again = retraining(trained, task.retained, wanted=wanted, options=_model_option(options), why=reason)
+    outcome = again.method.unlearn(dataclasses.replace(task, restarts=True), again.options)
+    return dataclasses.replace(outcome, notes=(*outcome.notes, f"the model was retrained, because {reason}"))
 
 
-def _short_of(outcome: Outcome, level: Level | None, asked: Asked) -> str | None:
-    """Why an outcome will not do, or None. A conditional claim that was refuted is no claim."""
+def asked_of(trained: Trained, *, epsilon: float | None, delta: float | None, sigma: float | None = None) -> Asked:
+    """What is asked for: the model's own settings, unless the caller names others."""
+    recipe = trained.recipe
+    return Asked(
+        epsilon=recipe.epsilon if epsilon is None else epsilon,
+        delta=recipe.delta if delta is None else delta,
+        sigma=sigma,
+    )
+
+
+def _covers(trained: Trained, asked: Asked) -> bool:
+    """Whether one more release keeps all of them together within what was fixed when the model was trained."""
+    recipe = trained.recipe
+    ratio = release_ratio(epsilon=asked.epsilon, delta=asked.delta, releases=recipe.releases)
+    whole = release_ratio(epsilon=recipe.epsilon, delta=recipe.delta)
+    return math.hypot(*trained.releases, ratio) <= whole * (1 + 1e-9)
+
+
+def _differing(chosen: dict[str, Any], trained: Trained) -> dict[str, Any]:
+    """What the caller set for this request and was not fixed before."""
+    fixed = {name: getattr(trained.recipe, name) for name in ("epsilon", "delta", "sigma", "seed")}
+    differing = {name: value for name, value in chosen.items() if value is not None and value != fixed.get(name)}
+    return {name: _plain(value) for name, value in differing.items()}
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return value if isinstance(value, bool | int | float | str) else getattr(value, "__name__", type(value).__name__)
+
+
+def _model_option(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name == "model"}
+
+
+def _shortfall(outcome: Outcome, level: Level | None, asked: Asked) -> str | None:
+    """Why an outcome will not do, or None."""
+    certificate = outcome.certificate
+    if certificate.claim.void and level != "empirical":
+        refuted = outcome.measured.get("refuted") or outcome.measured.get("obstacles") or ["the noise is too little"]
+        needed = outcome.measured.get("sigma_needed")
+        noise = "" if needed is None else f" (the noise that it asks for has standard deviation {needed:.3g})"
+        return (
+            f"the guarantee of {outcome.method!r} does not hold here{noise}: {sentence(refuted[0])}; nothing was "
+            "released, ask for level 'empirical' to go on without a guarantee, or retrain"
+        )
     if level is None:
         return None
     if not Wanted(level).met_by(outcome.level):
         return f"{outcome.method!r} reached level {outcome.level!r}, not {level!r}"
-    if level == "conditional" and outcome.certificate.refuted:
-        return f"a condition of its claim does not hold: {outcome.certificate.refuted[0]}"
-    if (outcome.certificate.epsilon or 0) > asked.epsilon:
-        return f"{outcome.method!r} reached epsilon {outcome.certificate.epsilon:.3g}, not {asked.epsilon:g}"
+    if (certificate.epsilon or 0) > asked.epsilon * (1 + 1e-9):
+        return f"{outcome.method!r} reached epsilon {certificate.epsilon:.3g}, not {asked.epsilon:g}"
     return None

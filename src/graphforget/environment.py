@@ -1,0 +1,27 @@
+"""What the bits of a training depend on beside the recipe and the graph."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version
+from typing import Any
+
+import torch
+
+LIBRARIES = ("graphforget", "torch", "torch_geometric", "numpy", "scipy")
+
+
+def environment() -> dict[str, Any]:
+    """Versions of the code and of what it computes with, threads and machine, as JSON values.
+
+    Training is bit for bit the same only where all of these are. They are read anew at every call, because threads
+    and torch's settings may change while a program runs.
+    """
+    return {
+        **{name: version(name) for name in LIBRARIES},
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+    }
