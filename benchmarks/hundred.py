@@ -15,8 +15,7 @@ import random
 import torch
 
 import graphforget as gf
-from graphforget.certificates.claim import tolerance
-from graphforget.certificates.gaussian import composed_ratio, epsilon_of
+from graphforget.certificates.gaussian import composed_ratio, epsilon_of, tolerance
 from graphforget.linalg.newton import newton_cg
 
 
@@ -51,7 +50,7 @@ def main() -> None:
     for number in range(args.requests):
         outcome = gf.unlearn(trained, graph, drawn(graph, number))
         levels[outcome.level] = levels.get(outcome.level, 0) + 1
-        ratios.append((outcome.certificate.distance or 0.0) / first.recipe.sigma)
+        ratios.append((outcome.measured["distance"] or 0.0) / first.recipe.sigma)
         products += outcome.details.get("products", 0)
         seconds += outcome.seconds
         trained, graph = outcome.trained, outcome.graph
@@ -66,7 +65,7 @@ def main() -> None:
     print(f"levels: {levels}; a request: ", end="")
     print(f"{products / args.requests:.1f} products and {1000 * seconds / args.requests:.0f} ms")
     print(f"left: {graph.num_nodes} nodes, {graph.num_edges} edges")
-    print(f"distance to the optimum at the end {away:.1e}, claimed {outcome.certificate.distance:.1e}, ", end="")
+    print(f"distance to the optimum at the end {away:.1e}, claimed {outcome.measured['distance']:.1e}, ", end="")
     print(f"of the first weights {float((first.theta - optimum).norm()):.1f}")
     print(
         f"test micro-F1 {100 * trained.micro_f1(graph):.2f}, retrained {100 * retrained.micro_f1(graph):.2f}, ", end=""

@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable
 
 import graphforget as gf
-from graphforget.certificates.claim import tolerance
+from graphforget.certificates.gaussian import tolerance
 from graphforget.experiments.timing import adam_seconds
 
 REPEATS = 5

@@ -58,7 +58,7 @@ def _start(folder: Path, data: str, model: str, seed: int) -> tuple[gf.Trained, 
 
 def _cell(start: Callable[[], tuple[gf.Trained, gf.Graph]], *, kind: str, method: str, share: float, seed: int) -> Row:
     trained, graph = start()
-    options = {"audit": False} if method == "idea" else {}
+    options = {"level": "empirical", "audit": False} if method == "idea" else {}
     outcome = gf.unlearn(trained, graph, drawn(graph, Drawing(kind, share=share), seed=seed), method=method, **options)
     row: Row = {
         "old": round(100 * trained.micro_f1(outcome.graph), 2),

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from graphforget.certificates.claim import conditional
 from torch import Tensor
 
 import graphforget as gf
 from cases import idea, random_graph, train_without_noise
 from graphforget.certificates.assumptions import Finding, audit
-from graphforget.certificates.claim import conditional
 from graphforget.linalg.dense import dense_matrix
 
 NAMES = (

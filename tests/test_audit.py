@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 import pytest
 import torch
+from graphforget.certificates.claim import Claim, certified, empirical, exact
 
 import graphforget as gf
 from cases import Run
@@ -28,7 +29,6 @@ from graphforget.audits.attributes import BlankedLoss
 from graphforget.audits.distance import optimum
 from graphforget.audits.epsilon import largest_auc
 from graphforget.audits.worlds import ByMethod
-from graphforget.certificates.claim import Claim, certified, empirical, exact
 from graphforget.certificates.gaussian import epsilon_of, with_noise
 from graphforget.certificates.residual import noise_centre, residual
 from graphforget.report.audit_figure import audit_figure

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from graphforget.certificates.claim import perturbed, rounded_up
 
 import graphforget as gf
 from cases import OwnGCN, idea, judged_without_annex, random_graph, with_lowered_leftover
 from graphforget.certificates.assumptions import CONVEX, OPTIMUM, REACH
-from graphforget.certificates.claim import perturbed, rounded_up
 from graphforget.certificates.gaussian import epsilon_of
 from graphforget.unlearning.ceu import ASSUMED
 from graphforget.unlearning.perturbation import BOUNDED, FIXED, SECRET, found_conditions, leftover

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from graphforget.certificates.claim import NOT_COVERED, RETRAINED, STANDING, certified, perturbed, rounded_up
 from torch import Tensor
 
 import graphforget as gf
 from cases import CLASSES, judged_without_annex, random_graph, with_lowered_leftover
 from graphforget.certificates.assumptions import OPTIMUM
-from graphforget.certificates.claim import NOT_COVERED, RETRAINED, STANDING, certified, perturbed, rounded_up
 from graphforget.certificates.gaussian import delta_of, epsilon_of, mu_gdp
 from graphforget.certificates.levels import MEANING
 from graphforget.linalg.cg import conjugate_gradient

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from graphforget.certificates.claim import Claim, empirical, exact
 from torch import nn
 
 import graphforget as gf
 from cases import COLUMNS, OwnGCN, idea, random_graph
-from graphforget.certificates.claim import Claim, empirical, exact
 from graphforget.certificates.levels import LEVELS
 from graphforget.request import KINDS
 from graphforget.unlearning.base import Method, Task

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from graphforget.certificates.claim import SHARDED, UNTOUCHED
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
@@ -20,7 +21,6 @@ from torch import Tensor, nn
 import graphforget as gf
 from cases import CLASSES, COLUMNS, graphs, random_graph, requests
 from graphforget import rundir
-from graphforget.certificates.claim import SHARDED, UNTOUCHED
 from graphforget.losses import CrossEntropy
 from graphforget.models.registry import build
 from graphforget.models.sharded import Sharded

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from graphforget.certificates.claim import Claim, rounded_up, tolerance
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -16,7 +17,6 @@ from torch import Tensor
 
 import graphforget as gf
 from cases import CLASSES, COLUMNS, OwnGCN, graphs, random_graph, requests
-from graphforget.certificates.claim import Claim, rounded_up, tolerance
 from graphforget.certificates.gaussian import delta_of, grid, with_noise
 from graphforget.certificates.residual import Residual, noise_centre, residual, rounding_allowance
 from graphforget.linalg.newton import newton_cg

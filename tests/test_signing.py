@@ -17,12 +17,12 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from graphforget.certificates.claim import NOT_COVERED, certified, rounded_up, tolerance
 from hypothesis import given
 from hypothesis import strategies as st
 
 import graphforget as gf
 from cases import idea, random_graph
-from graphforget.certificates.claim import NOT_COVERED, certified, rounded_up, tolerance
 from graphforget.certificates.document import DIGESTS, SCHEMA, Certificate, canonical
 from graphforget.certificates.ledger import START
 from graphforget.certificates.levels import LEVELS, MEANING

@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from graphforget.certificates.claim import RETRAINED, Claim, certified, tolerance
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -30,7 +31,6 @@ import graphforget as gf
 from cases import idea, random_graph, train_without_noise
 from graphforget import rundir
 from graphforget.certificates.annex import Annex, weights_digest
-from graphforget.certificates.claim import RETRAINED, Claim, certified, tolerance
 from graphforget.certificates.gaussian import noise
 from graphforget.certificates.ledger import check as check_chain
 from graphforget.certificates.levels import MEANING

@@ -27,7 +27,7 @@ from graphforget.audits.measured import Measured, Position
 from graphforget.audits.queries import Queries, retrained, with_canaries
 from graphforget.audits.rows import Row, per_example_rows, rows_of
 from graphforget.audits.worlds import ByMethod, Case, Forget, world
-from graphforget.certificates.claim import Claim
+from graphforget.certificates.document import Certificate
 from graphforget.certificates.residual import noise_centre
 from graphforget.checks import whole_number
 from graphforget.errors import InputError, Mismatch
@@ -50,7 +50,7 @@ class Release:
 
     private: Trained
     released: Trained
-    claim: Claim
+    claim: Certificate
 
     @classmethod
     def of(cls, outcome: Outcome) -> Release:
@@ -100,8 +100,8 @@ def audit(
     *,
     after: Release | Outcome | None = None,
     method: str = "auto",
-    epsilon: float = 1.0,
-    delta: float = 1e-5,
+    epsilon: float | None = None,
+    delta: float | None = None,
     forget: Forget | None = None,
     models: int | None = None,
     seeds: int | None = None,
@@ -134,9 +134,10 @@ def audit(
     if whole_number(jobs, "jobs") < 1:
         raise InputError("at least 1 job is needed")
     if after is not None and method.lower() == AUTO:
-        made = after.claim if isinstance(after, Release) else after.certificate
-        method = getattr(made, "method", AUTO)
-    asked = {"epsilon": epsilon, "delta": delta, **options}
+        method = (after.claim if isinstance(after, Release) else after.certificate).method
+    asked = {
+        name: value for name, value in {"epsilon": epsilon, "delta": delta, **options}.items() if value is not None
+    }
     way = ByMethod(method, asked) if forget is None else forget
     case = Case(trained, graph, request, way, share, whole_number(seed, "seed"))
     release = _release(case, after)
@@ -162,7 +163,7 @@ def audit(
             again=again,
             planted=planted,
             private=release.private,
-            centre=noise_centre(release.claim, release.private, case.retained),
+            centre=noise_centre(release.private, case.retained, centred=release.claim.claim.centred),
             released=release.released,
             sigma=sigma,
             delta=release.claim.delta or 0.0,

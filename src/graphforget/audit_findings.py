@@ -11,7 +11,7 @@ from graphforget.audits.epsilon import largest_auc
 from graphforget.audits.lira import UNLIKELY, PerExample
 from graphforget.audits.measured import FEWEST, Measured
 from graphforget.audits.rows import RETRAINED
-from graphforget.certificates.claim import Claim
+from graphforget.certificates.document import Certificate
 from graphforget.trained import Trained
 
 FAR = 0.05  # of the way from retrained to never changed: nearer than that is no finding
@@ -27,17 +27,21 @@ class Finding:
     told: str
 
 
-def promised(claim: Claim) -> Promise | None:
+def promised(claim: Certificate) -> Promise | None:
     """The epsilon and delta that a claim stands for, or None where it claims nothing that could be refuted."""
     if claim.level == "exact":
         return 0.0, 0.0
-    if claim.level == "empirical" or claim.refuted or claim.epsilon is None:
+    if claim.level == "empirical" or claim.epsilon is None:
         return None
     return claim.epsilon, claim.delta or 0.0
 
 
 def findings(
-    measured: Measured, claim: Claim, populations: Promise | None, released: Trained, distances: Mapping[str, Distance]
+    measured: Measured,
+    claim: Certificate,
+    populations: Promise | None,
+    released: Trained,
+    distances: Mapping[str, Distance],
 ) -> list[Finding]:
     """`claim` is that of the release, `populations` the loosest one of the worlds'."""
     found = list(told_apart("method", measured.kept, measured.released, populations))
@@ -74,7 +78,7 @@ def told_apart(
         yield Finding(True, f"single items tell it apart with AUC {_interval(over)}, over {limit:.3f}")
 
 
-def _far(measured: Measured, claim: Claim, promise: Promise, here: Distance | None) -> Iterator[Finding]:
+def _far(measured: Measured, claim: Certificate, promise: Promise, here: Distance | None) -> Iterator[Finding]:
     """The white-box distance, where there is one optimum to be at."""
     if here is None or not measured.private.strongly_convex:
         return
@@ -111,7 +115,7 @@ def would_show(measured: Measured, populations: Promise | None) -> bool:
     return any(told_apart("nothing", measured.kept, measured.released, populations))
 
 
-def notes(measured: Measured, claim: Claim, populations: Promise | None) -> list[str]:
+def notes(measured: Measured, claim: Certificate, populations: Promise | None) -> list[str]:
     """How much it means to have passed."""
     few = {name: n for name, n in measured.attackable.items() if 0 < n < FEWEST and not name.endswith(" paper")}
     found = [f"the attack {name!r} was left out, with {n} item(s) to go by" for name, n in few.items()]
@@ -124,7 +128,7 @@ def notes(measured: Measured, claim: Claim, populations: Promise | None) -> list
         found.append(
             "retrained models seem to differ from retrained models, which is chance: more models would tell (--models)"
         )
-    if claim.level == "conditional" and claim.refuted:
+    if claim.claim.void:
         found.append("a condition of the claim does not hold, so there is no claim to refute")
     elif populations != promised(claim):
         found.append("the worlds of the per-example test claim another epsilon than the release, and are judged by it")

@@ -35,8 +35,10 @@ from graphforget.report.story import run_story
 from graphforget.request import KINDS
 from graphforget.rundir import CERTIFICATE, check_free
 from graphforget.tell import (
+    ledger_result,
     tell_comparison,
     tell_ledger,
+    tell_measured,
     tell_outcome,
     tell_plan,
     tell_training,
@@ -44,6 +46,7 @@ from graphforget.tell import (
     training_result,
 )
 from graphforget.terminal import complain, progress, say, show
+from graphforget.trained import RELEASES
 from graphforget.unlearning.auto import AUTO
 from graphforget.verification.entries import check_entries
 
@@ -145,8 +148,16 @@ def train(
     mu: Annotated[float | None, typer.Option(help="Weight of the L2 term; by default the model's own.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of Adam, for models that are not convex.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Learning rate of Adam.")] = None,
+    epsilon: Annotated[float, typer.Option(help="The epsilon that all releases together guarantee.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="The delta that all releases together guarantee.")] = 1e-5,
     sigma: Annotated[
         float | None, typer.Option(help="Noise in every release, fixed here; by default the model's own.")
+    ] = None,
+    releases: Annotated[
+        int, typer.Option(min=1, help="How many releases epsilon and delta cover together, before it retrains.")
+    ] = RELEASES,
+    floor: Annotated[
+        float | None, typer.Option(help="The least score of a release, 0 to 1; one under it is refused.")
     ] = None,
     objective_noise: Annotated[
         float | None, typer.Option(help="Noise in the objective instead, as CGU and CEU need it.")
@@ -177,7 +188,11 @@ def train(
             mu=mu,
             epochs=epochs,
             learning_rate=learning_rate,
+            epsilon=epsilon,
+            delta=delta,
             sigma=sigma,
+            releases=releases,
+            floor=floor,
             objective_noise=objective_noise,
             progress=report,
             **options,
@@ -282,11 +297,13 @@ def unlearn(
     method: MethodName = AUTO,
     level: LevelName = None,
     otherwise: OtherwiseName = "retrain",
-    epsilon: Annotated[float, typer.Option(help="The epsilon to guarantee.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="The delta to guarantee.")] = 1e-5,
-    sigma: Annotated[
-        float | None, typer.Option(help="The noise, where it is not the model's own; the epsilon it implies is told.")
+    epsilon: Annotated[
+        float | None, typer.Option(help="Another epsilon than the model's; the certificate lists it.")
     ] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Another delta than the model's; the certificate lists it.")
+    ] = None,
+    sigma: Annotated[float | None, typer.Option(help="The noise for --method idea, where the model has none.")] = None,
     out_folder: Annotated[Path | None, typer.Option("--out", help="The run directory to write.")] = None,
     in_place: Annotated[
         bool, typer.Option("--in-place", help="RUN itself moves on to the new state, and the old one is gone.")
@@ -353,22 +370,34 @@ def verify(
     data: Annotated[
         str | None, typer.Option(help="The retained graph from your own records, instead of the one in RUN.")
     ] = None,
+    before: Annotated[
+        Path | None, typer.Option(help="The run of the release before: its noise must be another one.")
+    ] = None,
+    head: Annotated[
+        str | None, typer.Option(help="A head that 'ledger --head' printed: RUN must be at it or past it.")
+    ] = None,
+    replay: Annotated[bool, typer.Option("--replay", help="Train again and compare, for level exact.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Recompute what a certificate says, without the deleted data. Exit code 1 with the first thing that fails."""
+    """Recompute what a certificate says, without the deleted data. Exit code 1 with the first thing that fails.
+
+    What it prints may be shown if everything holds; what it says of a failure is private.
+    """
     signer = None if key is None else gf.public_key(key)
     graph = None if data is None else gf.load(data)
     try:
-        found = gf.verify_run(run, key=signer, graph=graph)
+        with progress(quiet=as_json or not replay) as report:
+            result = gf.verify_run(
+                run, key=signer, graph=graph, before=before, head=head, replay=replay, progress=report
+            )
     except gf.Mismatch as mismatch:
         if as_json:
-            print(json.dumps({"ok": False, "mismatch": str(mismatch)}))
+            print(json.dumps({"audience": "private", "ok": False, "mismatch": str(mismatch)}))
         raise
     if as_json:
-        checks = {check.name: check.found for check in found.checks}
-        print(json.dumps({"ok": True, "checks": checks, "unchecked": list(found.unchecked)}))
+        print(json.dumps(result.to_dict()))
         return
-    tell_verification(found)
+    tell_verification(result)
     say("Everything that could be checked holds.")
 
 
@@ -379,23 +408,39 @@ add_reproduce(app)
 @app.command(epilog="Example: graphforget ledger runs/cora-2")
 def ledger(
     run: Run,
-    delta: Annotated[float, typer.Option(help="The delta at which to tell the epsilon of all releases.")] = 1e-5,
+    delta: Annotated[float | None, typer.Option(help="The delta at which to tell the epsilon of all releases.")] = None,
+    head: Annotated[
+        bool, typer.Option("--head", help="Print the ledger's head alone: keep it elsewhere for 'verify --head'.")
+    ] = False,
+    private: Annotated[bool, typer.Option("--private", help="Show what was measured, too. Not to be shown.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """The requests that a run has answered, and the epsilon of all its releases together."""
+    """The requests that a run has answered, what all its releases promise together, and how many are left."""
     trained, _ = gf.load_run(run)
-    entries = read_record(run).entries
-    if not entries:
+    record = read_record(run)
+    if not record.entries:
         if trained.history or (Path(run) / CERTIFICATE).exists():
+            if record.earlier is not None:
+                raise gf.InputError(f"the ledger of {run} is of an earlier version; 'unlearn' goes on from it")
             raise gf.Mismatch(f"the ledger of {run} is missing")
         raise gf.InputError(f"{run} has no ledger, it did not come of a deletion")
-    check_entries(entries)
-    together = composed(entries, delta=delta)
-    if as_json:
-        told = [{k: v for k, v in dataclasses.asdict(entry).items() if k != "answer"} for entry in entries]
-        print(json.dumps({"entries": told, "composed": dataclasses.asdict(together)}))
+    check_entries(record.entries, follows=record.follows)
+    if head:
+        print(json.dumps({"audience": "public", "head": record.head}) if as_json else record.head)
         return
-    tell_ledger(entries, together)
+    together = composed(record.entries, delta=trained.recipe.delta if delta is None else delta)
+    result = ledger_result(record.entries, together, trained.releases_left)
+    measured = [
+        {"number": entry.number, "method": annex.account.get("method"), "changed": annex.account.get("changed")}
+        | {name: annex.account.get("measured", {}).get(name) for name in ("distance", "epsilon_measured")}
+        for entry, annex in zip(record.entries, record.own_annexes, strict=True)
+    ]
+    if as_json:
+        print(json.dumps(result | ({"audience": "private", "measured": measured} if private else {})))
+        return
+    tell_ledger(result)
+    if private:
+        tell_measured(measured)
 
 
 @app.command(epilog="Example: graphforget keygen keys/privacy")
@@ -416,14 +461,15 @@ def report(
     run: Run,
     out_file: Annotated[Path, typer.Option("--out", help="The HTML file to write.")] = Path("report.html"),
     key: Annotated[Path | None, typer.Option(help="The public key that must have signed.")] = None,
+    private: Annotated[bool, typer.Option("--private", help="With what was measured. Not to be shown.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Verify a run and write one self-contained HTML page about its last deletion. It names nobody."""
     signer = None if key is None else gf.public_key(key)
     check_place(out_file)
-    write_report(out_file, run_story(run, key=signer))
+    write_report(out_file, run_story(run, key=signer, private=private))
     if as_json:
-        print(json.dumps({"report": str(out_file)}))
+        print(json.dumps({"report": str(out_file), "audience": "private" if private else "public"}))
         return
     say(f"Written to {out_file}.")
 

@@ -140,14 +140,15 @@ def _outcome(
     if method == NOTHING:
         return None
     # Retraining starts from the same initial weights as before: else a distance would be one between two draws of them.
-    return unlearn(start, graph, request, method=method, seed=seed if method == "retrain" else None, **asked)
+    own_seed = seed if method == "retrain" else None
+    return unlearn(start, graph, request, method=method, level="empirical", seed=own_seed, **asked)
 
 
 def _told(outcome: Outcome | None) -> dict[str, Any]:
     if outcome is None:
         return {"note": "the old weights on the retained graph"}
     certificate = outcome.certificate
-    note = "a condition of its claim does not hold" if certificate.refuted else ""
+    note = "a condition of its claim does not hold" if certificate.claim.void else ""
     known = {"level": outcome.level, "epsilon": certificate.epsilon, "seconds": outcome.seconds}
     return known | {"note": note or "; ".join(outcome.notes[:1])}
 

@@ -62,11 +62,11 @@ def run_demo(report: Path, *, progress: Progress | None = None, tell: Tell | Non
         rundir.save(run, trained, graph)
         answered = answer(run, request, request_id="demo-1", key=private_key(private), progress=progress)
         certificate, summary = Certificate.read(run / CERTIFICATE), answered.summary
-        say(f"\nUnlearned in {summary['seconds']:.2f} s. Certificate ({certificate.level}): {certificate.statement}.")
+        private = summary["private"]
+        say(f"\nUnlearned in {private['seconds']:.2f} s. Certificate ({certificate.level}): {certificate.statement}.")
         say(
-            f"Measured: at most {certificate.distance:.2g} from the optimum without them, allowed "
-            f"{certificate.tolerance:.2g}; epsilon = {certificate.epsilon:g} guaranteed, "
-            f"{certificate.epsilon_measured:.2g} by what was measured."
+            f"Measured, and kept private: at most {private['measured']['distance']:.2g} from the optimum without them, "
+            f"allowed {certificate.tolerance:.2g}. {certificate.releases_left} releases are left."
         )
         found = verify_run(run, key=public_key(public))
         say(f"\nVerified without the deleted data: {len(found.checks)} checks hold.")
@@ -94,6 +94,7 @@ def run_demo(report: Path, *, progress: Progress | None = None, tell: Tell | Non
             summary,
             found,
             together=releases_so_far(run, delta=certificate.delta or 1e-5),
+            account=private,
             requests=words,
             pictures=[footprint_picture(graph, request, footprint(graph, request, trained.reach))],
             scores=scores,
@@ -154,8 +155,9 @@ def _by_the_signer(outcome: Outcome, old: Trained, key: Ed25519PrivateKey, place
     posing = outcome.trained.with_weights(theta).measured_on(old.objective(outcome.graph))
     released = with_noise(theta, sigma=old.recipe.sigma)
     digests = dict(outcome.certificate.digests) | {
-        "weights_after": annex.weights(theta),
+        "weights": annex.weights(theta),
         "state": annex.state(posing.facts()),
+        "graph": posing.graph_commitment(outcome.graph),
         "released": weights_digest(released),
     }
     certificate = dataclasses.replace(outcome.certificate, digests=digests)
@@ -183,7 +185,8 @@ def _no_noise(run: Path, old: Trained) -> None:
 
 def _smaller_epsilon(run: Path, old: Trained) -> None:
     content = json.loads((run / CERTIFICATE).read_text())
-    (run / CERTIFICATE).write_text(json.dumps(content | {"epsilon": content["epsilon"] / 10}))
+    claim = content["claim"] | {"epsilon": content["claim"]["epsilon"] / 10}
+    (run / CERTIFICATE).write_text(json.dumps(content | {"claim": claim}))
 
 
 CHEATS: tuple[tuple[str, Callable[[Path, Trained], None]], ...] = (

@@ -7,21 +7,20 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from graphforget.certificates.claim import NOT_COVERED
-from graphforget.certificates.levels import MEANING, Level
+from graphforget.certificates.levels import MEANING, NOT_COVERED, Level
 from graphforget.errors import Refused
 from graphforget.footprint import footprint
 from graphforget.graph import Graph
 from graphforget.request import Kind, Request
 from graphforget.trained import Trained
-from graphforget.unlearning.auto import AUTO, RETRAIN, Otherwise, Wanted, Way, choose
+from graphforget.unlearning.auto import AUTO, RETRAIN, Otherwise, Wanted, Way, choose, retraining
 from graphforget.unlearning.base import Task
 from graphforget.unlearning.registry import find
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What `unlearn` would do."""
+    """What `unlearn` would do. It is private: it depends on what is to go."""
 
     method: str
     level: Level | None  # the best in reach; None if it would be refused
@@ -36,10 +35,11 @@ class Plan:
     affected_by: dict[Kind, int]  # the same by kind of request, each taken alone
     seconds: float  # about
     retrain_seconds: float  # what training took
+    releases_left: int | None  # before this one; None where none are counted
     not_covered: tuple[str, ...] = NOT_COVERED
 
     def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        return {"audience": "private", **dataclasses.asdict(self)}
 
 
 def plan(
@@ -68,10 +68,14 @@ def plan(
     way: Way | None = None
     try:
         way = choose(task, wanted=wanted, options=options, named=named)
+        if trained.releases_left == 0 and way.method is not RETRAIN:
+            why = f"the model's {trained.recipe.releases} releases are used up"
+            way = retraining(trained, retained, wanted=wanted, options={}, why=why)
         meaning = MEANING[way.level]
     except Refused as refusal:
         meaning = f"would be refused: {refusal}"
-    work = 0 if way is None or way.method.rests(trained, touched) else way.method.gradients(trained)
+    unchanged = way is not None and (way.method.leaves_weights_unchanged(task) or task.training_unchanged)
+    work = 0 if way is None or unchanged else way.method.gradients(trained)
     m = graph.train_rows.numel()
     return Plan(
         method=way.method.name if way else str(method),
@@ -87,6 +91,7 @@ def plan(
         affected_by={k: footprint(graph, request.only(k), trained.reach).affected.numel() for k in request.kinds},
         seconds=_gradient_seconds(trained, graph) * work if work else 0.0,
         retrain_seconds=trained.seconds,
+        releases_left=trained.releases_left,
     )
 
 

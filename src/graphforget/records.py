@@ -1,10 +1,10 @@
 """What a run directory keeps of the deletions that led to it, beside the model and its graph.
 
-certificate.json      the last request's certificate: may be shown
-released.safetensors  the weights with the certificate's noise: may go out
-outcome.json          how it went: method, times, notes
-annex.json            salted hashes of what every request named: private
-ledger.sqlite         all requests and releases, chained by hashes
+certificate.json      the last request's certificate: public
+released.safetensors  the weights with the certificate's noise: public
+outcome.json          the last request's public answer
+ledger.sqlite         all requests, their public answers and certificates, chained by hashes and signed
+annex.json            salted hashes of what every request named, and everything measured on the way: private
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import dataclasses
 import json
 import uuid
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,42 +26,57 @@ from torch import Tensor, nn
 from graphforget import rundir
 from graphforget.certificates.annex import Annex, request_digest
 from graphforget.certificates.document import Certificate
-from graphforget.certificates.ledger import START, Composed, Entry, Ledger, check_id, composed
-from graphforget.certificates.signing import signed
-from graphforget.errors import InputError, Mismatch, OtherVersion, Refused
+from graphforget.certificates.ledger import REFUSED, START, Composed, Entry, Ledger, check, check_id, composed
+from graphforget.certificates.signing import entry_signer, signed
+from graphforget.errors import FloorMissed, InputError, Mismatch, OtherVersion, Refused
 from graphforget.fitting import Progress
 from graphforget.graph import Graph
 from graphforget.locks import turn
 from graphforget.losses import Loss, LossFunction
 from graphforget.request import Request
-from graphforget.rundir import ANNEX, CERTIFICATE, LEDGER, OUTCOME, RELEASED
+from graphforget.rundir import ANNEX, CERTIFICATE, EARLIER_LEDGER, LEDGER, OUTCOME, RELEASED
+from graphforget.safe_json import JsonError, parse_json, read_bytes, read_json
 from graphforget.trained import Trained
 from graphforget.unlearning.auto import Wanted
 from graphforget.unlearning.outcome import Outcome
 from graphforget.unlearning.registry import unlearn
-from graphforget.verification.entries import check_entries, release_ratio
+from graphforget.verification.entries import answer_digest, check_entries
+from graphforget.verification.evidence import Evidence
 from graphforget.verify import Verification, verify
+
+BLOCK = 4096  # public files are filled up to a multiple of it: a size could tell how long a number is
 
 
 @dataclass(frozen=True)
 class Record:
     """The deletions of a run directory, oldest first."""
 
-    entries: tuple[Entry, ...]
-    annexes: tuple[Annex, ...]
+    entries: tuple[Entry, ...] = ()
+    annexes: tuple[Annex, ...] = ()  # those of an earlier format included
+    earlier: bytes | None = None  # the ledger of an earlier format, as it was
+    follows: str = START  # its head
 
     @property
     def head(self) -> str:
-        return self.entries[-1].hash if self.entries else START
+        return self.entries[-1].hash if self.entries else self.follows
 
-    def answered(self, request_id: str, request: Request) -> Entry | None:
-        """The entry of this id. The same id for another request is an `InputError`."""
-        for entry, annex in zip(self.entries, self.annexes, strict=True):
-            if entry.request_id == request_id:
-                if request_digest(request, annex.salt) != entry.request_digest:
-                    raise InputError(f"the request id {request_id!r} was used for another request")
+    @property
+    def own_annexes(self) -> tuple[Annex, ...]:
+        """Of the entries."""
+        return self.annexes[len(self.annexes) - len(self.entries) :]
+
+    def answered(self, request_id: str | None, request: Request) -> Entry | None:
+        """The entry of this id, or one that refused this very request. The same id for another is an `InputError`."""
+        for entry, annex in zip(self.entries, self.own_annexes, strict=True):
+            same = request_digest(request, annex.salt) == entry.request_digest
+            if entry.request_id == request_id and not same:
+                raise InputError(f"the request id {request_id!r} was used for another request")
+            if entry.request_id == request_id or (entry.level == REFUSED and same):
                 return entry
         return None
+
+    def annex_of(self, entry: Entry) -> Annex:
+        return self.own_annexes[entry.number - 1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,28 +110,42 @@ def answer(
 
     Without `out` the run directory itself moves on to the new state, one request at a time however many processes ask;
     the old state, which held what was to be forgotten, is gone. With `out` the new state goes there and `run` stays as
-    it is. A `request_id` makes it safe to ask twice: the same id is answered with the first outcome. `key` signs the
-    certificate. `options` are those of `unlearn`.
+    it is. A `request_id` makes it safe to ask twice: the same id is answered with the first outcome, to the bit. `key`
+    signs certificate and ledger. `options` are those of `unlearn`. A release under the model's floor is refused, and
+    that is written down too: the same request is then refused again, and no noise is drawn for it anew.
     """
     if request_id is not None:
         check_id(request_id)
     target = Path(run if out is None else out)
     with turn(target.resolve()):
         for place in dict.fromkeys((target, Path(run))):
-            earlier = None if request_id is None else read_record(place).answered(request_id, request)
+            record = read_record(place)
+            earlier = record.answered(request_id, request)
             if earlier is not None:
-                if not Wanted(options.get("level")).met_by(earlier.level):
-                    told = f"request {request_id!r} was answered before, at level {earlier.level!r}"
-                    raise Refused(f"{told}, not {options['level']!r}")
-                return Answer(json.loads(earlier.answer), place, earlier.request_id, None)
+                return _repeated(earlier, record, place, options.get("level"))
         over = force or out is None
         rundir.check_free(target, force=over)
         with rundir.settled(run) as place:
             trained, graph = rundir.read(place, model=model, loss=loss)
             record = _record(place)
-            _check_state(place, trained, record)
-        outcome = unlearn(trained, graph, request, progress=progress, **options)
+            _check_state(place, trained, graph, record)
+        try:
+            outcome = unlearn(trained, graph, request, progress=progress, **options)
+        except FloorMissed as missed:
+            _save_refusal(target, Path(run), missed, graph, record, key=key, request_id=request_id, over=over)
+            raise
         return _save(target, outcome, record, key=key, request_id=request_id, over=over)
+
+
+def _repeated(earlier: Entry, record: Record, place: Path, level: Any) -> Answer:
+    public = parse_json(earlier.answer)
+    if earlier.level == REFUSED:
+        raise Refused(f"this request was refused before: {public['refused']}")
+    if not Wanted(level).met_by(earlier.level):
+        message = f"request {earlier.request_id!r} was answered before, at level {earlier.level!r}"
+        raise Refused(f"{message}, not {level!r}")
+    private = dict(record.annex_of(earlier).account)
+    return Answer(public | {"private": private}, place, earlier.request_id, None)
 
 
 def save_outcome(
@@ -133,7 +163,7 @@ def save_outcome(
     """
     with turn(Path(folder).resolve()):
         rundir.check_free(folder, force=force)
-        record = Record((), ()) if after is None else read_record(after)
+        record = Record() if after is None else read_record(after)
         return _save(Path(folder), outcome, record, key=key, request_id=request_id, over=force).folder
 
 
@@ -148,31 +178,87 @@ def _save(
 ) -> Answer:
     certificate = dataclasses.replace(outcome.certificate, follows=record.head)
     outcome = dataclasses.replace(outcome, certificate=signed(certificate, key) if key else certificate)
-    certificate, summary = outcome.certificate, outcome.answer()
+    certificate, public = outcome.certificate, outcome.public()
     request_id = str(uuid.uuid4()) if request_id is None else request_id
-    annexes = [annex.to_dict() for annex in (*record.annexes, outcome.annex)]
+    entry: dict[str, Any] = {
+        "time": certificate.made,
+        "request_id": request_id,
+        "request_digest": certificate.digests["request"],
+        "certificate_digest": certificate.digest,
+        "level": certificate.level,
+        "ratio": certificate.claim.ratio,
+        "answer": json.dumps(public, allow_nan=False),
+    }
+    files = {
+        CERTIFICATE: _public_json(certificate.to_dict()),
+        OUTCOME: _public_json(public),
+        RELEASED: save_bytes({"theta": outcome.released_theta.contiguous()}),
+    }
+    _write(folder, outcome.trained, outcome.graph, record, outcome.annex, entry, files, key=key, over=over)
+    return Answer(outcome.answer(), folder, request_id, outcome)
+
+
+def _save_refusal(
+    folder: Path,
+    run: Path,
+    missed: FloorMissed,
+    graph: Graph,
+    record: Record,
+    *,
+    key: Ed25519PrivateKey | None,
+    request_id: str | None,
+    over: bool,
+) -> None:
+    """Writes down that noise was drawn and nothing was released. The model and its last release stay as they are."""
+    if folder.resolve() != run.resolve():
+        return  # the run that was asked stays as it is, and nothing was made of it
+    annex: Annex = missed.annex
+    public = {
+        "audience": "public",
+        "level": REFUSED,
+        "refused": str(missed),
+        "digests": {"request": annex.request, "annex": annex.digest},
+        "releases_left": missed.trained.releases_left,
+    }
+    entry: dict[str, Any] = {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "request_id": str(uuid.uuid4()) if request_id is None else request_id,
+        "request_digest": annex.request,
+        "certificate_digest": answer_digest(public),
+        "level": REFUSED,
+        "ratio": missed.ratio,
+        "answer": json.dumps(public, allow_nan=False),
+    }
+    with rundir.settled(run) as place:
+        names = [name for name in (CERTIFICATE, OUTCOME, RELEASED) if (place / name).exists()]
+        files = {name: read_bytes(place / name, largest=rundir.LARGEST) for name in names}
+    _write(folder, missed.trained, graph, record, annex, entry, files, key=key, over=over)
+
+
+def _write(
+    folder: Path,
+    trained: Trained,
+    graph: Graph,
+    record: Record,
+    annex: Annex,
+    entry: dict[str, Any],
+    files: dict[str, bytes],
+    *,
+    key: Ed25519PrivateKey | None,
+    over: bool,
+) -> None:
+    """The run directory with one entry more."""
 
     def write_ledger(staging: Path) -> None:
         with Ledger(staging / LEDGER) as ledger:
-            ledger.take_over(record.entries)
-            ledger.append(
-                time=certificate.made,
-                request_id=request_id,
-                request_digest=certificate.digests["request"],
-                certificate_digest=certificate.digest,
-                level=certificate.level,
-                ratio=release_ratio(certificate),
-                answer=json.dumps(summary, allow_nan=False),
-            )
+            ledger.take_over(record.entries, follows=record.follows)
+            ledger.append(follows=record.follows, sign=entry_signer(key) if key else None, **entry)
 
-    files = {
-        CERTIFICATE: _json(certificate.to_dict()),
-        OUTCOME: _json(summary),
-        ANNEX: _json(annexes),
-        RELEASED: save_bytes({"theta": outcome.released_theta.contiguous()}),
-    }
-    rundir.write(folder, outcome.trained, outcome.graph, over=over, extras=files, finish=write_ledger)
-    return Answer(summary, folder, request_id, outcome)
+    annexes = {"audience": "private", "annexes": [one.to_dict() for one in (*record.annexes, annex)]}
+    files = files | {ANNEX: _json(annexes)}
+    if record.earlier is not None:
+        files[EARLIER_LEDGER] = record.earlier
+    rundir.write(folder, trained, graph, over=over, extras=files, finish=write_ledger)
 
 
 def read_record(folder: str | Path) -> Record:
@@ -182,45 +268,85 @@ def read_record(folder: str | Path) -> Record:
 
 
 def _record(folder: Path) -> Record:
-    if not (folder / LEDGER).is_file():
-        return Record((), ())
+    if not (folder / LEDGER).exists():
+        return Record()
     with Ledger(folder / LEDGER, readonly=True) as ledger:
-        entries = ledger.entries()
+        entries, is_earlier = ledger.entries(), ledger.format == 1
+    earlier_entries: tuple[Entry, ...] = entries if is_earlier else ()
+    if not is_earlier and (folder / EARLIER_LEDGER).exists():
+        with Ledger(folder / EARLIER_LEDGER, readonly=True) as ledger:
+            earlier_entries = ledger.entries()
+    source = folder / (LEDGER if is_earlier else EARLIER_LEDGER)
+    check(earlier_entries, format=1)
+    annexes = _annexes(folder / ANNEX)
+    record = Record(
+        entries=() if is_earlier else entries,
+        annexes=annexes,
+        earlier=read_bytes(source, largest=rundir.LARGEST) if earlier_entries else None,
+        follows=earlier_entries[-1].hash if earlier_entries else START,
+    )
+    if len(annexes) != len(record.entries) + len(earlier_entries):
+        count = len(record.entries) + len(earlier_entries)
+        raise InputError(f"{folder} has {count} entries in its ledger and {len(annexes)} annexes")
+    return record
+
+
+def _annexes(path: Path) -> tuple[Annex, ...]:
     try:
-        annexes = tuple(Annex.from_dict(content) for content in json.loads((folder / ANNEX).read_text()))
-    except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"{folder / ANNEX} cannot be read: {error}") from error
-    if len(annexes) != len(entries):
-        raise InputError(f"{folder} has {len(entries)} entries in its ledger and {len(annexes)} annexes")
-    return Record(entries, annexes)
+        content = read_json(path, what="the annex", largest=rundir.LARGEST)
+        listed = content["annexes"] if isinstance(content, dict) else content  # a plain list in an earlier format
+        return tuple(Annex.from_dict(one) for one in listed)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
 
 
-def _check_state(place: Path, trained: Trained, record: Record) -> None:
+def _check_state(place: Path, trained: Trained, graph: Graph, record: Record) -> None:
     """Nothing is built on, and nobody signs, what does not fit the last certificate. Raises `Mismatch`."""
-    if not record.entries:
+    if not record.entries and record.earlier is None:
         if trained.history or any((place / name).exists() for name in (CERTIFICATE, ANNEX)):
             raise Mismatch(f"{place} has forgotten something before, and its ledger is missing")
         return
-    check_entries(record.entries)
-    certificate, annex = Certificate.read(place / CERTIFICATE), record.annexes[-1]
-    if certificate.digest != record.entries[-1].certificate_digest:
+    certificates = check_entries(record.entries, follows=record.follows)
+    trained = as_certified(trained, record.entries)
+    released = [number for number, certificate in enumerate(certificates) if certificate is not None]
+    if not released:
+        return
+    certificate, annex = Certificate.read(place / CERTIFICATE), record.own_annexes[released[-1]]
+    if certificate.digest != record.entries[released[-1]].certificate_digest:
         raise Mismatch("the certificate is not the one of the ledger's last entry")
-    found = {
+    digests = {
         "annex": annex.digest,
         "state": annex.state(trained.facts()),
-        "graph": trained.graph_digest,
-        "weights_after": annex.weights(trained.theta),
+        "graph": trained.graph_commitment(graph),
+        "weights": annex.weights(trained.theta),
     }
-    for name, digest in found.items():
+    for name, digest in digests.items():
         if certificate.digests[name] != digest:
-            raise Mismatch(f"{name.replace('_', ' ')}: not what the last certificate speaks of")
+            raise Mismatch(f"{name}: not what the last certificate speaks of")
+
+
+def as_certified(trained: Trained, entries: tuple[Entry, ...]) -> Trained:
+    """The model as its last certificate speaks of it: without the releases that were counted and refused since.
+
+    Raises `Mismatch` if the model does not count them.
+    """
+    refused: list[float] = []
+    for entry in reversed(entries):
+        if entry.level != REFUSED:
+            break
+        refused += [] if entry.ratio is None else [entry.ratio]
+    if not refused:
+        return trained
+    if list(trained.releases[-len(refused) :]) != refused[::-1]:
+        raise Mismatch("the model does not count a release that was refused")
+    return dataclasses.replace(trained, releases=trained.releases[: -len(refused)])
 
 
 def releases_so_far(folder: str | Path, *, delta: float) -> Composed:
     """What all releases of a run's ledger tell together. Raises `Mismatch` if the ledger does not hold."""
-    entries = read_record(folder).entries
-    check_entries(entries)
-    return composed(entries, delta=delta)
+    record = read_record(folder)
+    check_entries(record.entries, follows=record.follows)
+    return composed(record.entries, delta=delta)
 
 
 def verify_run(
@@ -230,14 +356,54 @@ def verify_run(
     graph: Graph | None = None,
     model: nn.Module | None = None,
     loss: Loss | LossFunction | None = None,
+    before: str | Path | None = None,
+    head: str | None = None,
+    replay: bool = False,
+    progress: Progress | None = None,
 ) -> Verification:
     """Recomputes everything that a run directory claims. Raises `Mismatch` with the first thing that does not match.
 
     `graph` is the retained graph from records of one's own, to be used instead of the one in the run directory.
+    `before` is the run of the release before, whose noise must be another one. `head` is a ledger's head that was kept
+    elsewhere: the run must be at it or past it. `replay` trains again, for `exact` claims.
     """
+    evidence, record, place_notes = _evidence(folder, model=model, loss=loss)
+    if head is not None:
+        check_head(record, head)
+    if graph is not None:
+        evidence = dataclasses.replace(evidence, graph=graph.numbered_as(evidence.graph))
+    earlier = None if before is None else _evidence(before, model=model, loss=loss)[0]
+    result = verify(
+        evidence.certificate,
+        evidence.trained,
+        evidence.graph,
+        released=evidence.released,
+        annexes=evidence.annexes,
+        entries=evidence.entries,
+        follows=evidence.follows,
+        key=key,
+        before=earlier,
+        replay=replay,
+        progress=progress,
+    )
+    if head is None:
+        rollback = "that this is not an older copy of the run: keep 'ledger --head' elsewhere and give it as --head"
+        place_notes = (*place_notes, rollback)
+    return dataclasses.replace(result, unchecked=(*result.unchecked, *place_notes))
+
+
+def check_head(record: Record, head: str) -> None:
+    """Raises `Mismatch` unless the run is at the entry of this hash, or past it."""
+    if head not in (record.follows, *(entry.hash for entry in record.entries)):
+        raise Mismatch("the run is not at this head or past it: it was rolled back, or is another one")
+
+
+def _evidence(
+    folder: str | Path, *, model: nn.Module | None, loss: Loss | LossFunction | None
+) -> tuple[Evidence, Record, tuple[str, ...]]:
     with rundir.settled(folder) as place:
         try:
-            trained, kept = rundir.read(place, model=model, loss=loss)
+            trained, graph = rundir.read(place, model=model, loss=loss)
         except rundir.Damaged as damage:
             raise Mismatch(str(damage)) from damage
         if not any((place / name).exists() for name in (CERTIFICATE, LEDGER, ANNEX)) and not trained.history:
@@ -245,28 +411,30 @@ def verify_run(
         try:
             certificate, record = Certificate.read(place / CERTIFICATE), _record(place)
             released = released_weights(place)
-            told = json.loads((place / OUTCOME).read_text())
+            public = read_json(place / OUTCOME, what=OUTCOME)
         except OtherVersion:
             raise
         except (OSError, ValueError) as error:
             raise Mismatch(str(error)) from error
-    if not record.entries:
+    last = next((entry for entry in reversed(record.entries) if entry.level != REFUSED), None)
+    if last is None:
         raise Mismatch(f"the ledger of {folder} is missing")
-    if record.annexes[-1].request != certificate.digests["request"]:
+    upto = record.own_annexes.index(record.annex_of(last)) + 1 + len(record.annexes) - len(record.entries)
+    if record.annex_of(last).request != certificate.digests["request"]:
         raise Mismatch("the certificate is not that of this run")
-    found = verify(
-        certificate,
-        trained,
-        kept if graph is None else graph,
+    if public != parse_json(last.answer):
+        raise Mismatch(f"{OUTCOME} is not what the ledger says was answered")
+    evidence = Evidence(
+        certificate=certificate,
+        trained=as_certified(trained, record.entries),
+        graph=graph,
         released=released,
-        annexes=record.annexes,
+        annexes=record.annexes[:upto],
         entries=record.entries,
-        key=key,
+        follows=record.follows,
     )
-    if told != json.loads(record.entries[-1].answer):
-        raise Mismatch(f"{OUTCOME} is not what the ledger says was told")
-    others = [f"files that are not the run's own: {name}" for name in rundir.strangers(place)]
-    return dataclasses.replace(found, unchecked=(*found.unchecked, *others))
+    others = tuple(f"files that are not the run's own: {name}" for name in rundir.strangers(place))
+    return evidence, record, others
 
 
 def load_released(
@@ -282,12 +450,18 @@ def load_released(
 
 def released_weights(folder: Path) -> Tensor:
     try:
-        return load_bytes((folder / RELEASED).read_bytes())["theta"]
+        return load_bytes(read_bytes(folder / RELEASED, largest=rundir.LARGEST))["theta"]
     except FileNotFoundError as error:
         raise InputError(f"{folder} holds no released weights, it did not come of a deletion") from error
-    except (OSError, SafetensorError, KeyError) as error:
+    except (OSError, SafetensorError, KeyError, JsonError) as error:
         raise InputError(f"{folder / RELEASED} cannot be read: {error}") from error
 
 
 def _json(content: Any) -> bytes:
     return (json.dumps(content, indent=2, allow_nan=False) + "\n").encode()
+
+
+def _public_json(content: Any) -> bytes:
+    """Filled up with spaces to a multiple of `BLOCK` bytes."""
+    text = _json(content)
+    return text + b" " * (-len(text) % BLOCK)

@@ -11,6 +11,7 @@ After a deletion also what `records.py` keeps of it.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import hashlib
 import json
 import math
@@ -29,6 +30,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from graphforget.certificates.document import versions
+from graphforget.certificates.gaussian import release_ratio
 from graphforget.checks import is_symmetric
 from graphforget.errors import InputError
 from graphforget.graph import Graph
@@ -38,13 +40,16 @@ from graphforget.losses import BUILT_IN, Loss, LossFunction, as_loss
 from graphforget.models.parameters import assign, flatten, trainable
 from graphforget.models.reach import Reach
 from graphforget.models.registry import MODELS, build
-from graphforget.trained import Forgotten, Recipe, Trained
+from graphforget.trained import Forgotten, Recipe, Trained, new_salt
 
-FORMAT = 3
+FORMAT = 4
+LARGEST = 2**36  # bytes of one file that is read
+EARLIER_FORMAT = 3  # strongly convex models of it can be read and go on
 _FILES = ("weights.safetensors", "graph.safetensors", "graph.json")
 CERTIFICATE, RELEASED, OUTCOME, ANNEX = ("certificate.json", "released.safetensors", "outcome.json", "annex.json")
-LEDGER = "ledger.sqlite"
-OWN = {"run.json", *_FILES, CERTIFICATE, RELEASED, OUTCOME, ANNEX, LEDGER, f"{LEDGER}-wal", f"{LEDGER}-shm"}
+LEDGER, EARLIER_LEDGER = "ledger.sqlite", "ledger-1.sqlite"  # the second of an earlier format, kept as it was
+DATABASES = {f"{name}{suffix}" for name in (LEDGER, EARLIER_LEDGER) for suffix in ("", "-wal", "-shm")}
+OWN = {"run.json", *_FILES, CERTIFICATE, RELEASED, OUTCOME, ANNEX, *DATABASES}
 _TENSORS = ("edge_index", "y", "train_mask", "val_mask", "test_mask", "numbers")
 _NAMES = ("num_classes", "directed", "subject_ids", "column_names", "class_names", "name", "digit_ids")
 
@@ -183,8 +188,12 @@ def read(
         raise Damaged(f"{folder} cannot be read: {error}") from error
     if not isinstance(run, dict):
         raise Damaged(f"{folder} is damaged: run.json is no object")
-    if run.get("format") != FORMAT:
+    if run.get("format") not in (FORMAT, EARLIER_FORMAT):
         raise InputError(f"{folder} has format {run.get('format')!r}, this version reads format {FORMAT}")
+    if run["format"] == EARLIER_FORMAT and run.get("strongly_convex") is not True:
+        raise InputError(
+            f"{folder} is a run of an earlier version, whose training of networks cannot be replayed: train it again"
+        )
     try:
         sums = run["sha256"]
         vouched = dict.fromkeys((*_FILES, *sums))
@@ -196,6 +205,10 @@ def read(
             raise Damaged(f"{folder} is damaged: its graph is undirected and has an edge that goes one way only")
         trained = _trained(run, theta, tilt, weights, graph, model, loss)
         digest = graph.digest
+        if run["format"] == EARLIER_FORMAT:
+            if graph.digest_of_format_2 != trained.graph_digest:
+                raise Damaged(f"{folder} is damaged: its graph is not the one that the model was trained on")
+            trained = _of_earlier_format(trained, graph, released=(folder / CERTIFICATE).exists())
         value = trained.objective(graph).value(trained.theta)
     except InputError:
         raise
@@ -209,6 +222,13 @@ def read(
             raise Damaged(told)
         raise InputError(f"{told}, so the model or the loss handed over is not the one that was trained")
     return trained, graph
+
+
+def _of_earlier_format(trained: Trained, graph: Graph, *, released: bool) -> Trained:
+    """Under this version's digest. Releases that were not counted then count as all that there were to be."""
+    recipe = trained.recipe
+    spent = (release_ratio(epsilon=recipe.epsilon, delta=recipe.delta),) if released else ()
+    return dataclasses.replace(trained, graph_digest=graph.digest, releases=spent)
 
 
 def _old(folder: Path) -> Path:
@@ -286,7 +306,8 @@ def _write(
     if finish is not None:
         finish(folder)
     sums = _checksums(folder, (*_FILES, *extras))
-    run = {"format": FORMAT, **trained.summary(), "sha256": sums, "versions": versions()}
+    salt = {"graph_salt": trained.graph_salt.hex()}
+    run = {"format": FORMAT, "audience": "private", **trained.summary(), **salt, "sha256": sums, "versions": versions()}
     (folder / "run.json").write_text(json.dumps(run, indent=2) + "\n")
     (folder / "run.json").chmod(0o600)  # what was measured, and checksums that names could be tried against
     for path in folder.iterdir():
@@ -374,4 +395,7 @@ def _trained(
         history=tuple(Forgotten(**entry) for entry in run["history"]),
         noise=float(run["noise"]),
         tilt=tilt,
+        releases=tuple(map(float, run.get("releases", ()))),
+        graph_salt=bytes.fromhex(run["graph_salt"]) if "graph_salt" in run else new_salt(),
+        notes=tuple(map(str, run.get("notes", ()))),
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import graphforget as gf
-from graphforget.certificates.ledger import MEASURED, Composed, Entry
+from graphforget.certificates.assumptions import sentence
+from graphforget.certificates.ledger import Composed, Entry
 from graphforget.terminal import facts, say, show
 
 
@@ -59,9 +61,19 @@ def tell_training(result: dict[str, Any]) -> None:
             "noise",
             _noise_of(result["recipe"]),
         ),
+        ("promise", _promise_of(result)),
         ("time", f"{result['seconds']:.2f} s"),
     )
-    facts(pairs)
+    facts(pair for pair in pairs if pair[1])
+    for note in result["notes"]:
+        say(f"Note: {note}.")
+
+
+def _promise_of(result: dict[str, Any]) -> str:
+    recipe, left = result["recipe"], result["releases_left"]
+    if left is None:
+        return ""
+    return f"epsilon = {recipe['epsilon']:g}, delta = {recipe['delta']:g} for {recipe['releases']} releases together"
 
 
 def _noise_of(recipe: dict[str, Any]) -> str:
@@ -81,50 +93,64 @@ def tell_plan(plan: gf.Plan) -> None:
             ("method", plan.method),
             ("best level", plan.meaning if plan.level is None else f"{plan.level}: {plan.meaning}"),
             ("time", f"about {plan.seconds:.2g} s; training took {plan.retrain_seconds:.2g} s"),
+            ("releases left", "not counted" if plan.releases_left is None else str(plan.releases_left)),
         )
     )
     if plan.level == "conditional":
-        say("\nThe conditions are measured by unlearn. Where one fails, as they often do, nothing follows;")
-        say("with --level exact the model is retrained instead.")
+        say(
+            "\nThe conditions are measured by unlearn. If one fails, as they often do, it releases nothing (exit code 3),"
+        )
+        say("unless you ask for --level empirical; --method retrain trains the model again instead.")
     say("\nNot covered, whatever the level (what to purge, and what to know):")
     for gap in plan.not_covered:
         say(f"  - {gap}")
 
 
 def tell_outcome(result: dict[str, Any]) -> None:
-    certificate, touched = result["certificate"], result["footprint"]
-    pairs = [
-        ("method", result["method"]),
+    certificate, private = result["certificate"], result["private"]
+    claim = certificate["claim"]
+    pairs = [("level", f"{result['level']}: {certificate['words']['statement']}")]
+    if claim.get("sigma"):
+        pairs.append(("noise", f"sigma = {claim['sigma']:.4g}"))
+    if certificate["releases_left"] is not None:
+        pairs.append(("releases left", f"{certificate['releases_left']} of {certificate['settings']['releases']}"))
+    released = result["test_micro_f1"]["released"]
+    if released is not None:
+        pairs.append(("test micro-F1", f"released {100 * released:.2f} %"))
+    if certificate["chosen"]:
+        chosen = ", ".join(f"{name} = {value}" for name, value in certificate["chosen"].items())
+        pairs.append(("chosen for this request", chosen))
+    say("Public: may be shown.")
+    facts(pairs)
+    say("\nPrivate: depends on what was deleted.")
+    touched, measured = private["footprint"], private["measured"]
+    own = [
+        ("method", private["method"]),
         ("training losses", f"{touched['removed']:,} removed, {touched['affected']:,} may have changed"),
-        ("level", f"{result['level']}: {certificate['statement']}"),
     ]
-    if certificate["sigma"]:
-        pairs.append(("noise", f"sigma = {certificate['sigma']:.4g}"))
-    if certificate["epsilon_measured"] is not None:
-        reached, allowed = f"{certificate['distance']:.2g}", f"{certificate['tolerance']:.2g}"
-        implied = f"{certificate['epsilon_measured']:.2g}"
-        told = f"measured: the optimum is at most {reached} from what the noise is around, allowed: {allowed}"
-        pairs.append(("distance", told))
-        pairs.append(("epsilon", f"{certificate['epsilon']:g} guaranteed; the distance measured implies {implied}"))
-    elif certificate["tolerance"] and certificate["epsilon"] is not None:
-        pairs.append(("epsilon", f"{certificate['epsilon']:.2g}, if every condition below holds"))
-    if certificate["sigma_needed"]:
-        pairs.append(("noise needed", f"sigma = {certificate['sigma_needed']:.4g} for what was asked"))
-        pairs.append(("distance", f"at most {certificate['distance']:.4g} from retrained, under the constants assumed"))
-    if result["test_micro_f1"] is not None:
-        scores = ", ".join(f"{name} {100 * f1:.2f} %" for name, f1 in result["test_micro_f1"].items())
-        pairs.append(("test micro-F1", scores))
-    facts([*pairs, ("time", f"{result['seconds']:.2f} s")])
-    if certificate["conditions"]:
+    if measured.get("epsilon_measured") is not None:
+        reached, allowed = f"{measured['distance']:.2g}", f"{measured['tolerance']:.2g}"
+        own.append(("distance", f"the optimum is at most {reached} from the centre of the release, allowed {allowed}"))
+        own.append(("epsilon", f"{measured['epsilon_measured']:.2g} by what was measured, for this release alone"))
+    if measured.get("sigma_needed"):
+        own.append(("noise needed", f"sigma = {measured['sigma_needed']:.4g} for what was asked"))
+        own.append(("distance", f"at most {measured['distance']:.4g} from retrained, under the constants assumed"))
+    facts([*own, ("time", f"{private['seconds']:.2f} s")])
+    if measured.get("conditions"):
         say("\nWhat the claim assumes, and what was measured:")
         rows = [
-            {"assumption": c["name"], "verdict": c["verdict"], "measured": c["measured"], "constant": c["threshold"]}
-            for c in certificate["conditions"]
+            {
+                "assumption": sentence(condition["name"]),
+                "verdict": condition["verdict"],
+                "measured": condition["measured"],
+                "constant": condition["threshold"],
+            }
+            for condition in measured["conditions"]
         ]
         show(rows, as_json=False, hidden=())
-    if certificate["refuted"]:
+    if measured.get("refuted"):
         say("\nSome of it does NOT hold here, so nothing follows for this model.")
-    for note in result["notes"]:
+    for note in private["notes"]:
         say(f"Note: {note}.")
 
 
@@ -134,14 +160,38 @@ def tell_verification(found: gf.Verification) -> None:
         say(f"Not checked: {gap}.")
 
 
-def tell_ledger(entries: tuple[Entry, ...], together: Composed) -> None:
+def ledger_result(entries: tuple[Entry, ...], together: Composed, left: int | None) -> dict[str, Any]:
+    """What `ledger --json` shows: the public form."""
+    shown = ("number", "time", "request_id", "request_digest", "certificate_digest", "level", "ratio")
+    shown += ("previous", "hash", "signer")
+    return {
+        "audience": "public",
+        "entries": [{name: getattr(entry, name) for name in shown} for entry in entries],
+        "composed": dataclasses.asdict(together),
+        "releases_left": left,
+        "head": entries[-1].hash,
+    }
+
+
+def tell_ledger(result: dict[str, Any]) -> None:
     columns = ("number", "time", "request_id", "level", "ratio")
-    show([{name: getattr(entry, name) for name in columns} for entry in entries], as_json=False, hidden=())
-    if together.epsilon is None:
-        say(f"\nNo epsilon for all releases together: {together.reason}.")
+    show([{name: entry[name] for name in columns} for entry in result["entries"]], as_json=False, hidden=())
+    together = result["composed"]
+    if together["epsilon"] is None:
+        say(f"\nNo epsilon for all releases together: {together['reason']}.")
     else:
-        releases = f"{together.releases} release{'s' * (together.releases != 1)} in this line of runs"
-        say(f"\nAll together, {releases}: epsilon = {together.epsilon:.3g} at delta = {together.delta:g}, {MEASURED}.")
+        releases = f"{together['releases']} release{'s' * (together['releases'] != 1)} in this line of runs"
+        say(
+            f"\nAll together, {releases}: epsilon = {together['epsilon']:.3g} at delta = {together['delta']:g}, promised."
+        )
+    if result["releases_left"] is not None:
+        say(f"Releases left: {result['releases_left']}.")
+
+
+def tell_measured(measured: list[dict[str, Any]]) -> None:
+    """The private form of a ledger: what was measured for each request."""
+    say("\nPrivate: depends on what was deleted.")
+    show(measured, as_json=False, hidden=())
 
 
 def tell_comparison(rows: list[dict[str, Any]]) -> None:

@@ -25,7 +25,6 @@ from graphforget.models.sharded import Sharded
 from graphforget.objective import Objective, model_inputs
 from graphforget.sharding.objective import ShardedObjective
 
-
 SALT_BYTES = 32
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 import time
 from typing import Any
 
 from torch import Tensor, nn
 
+from graphforget.certificates.gaussian import LARGEST_DELTA, release_ratio, with_noise
 from graphforget.checks import checked_device, is_symmetric, whole_number
 from graphforget.doctor import Inspection, inspect
+from graphforget.environment import environment
 from graphforget.errors import InputError
 from graphforget.fitting import Progress, fit_one
 from graphforget.graph import Graph
@@ -20,10 +23,13 @@ from graphforget.models.reach import Reach
 from graphforget.models.registry import LINEARISED_SIGMA, MODELS, ModelEntry, build, is_affine
 from graphforget.models.sharded import Sharded
 from graphforget.sharding.ensemble import fit_shards
-from graphforget.trained import Recipe, Trained
+from graphforget.trained import RELEASES, Recipe, Trained
 
 # Gradients are measured in float64; below this norm what is measured may be rounding.
 ROUNDING_FLOOR = 1e-12
+
+LARGEST_LOSS = 0.02  # of the score, by noise, before training warns
+NOISE_DRAWS = 3
 
 OWN_MODEL = ModelEntry("own", "a model of one's own", nn.Module, mu=5e-4, affine=False, sigma=LINEARISED_SIGMA)
 
@@ -39,7 +45,11 @@ def train(
     learning_rate: float | None = None,
     polish_steps: int | None = None,
     tolerance: float | None = None,
+    epsilon: float = 1.0,
+    delta: float = 1e-5,
     sigma: float | None = None,
+    releases: int = RELEASES,
+    floor: float | None = None,
     objective_noise: float | None = None,
     noise_seed: int | None = None,
     reach: Reach | None = None,
@@ -52,13 +62,15 @@ def train(
     `model` is a name (`graphforget models` lists them) with its own `options` (`hidden=32`), or any `torch.nn.Module`
     called as `module(x, edge_index)`; it is copied, never changed. `reach` declares how far its messages travel.
 
-    `sigma` is the noise that every release of this model will carry, whatever the request: a larger one is met by less
-    work, a smaller one leaves the model more accurate. By default it is small where the objective is strongly convex,
-    and 0 elsewhere. `objective_noise` is the noise that CGU and CEU put into the objective instead (the standard
+    What is promised of releases after deletions is fixed here, because a promise that follows from a request would tell
+    of it. `epsilon` and `delta` hold for `releases` releases *together*. `sigma` is the noise that every release will
+    carry: a larger one is met by less work, a smaller one leaves the model more accurate. By default it is small where
+    the objective is strongly convex, and 0 elsewhere. A release whose score (`Trained.utility`) is under `floor` is
+    refused. `trained.notes` warn where the noise costs more than two points. `objective_noise` is the noise that CGU and CEU put into the objective instead (the standard
     deviation of `b` in `(1/m) b . theta`); it comes from the operating system, or from a `noise_seed` for experiments.
 
     A strongly convex objective is minimised from 0 by Newton's method until `||grad F|| / mu <= tolerance`, in float64;
-    by default 1e-3, or a fiftieth of sigma if that is less. Any other is trained by Adam in float32 with dropout on,
+    by default 1e-3, or a fiftieth of sigma, or what a release may be away, if that is less. Any other is trained by Adam in float32 with dropout on,
     then polished by L-BFGS in float64, dropout off.
     """
     started = time.perf_counter()
@@ -74,6 +86,14 @@ def train(
     if sigma is None:  # 0 where no tolerance follows from it
         sigma = defaults.sigma if is_affine(module) and is_convex(loss) and not within else 0.0
     sigma = _number(sigma, "sigma")
+    if whole_number(releases, "releases") == 0:
+        raise InputError("releases is 0, at least 1 is needed")
+    share = release_ratio(epsilon=epsilon, delta=delta, releases=releases)  # checks both
+    if floor is not None and not 0 <= _number(floor, "floor") <= 1:
+        raise InputError(f"floor is {floor!r}, a share of the nodes from 0 to 1 is needed")
+    certifies = bool(sigma) and is_affine(module) and not within
+    if certifies and delta > LARGEST_DELTA:
+        raise InputError(f"delta is {delta:g}, and over {LARGEST_DELTA:g} nothing is certified")
     recipe = Recipe(
         model=name,
         options=options,
@@ -83,15 +103,48 @@ def train(
         epochs=defaults.epochs if epochs is None else whole_number(epochs, "epochs"),
         learning_rate=defaults.learning_rate if learning_rate is None else float(learning_rate),
         polish_steps=defaults.polish_steps if polish_steps is None else whole_number(polish_steps, "polish_steps"),
-        tolerance=min(1e-3, sigma / 50 or 1e-3) if tolerance is None else float(tolerance),
+        tolerance=min(1e-3, sigma / 50 or 1e-3, share * sigma or 1e-3) if tolerance is None else float(tolerance),
         sigma=sigma,
         objective_noise=within,
         noise_seed=None if noise_seed is None else whole_number(noise_seed, "noise_seed"),
+        epsilon=float(epsilon),
+        delta=float(delta),
+        releases=releases,
+        floor=None if floor is None else float(floor),
     )
     _check(recipe)
     check_loss(loss, classes=graph.num_classes)
     inspection = inspect(module, columns=graph.num_columns, classes=graph.num_classes, declared=reach)
-    return fit(module, graph, recipe, loss, inspection, device=device, progress=progress, started=started)
+    trained = fit(module, graph, recipe, loss, inspection, device=device, progress=progress, started=started)
+    return dataclasses.replace(trained, notes=(*trained.notes, *_notes(trained, graph)))
+
+
+def _notes(trained: Trained, graph: Graph) -> list[str]:
+    """What whoever trained it should know before its first release."""
+    recipe, m = trained.recipe, graph.train_rows.numel()
+    notes = []
+    if recipe.sigma and recipe.delta > 1 / m:
+        notes.append(f"delta = {recipe.delta:g} is over 1 / {m}, one over the number of training nodes")
+    if not (recipe.sigma or recipe.floor):
+        return notes
+    private, noised = trained.utility(graph), noised_utility(trained, graph)
+    if private - noised > LARGEST_LOSS:
+        cost = f"{100 * (private - noised):.1f} points of micro-F1, {100 * private:.1f} % to {100 * noised:.1f} %"
+        notes.append(f"noise of sigma = {recipe.sigma:g} costs {cost}: train with a smaller sigma")
+    if recipe.floor is not None and noised < recipe.floor:
+        notes.append(
+            f"with noise the model scores {noised:.3f}, under its floor {recipe.floor:g}: no release will pass"
+        )
+    return notes
+
+
+def noised_utility(trained: Trained, graph: Graph) -> float:
+    """The score that a release has in the mean over a few draws of its noise."""
+    sigma = trained.recipe.sigma
+    if not sigma:
+        return trained.utility(graph)
+    draws = (with_noise(trained.theta, sigma=sigma, seed=seed) for seed in range(NOISE_DRAWS))
+    return sum(trained.with_weights(theta).utility(graph) for theta in draws) / NOISE_DRAWS
 
 
 def _number(value: Any, what: str) -> float:
@@ -141,6 +194,7 @@ def fit(
 
     `tilt` is the noise in the objective if it has been drawn already.
     """
+    recipe = dataclasses.replace(recipe, environment=environment())
     given: Any = {"warm": warm, "device": device, "progress": progress, "started": started}
     if isinstance(module, Sharded):
         return fit_shards(module, graph, recipe, loss, inspection, **given)

@@ -43,7 +43,9 @@ def training_input(graph: Graph, reach: Reach) -> Graph:
         edge_index=torch.from_numpy(row_of[graph.edge_index.numpy()[:, ends]]),
         # An undirected edge is stored twice, and both must be in.
         directed=graph.directed or not (reach.both_ways or bool((hops[source[ends]] <= last).all())),
-        **{name: masked(getattr(graph, name), rows) for name in ("y", "train_mask", "val_mask", "test_mask", "numbers")},
+        **{
+            name: masked(getattr(graph, name), rows) for name in ("y", "train_mask", "val_mask", "test_mask", "numbers")
+        },
     )
     return _blanked(part)
 

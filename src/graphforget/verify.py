@@ -4,30 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from torch import Tensor
+from torch import Tensor, nn
 
 from graphforget.certificates.annex import Annex, weights_digest
-from graphforget.certificates.claim import STANDING, rounded_up
-from graphforget.certificates.document import Certificate, subject
+from graphforget.certificates.document import ALGORITHMS, Certificate, subject
 from graphforget.certificates.gaussian import grid
-from graphforget.certificates.ledger import Entry
+from graphforget.certificates.ledger import REFUSED, START, Entry
 from graphforget.certificates.signing import check_signature
-from graphforget.errors import Mismatch
+from graphforget.environment import environment
+from graphforget.errors import Mismatch, Refused
+from graphforget.fitting import Progress
 from graphforget.graph import Graph
+from graphforget.retraining import replayed
 from graphforget.trained import Trained
-from graphforget.unlearning.cgu import Cgu
-from graphforget.verification.claims import check_claim
 from graphforget.verification.entries import check_entries
 from graphforget.verification.evidence import Evidence
-from graphforget.verification.noise import check_gaussian
+from graphforget.verification.noise import check_fresh, check_gaussian, smallest_caught
+
+CANNOT_BE_SEEN = (
+    "that the noise came from a secret source, and was left out along no single direction: the signer vouches for it",
+    "that nobody drew the noise several times and kept what suited them: the signer vouches for it",
+)
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at, and what was found."""
+    """One thing that was looked at, and what was seen."""
 
     name: str
     found: str
@@ -35,10 +41,18 @@ class Check:
 
 @dataclass(frozen=True)
 class Verification:
-    """Everything that was checked and holds, and what could not be checked with what was given."""
+    """Everything that was checked and holds, and what could not be checked with what was given. It may be shown."""
 
     checks: tuple[Check, ...]
     unchecked: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "audience": "public",
+            "ok": True,
+            "checks": {check.name: check.found for check in self.checks},
+            "unchecked": list(self.unchecked),
+        }
 
 
 def verify(
@@ -49,39 +63,67 @@ def verify(
     released: Trained | Tensor | None = None,
     annexes: Sequence[Annex] = (),
     entries: Sequence[Entry] = (),
+    follows: str = START,
     key: Ed25519PublicKey | None = None,
+    before: Evidence | None = None,
+    replay: bool = False,
+    model: Callable[[], nn.Module] | None = None,
+    progress: Progress | None = None,
 ) -> Verification:
     """Recomputes every number it can. Raises `Mismatch` with the first thing that does not match.
 
     `trained` are the private weights after the deletion and `graph` the retained graph (`outcome.trained`,
     `outcome.graph`). With `released` weights the noise is tested, with `annexes` the salted digests and that nothing
-    deleted is in the graph, with ledger `entries` their chain, with a public `key` who signed.
+    deleted is in the graph, with ledger `entries` their chain, with a public `key` who signed, with the release
+    `before` that the noise is another one. `replay` trains again and compares, for `exact` claims; `model` makes a
+    fresh module of one's own for it.
     """
     if isinstance(released, Trained):
         released = released.theta
-    given = Evidence(certificate, trained, graph, released, annexes, entries, key)
+    same = _replayed(certificate, trained, graph, model, progress) if replay else False
+    given = Evidence(certificate, trained, graph, released, annexes, entries, follows, key, same, before, model)
     checks: list[Check] = []
     unchecked: list[str] = []
-    for name, look in LOOKS:
-        found = look(given)
-        if found is None:
+    for name, check in CHECKS:
+        result = check(given)
+        if result is None:
             unchecked.append(name)
         else:
-            checks.append(Check(name, found))
+            checks.append(Check(name, result))
     if certificate.signature is not None and key is None:
         unchecked.append("who signed: no public key was given, and anybody can sign with one of their own")
-    if certificate.level == "exact":
-        unchecked.append("that the weights came of training alone: nothing in them shows it, the signer vouches for it")
-    if trained.tilt is not None:
-        unchecked.append("that the noise in the objective was drawn before training: the signer vouches for it")
-    if certificate.statement.startswith(STANDING):
-        unchecked.append("that the request touches no training loss, now that it is deleted: the signer vouches for it")
-    if certificate.level == "conditional" and certificate.method != Cgu.name:
-        unchecked.append("what was measured of the conditions, now that what it was measured on is deleted")
+    unchecked += certificate.claim.unchecked(given)
+    if certificate.sigma:
+        unchecked += CANNOT_BE_SEEN
+    if certificate.chosen:
+        names = ", ".join(certificate.chosen)
+        unchecked.append(f"why this was chosen for this request, which may tell of it: {names}")
     return Verification(tuple(checks), tuple(unchecked))
 
 
-# Each returns what it found, or None if it was not given what it needs. The order is that of what depends on what.
+def _replayed(
+    certificate: Certificate,
+    trained: Trained,
+    graph: Graph,
+    model: Callable[[], nn.Module] | None,
+    progress: Progress | None,
+) -> bool:
+    """Whether training again gives the same weights. Raises `Mismatch` if it gives others."""
+    if certificate.level != "exact":
+        raise Mismatch(f"a replay is for level 'exact', and this certificate has {certificate.level!r}")
+    recorded, here = trained.recipe.environment, environment()
+    others = [name for name in {**recorded, **here} if recorded.get(name) != here.get(name)]
+    if others:
+        there, now = recorded.get(others[0]), here.get(others[0])
+        message = f"the training ran with {others[0]} = {there}, this is {now}"
+        raise Refused(f"{message}, and bits are the same only in the same environment")
+    again = replayed(trained, graph, model=model, progress=progress)
+    if not torch.equal(again.theta, trained.theta):
+        raise Mismatch("training again on the retained graph gives other weights")
+    return True
+
+
+# Each returns what it saw, or None if it was not given what it needs. The order is that of what depends on what.
 
 
 def _signature(given: Evidence) -> str | None:
@@ -94,19 +136,34 @@ def _signature(given: Evidence) -> str | None:
 def _graph(given: Evidence) -> str:
     if given.trained.graph_digest != given.graph.digest:
         raise Mismatch("the graph is not the one that the model stands on")
-    if given.certificate.digests["graph"] != given.graph.digest:
+    if dict(given.certificate.algorithms) != ALGORITHMS:
+        raise Mismatch("the certificate's digests are of algorithms that this version does not know")
+    if given.certificate.digests["graph"] != given.trained.graph_commitment(given.graph):
         raise Mismatch("the graph is not the retained graph that the certificate speaks of")
     if given.certificate.training_nodes != given.graph.train_rows.numel():
         raise Mismatch("the number of training nodes is not that of the retained graph")
-    return f"the digest of {given.graph.num_nodes:,} nodes and {given.graph.num_edges:,} edges is the certificate's"
+    return (
+        f"the salted digest of {given.graph.num_nodes:,} nodes and {given.graph.num_edges:,} edges is the certificate's"
+    )
 
 
 def _model(given: Evidence) -> str:
     recipe, stated = given.trained.recipe, given.certificate
-    for what, ours in subject(given.trained, strongly_convex=given.strongly_convex).items():
-        theirs = dict(getattr(stated, what))
+    for name, ours in subject(given.trained, strongly_convex=given.strongly_convex).items():
+        theirs = dict(getattr(stated, name))
         if theirs != ours:
-            raise Mismatch(f"the certificate speaks of the {what} {theirs}, this one is {ours}")
+            raise Mismatch(f"the certificate speaks of the {name} {theirs}, this one is {ours}")
+    if stated.releases_left != given.trained.releases_left:
+        raise Mismatch(
+            f"the certificate has {stated.releases_left} releases left, the model {given.trained.releases_left}"
+        )
+    for name in ("epsilon", "delta"):
+        value = stated.claim.number(name)
+        if value and stated.level != "exact" and value != stated.chosen.get(name, getattr(recipe, name)):
+            if not (name == "epsilon" and stated.chosen.get("budget")):  # CGU's published budget states its own
+                raise Mismatch(
+                    f"{name} is {value:g}, which is neither the model's nor listed as chosen for this request"
+                )
     tilt, noise = given.trained.tilt, recipe.objective_noise
     if (tilt is not None) != bool(noise):
         raise Mismatch("the noise in the objective is missing, or there should be none")
@@ -116,60 +173,18 @@ def _model(given: Evidence) -> str:
     return f"{recipe.model}, mu = {recipe.mu:g}, noise in the objective as if from N(0, {noise:g}^2)"
 
 
+def _claim(given: Evidence) -> str:
+    return f"level {given.certificate.level!r}: {given.certificate.claim.recheck(given)}"
+
+
 def _weights(given: Evidence) -> str | None:
     if not given.annexes:
         return None
-    if given.annexes[-1].weights(given.trained.theta) != given.certificate.digests["weights_after"]:
+    if given.annexes[-1].weights(given.trained.theta) != given.certificate.digests["weights"]:
         raise Mismatch("the weights are not those that the certificate speaks of")
     if given.annexes[-1].state(given.trained.facts()) != given.certificate.digests["state"]:
         raise Mismatch("recipe, reach or history of the model are not those that the certificate speaks of")
     return "the salted digests of the weights and of what is written down of them are the certificate's"
-
-
-def _changed(given: Evidence) -> str:
-    stated = given.certificate
-    if stated.changed == (stated.digests["weights_before"] == stated.digests["weights_after"]):
-        raise Mismatch("the certificate does not say rightly whether the weights changed")
-    stays = stated.statement.startswith(STANDING)
-    if not stated.changed and stated.level != "exact" and not stays:
-        raise Mismatch("the weights are those from before, so nothing was unlearned")
-    if stays and (stated.changed or stated.level in ("exact", "certified")):
-        raise Mismatch("the certificate says that the weights stay, which does not go with the rest of it")
-    return "the weights changed" if stated.changed else "the weights are those from before"
-
-
-def _residual(given: Evidence) -> str | None:
-    """The heart of it: how far the optimum on the retained graph can be from what goes out, measured here and now."""
-    stated, trained = given.certificate, given.trained
-    if stated.level not in ("exact", "certified"):
-        return None
-    if trained.obstacles:
-        raise Mismatch(f"the level is too high for this model: {trained.obstacles[0]}")
-    if stated.level == "exact" and trained.history:
-        raise Mismatch("the level is too high: the weights moved away from those of training")
-    if not given.strongly_convex:
-        if stated.level == "certified":
-            raise Mismatch("the level is too high: the objective is not strongly convex by construction")
-        return None
-    if trained.tilt is not None:
-        if stated.level == "certified":
-            raise Mismatch("the level is too high: noise in the objective can be made to fit any weights afterwards")
-        return None
-    if trained.recipe.sigma and stated.sigma != trained.recipe.sigma:
-        raise Mismatch(f"sigma is {stated.sigma}, the model's was fixed at {trained.recipe.sigma} when it was trained")
-    found = given.measured
-    if stated.level == "exact":
-        allowed = trained.recipe.tolerance + found.rounding / found.mu
-        if found.distance > allowed:
-            raise Mismatch(
-                f"the weights are up to {rounded_up(found.distance):g} from the optimum, training ends at {allowed:.3g}"
-            )
-        return f"at most {rounded_up(found.distance):g} away, as training leaves it"
-    for name, limit in (("tolerance", stated.tolerance), ("certificate's distance", stated.distance)):
-        if limit is None or not found.radius <= limit * (1 + 1e-9):
-            told = f"what is released may be {rounded_up(found.radius):g} from the retrained weights"
-            raise Mismatch(f"{told}, over the {name}" + ("" if limit is None else f" {limit:.3g}"))
-    return f"at most {stated.distance:g} from what is released, tolerance {stated.tolerance:.3g}"
 
 
 def _released(given: Evidence) -> str | None:
@@ -182,9 +197,9 @@ def _released(given: Evidence) -> str | None:
 
 def _noise(given: Evidence) -> str | None:
     """Whether what was added looks like `N(0, sigma^2)`: its size by chi-square, its shape by Kolmogorov-Smirnov."""
-    if given.released is None:
+    added, sigma = given.noise, given.certificate.sigma or 0.0
+    if added is None:
         return None
-    added, sigma = given.released - given.centre, given.certificate.sigma or 0.0
     if sigma == 0:
         if added.any():
             raise Mismatch("the released weights are not the private ones, although they should carry no noise")
@@ -192,7 +207,21 @@ def _noise(given: Evidence) -> str | None:
     # Released weights lie on a grid; spread over its cells again, the noise has no steps that a test would find.
     cells = torch.rand(added.shape, generator=torch.Generator().manual_seed(0), dtype=added.dtype) - 0.5
     check_gaussian(added, sigma=sigma, what="the noise in the released weights", spread=grid(sigma) * cells)
-    return f"as if from N(0, {sigma:g}^2), {added.numel():,} weights"
+    least = smallest_caught(sigma=sigma, count=added.numel())
+    return (
+        f"as if from N(0, {sigma:g}^2), {added.numel():,} weights; a standard deviation up to {least:.2g} would have "
+        "been caught in 99 of 100 cases, one between that and sigma not surely"
+    )
+
+
+def _fresh_noise(given: Evidence) -> str | None:
+    if given.before is None or given.noise is None or not given.certificate.sigma:
+        return None
+    earlier = given.before.noise
+    if earlier is None or not given.before.certificate.sigma:
+        return None
+    check_fresh(given.noise, earlier)
+    return "it is not correlated with that of the release before, at one false alarm in 1,000"
 
 
 def _request(given: Evidence) -> str | None:
@@ -202,38 +231,39 @@ def _request(given: Evidence) -> str | None:
     if (own.request, own.digest) != (given.certificate.digests["request"], given.certificate.digests["annex"]):
         raise Mismatch("the annex is not that of the request that the certificate speaks of")
     for annex in given.annexes:
-        found = annex.still_in(given.graph)
-        if found is not None:
-            raise Mismatch(f"{found} is in the retained graph")
+        kind = annex.still_in(given.graph)
+        if kind is not None:
+            raise Mismatch(f"{kind} is in the retained graph")
     return f"nothing that the {_count(len(given.annexes), 'request')} so far named is in the retained graph"
 
 
 def _ledger(given: Evidence) -> str | None:
     if not given.entries:
         return None
-    annexes = check_entries(given.entries)
-    *_, last = given.entries
-    if last.certificate_digest != given.certificate.digest:
+    certificates = check_entries(given.entries, follows=given.follows)
+    last = next((entry for entry in reversed(given.entries) if entry.level != REFUSED), None)
+    if last is None or last.certificate_digest != given.certificate.digest:
         raise Mismatch("the certificate is not the one of the ledger's last entry")
-    if given.annexes and [annex.digest for annex in given.annexes] != annexes:
-        raise Mismatch("the ledger and the annexes tell of other requests")
+    stated = [c.digests["annex"] for c in certificates if c is not None]
+    own = [annex.digest for annex in given.annexes if annex.released][-len(stated) :]
+    if given.annexes and own != stated:  # those of an earlier format stand before them
+        raise Mismatch("the ledger and the annexes speak of other requests")
     return f"unbroken, {_count(len(given.entries), 'request')}, the last one that of this certificate"
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
-LOOKS: tuple[tuple[str, Callable[[Evidence], str | None]], ...] = (
+CHECKS: tuple[tuple[str, Callable[[Evidence], str | None]], ...] = (
     ("signature", _signature),
-    ("claim", check_claim),
     ("retained graph", _graph),
     ("model and objective", _model),
     ("weights", _weights),
-    ("change", _changed),
-    ("distance to the optimum", _residual),
+    ("claim", _claim),
     ("released weights", _released),
     ("noise", _noise),
+    ("fresh noise", _fresh_noise),
     ("deleted data", _request),
     ("ledger", _ledger),
 )

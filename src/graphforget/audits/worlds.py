@@ -37,7 +37,8 @@ class ByMethod:
     asked: dict[str, Any] = field(default_factory=dict)  # epsilon, delta, and the method's options
 
     def __call__(self, trained: Trained, graph: Graph, request: Request, noise_seed: int) -> Outcome:
-        outcome = unlearn(trained, graph, request, method=self.method, **self.asked)
+        asked = {"level": "empirical"} | self.asked  # what remembers is to be measured, not refused
+        outcome = unlearn(trained, graph, request, method=self.method, **asked)
         sigma = outcome.certificate.sigma or 0.0
         released = with_noise(outcome.centre, sigma=sigma, seed=noise_seed) if sigma else outcome.released_theta
         return dataclasses.replace(outcome, released_theta=released)

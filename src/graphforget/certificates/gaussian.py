@@ -94,6 +94,7 @@ def paper_sigma(*, zeta: float, epsilon: float, delta: float) -> float:
     return zeta / epsilon * math.sqrt(2 * math.log(1.25 / delta))
 
 
+LARGEST_DELTA = 1e-2  # a larger one lets a guarantee fail for one person in a hundred, and nothing is certified by it
 ROUNDING_SHARE = 1 / 16  # of delta: set aside for noise that is drawn and added in float64
 
 

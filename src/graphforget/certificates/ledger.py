@@ -254,7 +254,9 @@ class Ledger:
 
     def _select(self, which: str, *values: str) -> tuple[Entry, ...]:
         with _one_sentence(self._unusable):
-            columns = _COLUMNS if self.format > 1 else [name for name in _COLUMNS if name not in ("signer", "signature")]
+            columns = (
+                _COLUMNS if self.format > 1 else [name for name in _COLUMNS if name not in ("signer", "signature")]
+            )
             rows = self._connection.execute(f"SELECT {', '.join(columns)} FROM entries {which}", values).fetchall()
         return tuple(Entry(*row) for row in rows)
 

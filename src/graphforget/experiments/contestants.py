@@ -47,6 +47,6 @@ def after_each(
         elif method == "newton":
             found[method] = gf.unlearn(trained, graph, request, method="newton", **asked).released
         else:
-            options: dict[str, Any] = {"audit": False} if method == "idea" else {}
+            options: dict[str, Any] = {"level": "empirical", "audit": False} if method == "idea" else {}
             found[method] = gf.unlearn(trained, graph, request, method=method, **options).trained
     return found

@@ -138,7 +138,7 @@ def unlearned(*, store: Path, part: str, data: str, model: str, seed: int, epoch
     """IDEA's step and re-training, and the old weights on the retained graph."""
     trained, graph = base(store, data, model, seed, epochs=epochs)
     request = request_of(graph, "nodes", SHARE, seed=seed)
-    idea = gf.unlearn(trained, graph, request, method="idea", audit=False)
+    idea = gf.unlearn(trained, graph, request, method="idea", level="empirical", audit=False)
     retrained = gf.unlearn(trained, graph, request, method="retrain")
     sigma = hand_picked_sigma(model, data)
     bound = idea_bound(idea)

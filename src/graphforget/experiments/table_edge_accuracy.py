@@ -60,7 +60,7 @@ def _cell(data: str, share: float, seed: int, **short: int) -> Cell:
 def measured(*, store: Path, data: str, share: float, seed: int, epochs: int | None = None) -> Row:
     trained, graph = base(store, data, "gcn", seed, epochs=epochs)
     request = request_of(graph, "edges", share, seed=seed)
-    idea = gf.unlearn(trained, graph, request, method="idea", audit=False)
+    idea = gf.unlearn(trained, graph, request, method="idea", level="empirical", audit=False)
     again, retained = retrained_without_edges(store, data, "gcn", seed, share, epochs=epochs)
     return {
         "nothing": percent_right(trained, idea.graph),

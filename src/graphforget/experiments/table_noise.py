@@ -87,7 +87,7 @@ def _cell(model: str, data: str, seed: int, **short: int) -> Cell:
 def measured(*, store: Path, model: str, data: str, seed: int, epochs: int | None = None) -> Row:
     trained, graph = base(store, data, model, seed, epochs=epochs)
     request = request_of(graph, "edges", SHARE, seed=seed)
-    idea = gf.unlearn(trained, graph, request, method="idea", audit=False)
+    idea = gf.unlearn(trained, graph, request, method="idea", level="empirical", audit=False)
     entry, constants = idea.trained.history[-1], gf.Constants()
     removed = graph.num_edges - idea.graph.num_edges
     bound = idea_bound(idea)
@@ -119,7 +119,7 @@ def _convex(trained: gf.Trained, graph: gf.Graph, request: gf.Request) -> Row:
     asked: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA}
     newton = gf.unlearn(trained, graph, request, method="newton", **asked)
     sigma = trained.recipe.sigma
-    distance = newton.certificate.distance
+    distance = newton.measured["distance"]
     assert distance is not None
     found: Row = {}
     for way, noise in CGU.items():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from graphforget.certificates.claim import tolerance
+from graphforget.certificates.gaussian import tolerance
 from graphforget.draw import Drawing, drawn
 from graphforget.experiments.bases import base
 from graphforget.experiments.cells import Cell, Row
@@ -56,7 +56,7 @@ def measured(*, store: Path, data: str, size: str, seed: int) -> Row:
     what = Drawing("nodes", count=1) if size == ONE else Drawing.parse(f"node:{size.replace(' ', '')}")
     request = drawn(graph, what, seed=seed)
     certified = answer(trained, graph, request, "newton", warm_up=True)
-    allowed = tolerance(sigma=trained.recipe.sigma, epsilon=EPSILON, delta=DELTA)
+    allowed = tolerance(sigma=trained.recipe.sigma, epsilon=EPSILON, delta=DELTA, releases=trained.recipe.releases)
     loosely = dataclasses.replace(trained, recipe=dataclasses.replace(trained.recipe, tolerance=allowed))
     return {
         "share": len(request.nodes) / graph.train_rows.numel(),

@@ -38,6 +38,7 @@ class Story:
     """Everything a report says, ready to be shown. What is empty is left out."""
 
     title: str
+    audience: str  # public or private, in words
     made: str  # ISO time
     level: str
     statement: str  # what is claimed, in words

@@ -13,8 +13,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from sklearn.decomposition import PCA
 from torch import Tensor
 
+from graphforget.certificates.assumptions import sentence
 from graphforget.certificates.document import Certificate
-from graphforget.certificates.ledger import MEASURED, Composed, composed
+from graphforget.certificates.ledger import REFUSED, Composed, composed
 from graphforget.footprint import Footprint
 from graphforget.graph import Graph
 from graphforget.linalg.sparse import to_scipy
@@ -27,29 +28,36 @@ from graphforget.verify import Verification
 Scene = tuple[np.ndarray, np.ndarray, list[Role], dict[Role, str]]
 
 
-def run_story(run: str | Path, *, key: Ed25519PublicKey | None = None) -> Story:
-    """Of a run directory's last deletion, verified now. Raises `Mismatch` where it does not hold; names nobody."""
-    found = verify_run(run, key=key)
-    entries = read_record(run).entries
-    summary = json.loads(entries[-1].answer)
-    certificate = Certificate.from_dict(summary["certificate"])
-    return story_of(certificate, summary, found, together=composed(entries, delta=certificate.delta or 1e-5))
+def run_story(run: str | Path, *, key: Ed25519PublicKey | None = None, private: bool = False) -> Story:
+    """Of a run directory's last deletion, verified now. Raises `Mismatch` where it does not hold; names nobody.
+
+    With `private` it tells what was measured, too, and is not to be shown.
+    """
+    verification = verify_run(run, key=key)
+    record = read_record(run)
+    last = [entry for entry in record.entries if entry.level != REFUSED][-1]
+    public = json.loads(last.answer)
+    certificate = Certificate.from_dict(public["certificate"])
+    together = composed(record.entries, delta=float(certificate.settings["delta"]))
+    account = record.annex_of(last).account if private else None
+    return story_of(certificate, public, verification, together=together, account=account)
 
 
 def story_of(
     certificate: Certificate,
-    summary: Mapping[str, Any],
-    found: Verification,
+    public: Mapping[str, Any],
+    verification: Verification,
     *,
     together: Composed,
+    account: Mapping[str, Any] | None = None,
     requests: Sequence[str] = (),
     pictures: Sequence[Picture] = (),
     scores: Mapping[str, float] | None = None,
     planted: Sequence[Check] = (),
 ) -> Story:
-    """Of one outcome: its certificate, its summary as `outcome.json` has it, and its verification."""
+    """Of one outcome: its certificate, its public answer and its verification; with the private account if given."""
     drawn = [*pictures]
-    distances = summary["details"].get("distances")
+    distances = (account or {}).get("details", {}).get("distances")
     if distances:
         drawn.append(
             Picture(
@@ -59,31 +67,35 @@ def story_of(
                 "dashed line the noise hides the difference as well as epsilon and delta ask for.",
             )
         )
-    released = (summary["test_micro_f1"] or {}).get("released")
+    released = public["test_micro_f1"]["released"]
     scores = scores or ({} if released is None else {"released": released})
     if scores:
-        told = "Share of the test nodes that are classified rightly, on the retained graph."
-        drawn.append(Picture("Accuracy", accuracy_figure(scores), told))
+        caption = "Share of the test nodes that are classified rightly, on the retained graph."
+        drawn.append(Picture("Accuracy", accuracy_figure(scores), caption))
+    is_private = bool(account is not None or requests or pictures)
+    measured = (account or {}).get("measured", {}).get("conditions", ())
     return Story(
         title="A deletion from a graph neural network",
+        audience="private: it depends on what was deleted" if is_private else "public: it may be shown",
         made=certificate.made,
         level=certificate.level,
         statement=certificate.statement,
-        facts=_facts(certificate, summary),
+        facts=_facts(certificate, account),
         requests=tuple(requests),
         pictures=tuple(drawn),
         guaranteed=(f"Level {certificate.level!r}: {certificate.definition}.", f"Here: {certificate.statement}."),
-        proven=certificate.level != "empirical" and not certificate.refuted,
+        proven=certificate.level != "empirical",
         not_guaranteed=certificate.not_covered,
-        checks=tuple(Check(check.name, True, check.found) for check in found.checks),
+        checks=tuple(Check(check.name, True, check.found) for check in verification.checks),
         planted=tuple(planted),
         conditions=tuple(
-            (c.name, _number(c.measured), _number(c.threshold), c.verdict) for c in certificate.conditions
-        ),
-        unchecked=found.unchecked,
-        notes=tuple(summary["notes"]),
+            (sentence(c["name"]), _number(c["measured"]), _number(c["threshold"]), c["verdict"]) for c in measured
+        )
+        or tuple((sentence(name), "-", "-", "listed") for name in certificate.conditions),
+        unchecked=verification.unchecked,
+        notes=tuple((account or {}).get("notes", ())),
         certificate=json.dumps(certificate.to_dict(), indent=2),
-        composed=_together(together),
+        composed=_together(together, certificate),
     )
 
 
@@ -114,30 +126,37 @@ def footprint_scene(graph: Graph, request: Request, touched: Footprint) -> Scene
     return place, graph.edge_index.numpy(), roles, labels
 
 
-def _facts(certificate: Certificate, summary: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    touched = summary["footprint"]
+def _facts(certificate: Certificate, account: Mapping[str, Any] | None) -> tuple[tuple[str, str], ...]:
     known = [
         ("certificate", certificate.id),
         ("model", f"{certificate.model['name']}, {certificate.model['parameters']:,} parameters"),
         ("method", certificate.method),
-        ("training losses", f"{touched['removed']:,} removed, {touched['affected']:,} may have changed"),
         ("epsilon", _number(certificate.epsilon)),
         ("delta", _number(certificate.delta)),
         ("noise, sigma", _number(certificate.sigma)),
-        ("distance, at most", _number(certificate.distance)),
         ("distance allowed", _number(certificate.tolerance)),
-        ("epsilon by the distance measured", _number(certificate.epsilon_measured)),
-        ("time taken", f"{summary['seconds']:.2f} s"),
+        ("releases left", "-" if certificate.releases_left is None else str(certificate.releases_left)),
+        *((f"chosen for this request: {name}", str(value)) for name, value in certificate.chosen.items()),
         ("signed by", certificate.signature["public_key"] if certificate.signature else "nobody"),
     ]
+    if account is not None:
+        touched, measured = account["footprint"], account["measured"]
+        known += [
+            ("way taken", account["method"]),
+            ("training losses", f"{touched['removed']:,} removed, {touched['affected']:,} may have changed"),
+            ("distance, at most", _number(measured.get("distance"))),
+            ("epsilon by the distance measured", _number(measured.get("epsilon_measured"))),
+            ("time taken", f"{account['seconds']:.2f} s"),
+        ]
     return tuple((name, value) for name, value in known if value != "-")
 
 
-def _together(together: Composed) -> tuple[str, ...]:
+def _together(together: Composed, certificate: Certificate) -> tuple[str, ...]:
     if together.epsilon is None:
         return (f"There is no epsilon for all {together.releases} releases together: {together.reason}.",)
-    told = f"epsilon = {together.epsilon:.3g} at delta = {together.delta:g}"
-    return (f"All releases since the first deletion together ({together.releases}): {told}, {MEASURED}.",)
+    promise = f"epsilon = {together.epsilon:.3g} at delta = {together.delta:g}"
+    left = "" if certificate.releases_left is None else f"; {certificate.releases_left} more are covered"
+    return (f"All {together.releases} releases so far together promise {promise}{left}.",)
 
 
 def _number(value: float | None) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.empirical import Empirical
-from graphforget.certificates.claims.residual_ball import LARGEST_DELTA, ResidualBall
-from graphforget.certificates.gaussian import tolerance
+from graphforget.certificates.claims.residual_ball import ResidualBall
+from graphforget.certificates.gaussian import LARGEST_DELTA, tolerance
 from graphforget.certificates.levels import Level
 from graphforget.certificates.residual import residual, rounding_allowance
 from graphforget.checks import whole_number

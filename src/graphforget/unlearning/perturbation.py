@@ -28,7 +28,9 @@ def claim_of(
         claim = Empirical("the model may carry data past its weights", refuted=True)
         return claim, {"obstacles": list(trained.obstacles)}
     if not trained.recipe.objective_noise:
-        return Empirical("the model was trained without noise in the objective, so nothing hides what a step leaves"), {}
+        return Empirical(
+            "the model was trained without noise in the objective, so nothing hides what a step leaves"
+        ), {}
     if any(entry.method not in BOUNDING for entry in trained.history):
         return Empirical("a request before was answered by a method that says nothing of what it left"), {}
     return ObjectiveNoise.issue(

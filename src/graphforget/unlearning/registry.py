@@ -113,10 +113,10 @@ def unlearn(
     except FloorMissed:
         raise
     except Refused as refusal:
-        if named is RETRAIN or not (automatic or level):
-            raise
         reason = str(refusal)
-    if named is RETRAIN or level is None:
+        if named is RETRAIN or level in (None, "empirical"):
+            raise
+    if named is RETRAIN or level in (None, "empirical"):
         raise Refused(reason)
     again = retraining(trained, task.retained, wanted=wanted, options=_model_option(options), why=reason)
     outcome = again.method.unlearn(dataclasses.replace(task, restarts=True), again.options)

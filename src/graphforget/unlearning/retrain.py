@@ -89,7 +89,9 @@ class Retrain(Method[RetrainOptions]):
             return Change(fitted, claim, details=details)
         seed = trained.recipe.seed if task.seed is None else task.seed
         if has_noised_optimum(trained):
-            fitted = trained.measured_on(task.after) if task.training_unchanged else self._to_tolerance(task, seed, options)
+            fitted = (
+                trained.measured_on(task.after) if task.training_unchanged else self._to_tolerance(task, seed, options)
+            )
             return released_around_centre(task, fitted, details | {"seed": seed})
         if task.training_unchanged and seed == trained.recipe.seed and trained.tilt is None:
             fitted = trained.measured_on(task.after)

@@ -2,48 +2,85 @@
 
 from __future__ import annotations
 
-import json
+import hashlib
 from collections.abc import Sequence
+from typing import Any
 
-from graphforget.certificates.document import Certificate
-from graphforget.certificates.ledger import Entry
+from graphforget.certificates.document import Certificate, canonical
+from graphforget.certificates.ledger import REFUSED, START, Entry
 from graphforget.certificates.ledger import check as check_chain
-from graphforget.certificates.signing import check_signature
+from graphforget.certificates.signing import check_entry_signature, check_signature
 from graphforget.errors import InputError, Mismatch, OtherVersion
+from graphforget.safe_json import JsonError, parse_json
+
+SETTLED = ("settings", "model", "objective")  # what no request may change
 
 
-def check_entries(entries: Sequence[Entry]) -> list[str]:
-    """Raises `Mismatch` unless the chain holds and every entry says what its certificate does. The annexes' digests."""
+def check_entries(entries: Sequence[Entry], *, follows: str = START) -> list[Certificate | None]:
+    """Raises `Mismatch` unless the chain holds and every entry says what its certificate does.
+
+    Returns the certificates; None for a request that was refused after its noise was drawn.
+    """
     try:
-        check_chain(entries)
+        check_chain(entries, follows=follows)
     except InputError as error:
         raise Mismatch(str(error)) from error
-    annexes = []
+    certificates: list[Certificate | None] = []
     for entry in entries:
-        try:
-            certificate = Certificate.from_dict(json.loads(entry.answer)["certificate"])
-        except OtherVersion:
-            raise
-        except (ValueError, KeyError, TypeError) as error:
-            told = f"entry {entry.number} of the ledger holds no certificate that can be read"
-            raise Mismatch(f"{told}: {error}") from error
-        if certificate.signature is not None:
-            check_signature(certificate)
-        said = (entry.certificate_digest, entry.level, entry.request_digest, entry.ratio, entry.previous)
-        meant = (
-            *(certificate.digest, certificate.level, certificate.digests["request"]),
-            *(release_ratio(certificate), certificate.follows),
-        )
-        if said != meant:
-            raise Mismatch(f"entry {entry.number} of the ledger says something else than its certificate")
-        annexes.append(certificate.digests["annex"])
-    return annexes
+        answer = _answer(entry)
+        certificate = None if entry.level == REFUSED else _certificate(entry, answer)
+        check_entry_signature(entry, certificate)
+        if certificate is None:
+            if entry.certificate_digest != answer_digest(answer):
+                raise Mismatch(f"entry {entry.number} of the ledger does not hold the refusal that it names")
+        else:
+            _check_entry(entry, certificate)
+        certificates.append(certificate)
+    _check_settled([certificate for certificate in certificates if certificate is not None])
+    return certificates
 
 
-def release_ratio(certificate: Certificate) -> float | None:
-    """`zeta / sigma` of a release: what it adds to those before it. None where nothing is proven."""
-    if certificate.level == "exact":
-        return 0.0
-    if certificate.level == "certified" and certificate.sigma:
-        return (certificate.distance or 0.0) / certificate.sigma
-    return None
+def answer_digest(answer: Any) -> str:
+    """SHA-256 of a public answer."""
+    return hashlib.sha256(canonical(answer)).hexdigest()
+
+
+def _answer(entry: Entry) -> Any:
+    try:
+        return parse_json(entry.answer, what=f"the answer of entry {entry.number}")
+    except (JsonError, InputError, TypeError) as error:
+        raise Mismatch(f"entry {entry.number} of the ledger cannot be read: {error}") from error
+
+
+def _certificate(entry: Entry, answer: Any) -> Certificate:
+    try:
+        return Certificate.from_dict(answer["certificate"])
+    except OtherVersion:
+        raise
+    except (ValueError, KeyError, TypeError) as error:
+        message = f"entry {entry.number} of the ledger holds no certificate that can be read"
+        raise Mismatch(f"{message}: {error}") from error
+
+
+def _check_entry(entry: Entry, certificate: Certificate) -> None:
+    if certificate.signature is not None:
+        check_signature(certificate)
+    recorded = (entry.certificate_digest, entry.level, entry.request_digest, entry.ratio, entry.previous, entry.time)
+    stated = (
+        *(certificate.digest, certificate.level, certificate.digests["request"]),
+        *(certificate.claim.ratio, certificate.follows, certificate.made),
+    )
+    if recorded != stated:
+        raise Mismatch(f"entry {entry.number} of the ledger says something else than its certificate")
+
+
+def _check_settled(certificates: Sequence[Certificate]) -> None:
+    """Settings, model and objective were fixed by training: all certificates of a line of releases have the same."""
+    for earlier, later in zip(certificates, certificates[1:], strict=False):
+        for name in SETTLED:
+            old, new = dict(getattr(earlier, name)), dict(getattr(later, name))
+            changed = [part for part in {**old, **new} if old.get(part) != new.get(part)]
+            if changed:
+                raise Mismatch(
+                    f"{changed[0]} is {new.get(changed[0])} in one certificate and {old.get(changed[0])} in the one before"
+                )

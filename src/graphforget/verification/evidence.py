@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from torch import Tensor
+from torch import Tensor, nn
 
 from graphforget.certificates.annex import Annex
 from graphforget.certificates.document import Certificate
-from graphforget.certificates.ledger import Entry
+from graphforget.certificates.ledger import START, Entry
 from graphforget.certificates.residual import Residual, residual
+from graphforget.errors import Mismatch
 from graphforget.graph import Graph
 from graphforget.losses import is_convex
 from graphforget.models.registry import is_affine
@@ -29,7 +30,11 @@ class Evidence:
     released: Tensor | None = None
     annexes: Sequence[Annex] = ()
     entries: Sequence[Entry] = ()  # of the ledger
+    follows: str = START  # what the ledger's first entry continues from
     key: Ed25519PublicKey | None = None
+    replayed: bool = False  # training was run again and gave the same weights
+    before: Evidence | None = None  # of the release before this one
+    make_module: Callable[[], nn.Module] | None = None
 
     @property
     def strongly_convex(self) -> bool:
@@ -41,7 +46,13 @@ class Evidence:
         """Of a strongly convex objective on the retained graph: where its optimum can be, here and now."""
         return residual(self.trained.objective(self.graph), self.trained.theta)
 
+    def part(self, name: str) -> Evidence:
+        """No model of this version is an ensemble whose parts have claims of their own."""
+        raise Mismatch(f"the claim speaks of a part {name!r}, and the model has none")
+
     @property
-    def centre(self) -> Tensor:
-        """What the noise is to be found around."""
-        return self.measured.centre if self.certificate.centred else self.trained.theta
+    def noise(self) -> Tensor | None:
+        """What was added to make the released weights."""
+        if self.released is None:
+            return None
+        return self.released - (self.measured.centre if self.certificate.claim.centred else self.trained.theta)

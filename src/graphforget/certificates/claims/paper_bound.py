@@ -120,9 +120,7 @@ class PaperBound(Claim):
             raise Mismatch(f"the claim does not list a condition that it needs: {missing[0]}")
         if trained.refuted:
             raise Mismatch(f"the level is too high: a condition does not hold, {trained.refuted[0]}")
-        implied = epsilon_of(
-            ratio=_ratio(distance_bound(trained, self.constants), self.sigma), delta=self.delta
-        )
+        implied = epsilon_of(ratio=_ratio(distance_bound(trained, self.constants), self.sigma), delta=self.delta)
         if implied > self.epsilon * (1 + 1e-9):
             raise Mismatch(f"epsilon is {self.epsilon:g}, the bound and the noise imply {implied:.4g}")
         return "epsilon follows from the bound, the constants and the noise"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphforget.certificates.claims.base import Claim, Subject, checked_number
-from graphforget.certificates.gaussian import ROUNDING_SHARE, epsilon_of, release_ratio, tolerance
+from graphforget.certificates.gaussian import LARGEST_DELTA, ROUNDING_SHARE, epsilon_of, release_ratio, tolerance
 from graphforget.certificates.levels import Level
 from graphforget.certificates.residual import Residual
 from graphforget.checks import whole_number
@@ -16,7 +16,6 @@ from graphforget.losses import is_convex
 from graphforget.numbers import rounded_up
 from graphforget.trained import Trained
 
-LARGEST_DELTA = 1e-2  # a larger one lets a guarantee fail for one person in a hundred, and proves nothing
 DECLARED_CONVEX = "convex loss"  # a condition's id
 
 
