@@ -141,7 +141,7 @@ def _repeated(earlier: Entry, record: Record, place: Path, level: Any) -> Answer
     public = parse_json(earlier.answer)
     if earlier.level == REFUSED:
         raise Refused(f"this request was refused before: {public['refused']}")
-    if not Wanted(level).met_by(earlier.level):
+    if not Wanted(level).met_by(earlier.level):  # type: ignore[arg-type]
         message = f"request {earlier.request_id!r} was answered before, at level {earlier.level!r}"
         raise Refused(f"{message}, not {level!r}")
     private = dict(record.annex_of(earlier).account)

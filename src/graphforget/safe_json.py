@@ -27,7 +27,7 @@ def read_bytes(path: Path, *, largest: int) -> bytes:
             raise JsonError(f"{path.name} is not a regular file")
         if status.st_size > largest:
             raise JsonError(f"{path.name} has {status.st_size:,} bytes, up to {largest:,} are read")
-        return file.read(largest + 1)[: largest + 1]
+        return file.read(status.st_size)
 
 
 def read_json(path: Path, *, what: str = "the file", largest: int = LARGEST) -> Any:

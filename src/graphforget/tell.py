@@ -97,9 +97,7 @@ def tell_plan(plan: gf.Plan) -> None:
         )
     )
     if plan.level == "conditional":
-        say(
-            "\nThe conditions are measured by unlearn. If one fails, as they often do, it releases nothing (exit code 3),"
-        )
+        say("\nThe conditions are measured by unlearn. If one fails, as they often do, it is refused (exit code 3),")
         say("unless you ask for --level empirical; --method retrain trains the model again instead.")
     say("\nNot covered, whatever the level (what to purge, and what to know):")
     for gap in plan.not_covered:
@@ -162,8 +160,10 @@ def tell_verification(found: gf.Verification) -> None:
 
 def ledger_result(entries: tuple[Entry, ...], together: Composed, left: int | None) -> dict[str, Any]:
     """What `ledger --json` shows: the public form."""
-    shown = ("number", "time", "request_id", "request_digest", "certificate_digest", "level", "ratio")
-    shown += ("previous", "hash", "signer")
+    shown = (
+        *("number", "time", "request_id", "request_digest", "certificate_digest"),
+        *("level", "ratio", "previous", "hash", "signer"),
+    )
     return {
         "audience": "public",
         "entries": [{name: getattr(entry, name) for name in shown} for entry in entries],
@@ -181,9 +181,8 @@ def tell_ledger(result: dict[str, Any]) -> None:
         say(f"\nNo epsilon for all releases together: {together['reason']}.")
     else:
         releases = f"{together['releases']} release{'s' * (together['releases'] != 1)} in this line of runs"
-        say(
-            f"\nAll together, {releases}: epsilon = {together['epsilon']:.3g} at delta = {together['delta']:g}, promised."
-        )
+        promise = f"epsilon = {together['epsilon']:.3g} at delta = {together['delta']:g}"
+        say(f"\nAll together, {releases} promise {promise}.")
     if result["releases_left"] is not None:
         say(f"Releases left: {result['releases_left']}.")
 

@@ -66,12 +66,14 @@ def train(
     of it. `epsilon` and `delta` hold for `releases` releases *together*. `sigma` is the noise that every release will
     carry: a larger one is met by less work, a smaller one leaves the model more accurate. By default it is small where
     the objective is strongly convex, and 0 elsewhere. A release whose score (`Trained.utility`) is under `floor` is
-    refused. `trained.notes` warn where the noise costs more than two points. `objective_noise` is the noise that CGU and CEU put into the objective instead (the standard
-    deviation of `b` in `(1/m) b . theta`); it comes from the operating system, or from a `noise_seed` for experiments.
+    refused. `trained.notes` warn where the noise costs more than two points.
+
+    `objective_noise` is the noise that CGU and CEU put into the objective instead (the standard deviation of `b` in
+    `(1/m) b . theta`); it comes from the operating system, or from a `noise_seed` for experiments.
 
     A strongly convex objective is minimised from 0 by Newton's method until `||grad F|| / mu <= tolerance`, in float64;
-    by default 1e-3, or a fiftieth of sigma, or what a release may be away, if that is less. Any other is trained by Adam in float32 with dropout on,
-    then polished by L-BFGS in float64, dropout off.
+    by default 1e-3, or a fiftieth of sigma, or the distance that a release may have, if that is less. Any other is
+    trained by Adam in float32 with dropout on, then polished by L-BFGS in float64, dropout off.
     """
     started = time.perf_counter()
     if not isinstance(graph, Graph):
@@ -132,9 +134,7 @@ def _notes(trained: Trained, graph: Graph) -> list[str]:
         cost = f"{100 * (private - noised):.1f} points of micro-F1, {100 * private:.1f} % to {100 * noised:.1f} %"
         notes.append(f"noise of sigma = {recipe.sigma:g} costs {cost}: train with a smaller sigma")
     if recipe.floor is not None and noised < recipe.floor:
-        notes.append(
-            f"with noise the model scores {noised:.3f}, under its floor {recipe.floor:g}: no release will pass"
-        )
+        notes.append(f"with noise the model scores {noised:.3f}, under its floor {recipe.floor:g}")
     return notes
 
 

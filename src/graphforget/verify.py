@@ -142,9 +142,8 @@ def _graph(given: Evidence) -> str:
         raise Mismatch("the graph is not the retained graph that the certificate speaks of")
     if given.certificate.training_nodes != given.graph.train_rows.numel():
         raise Mismatch("the number of training nodes is not that of the retained graph")
-    return (
-        f"the salted digest of {given.graph.num_nodes:,} nodes and {given.graph.num_edges:,} edges is the certificate's"
-    )
+    size = f"{given.graph.num_nodes:,} nodes and {given.graph.num_edges:,} edges"
+    return f"the salted digest of {size} is the certificate's"
 
 
 def _model(given: Evidence) -> str:
@@ -158,12 +157,10 @@ def _model(given: Evidence) -> str:
             f"the certificate has {stated.releases_left} releases left, the model {given.trained.releases_left}"
         )
     for name in ("epsilon", "delta"):
-        value = stated.claim.number(name)
-        if value and stated.level != "exact" and value != stated.chosen.get(name, getattr(recipe, name)):
-            if not (name == "epsilon" and stated.chosen.get("budget")):  # CGU's published budget states its own
-                raise Mismatch(
-                    f"{name} is {value:g}, which is neither the model's nor listed as chosen for this request"
-                )
+        value, fixed = stated.claim.number(name), stated.chosen.get(name, getattr(recipe, name))
+        own = name == "epsilon" and bool(stated.chosen.get("budget"))  # CGU's published budget states its own
+        if value and stated.level != "exact" and value != fixed and not own:
+            raise Mismatch(f"{name} is {value:g}, which is neither the model's nor listed as chosen for this request")
     tilt, noise = given.trained.tilt, recipe.objective_noise
     if (tilt is not None) != bool(noise):
         raise Mismatch("the noise in the objective is missing, or there should be none")

@@ -148,13 +148,13 @@ class Ledger:
         self._connection.execute(f"PRAGMA query_only = {int(self.readonly)}")
 
     def _check_schema(self) -> None:
-        """A view, another trigger or another table could make a query run for ever, or answer what was never written."""
+        """A view or another table could make a query run for ever, or answer what was never written."""
         rows = self._connection.execute("SELECT type, name, tbl_name FROM sqlite_schema LIMIT 20").fetchall()
         objects = {tuple(row) for row in rows}
         if objects != _OBJECTS:
             raise InputError(f"{self.path} is not a ledger as it was written: its tables are others")
         names = [row[1] for row in self._connection.execute("PRAGMA table_xinfo(entries)").fetchall()]
-        if names != [name for name in _COLUMNS if self.format > 1 or name not in ("signer", "signature")]:
+        if names != list(_COLUMNS if self.format > 1 else _COLUMNS[:-2]):
             raise InputError(f"{self.path} is not a ledger as it was written: its columns are others")
 
     def _pragma(self, name: str) -> int:

@@ -1,4 +1,4 @@
-"""`method="auto"`: the cheapest way to the best level that truly holds, and what to do where the asked level does not."""
+"""`method="auto"`: the cheapest way to the best level that holds, and what to do where the asked level does not."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ class Method(ABC, Generic[Options]):
         centre = change.trained.theta if change.centre is None else change.centre
         claim, released, notes = _noised(task, change, centre)
         trained = _counted(task, change.trained, claim)
-        notes = (*change.notes, *notes, *_weak(task, claim))
+        all_notes = (*change.notes, *notes, *_weak(task, claim))
         seconds = time.perf_counter() - task.started - change.uncounted
         about = account(
             method=self.name,
@@ -228,7 +228,7 @@ class Method(ABC, Generic[Options]):
             touched=task.touched,
             seconds=seconds,
             change=change,
-            notes=notes,
+            notes=all_notes,
         )
         annex = Annex.of(task.graph, task.request, account=about)
         outcome = Outcome(
@@ -243,7 +243,7 @@ class Method(ABC, Generic[Options]):
             seconds=seconds,
             measured=change.measurements,
             details=change.details,
-            notes=notes,
+            notes=all_notes,
         )
         _check_floor(task, outcome)
         return outcome

@@ -28,7 +28,8 @@ from graphforget.unlearning.retrain import has_noised_optimum
 
 # By name only, never chosen by `auto`.
 BY_NAME: tuple[Method[Any], ...] = (Idea(), GraphEraser(), Gif(), Ceu(), Cgu(), Ascent())
-METHODS: dict[str, Method[Any]] = {method.name: method for method in (NEWTON, RETRAIN, *BY_NAME)}
+ALL: tuple[Method[Any], ...] = (NEWTON, RETRAIN, *BY_NAME)
+METHODS: dict[str, Method[Any]] = {method.name: method for method in ALL}
 
 
 def find(name: str) -> Method[Any]:
@@ -107,9 +108,10 @@ def unlearn(
         task = dataclasses.replace(task, restarts=True)
     try:
         outcome = named.unlearn(task, parsed)
-        reason = _shortfall(outcome, level, asked)
-        if reason is None:
+        shortfall = _shortfall(outcome, level, asked)
+        if shortfall is None:
             return outcome
+        reason = shortfall
     except FloorMissed:
         raise
     except Refused as refusal:

@@ -23,7 +23,7 @@ from graphforget.retraining import fresh_module, trained_anew
 from graphforget.trained import Trained
 from graphforget.training import fit
 from graphforget.unlearning.base import Method, Task
-from graphforget.unlearning.newton import certified_level, release_tolerance, released_around_centre, trained_to
+from graphforget.unlearning.newton import certified_level, released_around_centre
 from graphforget.unlearning.outcome import Change
 
 Start = Literal["fresh", "continued"]
@@ -87,22 +87,19 @@ class Retrain(Method[RetrainOptions]):
             fitted = dataclasses.replace(fitted, history=(*trained.history, entry))
             claim = Empirical("training went on from weights that had seen what was removed")
             return Change(fitted, claim, details=details)
+        own: dict[str, Any] = {"model": options.model}
         seed = trained.recipe.seed if task.seed is None else task.seed
         if has_noised_optimum(trained):
-            fitted = (
-                trained.measured_on(task.after) if task.training_unchanged else self._to_tolerance(task, seed, options)
-            )
+            allowed, unchanged = release_tolerance(trained, task.asked), task.training_unchanged
+            fitted = trained.measured_on(task.after) if unchanged else trained_to(task, allowed, seed=seed, **own)
             return released_around_centre(task, fitted, details | {"seed": seed})
         if task.training_unchanged and seed == trained.recipe.seed and trained.tilt is None:
             fitted = trained.measured_on(task.after)
             details |= {"untouched": True, "retrained": False}
         else:
-            given |= {"noise_seed": task.noise_seed, "model": options.model}
+            given |= {"noise_seed": task.noise_seed, **own}
             fitted = trained_anew(trained, task.retained, seed=seed, **given)
         return Change(fitted, _claim(fitted), details=details | {"seed": seed})
-
-    def _to_tolerance(self, task: Task, seed: int, options: RetrainOptions) -> Trained:
-        return trained_to(task, release_tolerance(task.trained, task.asked), seed=seed, model=options.model)
 
 
 def has_noised_optimum(trained: Trained) -> bool:

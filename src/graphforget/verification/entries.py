@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from graphforget.certificates.document import Certificate, canonical
@@ -76,11 +77,10 @@ def _check_entry(entry: Entry, certificate: Certificate) -> None:
 
 def _check_settled(certificates: Sequence[Certificate]) -> None:
     """Settings, model and objective were fixed by training: all certificates of a line of releases have the same."""
-    for earlier, later in zip(certificates, certificates[1:], strict=False):
+    for earlier, later in pairwise(certificates):
         for name in SETTLED:
             old, new = dict(getattr(earlier, name)), dict(getattr(later, name))
             changed = [part for part in {**old, **new} if old.get(part) != new.get(part)]
             if changed:
-                raise Mismatch(
-                    f"{changed[0]} is {new.get(changed[0])} in one certificate and {old.get(changed[0])} in the one before"
-                )
+                values = f"{new.get(changed[0])} in one certificate and {old.get(changed[0])} in the one before"
+                raise Mismatch(f"{changed[0]} is {values}")

@@ -50,6 +50,4 @@ def check_fresh(noise: Tensor, before: Tensor) -> None:
         return
     correlation = float(noise @ before) / lengths
     if 2 * stats.norm.sf(abs(correlation) * math.sqrt(noise.numel())) < REUSE_FALSE_ALARM:
-        raise Mismatch(
-            f"the noise is that of the release before, at least in part: their correlation is {correlation:.2f}"
-        )
+        raise Mismatch(f"the noise is at least in part that of the release before: correlation {correlation:.2f}")

@@ -1,4 +1,4 @@
-"""`conditional`, by noise in the objective that hides what a step leaves of the gradient (docs/maths.md, section 10)."""
+"""`conditional`, by noise in the objective that hides what a step leaves of the gradient (docs/maths.md, 10)."""
 
 from __future__ import annotations
 
