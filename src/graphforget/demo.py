@@ -62,10 +62,10 @@ def run_demo(report: Path, *, progress: Progress | None = None, tell: Tell | Non
         rundir.save(run, trained, graph)
         answered = answer(run, request, request_id="demo-1", key=private_key(private), progress=progress)
         certificate, summary = Certificate.read(run / CERTIFICATE), answered.summary
-        private = summary["private"]
-        say(f"\nUnlearned in {private['seconds']:.2f} s. Certificate ({certificate.level}): {certificate.statement}.")
+        account = summary["private"]
+        say(f"\nUnlearned in {account['seconds']:.2f} s. Certificate ({certificate.level}): {certificate.statement}.")
         say(
-            f"Measured, and kept private: at most {private['measured']['distance']:.2g} from the optimum without them, "
+            f"Measured, and kept private: at most {account['measured']['distance']:.2g} from the optimum without them, "
             f"allowed {certificate.tolerance:.2g}. {certificate.releases_left} releases are left."
         )
         found = verify_run(run, key=public_key(public))
@@ -94,7 +94,7 @@ def run_demo(report: Path, *, progress: Progress | None = None, tell: Tell | Non
             summary,
             found,
             together=releases_so_far(run, delta=certificate.delta or 1e-5),
-            account=private,
+            account=account,
             requests=words,
             pictures=[footprint_picture(graph, request, footprint(graph, request, trained.reach))],
             scores=scores,

@@ -23,7 +23,7 @@ from graphforget.retraining import fresh_module, trained_anew
 from graphforget.trained import Trained
 from graphforget.training import fit
 from graphforget.unlearning.base import Method, Task
-from graphforget.unlearning.newton import certified_level, released_around_centre
+from graphforget.unlearning.newton import certified_level, release_tolerance, released_around_centre, trained_to
 from graphforget.unlearning.outcome import Change
 
 Start = Literal["fresh", "continued"]
