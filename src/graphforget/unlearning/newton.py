@@ -86,10 +86,8 @@ class Newton(Method[NewtonOptions]):
 
         slack = rounding_allowance(objective, theta, gradient_norm=trained.gradient_norm)
         wanted = 2 * (allowed * mu - 1.25 * slack)  # it follows the norm of the weights, which a step changes a little
-        if not wanted > 0:
-            raise Refused(
-                f"the tolerance {allowed:.1e} drowns in rounding, {slack / mu:.1e}; train with a larger sigma"
-            )
+        if not wanted > 0:  # whether that is refused must not depend on the old weights
+            return released_around_centre(task, trained.measured_on(objective), {"retrained": False})
         steps: Any = {"min_steps": 0 if task.training_unchanged else 1, "max_steps": options.steps}
         minimum = newton_cg(objective, theta, gradient_tolerance=wanted, on_step=report, **steps)
         details: dict[str, Any] = {
@@ -134,8 +132,13 @@ def released_around_centre(task: Task, trained: Trained, details: dict[str, Any]
     measured = residual(task.after, theta, gradient=gradient)
     if not measured.radius <= allowed:
         reason = f"the optimum may be {measured.radius:.2e} away, over the tolerance {allowed:.2e}"
-        if not task.may_retrain or details.get("retrained"):
-            raise Refused(f"{reason}, and retraining {'was ruled out' if not task.may_retrain else 'ended there'}")
+        if not task.may_retrain:
+            raise Refused(f"{reason}, and retraining was ruled out")
+        if details.get("retrained"):
+            rounding = rounded_up(measured.rounding / measured.mu)
+            raise Refused(
+                f"{reason}, of which rounding is {rounding:.1e}: train with a larger sigma, or fewer releases"
+            )
         trained = trained_to(task, allowed)
         return released_around_centre(task, trained, details | {"retrained": True, "reason": reason})
     centre = measured.centre.cpu()
