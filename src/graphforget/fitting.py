@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import time
 from collections.abc import Callable
@@ -11,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from graphforget.certificates.gaussian import noise
-from graphforget.doctor import Inspection, data_carriers, picked_up
+from graphforget.doctor import Inspection, attribute_state, changed_attributes, data_carriers
 from graphforget.errors import InputError
 from graphforget.graph import Graph
 from graphforget.linalg.newton import newton_cg
-from graphforget.losses import Loss, held_by, is_convex
-from graphforget.models.base import is_built_in
+from graphforget.losses import Loss, captured_by_loss, is_convex
+from graphforget.models.built_in import is_built_in
 from graphforget.models.parameters import assign, flatten, trainable
 from graphforget.models.registry import is_affine
 from graphforget.objective import Objective, model_inputs
@@ -43,7 +42,7 @@ def fit_one(
     """
     started = time.perf_counter() if started is None else started
     convex = is_affine(module) and is_convex(loss)
-    untrained = copy.deepcopy(module)
+    before = None if is_built_in(module) else attribute_state(module)
     tilt: Tensor | None = None
     if recipe.objective_noise:
         tilt = noise(size=flatten(module).numel(), sigma=recipe.objective_noise, seed=recipe.noise_seed)
@@ -64,7 +63,7 @@ def fit_one(
         theta=theta.cpu(),
         recipe=recipe,
         reach=inspection.reach,
-        obstacles=_obstacles(inspection, untrained, module, loss),
+        obstacles=_obstacles(inspection, before, module, loss),
         strongly_convex=convex,
         converged=converged,
         objective_value=value,
@@ -76,12 +75,17 @@ def fit_one(
     )
 
 
-def _obstacles(inspection: Inspection, before: nn.Module, after: nn.Module, loss: Loss) -> tuple[str, ...]:
-    """What was found before training, what the module has come to hold since, and what the loss holds."""
-    found = list(inspection.obstacles)
-    if not is_built_in(after):
-        found += [*data_carriers(after), *picked_up(before, after)]
-    return tuple(dict.fromkeys([*found, *held_by(loss)]))
+def _obstacles(
+    inspection: Inspection, before: dict[tuple[str, str], str] | None, module: nn.Module, loss: Loss
+) -> tuple[str, ...]:
+    """The findings before training, what the module has come to hold since, and what the loss holds.
+
+    `before` is the state of its attributes then; a model of this package needs none.
+    """
+    findings = [*inspection.obstacles, *data_carriers(module)]
+    if before is not None:
+        findings += changed_attributes(before, module)
+    return tuple(dict.fromkeys([*findings, *captured_by_loss(loss)]))
 
 
 def _newton(objective: Objective, start: Tensor, recipe: Recipe, progress: Progress | None) -> tuple[Tensor, bool]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
+from graphforget.captured import first_finding
 from graphforget.errors import InputError
 
 CROSS_ENTROPY = "cross_entropy"
@@ -149,20 +148,12 @@ def as_loss(loss: Loss | LossFunction | str | None) -> Loss:
     return loss
 
 
-def held_by(loss: Loss) -> list[str]:
-    """Tensors that a loss of one's own brings along: class weights that were counted on the data, say."""
+def captured_by_loss(loss: Loss) -> list[str]:
+    """What a loss of one's own brings along that may be data: class weights that were counted on the data, say."""
     if is_convex(loss):
         return []
-    function = loss.function
-    cells = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
-    parts = [*cells, *getattr(function, "__dict__", {}).values(), *(getattr(function, "__defaults__", None) or ())]
-    if isinstance(function, nn.Module):
-        parts += [*function.parameters(), *function.buffers()]
-    if isinstance(function, functools.partial):
-        parts += [*function.args, *function.keywords.values()]
-    if any(isinstance(part, Tensor | np.ndarray) for part in parts):
-        return [f"the loss {loss.name!r} holds a tensor, which may carry data"]
-    return []
+    finding = first_finding(loss, registered={})
+    return [f"the loss {loss.name!r} holds {finding}"] if finding else []
 
 
 def check_loss(loss: Loss, *, classes: int) -> None:
