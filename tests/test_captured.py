@@ -91,7 +91,7 @@ class Colour(enum.Enum):
 
 
 def closure_over(value: object) -> Callable[[Tensor], Tensor]:
-    return lambda x: x if value is None else x
+    return lambda x: x if value is None else x.relu()
 
 
 def default_of(value: object) -> Callable[[Tensor], Tensor]:
@@ -625,9 +625,12 @@ def extra_buffer(module: nn.Module) -> None:
     module.register_buffer("held", NUMBERS)
 
 
+def squashed(self: GCN | SGC, x: Any, edge_index: Any) -> Tensor:
+    return type(self).forward(self, x, edge_index).tanh()
+
+
 def replaced_forward(module: nn.Module) -> None:
-    original = type(module).forward
-    module.forward = lambda x, edge_index: original(module, x, edge_index).tanh()  # type: ignore[method-assign]
+    module.forward = types.MethodType(squashed, module)  # type: ignore[method-assign]
 
 
 def replaced_reach(module: nn.Module) -> None:

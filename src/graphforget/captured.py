@@ -22,7 +22,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -53,6 +53,13 @@ CLASS_INTERNALS = frozenset(
 # PyG's description of a layer's own methods.
 PYG_INSPECTOR = frozenset({"_cls", "_signature_dict", "_source_dict"})
 
+
+class NamedField(NamedTuple):
+    """An example of a named tuple, for the type of its fields."""
+
+    name: str
+
+
 NUMBERS = (bool, int, float, complex, np.bool_, np.integer, np.floating)
 CONTAINERS = (list, tuple, set, frozenset, dict, types.MappingProxyType, collections.deque)
 PLAIN_TYPES = (
@@ -60,7 +67,7 @@ PLAIN_TYPES = (
     *(torch.dtype, torch.device, torch.layout, torch.memory_format, np.ufunc),
     *(types.GenericAlias, types.UnionType, types.GetSetDescriptorType, types.MemberDescriptorType),
     *(types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType),
-    *(type(threading.Lock()), type(threading.RLock()), type(collections.namedtuple("Pair", "left").left)),
+    *(type(threading.Lock()), type(threading.RLock()), type(vars(NamedField)["name"])),
 )
 # Built-in classes whose content is read below, whatever Python subclass it comes in.
 READ_BASES = frozenset({object, list, tuple, set, frozenset, dict, collections.deque, collections.OrderedDict})
@@ -287,7 +294,7 @@ def _container_finding(value: Iterable[object]) -> str:
             # A mapping has a key for every value: these are names.
             if leaves > MAX_ITEMS * (2 if is_mapping else 1) or len(opened) > MAX_ITEMS:
                 return f"a {kind} of more than {MAX_ITEMS} items"
-    if len(floats) > MAX_FLOATS or not all(_is_round(item) for item in floats):
+    if len(floats) > MAX_FLOATS or not all(_is_round(complex(item)) for item in floats):
         return f"a {kind} of numbers"
     return ""
 
@@ -313,9 +320,9 @@ def _view_of_object(value: object) -> View:
 def _has_hidden_state(kind: type) -> bool:
     """Whether some base, written in C, keeps memory of its own that no attribute shows."""
     for part in kind.__mro__:
-        if part in READ_BASES or part.__base__ is None:
+        base, inside = part.__base__, vars(part)
+        if part in READ_BASES or base is None:
             continue
-        inside = vars(part)
         shown = sum(isinstance(item, types.MemberDescriptorType) for item in inside.values())
         shown += ("__dict__" in inside) + ("__weakref__" in inside)
         if (
@@ -399,8 +406,9 @@ def _is_library(module_name: object) -> bool:
 
 def _is_library_function(function: object) -> bool:
     """By the namespace that its code really runs in, which no `__module__` can forge."""
-    name = getattr(function, "__globals__", {}).get("__name__")
-    return _is_library(name) and vars(sys.modules.get(name, object)) is function.__globals__  # type: ignore[attr-defined]
+    inside = getattr(function, "__globals__", {})
+    module = sys.modules.get(str(inside.get("__name__")))
+    return module is not None and vars(module) is inside and _is_library(module.__name__)
 
 
 def _is_library_class(kind: type) -> bool:

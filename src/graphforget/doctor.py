@@ -152,7 +152,8 @@ def _has_constant_eps(part: nn.Module) -> bool:
         return False
     import torch_geometric.nn as pyg
 
-    return type(part) in (pyg.GINConv, pyg.GINEConv) and part.eps.numel() == 1
+    eps = part._buffers.get("eps")
+    return type(part) in (pyg.GINConv, pyg.GINEConv) and eps is not None and eps.numel() == 1
 
 
 def _runs_in_forward(attribute: str) -> bool:

@@ -118,7 +118,8 @@ def is_affine(module: nn.Module) -> bool:
     """Whether the logits are an affine function of the parameters, by construction.
 
     Only for the classes of this package themselves: no attribute and no subclass can claim it, and no instance whose
-    methods were replaced. With cross-entropy and mu > 0 the objective is then strongly convex (docs/maths.md, section 5).
+    methods were replaced. With cross-entropy and mu > 0 the objective is then strongly convex (docs/maths.md,
+    section 5).
     """
     return type(module) in AFFINE and not alteration(module)
 
