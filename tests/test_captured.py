@@ -395,6 +395,26 @@ def with_data_in_a_layer() -> nn.Module:
     return module
 
 
+def with_data_on_a_parameter() -> nn.Module:
+    module = OwnGCN()
+    module.first.lin.weight.mean = NUMBERS
+    return module
+
+
+class Meta(type):
+    table = NUMBERS
+
+
+class WithMetaclass(OwnGCN, metaclass=Meta):
+    pass
+
+
+def compiled() -> nn.Module:
+    module = OwnGCN()
+    module.head = torch.jit.trace(nn.Linear(2, 2), torch.zeros(1, 2))  # type: ignore[assignment]
+    return module
+
+
 def with_many_numbers() -> nn.Module:
     module = OwnGCN()
     for i in range(33):
@@ -407,7 +427,8 @@ def with_many_numbers() -> nn.Module:
     [
         *(WithClassAttribute, Inherits, WithGlobal, WithGlobalInAnotherMethod, WithProperty, WithStaticMethod),
         *(WithDefault, WithLiteral, WithCache, with_slots, with_closure, with_replaced_forward, with_backward_hook),
-        *(with_hook_of_pyg, with_data_in_a_layer, with_many_numbers),
+        *(with_hook_of_pyg, with_data_in_a_layer, with_many_numbers, with_data_on_a_parameter, WithMetaclass),
+        *(compiled,),
     ],
 )
 def test_data_in_classes_methods_and_layers_is_named(make_module: Callable[[], nn.Module]) -> None:

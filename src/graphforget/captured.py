@@ -13,9 +13,11 @@ import functools
 import hashlib
 import io
 import logging
+import os
 import pathlib
 import random
 import sys
+import sysconfig
 import threading
 import types
 import weakref
@@ -118,6 +120,8 @@ def fingerprint(value: object, *, registered: Mapping[int, object]) -> str:
 
 def attributes(module: nn.Module) -> Iterator[tuple[str, object]]:
     """The attributes of a module that torch has not registered, then those of its classes that are no library's."""
+    if isinstance(module, torch.jit.ScriptModule):  # compiled: `data_carriers` names it as a whole
+        return
     for name, value in _own_attributes(module):
         if name not in MODULE_INTERNALS or name.endswith(
             ("state_dict_hooks", "state_dict_pre_hooks", "state_dict_post_hooks")
@@ -127,6 +131,11 @@ def attributes(module: nn.Module) -> Iterator[tuple[str, object]]:
         if not _is_library_class(part):
             for name, value in _class_attributes(part):
                 yield f"{part.__name__}.{name}", value
+            yield f"{part.__name__}.__class__", type(part)
+    for name, parameter in (*module._parameters.items(), *module._buffers.items()):
+        if parameter is not None:
+            yield f"{name}.__dict__", vars(parameter)
+            yield f"{name}._backward_hooks", parameter._backward_hooks
 
 
 def _walk(start: object, registered: Mapping[int, object]) -> Iterator[tuple[str, object, View]]:
@@ -202,6 +211,8 @@ def _view_of_data(value: object) -> View | None:
         return View("an open file")
     if isinstance(value, random.Random):
         return View("the state of a random generator", content=repr(value.getstate()).encode())
+    if isinstance(value, torch.jit.ScriptModule):
+        return View("a compiled model, which cannot be looked into")
     if isinstance(value, nn.Module):
         if next(value.parameters(), None) is not None or next(value.buffers(), None) is not None:
             return View("a model that is not a registered submodule")
@@ -229,6 +240,9 @@ def _view_of_code(value: object) -> View | None:
     if isinstance(value, types.MethodType):
         return View(parts=((".__func__", value.__func__), (".__self__", value.__self__)))
     if isinstance(value, types.BuiltinMethodType | types.MethodWrapperType):
+        kind = type(value.__self__)
+        if kind.__name__.startswith(("pybind11_", "PyCapsule")) and _has_hidden_state(kind):
+            return View(content=value.__name__.encode())  # a function of a library written in C++
         return View(parts=((".__self__", value.__self__),), content=value.__name__.encode())
     if isinstance(value, staticmethod | classmethod):
         return View(parts=(("", value.__func__),))
@@ -251,7 +265,7 @@ def _view_of_class(value: type) -> View:
         return View(content=value.__qualname__.encode())
     if issubclass(value, enum.Enum):
         return View(parts=tuple((f".{name}", member) for name, member in value.__members__.items()))
-    bases = [(f".{base.__name__}", base) for base in value.__bases__]
+    bases = [(f".{base.__name__}", base) for base in (*value.__bases__, type(value))]
     return View(parts=(*_labelled(_class_attributes(value)), *bases))
 
 
@@ -325,10 +339,7 @@ def _has_hidden_state(kind: type) -> bool:
             continue
         shown = sum(isinstance(item, types.MemberDescriptorType) for item in inside.values())
         shown += ("__dict__" in inside) + ("__weakref__" in inside)
-        if (
-            part.__basicsize__ - part.__base__.__basicsize__ > 8 * shown
-            or part.__itemsize__ > part.__base__.__itemsize__
-        ):
+        if part.__basicsize__ - base.__basicsize__ > 8 * shown or part.__itemsize__ > base.__itemsize__:
             return True
     return False
 
@@ -401,7 +412,20 @@ def _globals(code: types.CodeType, inside: dict[str, Any]) -> Iterator[tuple[str
 
 
 def _is_library(module_name: object) -> bool:
-    return isinstance(module_name, str) and module_name.partition(".")[0] in LIBRARIES
+    return isinstance(module_name, str) and _is_library_package(module_name.partition(".")[0])
+
+
+def _is_library_package(name: str) -> bool:
+    """By its name, and by its file where a script of the user's may have the name of a standard module."""
+    if name not in LIBRARIES or name == "__main__":
+        return False
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return name not in sys.stdlib_module_names or file is None or _is_in_standard_library(file)
+
+
+def _is_in_standard_library(file: str) -> bool:
+    folders = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), os.path.dirname(os.__file__)}
+    return file.startswith(tuple(folder + os.sep for folder in folders)) and "site-packages" not in file
 
 
 def _is_library_function(function: object) -> bool:

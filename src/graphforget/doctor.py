@@ -104,6 +104,9 @@ def data_carriers(module: nn.Module) -> Iterator[str]:
         if isinstance(part, nn.modules.batchnorm._NormBase):
             yield f"{where} carries statistics of the training data"
             continue
+        if isinstance(part, torch.jit.ScriptModule):
+            yield f"{where} is compiled and cannot be looked into"
+            continue
         for buffer in part._buffers:
             if not (buffer == "eps" and _has_constant_eps(part)):
                 yield f"buffer '{f'{name}.{buffer}'.lstrip('.')}' may carry statistics of the training data"

@@ -14,7 +14,7 @@ from graphforget.doctor import Inspection, attribute_state, changed_attributes, 
 from graphforget.errors import InputError
 from graphforget.graph import Graph
 from graphforget.linalg.newton import newton_cg
-from graphforget.losses import Loss, captured_by_loss, is_convex
+from graphforget.losses import Loss, assumed_convex, captured_by_loss, is_convex
 from graphforget.models.built_in import is_built_in
 from graphforget.models.parameters import assign, flatten, trainable
 from graphforget.models.registry import is_affine
@@ -35,13 +35,16 @@ def fit_one(
     device: str = "cpu",
     progress: Progress | None = None,
     started: float | None = None,
+    notes: tuple[str, ...] = (),
 ) -> Trained:
     """Follows `recipe` from the weights that `module` comes with, which it changes.
 
-    A strongly convex objective has one minimum, and Newton's method starts at 0 unless `warm`.
+    A strongly convex objective has one minimum, and Newton's method starts at 0 unless `warm`. A loss that is declared
+    convex is minimised by Newton's method too; the objective is called strongly convex only where that is proven.
     """
     started = time.perf_counter() if started is None else started
-    convex = is_affine(module) and is_convex(loss)
+    convex = is_affine(module) and assumed_convex(loss)
+    proven = convex and is_convex(loss)
     before = None if is_built_in(module) else attribute_state(module)
     tilt: Tensor | None = None
     if recipe.objective_noise:
@@ -64,14 +67,15 @@ def fit_one(
         recipe=recipe,
         reach=inspection.reach,
         obstacles=_obstacles(inspection, before, module, loss),
-        strongly_convex=convex,
-        converged=converged,
+        strongly_convex=proven,
+        converged=proven and converged,
         objective_value=value,
         gradient_norm=float(gradient.norm()),
         graph_digest=graph.digest,
         seconds=time.perf_counter() - started,
         loss=loss,
         tilt=tilt,
+        notes=notes,
     )
 
 

@@ -85,6 +85,7 @@ class Trained:
     history: tuple[Forgotten, ...] = ()  # since it was trained, oldest first
     noise: float = 0.0  # standard deviation of the noise in released weights, which no request can start from
     tilt: Tensor | None = field(default=None, repr=False)  # `b`, the noise in the objective: private, as the weights
+    notes: tuple[str, ...] = ()  # what the caller should know of how it was trained, in sentences
 
     @property
     def certifiable(self) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 import time
 from typing import Any
 
+import torch
 from torch import nn
 
 from graphforget.checks import checked_device, is_symmetric, whole_number
@@ -14,7 +16,8 @@ from graphforget.doctor import Inspection, inspect
 from graphforget.errors import InputError
 from graphforget.fitting import Progress, fit_one
 from graphforget.graph import Graph
-from graphforget.losses import Loss, LossFunction, as_loss, check_loss, is_convex
+from graphforget.loss_checks import check_loss
+from graphforget.losses import Loss, LossFunction, as_loss, is_convex
 from graphforget.models.parameters import trainable
 from graphforget.models.reach import Reach
 from graphforget.models.registry import LINEARISED_SIGMA, MODELS, ModelEntry, build, is_affine
@@ -24,6 +27,8 @@ from graphforget.trained import Recipe, Trained
 
 # Gradients are measured in float64; below this norm what is measured may be rounding.
 ROUNDING_FLOOR = 1e-12
+
+HALF_PRECISION = (torch.float16, torch.bfloat16)
 
 OWN_MODEL = ModelEntry("own", "a model of one's own", nn.Module, mu=5e-4, affine=False, sigma=LINEARISED_SIGMA)
 
@@ -91,7 +96,15 @@ def train(
     _check(recipe)
     check_loss(loss, classes=graph.num_classes)
     inspection = inspect(module, columns=graph.num_columns, classes=graph.num_classes, declared=reach)
-    return fit(module, graph, recipe, loss, inspection, device=device, progress=progress, started=started)
+    given: Any = {"device": device, "progress": progress, "started": started, "notes": _notes(module)}
+    return fit(module, graph, recipe, loss, inspection, **given)
+
+
+def _notes(module: nn.Module) -> tuple[str, ...]:
+    halves = sorted({str(p.dtype).removeprefix("torch.") for p in module.parameters() if p.dtype in HALF_PRECISION})
+    if not halves:
+        return ()
+    return (f"The module came in {' and '.join(halves)}. It was trained in float32 or float64 and is now in float64.",)
 
 
 def _number(value: Any, what: str) -> float:
@@ -135,9 +148,10 @@ def fit(
     device: str = "cpu",
     progress: Progress | None = None,
     started: float | None = None,
+    notes: tuple[str, ...] = (),
 ) -> Trained:
     """Follows `recipe` from the weights that `module` comes with, which it changes; shard by shard where it has any."""
     given: Any = {"warm": warm, "device": device, "progress": progress, "started": started}
     if isinstance(module, Sharded):
-        return fit_shards(module, graph, recipe, loss, inspection, **given)
-    return fit_one(module, graph, recipe, loss, inspection, **given)
+        return dataclasses.replace(fit_shards(module, graph, recipe, loss, inspection, **given), notes=notes)
+    return fit_one(module, graph, recipe, loss, inspection, notes=notes, **given)
