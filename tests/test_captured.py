@@ -81,6 +81,16 @@ class Words(list):  # type: ignore[type-arg]
     pass
 
 
+class Hides(list):  # type: ignore[type-arg]
+    def __iter__(self) -> Any:
+        return iter(())
+
+
+class Unreadable(float):
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
 class Tagged(str):
     pass
 
@@ -213,6 +223,8 @@ CARRIERS: dict[str, Callable[[], object]] = {
     "cycle": lambda: cyclic(ARRAY),
     "subclass of a list": lambda: tagged(ARRAY),
     "subclass of a text": lambda: tagged_text(ARRAY),
+    "list that hides its items": lambda: Hides([ARRAY]),
+    "object that cannot be read": lambda: Unreadable(1.0),
     "weak reference": lambda: weakref.ref(LIVE["holder"]),
     "default factory": lambda: collections.defaultdict(closure_over(ARRAY)),
 }
@@ -297,7 +309,7 @@ def test_what_is_too_much_to_be_looked_at_is_a_finding() -> None:
     chain: list[object] = []
     for _ in range(MAX_OBJECTS + 10):
         chain = [Holder(chain)]  # type: ignore[list-item]
-    assert "too many to be looked into" in first_finding(chain, registered={})
+    assert "too many to be looked into" in str(first_finding(chain, registered={}))
 
 
 # -- the module's own class ------------------------------------------------------------------------------------------

@@ -1,110 +1,50 @@
 """Looks for data in everything that an object can reach: attributes, containers, closures, globals, classes.
 
 A setting (a number, a short text, a few layer sizes) carries no data worth the name. Everything else that is no code
-of a known library is a finding, and so is an object that cannot be looked into.
+of a known library is a finding, and so is an object that cannot be looked into (`object_view.py`).
 """
 
 from __future__ import annotations
 
-import collections
-import dis
-import enum
-import functools
 import hashlib
-import io
-import logging
-import os
-import pathlib
-import random
-import sys
-import sysconfig
-import threading
-import types
-import weakref
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from decimal import Decimal
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
-MAX_ITEMS = 64  # in a container, those of nested containers included
-MAX_TEXT = 256  # characters of a string
-MAX_FLOATS = 4  # distinct ones in a container
-MAX_DIGITS = 4  # significant digits of a float in a container
-MAX_INT_BITS = 64
+from graphforget.object_view import View, view_of
+
 MAX_LOOSE_FLOATS = 64  # single floats in all that one attribute reaches
 MAX_OBJECTS = 20_000  # in all that one attribute reaches
 
-MODULE_INTERNALS = frozenset(vars(nn.Module()))  # registered parameters, buffers, submodules and hooks
-# Code of these is not looked into; objects of their classes are.
-LIBRARIES = frozenset(sys.stdlib_module_names) | {
-    *("torch", "torch_geometric", "torch_scatter", "torch_sparse", "torch_cluster", "pyg_lib", "einops"),
-    *("numpy", "scipy", "sklearn", "pandas", "typing_extensions", "graphforget"),
-}
-CLASS_INTERNALS = frozenset(
-    {
-        *("__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__slots__", "__annotations__"),
-        *("__annotate__", "__annotate_func__", "__annotations_cache__", "__firstlineno__", "__static_attributes__"),
-        *("__orig_bases__", "__parameters__", "__abstractmethods__", "_abc_impl", "__match_args__"),
-        *("__dataclass_fields__", "__dataclass_params__", "__classcell__", "__type_params__", "__protocol_attrs__"),
-    }
-)
-# PyG's description of a layer's own methods.
-PYG_INSPECTOR = frozenset({"_cls", "_signature_dict", "_source_dict"})
+
+class Finding(NamedTuple):
+    """A thing that may be data, in words, and the path to it from where the search began."""
+
+    kind: str
+    path: str
 
 
-class NamedField(NamedTuple):
-    """An example of a named tuple, for the type of its fields."""
-
-    name: str
-
-
-NUMBERS = (bool, int, float, complex, np.bool_, np.integer, np.floating)
-CONTAINERS = (list, tuple, set, frozenset, dict, types.MappingProxyType, collections.deque)
-PLAIN_TYPES = (
-    *(type(None), type(Ellipsis), type(NotImplemented), range, logging.Logger),
-    *(torch.dtype, torch.device, torch.layout, torch.memory_format, np.ufunc),
-    *(types.GenericAlias, types.UnionType, types.GetSetDescriptorType, types.MemberDescriptorType),
-    *(types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType),
-    *(type(threading.Lock()), type(threading.RLock()), type(vars(NamedField)["name"])),
-)
-# Built-in classes whose content is read below, whatever Python subclass it comes in.
-READ_BASES = frozenset({object, list, tuple, set, frozenset, dict, collections.deque, collections.OrderedDict})
-READ_BASES |= {collections.defaultdict, str, int, float, bool, complex}
-
-
-@dataclass(frozen=True)
-class View:
-    """One object: why it may hold data (or nothing), the objects that it refers to, and its own content as bytes."""
-
-    finding: str = ""
-    parts: tuple[tuple[str, object], ...] = ()
-    content: bytes = b""
-
-
-def first_finding(value: object, *, registered: Mapping[int, object]) -> str:
-    """What `value` holds that may be data, in words, or nothing.
+def first_finding(value: object, *, registered: Mapping[int, object]) -> Finding | None:
+    """The first thing that `value` reaches and that may be data.
 
     Args:
         value: where to start.
         registered: tensors and modules by id that are looked at elsewhere.
 
     Returns:
-        A phrase such as "a numpy array in '.scaler.mean_'".
+        A finding such as `("a numpy array", ".scaler.mean_")`, or None.
     """
     floats = 0
     for count, (path, item, view) in enumerate(_walk(value, registered)):
         if view.finding:
-            return f"{view.finding} in '{path}'" if path else view.finding
+            return Finding(view.finding, path)
         floats += isinstance(item, float | np.floating)
         if floats > MAX_LOOSE_FLOATS:
-            return f"more than {MAX_LOOSE_FLOATS} numbers"
+            return Finding(f"more than {MAX_LOOSE_FLOATS} numbers", "")
         if count >= MAX_OBJECTS:
-            return f"more than {MAX_OBJECTS} objects, too many to be looked into"
-    return ""
+            return Finding(f"more than {MAX_OBJECTS} objects, too many to be looked into", "")
+    return None
 
 
 def fingerprint(value: object, *, registered: Mapping[int, object]) -> str:
@@ -118,26 +58,6 @@ def fingerprint(value: object, *, registered: Mapping[int, object]) -> str:
     return digest.hexdigest()
 
 
-def attributes(module: nn.Module) -> Iterator[tuple[str, object]]:
-    """The attributes of a module that torch has not registered, then those of its classes that are no library's."""
-    if isinstance(module, torch.jit.ScriptModule):  # compiled: `data_carriers` names it as a whole
-        return
-    for name, value in _own_attributes(module):
-        if name not in MODULE_INTERNALS or name.endswith(
-            ("state_dict_hooks", "state_dict_pre_hooks", "state_dict_post_hooks")
-        ):
-            yield name, value
-    for part in type(module).__mro__:
-        if not _is_library_class(part):
-            for name, value in _class_attributes(part):
-                yield f"{part.__name__}.{name}", value
-            yield f"{part.__name__}.__class__", type(part)
-    for name, parameter in (*module._parameters.items(), *module._buffers.items()):
-        if parameter is not None:
-            yield f"{name}.__dict__", vars(parameter)
-            yield f"{name}._backward_hooks", parameter._backward_hooks
-
-
 def _walk(start: object, registered: Mapping[int, object]) -> Iterator[tuple[str, object, View]]:
     """Everything that can be reached, each object once, with the path to it."""
     visited: dict[int, object] = {}  # holds the objects, so that no id is used twice
@@ -146,300 +66,8 @@ def _walk(start: object, registered: Mapping[int, object]) -> Iterator[tuple[str
         path, item = stack.pop()
         if id(item) in visited or id(item) in registered:
             continue
-        if not isinstance(item, NUMBERS) and not isinstance(item, str):
+        if type(item) not in (bool, int, float, complex, str):  # each of these counts, whether it is shared or not
             visited[id(item)] = item
-        view = _view(item)
+        view = view_of(item)
         yield path, item, view
         stack += [(path + label, part) for label, part in reversed(view.parts)]
-
-
-# -- one object ------------------------------------------------------------------------------------------------------
-
-
-def _view(value: object) -> View:
-    for looked_at in (_view_of_scalar, _view_of_data, _view_of_code, _view_of_container):
-        view = looked_at(value)
-        if view is not None:
-            return view
-    return _view_of_object(value)
-
-
-def _view_of_scalar(value: object) -> View | None:
-    kind = type(value)
-    if isinstance(value, enum.Enum):
-        return View(parts=_labelled((name, part) for name, part in vars(value).items() if name != "__objclass__"))
-    if isinstance(value, NUMBERS):
-        return View(_number_finding(value), _subclass_parts(value), repr(value).encode())
-    if isinstance(value, str):
-        finding = f"a text of {len(value)} characters" if len(value) > MAX_TEXT else ""
-        return View(finding, _subclass_parts(value), value.encode("utf-8", "surrogatepass"))
-    if isinstance(value, pathlib.PurePath) and _is_library_class(kind):
-        return View(parts=((".path", str(value)),))
-    if (
-        kind in PLAIN_TYPES
-        or kind is object
-        or isinstance(value, np.dtype)
-        or (kind.__module__ == "typing" and _is_library_class(kind))
-    ):
-        return View(content=repr(value).encode())
-    return None
-
-
-def _subclass_parts(value: object) -> tuple[tuple[str, object], ...]:
-    """What a number or a text of the user's own class holds beside itself."""
-    return () if _is_library_class(type(value)) else (*_labelled(_own_attributes(value)), ("", type(value)))
-
-
-def _number_finding(value: Any) -> str:
-    if isinstance(value, int | np.integer) and int(value).bit_length() > MAX_INT_BITS:
-        return f"a whole number of {int(value).bit_length()} bits"
-    if isinstance(value, np.floating) and not _is_round(float(value)):
-        return "a numpy number"
-    return ""
-
-
-def _view_of_data(value: object) -> View | None:
-    """Kinds of objects that hold data by their nature."""
-    if isinstance(value, Tensor):
-        return View("a tensor that is not a registered parameter", content=_tensor_bytes(value))
-    if isinstance(value, np.ndarray):
-        content = repr(value).encode() if value.dtype.hasobject else np.ascontiguousarray(value).tobytes()
-        return View("a numpy array", content=content)
-    if isinstance(value, bytes | bytearray | memoryview):
-        return View(f"{len(value)} bytes" if len(value) else "", content=bytes(value))
-    if isinstance(value, io.IOBase):
-        return View("an open file")
-    if isinstance(value, random.Random):
-        return View("the state of a random generator", content=repr(value.getstate()).encode())
-    if isinstance(value, torch.jit.ScriptModule):
-        return View("a compiled model, which cannot be looked into")
-    if isinstance(value, nn.Module):
-        if next(value.parameters(), None) is not None or next(value.buffers(), None) is not None:
-            return View("a model that is not a registered submodule")
-        return View(parts=tuple((f".{name}", part) for name, part in attributes(value)))
-    return None
-
-
-def _tensor_bytes(tensor: Tensor) -> bytes:
-    try:
-        dense = tensor.detach().cpu()
-        dense = dense if dense.layout == torch.strided else dense.to_dense()
-        return dense.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-    except (RuntimeError, TypeError, ValueError, NotImplementedError):
-        return repr(tensor).encode()
-
-
-def _view_of_code(value: object) -> View | None:
-    """Functions, methods, classes and modules: what they carry beside their code."""
-    if isinstance(value, types.ModuleType):
-        return View(content=value.__name__.encode())  # what a function uses of it is looked at with the function
-    if isinstance(value, type):
-        return _view_of_class(value)
-    if isinstance(value, types.FunctionType):
-        return View(parts=tuple(_function_parts(value)), content=value.__code__.co_code)
-    if isinstance(value, types.MethodType):
-        return View(parts=((".__func__", value.__func__), (".__self__", value.__self__)))
-    if isinstance(value, types.BuiltinMethodType | types.MethodWrapperType):
-        kind = type(value.__self__)
-        if kind.__name__.startswith(("pybind11_", "PyCapsule")) and _has_hidden_state(kind):
-            return View(content=value.__name__.encode())  # a function of a library written in C++
-        return View(parts=((".__self__", value.__self__),), content=value.__name__.encode())
-    if isinstance(value, staticmethod | classmethod):
-        return View(parts=(("", value.__func__),))
-    if isinstance(value, property):
-        return View(parts=((".fget", value.fget), (".fset", value.fset), (".fdel", value.fdel)))
-    if isinstance(value, functools.partial):
-        given = ((".func", value.func), (".args", value.args), (".keywords", value.keywords))
-        return View(parts=(*given, *_labelled(vars(value).items())))
-    if isinstance(value, functools._lru_cache_wrapper):
-        if _is_library_function(value.__wrapped__):
-            return View()
-        return View("a function with a cache")
-    if isinstance(value, weakref.ReferenceType):
-        return View(parts=(("()", value()),))
-    return None
-
-
-def _view_of_class(value: type) -> View:
-    if _is_library_class(value):
-        return View(content=value.__qualname__.encode())
-    if issubclass(value, enum.Enum):
-        return View(parts=tuple((f".{name}", member) for name, member in value.__members__.items()))
-    bases = [(f".{base.__name__}", base) for base in (*value.__bases__, type(value))]
-    return View(parts=(*_labelled(_class_attributes(value)), *bases))
-
-
-def _view_of_container(value: object) -> View | None:
-    if not isinstance(value, CONTAINERS):
-        return None
-    if isinstance(value, dict | types.MappingProxyType):
-        pairs = enumerate(value.items())
-        parts: list[tuple[str, object]] = [
-            (f"[{i}]" if part else f"[key {i}]", item) for i, pair in pairs for part, item in enumerate(pair)
-        ]
-    else:
-        items = sorted(value, key=repr) if isinstance(value, set | frozenset) else list(value)
-        parts = [(f"[{i}]", item) for i, item in enumerate(items)]
-    finding = _container_finding(value)
-    if isinstance(value, collections.defaultdict):
-        parts.append((".default_factory", value.default_factory))
-    if type(value) not in READ_BASES:
-        inner = _view_of_object(value)
-        finding, parts = finding or inner.finding, [*parts, *inner.parts]
-    return View(finding, tuple(parts))
-
-
-def _container_finding(value: Iterable[object]) -> str:
-    kind = type(value).__name__
-    leaves, floats = 0, set()
-    pending, opened = [value], {id(value)}
-    while pending:
-        container: Any = pending.pop()
-        is_mapping = isinstance(container, dict | types.MappingProxyType)
-        for item in [*container.keys(), *container.values()] if is_mapping else container:
-            if isinstance(item, CONTAINERS):
-                if id(item) not in opened:
-                    opened.add(id(item))
-                    pending.append(item)
-                continue
-            leaves += 1
-            if isinstance(item, float | complex | np.floating):
-                floats.add(item)
-            # A mapping has a key for every value: these are names.
-            if leaves > MAX_ITEMS * (2 if is_mapping else 1) or len(opened) > MAX_ITEMS:
-                return f"a {kind} of more than {MAX_ITEMS} items"
-    if len(floats) > MAX_FLOATS or not all(_is_round(complex(item)) for item in floats):
-        return f"a {kind} of numbers"
-    return ""
-
-
-def _is_round(value: complex) -> bool:
-    """Whether a person may have typed it: four significant digits at most."""
-    if isinstance(value, complex):
-        return _is_round(value.real) and _is_round(value.imag)
-    number = Decimal(repr(float(value)))
-    return not number.is_finite() or len(number.normalize().as_tuple().digits) <= MAX_DIGITS
-
-
-def _view_of_object(value: object) -> View:
-    kind = type(value)
-    if _has_hidden_state(kind):
-        return View(f"a {kind.__name__}, which cannot be looked into")
-    parts = list(_own_attributes(value))
-    if kind.__module__ == "torch_geometric.inspector" and _is_library_class(kind):
-        parts = [(name, part) for name, part in parts if name not in PYG_INSPECTOR]
-    return View(parts=(*_labelled(parts), ("", kind)))
-
-
-def _has_hidden_state(kind: type) -> bool:
-    """Whether some base, written in C, keeps memory of its own that no attribute shows."""
-    for part in kind.__mro__:
-        base, inside = part.__base__, vars(part)
-        if part in READ_BASES or base is None:
-            continue
-        shown = sum(isinstance(item, types.MemberDescriptorType) for item in inside.values())
-        shown += ("__dict__" in inside) + ("__weakref__" in inside)
-        if part.__basicsize__ - base.__basicsize__ > 8 * shown or part.__itemsize__ > base.__itemsize__:
-            return True
-    return False
-
-
-# -- attributes, functions, libraries --------------------------------------------------------------------------------
-
-
-def _labelled(pairs: Iterable[tuple[str, object]]) -> tuple[tuple[str, object], ...]:
-    return tuple((f".{name}", value) for name, value in pairs)
-
-
-def _own_attributes(value: object) -> Iterator[tuple[str, object]]:
-    """`__dict__` and `__slots__` of an object."""
-    inside = getattr(value, "__dict__", None)
-    if isinstance(inside, dict):
-        yield from list(inside.items())
-    for part in type(value).__mro__:
-        for name, item in list(vars(part).items()):
-            if isinstance(item, types.MemberDescriptorType) and name != "__dict__":
-                try:
-                    yield name, item.__get__(value)
-                except AttributeError:  # an empty slot
-                    continue
-
-
-def _class_attributes(kind: type) -> Iterator[tuple[str, object]]:
-    return ((name, value) for name, value in list(vars(kind).items()) if name not in CLASS_INTERNALS)
-
-
-def _function_parts(function: types.FunctionType) -> Iterator[tuple[str, object]]:
-    names = function.__code__.co_freevars
-    for name, cell in zip(names, function.__closure__ or (), strict=True):
-        try:
-            yield f".{name}", cell.cell_contents
-        except ValueError:  # an empty cell
-            continue
-    if _is_library_function(function):
-        return
-    yield ".defaults", function.__defaults__
-    yield ".defaults", function.__kwdefaults__
-    yield from _labelled(vars(function).items())
-    for code in _nested_code(function.__code__):
-        yield from ((".constants", value) for value in _constants(code))
-        yield from _globals(code, function.__globals__)
-
-
-def _nested_code(code: types.CodeType) -> Iterator[types.CodeType]:
-    yield code
-    for value in code.co_consts:
-        if isinstance(value, types.CodeType):
-            yield from _nested_code(value)
-
-
-def _constants(code: types.CodeType) -> Iterator[object]:
-    """Constants in the code: tuples, bytes and long texts, the docstring apart."""
-    for position, value in enumerate(code.co_consts):
-        docstring = position == 0 and isinstance(value, str) and not code.co_name.startswith("<")
-        if isinstance(value, tuple | frozenset | bytes | str | int) and not docstring:
-            yield value
-
-
-def _globals(code: types.CodeType, inside: dict[str, Any]) -> Iterator[tuple[str, object]]:
-    """Globals that the code reads; of a module of the user's, all attributes whose name the code uses."""
-    read = {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    for name in sorted(read & inside.keys()):
-        value = inside[name]
-        yield f".{name}", value
-        if isinstance(value, types.ModuleType) and not _is_library(value.__name__):
-            yield from ((f".{name}.{used}", vars(value)[used]) for used in code.co_names if used in vars(value))
-
-
-def _is_library(module_name: object) -> bool:
-    return isinstance(module_name, str) and _is_library_package(module_name.partition(".")[0])
-
-
-def _is_library_package(name: str) -> bool:
-    """By its name, and by its file where a script of the user's may have the name of a standard module."""
-    if name not in LIBRARIES or name == "__main__":
-        return False
-    file = getattr(sys.modules.get(name), "__file__", None)
-    return name not in sys.stdlib_module_names or file is None or _is_in_standard_library(file)
-
-
-def _is_in_standard_library(file: str) -> bool:
-    folders = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), os.path.dirname(os.__file__)}
-    return file.startswith(tuple(folder + os.sep for folder in folders)) and "site-packages" not in file
-
-
-def _is_library_function(function: object) -> bool:
-    """By the namespace that its code really runs in, which no `__module__` can forge."""
-    inside = getattr(function, "__globals__", {})
-    module = sys.modules.get(str(inside.get("__name__")))
-    return module is not None and vars(module) is inside and _is_library(module.__name__)
-
-
-def _is_library_class(kind: type) -> bool:
-    """By where the class really is, not by where it says it is."""
-    if not _is_library(kind.__module__):
-        return False
-    item: Any = sys.modules.get(kind.__module__)
-    for name in kind.__qualname__.split("."):
-        item = getattr(item, name, None)
-    return item is kind or not (kind.__flags__ & 1 << 9)  # a class written in C cannot say otherwise

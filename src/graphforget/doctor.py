@@ -10,13 +10,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from graphforget.captured import attributes, fingerprint, first_finding
+from graphforget.captured import fingerprint, first_finding
 from graphforget.errors import InputError
 from graphforget.footprint import footprint
 from graphforget.graph import Graph
 from graphforget.models.built_in import alteration, has_built_in_type, is_built_in
 from graphforget.models.parameters import trainable
 from graphforget.models.reach import Reach
+from graphforget.object_view import attributes
 from graphforget.request import Request
 
 # PyG layers that send along the edges, with weights that depend on the degree of the sender or not.
@@ -113,7 +114,8 @@ def data_carriers(module: nn.Module) -> Iterator[str]:
         for attribute, value in attributes(part):
             finding = first_finding(value, registered=registered)
             if finding:
-                yield f"attribute '{attribute}' of {where} holds {finding}"
+                place = f" in '{attribute}{finding.path}'" if finding.path else ""
+                yield f"attribute '{attribute}' of {where} holds {finding.kind}{place}, which may carry data"
         if sum(isinstance(value, float) for value in vars(part).values()) > MAX_FLOAT_ATTRIBUTES:
             yield f"{where} holds more than {MAX_FLOAT_ATTRIBUTES} numbers as attributes"
         if any(hooks for attribute, hooks in vars(part).items() if _runs_in_forward(attribute)):

@@ -300,4 +300,4 @@ def captured_by_loss(loss: Loss) -> list[str]:
     if is_convex(loss):
         return []
     finding = first_finding(loss, registered={})
-    return [f"the loss {loss.name!r} holds {finding}"] if finding else []
+    return [f"the loss {loss.name!r} holds {finding.kind}, which may carry data"] if finding else []

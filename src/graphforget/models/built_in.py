@@ -6,7 +6,7 @@ import functools
 
 from torch import nn
 
-from graphforget.captured import MODULE_INTERNALS, first_finding
+from graphforget.captured import first_finding
 from graphforget.models.base import Linear
 from graphforget.models.fixed import SGC, SIGN, FixedPropagation, MeanSGC
 from graphforget.models.gat import GAT, GATLayer
@@ -14,6 +14,7 @@ from graphforget.models.gcn import GCN
 from graphforget.models.gin import GIN, GINLayer
 from graphforget.models.released import ReleasedEraser, ReleasedGCN
 from graphforget.models.sharded import SHARD_OF, Sharded
+from graphforget.object_view import MODULE_INTERNALS
 from graphforget.sharding.embedding import SAGE
 
 ENSEMBLES = frozenset({Sharded, ReleasedEraser})
@@ -55,8 +56,9 @@ def alteration(module: nn.Module) -> str:
                 return f"attribute '{attribute}' of {where} was replaced"
             if type(part) not in MODEL_TYPES | LAYER_TYPES and attribute == "_base":  # of a linearised model
                 continue
-            if finding := first_finding(value, registered=registered):
-                return f"attribute '{attribute}' of {where} holds {finding}"
+            finding = first_finding(value, registered=registered)
+            if finding:
+                return f"attribute '{attribute}' of {where} holds {finding.kind}, which may carry data"
         extra = [buffer for buffer in part._buffers if not (type(part) in ENSEMBLES and buffer == SHARD_OF)]
         if extra:
             return f"buffer '{extra[0]}' was added to {where}"
