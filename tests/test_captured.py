@@ -249,6 +249,7 @@ FINE: dict[str, Callable[[], object]] = {
     "closure over a number": lambda: closure_over(0.2),
     "closure over a layer without weights": lambda: closure_over(nn.ReLU()),
     "partial": lambda: functools.partial(functional.leaky_relu, negative_slope=0.2),
+    "partial of an exact number": lambda: functools.partial(functional.leaky_relu, negative_slope=1 / 3),
     "layers without weights": lambda: [nn.ReLU(), nn.Dropout(0.5)],
     "numpy size": lambda: np.int64(16),
     "settings": lambda: Settings("relu"),
@@ -350,6 +351,11 @@ class WithDefault(OwnGCN):
         return super().forward(x - mean, edge_index)
 
 
+class WithDefaultOfInit(OwnGCN):
+    def __init__(self, mean: Tensor = MEAN_OF_THE_DATA) -> None:
+        super().__init__()
+
+
 class WithLiteral(OwnGCN):
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         shift = [0.123456, 0.234567, 0.345678, 0.456789]
@@ -438,7 +444,16 @@ def with_many_numbers() -> nn.Module:
     "make_module",
     [
         *(WithClassAttribute, Inherits, WithGlobal, WithGlobalInAnotherMethod, WithProperty, WithStaticMethod),
-        *(WithDefault, WithLiteral, WithCache, with_slots, with_closure, with_replaced_forward, with_backward_hook),
+        *(
+            WithDefault,
+            WithDefaultOfInit,
+            WithLiteral,
+            WithCache,
+            with_slots,
+            with_closure,
+            with_replaced_forward,
+            with_backward_hook,
+        ),
         *(with_hook_of_pyg, with_data_in_a_layer, with_many_numbers, with_data_on_a_parameter, WithMetaclass),
         *(compiled,),
     ],
@@ -473,6 +488,17 @@ class OwnConvolution(MessagePassing):
 
     def message(self, x_j: Tensor) -> Tensor:
         return x_j
+
+
+class SizedByTheData(OwnGCN):
+    """As in PyG's tutorials: the constructor reads a global dataset, for its size alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.skip = nn.Linear(MEAN_OF_THE_DATA.numel(), CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor, slope: float = 0.123456) -> Tensor:
+        return super().forward(x, edge_index) + self.skip(x) * slope
 
 
 class Deep(nn.Module):
@@ -524,6 +550,7 @@ CLEAN: dict[str, Callable[[], nn.Module]] = {
     "own-gcn": OwnGCN,
     "own-layer": OwnConvolution,
     "deep": Deep,
+    "sized-by-the-data": SizedByTheData,
 }
 
 

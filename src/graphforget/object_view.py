@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import collections
-import dis
 import enum
 import functools
 import io
 import logging
-import os
 import pathlib
 import random
-import sys
-import sysconfig
 import threading
 import types
 import weakref
@@ -25,6 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from graphforget.code_references import default_parts, function_parts, is_library_class, is_library_function
+
 MAX_ITEMS = 64  # in a container, those of nested containers included
 MAX_TEXT = 256  # characters of a string
 MAX_FLOATS = 4  # distinct ones in a container
@@ -32,11 +30,6 @@ MAX_DIGITS = 4  # significant digits of a float in a container
 MAX_INT_BITS = 64
 
 MODULE_INTERNALS = frozenset(vars(nn.Module()))  # registered parameters, buffers, submodules and hooks
-# Code of these is not looked into; objects of their classes are.
-LIBRARIES = frozenset(sys.stdlib_module_names) | {
-    *("torch", "torch_geometric", "torch_scatter", "torch_sparse", "torch_cluster", "pyg_lib", "einops"),
-    *("numpy", "scipy", "sklearn", "pandas", "typing_extensions", "graphforget"),
-}
 CLASS_INTERNALS = frozenset(
     {
         *("__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__slots__", "__annotations__"),
@@ -160,7 +153,7 @@ def _view_of_code(value: object) -> View | None:
     if isinstance(value, type):
         return _view_of_class(value)
     if isinstance(value, types.FunctionType):
-        return View(parts=tuple(_function_parts(value)), content=value.__code__.co_code)
+        return View(parts=tuple(function_parts(value)), content=value.__code__.co_code)
     if isinstance(value, types.MethodType):
         return View(parts=((".__func__", value.__func__), (".__self__", value.__self__)))
     if isinstance(value, types.BuiltinMethodType | types.MethodWrapperType):
@@ -173,10 +166,11 @@ def _view_of_code(value: object) -> View | None:
     if isinstance(value, property):
         return View(parts=((".fget", value.fget), (".fset", value.fset), (".fdel", value.fdel)))
     if isinstance(value, functools.partial):
-        given = ((".func", value.func), (".args", value.args), (".keywords", value.keywords))
-        return View(parts=(*given, *_labelled(vars(value).items())))
+        arguments = ((f".args[{i}]", argument) for i, argument in enumerate(value.args))
+        keywords = _labelled(value.keywords.items())
+        return View(parts=((".func", value.func), *arguments, *keywords, *_labelled(vars(value).items())))
     if isinstance(value, functools._lru_cache_wrapper):
-        if _is_library_function(value.__wrapped__):
+        if is_library_function(value.__wrapped__):
             return View()
         return View("a function with a cache")
     if isinstance(value, weakref.ReferenceType):
@@ -317,80 +311,13 @@ def own_attributes(value: object) -> Iterator[tuple[str, object]]:
 
 
 def class_attributes(kind: type) -> Iterator[tuple[str, object]]:
-    return ((name, value) for name, value in list(vars(kind).items()) if name not in CLASS_INTERNALS)
+    """The attributes of a class; of `__init__` the default values alone.
 
-
-def _function_parts(function: types.FunctionType) -> Iterator[tuple[str, object]]:
-    names = function.__code__.co_freevars
-    for name, cell in zip(names, function.__closure__ or (), strict=True):
-        try:
-            yield f".{name}", cell.cell_contents
-        except ValueError:  # an empty cell
-            continue
-    if _is_library_function(function):
-        return
-    yield ".defaults", function.__defaults__
-    yield ".defaults", function.__kwdefaults__
-    yield from _labelled(vars(function).items())
-    for code in _nested_code(function.__code__):
-        yield from ((".constants", value) for value in _constants(code))
-        yield from _globals(code, function.__globals__)
-
-
-def _nested_code(code: types.CodeType) -> Iterator[types.CodeType]:
-    yield code
-    for value in code.co_consts:
-        if isinstance(value, types.CodeType):
-            yield from _nested_code(value)
-
-
-def _constants(code: types.CodeType) -> Iterator[object]:
-    """Constants in the code: tuples, bytes and long texts, the docstring apart."""
-    for position, value in enumerate(code.co_consts):
-        docstring = position == 0 and isinstance(value, str) and not code.co_name.startswith("<")
-        if isinstance(value, tuple | frozenset | bytes | str | int) and not docstring:
-            yield value
-
-
-def _globals(code: types.CodeType, inside: dict[str, Any]) -> Iterator[tuple[str, object]]:
-    """Globals that the code reads; of a module of the user's, all attributes whose name the code uses."""
-    read = {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    for name in sorted(read & inside.keys()):
-        value = inside[name]
-        yield f".{name}", value
-        if isinstance(value, types.ModuleType) and not _is_library(value.__name__):
-            yield from ((f".{name}.{used}", vars(value)[used]) for used in code.co_names if used in vars(value))
-
-
-def _is_library(module_name: object) -> bool:
-    return isinstance(module_name, str) and _is_library_package(module_name.partition(".")[0])
-
-
-def _is_library_package(name: str) -> bool:
-    """By its name, and by its file where a script of the user's may have the name of a standard module."""
-    if name not in LIBRARIES or name == "__main__":
-        return False
-    file = getattr(sys.modules.get(name), "__file__", None)
-    return name not in sys.stdlib_module_names or file is None or _is_in_standard_library(file)
-
-
-def _is_in_standard_library(file: str) -> bool:
-    folders = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), os.path.dirname(os.__file__)}
-    return file.startswith(tuple(folder + os.sep for folder in folders)) and "site-packages" not in file
-
-
-def _is_library_function(function: object) -> bool:
-    """By the namespace that its code really runs in, which no `__module__` can forge."""
-    inside = getattr(function, "__globals__", {})
-    module = sys.modules.get(str(inside.get("__name__")))
-    return module is not None and vars(module) is inside and _is_library(module.__name__)
-
-
-def is_library_class(kind: type) -> bool:
-    """By where the class really is, not by where it says it is."""
-    if not _is_library(kind.__module__):
-        return False
-    item: Any = sys.modules.get(kind.__module__)
-    for name in kind.__qualname__.split("."):
-        item = getattr(item, name, None)
-    return item is kind or not (kind.__flags__ & 1 << 9)  # a class written in C cannot say otherwise
+    Its other references have done their work when the object exists: `GCNConv(dataset.num_features, 16)`. What it
+    stored of them is an attribute of the object.
+    """
+    for name, value in list(vars(kind).items()):
+        if name == "__init__" and isinstance(value, types.FunctionType):
+            yield from ((f"{name}{label}", default) for label, default in default_parts(value))
+        elif name not in CLASS_INTERNALS:
+            yield name, value
