@@ -170,7 +170,7 @@ FAR = "a change reaches nodes more than"
         (Sorted(), FAR),
         (WithBuffer(torch.zeros(CLASSES)), "buffer 'of_the_data' may carry"),
         (WithBuffer(torch.zeros(2, 3, dtype=torch.int64)), "buffer 'of_the_data' may carry"),
-        (WithAttribute(torch.zeros(3)), "attribute 'hidden' of the module (WithAttribute) holds a tensor or a model"),
+        (WithAttribute(torch.zeros(3)), "attribute 'hidden' of the module (WithAttribute) holds a tensor"),
         (WithAttribute([{"a": nn.Linear(1, 1)}]), "attribute 'hidden' of the module"),
         (WithPrivateAttribute(), "attribute '_mean' of the module"),
         (OwnGCN().requires_grad_(False), "parameter 'first.bias' is frozen"),

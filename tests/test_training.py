@@ -196,7 +196,7 @@ def class_weighted(logits: Tensor, labels: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("loss", "words"),
     [
-        (nn.CrossEntropyLoss(), r"gives \(\) for 7 nodes, one loss a node is needed"),
+        (nn.MultiMarginLoss(), r"gives \(\) for 7 nodes, one loss a node is needed"),
         (lambda logits, labels: logits, r"gives \(7, 3\) for 7 nodes"),
         (lambda logits, labels: 1.0, "gives float for 7 nodes"),
         (functional.cross_entropy, r"'own cross_entropy' gives \(\) for 7 nodes"),

@@ -6,23 +6,23 @@ import copy
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from graphforget.captured import fingerprint, first_finding
 from graphforget.errors import InputError
 from graphforget.footprint import footprint
 from graphforget.graph import Graph
-from graphforget.models.base import is_built_in
+from graphforget.models.built_in import alteration, has_built_in_type, is_built_in
 from graphforget.models.parameters import trainable
 from graphforget.models.reach import Reach
+from graphforget.object_view import attributes
 from graphforget.request import Request
 
 # PyG layers that send along the edges, with weights that depend on the degree of the sender or not.
 NORMALISED_LAYERS = ("GCNConv", "SGConv", "APPNP")
-MODULE_INTERNALS = frozenset(vars(nn.Module()))  # where registered parameters, buffers and submodules live
+MAX_FLOAT_ATTRIBUTES = 32  # of one module
 PLAIN_LAYERS = ("GATConv", "GATv2Conv", "GINConv", "GINEConv", "SAGEConv", "GraphConv", "TransformerConv")
 
 
@@ -48,7 +48,7 @@ def inspect(
     if is_built_in(module):
         if declared is not None:
             raise InputError(f"the reach of {type(module).__name__} is known, declare one only for your own modules")
-        return Inspection(module.reach, ())  # type: ignore[arg-type]
+        return Inspection(module.reach, tuple(data_carriers(module)))  # type: ignore[arg-type]
     _refuse_cached_graphs(module)
     own = getattr(module, "reach", None)
     if not isinstance(own, Reach | None):
@@ -64,8 +64,8 @@ def inspect(
     except InputError:
         raise
     except Exception as error:
-        told = " ".join(str(error).split())
-        raise InputError(f"the model does not run as model(x, edge_index) on {columns} columns: {told}") from error
+        message = " ".join(str(error).split())
+        raise InputError(f"the model does not run as model(x, edge_index) on {columns} columns: {message}") from error
     if complaint and refutes and (declared or own):
         raise InputError(f"the model's declared reach ({reach}) is too small: {complaint}")
     if complaint:
@@ -87,50 +87,83 @@ def _refuse_cached_graphs(module: nn.Module) -> None:
 
 
 def data_carriers(module: nn.Module) -> Iterator[str]:
-    """Whatever in the module is no trainable parameter but may hold data or what was learned from it."""
-    registered = {id(item) for item in (*module.parameters(), *module.buffers(), *module.modules())}
+    """Everything in the module, trainable parameters apart, that may hold data or what was learned from it.
+
+    Attributes, class attributes and methods are followed through containers, objects, closures and globals
+    (`captured.py`). A model of this package holds none; of a linearised one the base is looked at.
+    """
+    if has_built_in_type(module):
+        altered = alteration(module)
+        if not altered:
+            base = getattr(module, "base", None)
+            yield from data_carriers(base) if isinstance(base, nn.Module) else ()
+            return
+        yield altered
+    registered = _registered(module)
     for name, part in module.named_modules():
-        where = f"layer '{name}' ({type(part).__name__})" if name else f"the module ({type(part).__name__})"
+        where = _place(name, part)
         if isinstance(part, nn.modules.batchnorm._NormBase):
             yield f"{where} carries statistics of the training data"
             continue
+        if isinstance(part, torch.jit.ScriptModule):
+            yield f"{where} is compiled and cannot be looked into"
+            continue
         for buffer in part._buffers:
-            if not (type(part).__name__ in ("GINConv", "GINEConv") and buffer == "eps"):  # a constant of the layer
+            if not (buffer == "eps" and _has_constant_eps(part)):
                 yield f"buffer '{f'{name}.{buffer}'.lstrip('.')}' may carry statistics of the training data"
-        for attribute, value in vars(part).items():
-            held = [item for item in _items(value) if _holds_data(item) and id(item) not in registered]
-            if held and attribute not in MODULE_INTERNALS:
-                yield f"attribute '{attribute}' of {where} holds a tensor or a model that is no registered parameter"
-        if part._forward_hooks or part._forward_pre_hooks:
-            yield f"{where} has hooks, which nobody can look into"
+        for attribute, value in attributes(part):
+            finding = first_finding(value, registered=registered)
+            if finding:
+                place = f" in '{attribute}{finding.path}'" if finding.path else ""
+                yield f"attribute '{attribute}' of {where} holds {finding.kind}{place}, which may carry data"
+        if sum(isinstance(value, float) for value in vars(part).values()) > MAX_FLOAT_ATTRIBUTES:
+            yield f"{where} holds more than {MAX_FLOAT_ATTRIBUTES} numbers as attributes"
+        if any(hooks for attribute, hooks in vars(part).items() if _runs_in_forward(attribute)):
+            yield f"{where} has hooks, which cannot be looked into"
     for name, parameter in module.named_parameters():
         if not parameter.requires_grad:
             yield f"parameter '{name}' is frozen and keeps what it was trained on"
 
 
-def picked_up(before: nn.Module, after: nn.Module) -> Iterator[str]:
-    """Plain attributes that training has changed: a running mean kept as a number carries data too."""
-    layers = dict(after.named_modules())
-    for name, part in before.named_modules():
-        for attribute, value in vars(part).items():
-            now = vars(layers[name]).get(attribute) if name in layers else None
-            plain = isinstance(value, int | float | str | bool | None) and attribute not in MODULE_INTERNALS
-            if plain and not (now is value or now == value):
-                yield f"attribute '{attribute}' of {type(part).__name__} changed in training and may carry data"
+def attribute_state(module: nn.Module) -> dict[tuple[str, str], str]:
+    """A digest of every attribute and of all that it reaches, by layer and name: to be compared after training."""
+    registered = _registered(module)
+    return {
+        (_place(name, part), attribute): fingerprint(value, registered=registered)
+        for name, part in module.named_modules()
+        for attribute, value in attributes(part)
+    }
 
 
-def _items(value: Any) -> Iterator[Any]:
-    if isinstance(value, list | tuple | set):
-        for item in value:
-            yield from _items(item)
-    elif isinstance(value, dict):
-        yield from _items(list(value.values()))
-    else:
-        yield value
+def changed_attributes(before: dict[tuple[str, str], str], module: nn.Module) -> Iterator[str]:
+    """Attributes that training has changed or added: a running mean in a plain number or a list carries data too."""
+    after = attribute_state(module)
+    for where, attribute in dict.fromkeys([*before, *after]):
+        if before.get((where, attribute)) != after.get((where, attribute)):
+            yield f"attribute '{attribute}' of {where} changed in training and may carry data"
 
 
-def _holds_data(value: Any) -> bool:
-    return isinstance(value, Tensor | np.ndarray | nn.Module | Graph)
+def _registered(module: nn.Module) -> dict[int, object]:
+    return {id(item): item for item in (*module.parameters(), *module.buffers(), *module.modules())}
+
+
+def _place(name: str, part: nn.Module) -> str:
+    return f"layer '{name}' ({type(part).__name__})" if name else f"the module ({type(part).__name__})"
+
+
+def _has_constant_eps(part: nn.Module) -> bool:
+    """Whether it is PyG's GIN layer, which registers a number of its own as a buffer."""
+    if type(part).__name__ not in ("GINConv", "GINEConv"):
+        return False
+    import torch_geometric.nn as pyg
+
+    eps = part._buffers.get("eps")
+    return type(part) in (pyg.GINConv, pyg.GINEConv) and eps is not None and eps.numel() == 1
+
+
+def _runs_in_forward(attribute: str) -> bool:
+    """Hooks of torch and of PyG's layers, apart from those of state dicts, which `attributes` gives."""
+    return attribute.endswith("_hooks") and "state_dict" not in attribute
 
 
 def _counted_reach(module: nn.Module, columns: int) -> Reach:

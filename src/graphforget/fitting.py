@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import time
 from collections.abc import Callable
@@ -11,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from graphforget.certificates.gaussian import noise
-from graphforget.doctor import Inspection, data_carriers, picked_up
+from graphforget.doctor import Inspection, attribute_state, changed_attributes, data_carriers
 from graphforget.errors import InputError
 from graphforget.graph import Graph
 from graphforget.linalg.newton import newton_cg
 from graphforget.linalg.pattern import Pattern
-from graphforget.losses import Loss, held_by, is_convex
-from graphforget.models.base import is_built_in
+from graphforget.losses import Loss, assumed_convex, captured_by_loss
+from graphforget.models.built_in import is_built_in
 from graphforget.models.dropout import KeyedDropout
 from graphforget.models.parameters import assign, flatten, trainable
 from graphforget.models.registry import is_affine
@@ -46,11 +45,12 @@ def fit_one(
     """Follows `recipe` from the weights that `module` comes with, which it changes.
 
     It sees the graph's training input and nothing else of it. A strongly convex objective has one minimum, and
-    Newton's method starts at 0 unless `warm`. `tilt` is the noise in the objective if it has been drawn already.
+    Newton's method starts at 0 unless `warm`; a loss that is declared convex counts as convex. `tilt` is the noise in
+    the objective if it has been drawn already.
     """
     started = time.perf_counter() if started is None else started
-    convex = is_affine(module) and is_convex(loss)
-    untrained = copy.deepcopy(module)
+    convex = is_affine(module) and assumed_convex(loss)
+    before = None if is_built_in(module) else attribute_state(module)
     if tilt is None and recipe.objective_noise:
         tilt = noise(size=flatten(module).numel(), sigma=recipe.objective_noise, seed=recipe.noise_seed)
     part = training_input(graph, inspection.reach)
@@ -70,7 +70,7 @@ def fit_one(
         theta=theta.cpu(),
         recipe=recipe,
         reach=inspection.reach,
-        obstacles=_obstacles(inspection, untrained, module, loss, unkeyed=unkeyed),
+        obstacles=_obstacles(inspection, before, module, loss, unkeyed=unkeyed),
         strongly_convex=convex,
         converged=converged,
         objective_value=value,
@@ -83,13 +83,21 @@ def fit_one(
 
 
 def _obstacles(
-    inspection: Inspection, before: nn.Module, after: nn.Module, loss: Loss, *, unkeyed: bool
+    inspection: Inspection,
+    before: dict[tuple[str, str], str] | None,
+    module: nn.Module,
+    loss: Loss,
+    *,
+    unkeyed: bool,
 ) -> tuple[str, ...]:
-    """What was found before training, what the module has come to hold or drew since, and what the loss holds."""
-    found = [*inspection.obstacles, *([UNKEYED] if unkeyed else [])]
-    if not is_built_in(after):
-        found += [*data_carriers(after), *picked_up(before, after)]
-    return tuple(dict.fromkeys([*found, *held_by(loss)]))
+    """The findings before training, what the module has come to hold or drew since, and what the loss holds.
+
+    `before` is the state of its attributes then; a model of this package needs none.
+    """
+    findings = [*inspection.obstacles, *([UNKEYED] if unkeyed else []), *data_carriers(module)]
+    if before is not None:
+        findings += changed_attributes(before, module)
+    return tuple(dict.fromkeys([*findings, *captured_by_loss(loss)]))
 
 
 def _newton(objective: Objective, start: Tensor, recipe: Recipe, progress: Progress | None) -> tuple[Tensor, bool]:

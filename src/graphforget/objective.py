@@ -16,7 +16,8 @@ from graphforget.linalg.jacobian import Jacobian
 from graphforget.linalg.solution import Product
 from graphforget.linalg.sparse import SparseMatrix, converted
 from graphforget.losses import Loss, LossFunction, as_loss
-from graphforget.models.base import GraphModel, is_built_in
+from graphforget.models.base import GraphModel
+from graphforget.models.built_in import is_built_in
 from graphforget.models.fixed import FixedPropagation
 from graphforget.models.linearised import Linearised
 from graphforget.models.parameters import call_with, flatten, trainable

@@ -14,7 +14,7 @@ from graphforget.doctor import Inspection
 from graphforget.errors import InputError, Refused
 from graphforget.fitting import Progress
 from graphforget.graph import Graph
-from graphforget.losses import is_convex
+from graphforget.losses import assumed_convex
 from graphforget.models.parameters import trainable
 from graphforget.models.registry import MODELS, build, is_affine
 from graphforget.models.sharded import Sharded
@@ -74,7 +74,7 @@ def refuse_untrained(trained: Trained) -> None:
     """Raises `Refused` if the recipe cannot have made the weights, so that following it again would not either."""
     recipe, module = trained.recipe, trained.module
     one = module.models[0] if isinstance(module, Sharded) else module
-    if is_affine(one) and is_convex(trained.loss):
+    if is_affine(one) and assumed_convex(trained.loss):
         return
     if recipe.epochs == 0 and (recipe.polish_steps == 0 or recipe.model not in MODELS):
         raise Refused(

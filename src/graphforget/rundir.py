@@ -36,7 +36,7 @@ from graphforget.errors import InputError
 from graphforget.graph import Graph
 from graphforget.linalg.sparse import csr_tensor
 from graphforget.locks import holding, steady, turn
-from graphforget.losses import BUILT_IN, Loss, LossFunction, as_loss
+from graphforget.losses import Loss, LossFunction, as_loss, is_recorded
 from graphforget.models.parameters import assign, flatten, trainable
 from graphforget.models.reach import Reach
 from graphforget.models.registry import MODELS, build
@@ -362,7 +362,7 @@ def _trained(
     own_loss: Loss | LossFunction | None,
 ) -> Trained:
     recipe = Recipe(**run["recipe"])
-    loss = as_loss(recipe.loss if own_loss is None and recipe.loss in BUILT_IN else own_loss)
+    loss = as_loss(recipe.loss if own_loss is None and is_recorded(recipe.loss) else own_loss)
     if recipe.loss != loss.name:
         raise InputError(f"this model was trained with the loss {recipe.loss!r}, hand it over as loss=...")
     if recipe.model in MODELS:

@@ -18,9 +18,10 @@ from graphforget.certificates.gaussian import release_ratio
 from graphforget.checks import whole_number
 from graphforget.errors import InputError
 from graphforget.graph import Graph
-from graphforget.losses import Loss
+from graphforget.losses import Loss, is_convex
 from graphforget.models.parameters import assign
 from graphforget.models.reach import Reach
+from graphforget.models.registry import is_affine
 from graphforget.models.sharded import Sharded
 from graphforget.objective import Objective, model_inputs
 from graphforget.sharding.objective import ShardedObjective
@@ -119,6 +120,11 @@ class Trained:
         share = release_ratio(epsilon=recipe.epsilon, delta=recipe.delta, releases=recipe.releases)
         spent = math.fsum(ratio * ratio for ratio in self.releases) / share**2
         return max(0, math.floor((recipe.releases - spent) * (1 + 1e-9) + 1e-9))
+
+    @property
+    def proven_convex(self) -> bool:
+        """Whether the objective is strongly convex by construction, whatever anybody declares or wrote down."""
+        return is_affine(self.module) and is_convex(self.loss)
 
     @property
     def certifiable(self) -> bool:

@@ -8,6 +8,7 @@ import math
 import time
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from graphforget.certificates.gaussian import LARGEST_DELTA, release_ratio, with_noise
@@ -17,7 +18,8 @@ from graphforget.environment import environment
 from graphforget.errors import InputError
 from graphforget.fitting import Progress, fit_one
 from graphforget.graph import Graph
-from graphforget.losses import Loss, LossFunction, as_loss, check_loss, is_convex
+from graphforget.loss_checks import check_loss
+from graphforget.losses import Loss, LossFunction, as_loss, assumed_convex
 from graphforget.models.parameters import trainable
 from graphforget.models.reach import Reach
 from graphforget.models.registry import LINEARISED_SIGMA, MODELS, ModelEntry, build, is_affine
@@ -30,6 +32,7 @@ ROUNDING_FLOOR = 1e-12
 
 LARGEST_LOSS = 0.02  # of the score, by noise, before training warns
 NOISE_DRAWS = 3
+HALF_PRECISION = (torch.float16, torch.bfloat16)
 
 OWN_MODEL = ModelEntry("own", "a model of one's own", nn.Module, mu=5e-4, affine=False, sigma=LINEARISED_SIGMA)
 
@@ -86,7 +89,7 @@ def train(
     loss = as_loss(defaults.loss if loss is None else loss)
     within = _number(defaults.objective_noise if objective_noise is None else objective_noise, "objective_noise")
     if sigma is None:  # 0 where no tolerance follows from it
-        sigma = defaults.sigma if is_affine(module) and is_convex(loss) and not within else 0.0
+        sigma = defaults.sigma if is_affine(module) and assumed_convex(loss) and not within else 0.0
     sigma = _number(sigma, "sigma")
     if whole_number(releases, "releases") == 0:
         raise InputError("releases is 0, at least 1 is needed")
@@ -117,8 +120,16 @@ def train(
     _check(recipe)
     check_loss(loss, classes=graph.num_classes)
     inspection = inspect(module, columns=graph.num_columns, classes=graph.num_classes, declared=reach)
+    precision = _precision_notes(module)
     trained = fit(module, graph, recipe, loss, inspection, device=device, progress=progress, started=started)
-    return dataclasses.replace(trained, notes=(*trained.notes, *_notes(trained, graph)))
+    return dataclasses.replace(trained, notes=(*precision, *_notes(trained, graph)))
+
+
+def _precision_notes(module: nn.Module) -> tuple[str, ...]:
+    halves = sorted({str(p.dtype).removeprefix("torch.") for p in module.parameters() if p.dtype in HALF_PRECISION})
+    if not halves:
+        return ()
+    return (f"the module came in {' and '.join(halves)}; it was trained in float32 or float64 and is now in float64",)
 
 
 def _notes(trained: Trained, graph: Graph) -> list[str]:

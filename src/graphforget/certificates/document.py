@@ -176,8 +176,8 @@ def subject(trained: Trained, *, strongly_convex: bool) -> dict[str, dict[str, A
     objective = {"loss": recipe.loss, "mu": recipe.mu, "strongly_convex": strongly_convex}
     if recipe.objective_noise:
         objective["noise"] = recipe.objective_noise
-    if strongly_convex:
-        objective["rounding"] = "bounded" if is_bounded(trained.module) else "estimated"
+    if trained.strongly_convex:
+        objective["rounding"] = "bounded" if is_bounded(trained.module, trained.loss) else "estimated"
     model = {"name": recipe.model, "options": recipe.options, "parameters": trained.theta.numel()}
     return {"model": model, "objective": objective, "settings": {name: getattr(recipe, name) for name in SETTINGS}}
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from graphforget.certificates.gaussian import UNIT
 from graphforget.errors import InputError
 from graphforget.graph import Graph
-from graphforget.losses import is_convex
+from graphforget.losses import Loss, assumed_convex, is_convex
 from graphforget.models.fixed import FixedPropagation
 from graphforget.models.linearised import Linearised
 from graphforget.models.registry import is_affine
@@ -64,12 +64,12 @@ class Residual:
 
 def residual(objective: Objective, theta: Tensor, *, gradient: Tensor | None = None) -> Residual:
     """Measured at `theta` on every training node; `gradient` if it has been already, in float64."""
-    if not (objective.data.affine and is_convex(objective.data.loss)):
+    if not (objective.data.affine and assumed_convex(objective.data.loss)):
         raise InputError(NOT_CONVEX)
     if gradient is None:
         gradient = objective.gradient(theta)
     rounding = rounding_allowance(objective, theta, gradient_norm=float(gradient.norm()))
-    if not is_bounded(objective.data.module):
+    if not is_bounded(objective.data.module, objective.data.loss):
         rounding = max(rounding, _seen_in_single_precision(objective, theta, gradient))
     return Residual(theta, gradient, rounding, objective.mu)
 
@@ -101,8 +101,11 @@ def rounding_allowance(objective: Objective, theta: Tensor, *, gradient_norm: fl
     norm = float(theta.norm())
     if isinstance(data.module, Linearised):
         norm += float(data.module.origin.norm())  # the logits at public weights are computed too
-    smooth, steep = data.loss.smoothness, data.loss.steepness(classes)
-    sums = gamma * (smooth * squares * norm + steep * total) + (classes + 20) * UNIT * total
+    loss = data.loss
+    known = is_convex(loss)  # of a loss of one's own nothing is known, and what is measured has to do
+    smooth, steep = (loss.smoothness, loss.steepness(classes)) if known else (0.0, 0.0)
+    own = (classes + 20) * UNIT * total * max(1.0, loss.gradient_scale)  # of the residuals themselves
+    sums = gamma * (smooth * squares * norm + steep * total) + own
     noise = 0.0 if objective.tilt is None else float(objective.tilt.norm()) / objective.m
     ends = 5 * UNIT * (objective.mu * norm + gradient_norm + noise) + (theta.numel() + 2) * UNIT * gradient_norm
     return 2 * (sums / objective.m + ends)
@@ -115,9 +118,9 @@ def _seen_in_single_precision(objective: Objective, theta: Tensor, gradient: Ten
     return MARGIN * off / FINER if math.isfinite(off) else math.inf
 
 
-def is_bounded(module: nn.Module) -> bool:
-    """Whether the allowance is a bound for this model; else it is an estimate."""
-    return isinstance(module, FixedPropagation)
+def is_bounded(module: nn.Module, loss: Loss) -> bool:
+    """Whether the allowance is a bound for this model and loss; else it is an estimate."""
+    return isinstance(module, FixedPropagation) and is_convex(loss)
 
 
 def _row_norms(data: LossSum) -> tuple[float, float]:

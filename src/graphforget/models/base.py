@@ -47,11 +47,6 @@ class GraphModel(nn.Module):
         return self.logits(x, edge_index)
 
 
-def is_built_in(module: nn.Module) -> bool:
-    """Whether it is a model of this package itself, whose reach is known when it is made; a subclass is not."""
-    return type(module).__module__.startswith("graphforget.models.")
-
-
 class NormalisedModel(GraphModel):
     """A model whose messages are weighted by `D^-1/2 (A + I) D^-1/2`."""
 

@@ -30,6 +30,9 @@ class Linearised(nn.Module):
         self.seed = seed
         self.reach = found.reach
         base = copy.deepcopy(base).eval().requires_grad_(True)
+        base = (
+            base if all(p.dtype.itemsize > 2 for p in base.parameters()) else base.float()
+        )  # it was in half precision
         draw_weights(base, seed=seed)
         # Hidden in a tuple so that `base` is no submodule: `delta` stays the only parameter.
         self._base = (base,)

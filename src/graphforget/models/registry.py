@@ -11,7 +11,8 @@ from torch import nn
 
 from graphforget.errors import InputError
 from graphforget.losses import CROSS_ENTROPY, ONE_VS_REST
-from graphforget.models.base import GraphModel, is_built_in
+from graphforget.models.base import GraphModel
+from graphforget.models.built_in import alteration, is_built_in
 from graphforget.models.fixed import SGC, SIGN, FixedPropagation, MeanSGC
 from graphforget.models.gat import GAT
 from graphforget.models.gcn import GCN
@@ -116,10 +117,11 @@ AFFINE = (FixedPropagation, SGC, SIGN, MeanSGC, Linearised)
 def is_affine(module: nn.Module) -> bool:
     """Whether the logits are an affine function of the parameters, by construction.
 
-    Only for the classes of this package themselves: no attribute and no subclass can claim it. With cross-entropy and
-    mu > 0 the objective is then strongly convex (docs/maths.md, section 5).
+    Only for the classes of this package themselves: no attribute and no subclass can claim it, and no instance whose
+    methods were replaced. With cross-entropy and mu > 0 the objective is then strongly convex (docs/maths.md,
+    section 5).
     """
-    return type(module) in AFFINE
+    return type(module) in AFFINE and not alteration(module)
 
 
 def reach_is_proven(module: nn.Module) -> bool:

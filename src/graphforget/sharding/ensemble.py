@@ -15,7 +15,7 @@ from graphforget.doctor import Inspection
 from graphforget.errors import InputError
 from graphforget.fitting import Progress, fit_one
 from graphforget.graph import Graph
-from graphforget.losses import CrossEntropy, Loss, held_by
+from graphforget.losses import CrossEntropy, Loss, captured_by_loss
 from graphforget.models.parameters import flatten
 from graphforget.models.registry import build
 from graphforget.models.released import SAMPLE, ReleasedEraser, released_weights
@@ -95,7 +95,7 @@ def train_shards(
         theta=theta,
         recipe=recipe,
         reach=inspection.reach,
-        obstacles=tuple(dict.fromkeys([*inspection.obstacles, *held_by(loss)])),
+        obstacles=tuple(dict.fromkeys([*inspection.obstacles, *captured_by_loss(loss)])),
         strongly_convex=False,
         converged=False,
         objective_value=value,

@@ -350,7 +350,7 @@ def _certificate(
         claim,
         method=method,
         chosen=dict(task.chosen),
-        **subject(trained, strongly_convex=trained.strongly_convex),
+        **subject(trained, strongly_convex=trained.proven_convex),
         training_nodes=task.retained.train_rows.numel(),
         releases_left=trained.releases_left,
         digests={

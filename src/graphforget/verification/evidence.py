@@ -15,8 +15,6 @@ from graphforget.certificates.ledger import START, Entry
 from graphforget.certificates.residual import Residual, residual
 from graphforget.errors import Mismatch
 from graphforget.graph import Graph
-from graphforget.losses import is_convex
-from graphforget.models.registry import is_affine
 from graphforget.trained import Trained
 
 
@@ -39,7 +37,7 @@ class Evidence:
     @property
     def strongly_convex(self) -> bool:
         """By construction of the model and the loss at hand, whatever anybody wrote down."""
-        return is_affine(self.trained.module) and is_convex(self.trained.loss)
+        return self.trained.proven_convex
 
     @cached_property
     def measured(self) -> Residual:

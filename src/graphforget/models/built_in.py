@@ -1,0 +1,68 @@
+"""Which modules are models of this package, by their exact type and as they were made."""
+
+from __future__ import annotations
+
+import functools
+
+from torch import nn
+
+from graphforget.captured import first_finding
+from graphforget.models.base import Linear
+from graphforget.models.fixed import SGC, SIGN, FixedPropagation, MeanSGC
+from graphforget.models.gat import GAT, GATLayer
+from graphforget.models.gcn import GCN
+from graphforget.models.gin import GIN, GINLayer
+from graphforget.models.released import ReleasedEraser, ReleasedGCN
+from graphforget.models.sharded import SHARD_OF, Sharded
+from graphforget.object_view import MODULE_INTERNALS
+from graphforget.sharding.embedding import SAGE
+
+ENSEMBLES = frozenset({Sharded, ReleasedEraser})
+MODEL_TYPES = frozenset({FixedPropagation, SGC, SIGN, MeanSGC, GCN, GAT, GIN, ReleasedGCN, SAGE}) | ENSEMBLES
+LAYER_TYPES = frozenset({Linear, GATLayer, GINLayer, nn.ModuleList})
+
+
+@functools.cache
+def _model_types() -> frozenset[type]:
+    from graphforget.models.linearised import Linearised  # here, because it inspects its base, which comes back here
+
+    return MODEL_TYPES | {Linearised}
+
+
+def has_built_in_type(module: nn.Module) -> bool:
+    """Whether its class is one of this package's models; a subclass is not, whatever its `__module__` says."""
+    return type(module) in _model_types()
+
+
+def is_built_in(module: nn.Module) -> bool:
+    """Whether it is a model of this package, unchanged, so that what is known of its class holds for it."""
+    return has_built_in_type(module) and not alteration(module)
+
+
+def alteration(module: nn.Module) -> str:
+    """How a model of this package differs from what its class makes, in words; nothing if it does not."""
+    known = _model_types() | LAYER_TYPES
+    registered = {id(item): item for item in (*module.parameters(), *module.buffers(), *module.modules())}
+    for name, part in module.named_modules():
+        where = f"layer '{name}' ({type(part).__name__})" if name else f"the model ({type(part).__name__})"
+        if type(part) not in known:
+            return f"{where} is not part of this package"
+        if any(vars(part)[hooks] for hooks in MODULE_INTERNALS if hooks.endswith("_hooks")):
+            return f"{where} has hooks, which cannot be looked into"
+        for attribute, value in vars(part).items():
+            if attribute in MODULE_INTERNALS:
+                continue
+            if hasattr(type(part), attribute):
+                return f"attribute '{attribute}' of {where} was replaced"
+            if type(part) not in MODEL_TYPES | LAYER_TYPES and attribute == "_base":  # of a linearised model
+                continue
+            finding = first_finding(value, registered=registered)
+            if finding:
+                return f"attribute '{attribute}' of {where} holds {finding.kind}, which may carry data"
+        extra = [buffer for buffer in part._buffers if not (type(part) in ENSEMBLES and buffer == SHARD_OF)]
+        if extra:
+            return f"buffer '{extra[0]}' was added to {where}"
+        frozen = [key for key, item in part._parameters.items() if item is not None and not item.requires_grad]
+        if frozen:
+            return f"parameter '{frozen[0]}' of {where} is frozen and keeps what it was trained on"
+    return ""
