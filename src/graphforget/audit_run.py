@@ -21,6 +21,7 @@ from graphforget.graph import Graph
 from graphforget.losses import Loss, LossFunction
 from graphforget.records import load_released
 from graphforget.request import Request
+from graphforget.unlearning.registry import find
 from graphforget.whole import write_whole
 
 REHEARSED = "node:5%"  # what a rehearsal forgets, unless told
@@ -55,7 +56,7 @@ def audit_run(
     told = _last_certificate(run)
     if told is not None:
         asked = {"delta": told.delta or None, "epsilon": told.epsilon if told.level == "certified" else None}
-        asked["sigma"] = (told.sigma or None) if told.method == "idea" else None  # it may have been asked for
+        asked["sigma"] = (told.sigma or None) if find(told.method).takes_sigma else None  # it may have been asked for
         options = {"method": told.method, **asked} | {name: v for name, v in options.items() if v is not None}
     options = {name: value for name, value in options.items() if value is not None}
     after = None

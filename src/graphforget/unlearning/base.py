@@ -144,6 +144,7 @@ class Method(ABC, Generic[Options]):
     sequential: ClassVar[str] = "yes"  # whether request may follow on request
     keeps_untouched: ClassVar[bool] = True  # with an empty footprint there is nothing to do
     takes_shards: ClassVar[bool] = False  # whether it can serve an ensemble on shards
+    takes_sigma: ClassVar[bool] = False  # whether a caller may set the noise for one request
 
     # -- what a method says of itself ----------------------------------------------------------------------------
 

@@ -56,6 +56,7 @@ class Idea(Method[IdeaOptions]):
     reference = "Dong et al., KDD 2024"
     level = "conditional"
     sequential = "bounds add up"
+    takes_sigma = True
 
     def gradients(self, trained: Trained) -> int:
         return 60  # about 25 curvature products of two passes each, the footprint, the length of the step

@@ -12,8 +12,6 @@ from graphforget.certificates.paper_bounds import Constants
 from graphforget.trained import Trained
 from graphforget.unlearning.base import Task
 
-BOUNDING = ("cgu", "ceu")  # the methods that bound what their steps leave
-
 
 def claim_of(
     trained: Trained,
@@ -31,7 +29,7 @@ def claim_of(
         return Empirical(
             "the model was trained without noise in the objective, so nothing hides what a step leaves"
         ), {}
-    if any(entry.method not in BOUNDING for entry in trained.history):
+    if any(entry.step_norm > 0 and not entry.leftover for entry in trained.history):
         return Empirical("a request before was answered by a method that says nothing of what it left"), {}
     return ObjectiveNoise.issue(
         trained,

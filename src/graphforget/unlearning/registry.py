@@ -80,7 +80,7 @@ def unlearn(
     parsed: Any = None if automatic else named.chosen(options)
     named.check(trained, graph, request)
     asked = asked_of(trained, epsilon=epsilon, delta=delta, sigma=sigma)
-    if automatic or named.name != "idea":
+    if automatic or not named.takes_sigma:
         check_noise(trained, asked)
     chosen = {"method": None if automatic else named.name, "epsilon": epsilon, "delta": delta, "sigma": sigma}
     chosen |= {"level": level, "otherwise": None if otherwise == "retrain" else otherwise, "seed": seed, **options}

@@ -1,0 +1,87 @@
+"""One-node requests of this checkout against those of another one, as a ratio in one run.
+
+    git worktree add ../before COMMIT
+    OMP_NUM_THREADS=1 python benchmarks/one_node_before.py ../before
+
+Each checkout has a process of its own. They take turns, request by request, on the same nodes, so that whatever else
+slows the machine slows both. `releases=1` promises what the other checkout promises; the default promises more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+WARM_UP = 3
+
+
+def work(data: str, releases: int) -> None:
+    """Answers a request for every node number on standard input with its CPU seconds."""
+    import graphforget as gf
+
+    graph = gf.load(data)
+    more = {"releases": releases} if releases else {}
+    trained = gf.train(graph, "sgc", **more)
+    print(graph.num_nodes, flush=True)
+    for line in sys.stdin:
+        request = gf.Request(nodes=[int(line)])
+        started = time.process_time()
+        outcome = gf.unlearn(trained, graph, request)
+        print(time.process_time() - started, outcome.details["products"], flush=True)
+
+
+class Worker:
+    """A process that answers requests with the package of one checkout."""
+
+    def __init__(self, checkout: Path, data: str, releases: int) -> None:
+        command = [sys.executable, __file__, "--work", data, "--releases", str(releases)]
+        environment = os.environ | {"PYTHONPATH": str(checkout / "src")}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self.process = subprocess.Popen(command, env=environment, **pipes)
+        self.nodes = int(self._line())
+
+    def seconds(self, node: int) -> tuple[float, int]:
+        assert self.process.stdin is not None
+        print(node, file=self.process.stdin, flush=True)
+        seconds, products = self._line().split()
+        return float(seconds), int(products)
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("before", nargs="?", type=Path, help="the other checkout")
+    parser.add_argument("--data", nargs="+", default=["cora", "pubmed"])
+    parser.add_argument("--requests", type=int, default=40)
+    parser.add_argument("--work", help=argparse.SUPPRESS)
+    parser.add_argument("--releases", type=int, default=0, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.work:
+        work(arguments.work, arguments.releases)
+        return
+    here = Path(__file__).resolve().parents[1]
+    print("| data | before | releases=1 | ratio | default | ratio | products |")
+    print("|---|---|---|---|---|---|---|")
+    for data in arguments.data:
+        workers = [Worker(arguments.before.resolve(), data, 0), Worker(here, data, 1), Worker(here, data, 0)]
+        step = max(1, workers[0].nodes // (arguments.requests + WARM_UP))
+        rows = [[worker.seconds(number * step) for worker in workers] for number in range(arguments.requests + WARM_UP)]
+        timed = rows[WARM_UP:]
+        before, one, default = (statistics.median(row[which][0] for row in timed) for which in range(3))
+        products = " / ".join(f"{statistics.mean(row[which][1] for row in timed):.1f}" for which in range(3))
+        print(
+            f"| {data} | {1000 * before:.1f} ms | {1000 * one:.1f} ms | {one / before:.2f} | {1000 * default:.1f} ms "
+            f"| {default / before:.2f} | {products} |"
+        )
+
+
+if __name__ == "__main__":
+    main()
