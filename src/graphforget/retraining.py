@@ -83,9 +83,7 @@ def refuse_untrained(trained: Trained) -> None:
         )
 
 
-def fresh_module(
-    old: Trained, graph: Graph, recipe: Recipe, make: Callable[[], nn.Module] | None = None
-) -> nn.Module:
+def fresh_module(old: Trained, graph: Graph, recipe: Recipe, make: Callable[[], nn.Module] | None = None) -> nn.Module:
     """The same architecture with weights that have seen nothing. May raise `Refused`."""
     refuse_untrained(old)
     if recipe.model in MODELS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +13,8 @@ from graphforget.checks import UNLABELLED
 from graphforget.graph import Graph
 from graphforget.linalg.sparse import entry_rows, keep_entries, masked
 from graphforget.models.reach import Reach
+
+ROW_FIELDS = ("y", "train_mask", "val_mask", "test_mask", "numbers")
 
 
 def training_input(graph: Graph, reach: Reach) -> Graph:
@@ -37,13 +40,14 @@ def training_input(graph: Graph, reach: Reach) -> Graph:
     keep[target[ends]] = True
     row_of = keep.cumsum() - 1
     rows = torch.from_numpy(keep)
+    fields: dict[str, Any] = {name: masked(getattr(graph, name), rows) for name in ROW_FIELDS}
     part = dataclasses.replace(
         graph,
         x=_attributes(graph.x, rows, torch.from_numpy(hops <= reach.hops)),
         edge_index=torch.from_numpy(row_of[graph.edge_index.numpy()[:, ends]]),
         # An undirected edge is stored twice, and both must be in.
         directed=graph.directed or not (reach.both_ways or bool((hops[source[ends]] <= last).all())),
-        **{name: masked(getattr(graph, name), rows) for name in ("y", "train_mask", "val_mask", "test_mask", "numbers")},
+        **fields,
     )
     return _blanked(part)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Callable
 from typing import Any
@@ -100,5 +101,5 @@ def _hashes_by_size(numbers: Tensor, edges: Tensor | Pattern | None) -> dict[int
 def _generator_states(device: torch.device) -> tuple[Any, ...]:
     """Where the generators stand that a module draws from unless it has its own."""
     states = [torch.get_rng_state()] + ([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])
-    name, keys, *place = np.random.get_state()
-    return (*(state.numpy().tobytes() for state in states), name, keys.tobytes(), *place, random.getstate())
+    numpys = pickle.dumps(np.random.get_state(legacy=False))  # noqa: NPY002, the module may use what is legacy
+    return (*(state.numpy().tobytes() for state in states), numpys, random.getstate())

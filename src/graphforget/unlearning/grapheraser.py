@@ -33,10 +33,10 @@ class GraphEraser(Method[GraphEraserOptions]):
     """Trains the touched shards anew from fresh weights on what is retained, and fits the weights of all shards anew.
 
     Touched is a shard if its training input changes. Its model is trained with the shard's own seed, whatever seed the
-    caller gives, so that the ensemble is the one that training on the retained graph would give. `exact` where the partition did not depend on what goes: always for `random`, where a
-    node's own number decides; for `blpa`, which follows the edges, if no training node and no edge between two goes;
-    for `bekm`, which also sees attributes, if besides no attribute of a training node does. Else the partition keeps a
-    trace, and the level is `empirical`.
+    caller gives, so that the ensemble is the one that training on the retained graph would give. `exact` where the
+    partition did not depend on what goes: always for `random`, where a node's own number decides; for `blpa`, which
+    follows the edges, if no training node and no edge between two goes; for `bekm`, which also sees attributes, if
+    besides no attribute of a training node does. Else the partition keeps a trace, and the level is `empirical`.
     """
 
     options = GraphEraserOptions
