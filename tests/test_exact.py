@@ -62,7 +62,8 @@ def request_of(kind: str) -> gf.Request:
     row, other = graph().train_rows[5:7].tolist()
     test = int(graph().test_mask.nonzero()[2])
     edge = tuple(graph().edge_index[:, 11].tolist())
-    edges, whole, nodes = [edge], {other: "all", test: [0, 2]}, [row, test]
+    edges, nodes = [edge], [row, test]
+    whole: dict[Any, Any] = {other: "all", test: [0, 2]}
     return {
         "nodes": gf.Request(nodes=nodes),
         "edges": gf.Request(edges=edges),
@@ -476,15 +477,18 @@ def test_weights_that_the_recipe_did_not_make_cannot_be_made_anew(model: str, op
     assert torch.equal(flatten(trained.module), theta)
 
 
-def test_recipes_that_made_the_weights_without_epochs_are_followed_again() -> None:
-    for model, options in (
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
         ("gcn", {"epochs": 0, "polish_steps": 3, "hidden": 4}),
         ("sgc", {"epochs": 0, "polish_steps": 0}),
         ("sharded-sgc", {"epochs": 0, "shards": 2}),
-    ):
-        trained = gf.train(graph(), model, **options)
-        assert gf.unlearn(trained, graph(), request_of("nodes"), method="retrain").level == "exact"
-        assert torch.equal(replayed(trained, graph()).theta, trained.theta)
+    ],
+)
+def test_recipes_that_made_the_weights_without_epochs_are_followed_again(model: str, options: dict[str, Any]) -> None:
+    trained = gf.train(graph(), model, **options)
+    assert gf.unlearn(trained, graph(), request_of("nodes"), method="retrain").level == "exact"
+    assert torch.equal(replayed(trained, graph()).theta, trained.theta)
 
 
 def test_the_environment_names_versions_threads_and_machine(monkeypatch: pytest.MonkeyPatch) -> None:
