@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 from torch_geometric.nn import GATConv, GCNConv, TransformerConv
 
 import graphforget as gf
@@ -142,7 +143,7 @@ def footprint_of(whole: gf.Graph, row: int) -> bool:
 def test_what_training_never_saw_changes_no_weight(model: str) -> None:
     """Whether the weights stand or are trained anew, and though every row lies elsewhere than before."""
     whole = with_far_nodes()
-    trained = gf.train(whole, model, seed=4, **(RECIPES[model] | ({"aggregation": "mean"} if model in SHARDED else {})))
+    trained = gf.train(whole, model, seed=4, **RECIPES[model])
     for request in far_requests(whole):
         scratch = gf.train(whole.without(request), model, seed=4, **trained.recipe.options, **how(trained))
         assert torch.equal(scratch.theta, trained.theta)
@@ -432,6 +433,17 @@ def test_other_random_numbers_in_training_are_an_obstacle(draw: Callable[[Tensor
     outcome = gf.unlearn(trained, graph(), request_of("nodes"), method="retrain")
     assert outcome.level == "empirical"
     assert outcome.trained.obstacles == (UNKEYED,)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_dropout_that_is_repeated_in_the_backward_pass_is_refused(reentrant: bool) -> None:
+    """With other masks than in the forward pass the gradient would be wrong."""
+
+    def draw(out: Tensor) -> Tensor:
+        return checkpoint(lambda values: functional.dropout(values.tanh(), 0.5), out, use_reentrant=reentrant)
+
+    with pytest.raises(gf.InputError, match="^the module repeats dropout in its backward pass"):
+        gf.train(graph(), noisy(draw), **SHORT)
 
 
 def test_a_module_without_random_numbers_has_no_obstacle() -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from graphforget.errors import InputError
 from graphforget.hashing import node_hashes, pair_hashes, salt, salted, words
 from graphforget.linalg.pattern import Pattern
 
@@ -70,6 +71,17 @@ class KeyedDropout(TorchFunctionMode):
         self._call += 1
         mask = dropout_mask(keys, input.shape[1:], p=p, dtype=input.dtype)
         return input.mul_(mask) if inplace else input * mask
+
+
+class NoDropoutAgain(TorchFunctionMode):
+    """For the backward pass: a module that computes a part of itself again there would meet other masks."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is functional.dropout:
+            raise InputError("the module repeats dropout in its backward pass, switch its checkpointing off")
+        return func(*args, **(kwargs or {}))
 
 
 def dropout_mask(keys: Tensor, shape: torch.Size, *, p: float, dtype: torch.dtype) -> Tensor:
