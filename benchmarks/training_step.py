@@ -15,7 +15,7 @@ from torch import nn
 
 import graphforget as gf
 from graphforget.linalg.pattern import Pattern
-from graphforget.models.dropout import KeyedDropout, NoDropoutAgain
+from graphforget.models.dropout import KeyedDropout
 from graphforget.models.parameters import trainable
 from graphforget.models.registry import MODELS, build
 from graphforget.objective import model_inputs
@@ -38,8 +38,7 @@ def steps(module: nn.Module, graph: gf.Graph, *, count: int, keyed: bool, mu: fl
             logits = module(*inputs)
         value = nn.functional.cross_entropy(logits[rows], labels)
         value = value + 0.5 * mu * sum(p.square().sum() for p in parameters)
-        with NoDropoutAgain() if keyed else contextlib.nullcontext():
-            value.backward()
+        value.backward()
         optimiser.step()
     return (time.process_time() - started) / count
 

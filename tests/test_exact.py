@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 from torch_geometric.nn import GATConv, GCNConv, TransformerConv
 
 import graphforget as gf
@@ -433,17 +432,6 @@ def test_other_random_numbers_in_training_are_an_obstacle(draw: Callable[[Tensor
     outcome = gf.unlearn(trained, graph(), request_of("nodes"), method="retrain")
     assert outcome.level == "empirical"
     assert outcome.trained.obstacles == (UNKEYED,)
-
-
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_dropout_that_is_repeated_in_the_backward_pass_is_refused(reentrant: bool) -> None:
-    """With other masks than in the forward pass the gradient would be wrong."""
-
-    def draw(out: Tensor) -> Tensor:
-        return checkpoint(lambda values: functional.dropout(values.tanh(), 0.5), out, use_reentrant=reentrant)
-
-    with pytest.raises(gf.InputError, match="^the module repeats dropout in its backward pass"):
-        gf.train(graph(), noisy(draw), **SHORT)
 
 
 def test_a_module_without_random_numbers_has_no_obstacle() -> None:

@@ -18,7 +18,7 @@ from graphforget.linalg.newton import newton_cg
 from graphforget.linalg.pattern import Pattern
 from graphforget.losses import Loss, held_by, is_convex
 from graphforget.models.base import is_built_in
-from graphforget.models.dropout import KeyedDropout, NoDropoutAgain
+from graphforget.models.dropout import KeyedDropout
 from graphforget.models.parameters import assign, flatten, trainable
 from graphforget.models.registry import is_affine
 from graphforget.objective import Objective, model_inputs
@@ -133,8 +133,7 @@ def _adam(
             value = data + 0.5 * recipe.mu * penalty
             if pull is not None:
                 value = value + pull @ torch.cat([p.reshape(-1) for p in parameters])
-            with NoDropoutAgain():
-                value.backward()
+            value.backward()
             optimiser.step()
             if progress is not None:
                 progress("Adam", epoch + 1, recipe.epochs)

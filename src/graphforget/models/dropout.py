@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from graphforget.errors import InputError
 from graphforget.hashing import node_hashes, pair_hashes, salt, salted, words
 from graphforget.linalg.pattern import Pattern
 
@@ -29,6 +28,9 @@ class KeyedDropout(TorchFunctionMode):
     of a `Pattern`, or as PyG's attention layers have it: edges without self-loops, then a loop for every node. A
     tensor of another size is left to torch's generator. `unkeyed` says whether a forward pass drew from that, from
     those of numpy and Python, or from a generator of the module's own.
+
+    A module that repeats a part of its forward pass in the backward pass (`torch.utils.checkpoint`) would meet other
+    masks there, and so get a wrong gradient: train it without checkpoints.
     """
 
     def __init__(self, numbers: Tensor, edges: Tensor | Pattern | None, *, seed: int, device: str = "cpu") -> None:
@@ -71,17 +73,6 @@ class KeyedDropout(TorchFunctionMode):
         self._call += 1
         mask = dropout_mask(keys, input.shape[1:], p=p, dtype=input.dtype)
         return input.mul_(mask) if inplace else input * mask
-
-
-class NoDropoutAgain(TorchFunctionMode):
-    """For the backward pass: a module that computes a part of itself again there would meet other masks."""
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func is functional.dropout:
-            raise InputError("the module repeats dropout in its backward pass, switch its checkpointing off")
-        return func(*args, **(kwargs or {}))
 
 
 def dropout_mask(keys: Tensor, shape: torch.Size, *, p: float, dtype: torch.dtype) -> Tensor:
