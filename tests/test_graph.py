@@ -710,14 +710,46 @@ def labelled(count: int, *, unlabelled: int = 0) -> gf.Graph:
     return gf.Graph.create(x=torch.ones(count + unlabelled, 1), edges=torch.zeros(2, 0), y=y)
 
 
-@pytest.mark.parametrize(("count", "test"), [(2708, 271), (569, 57), (3327, 333), (10, 1), (11, 2), (3, 1)])
-def test_a_tenth_is_tested_rounded_up(count: int, test: int) -> None:
+@pytest.mark.parametrize("count", [2708, 569, 3327, 10, 11, 3, 2])
+def test_about_a_tenth_is_tested_and_at_least_one_node(count: int) -> None:
     for unlabelled in (0, 7):
-        graph = labelled(count, unlabelled=unlabelled).split(seed=5)
-        assert int(graph.test_mask.sum()) == test
-        assert int(graph.train_mask.sum()) == count - test
-        assert torch.equal(graph.train_mask ^ graph.test_mask, graph.y != UNLABELLED)
-        assert not graph.val_mask.any()
+        sizes = []
+        for seed in range(20):
+            graph = labelled(count, unlabelled=unlabelled).split(seed=seed)
+            sizes.append(int(graph.test_mask.sum()))
+            assert torch.equal(graph.train_mask ^ graph.test_mask, graph.y != UNLABELLED)
+            assert not graph.val_mask.any()
+            assert graph.train_mask.any()
+        assert min(sizes) >= 1
+        spread = 4 * (0.09 * count) ** 0.5
+        assert all(size <= 1 + 0.1 * count + spread for size in sizes)
+        if count > 100:
+            assert all(abs(size - 0.1 * count) < spread for size in sizes)
+            assert abs(sum(sizes) / 20 - 0.1 * count) < spread / 20**0.5
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_removing_nodes_moves_no_other_node_to_another_side(seed: int) -> None:
+    graph = labelled(300)
+    gone = torch.randperm(300, generator=torch.Generator().manual_seed(seed))[:40].tolist()
+    stays = torch.ones(300, dtype=torch.bool)
+    stays[gone] = False
+    first, second = graph.split(seed=seed), graph.without(gf.Request(nodes=gone)).split(seed=seed)
+    assert torch.equal(second.test_mask, first.test_mask[stays])
+    held, again = first.hold_out(seed=seed), second.hold_out(seed=seed)
+    assert torch.equal(again.val_mask, held.val_mask[stays])
+    assert not torch.equal(held.val_mask, graph.hold_out(seed=seed + 1).val_mask)
+
+
+def test_the_sides_of_two_nodes_are_independent_over_the_seeds() -> None:
+    graph = labelled(40)
+    drawn = torch.stack([graph.split(seed=seed, test=0.5).test_mask for seed in range(600)]).double()
+    deviation = (drawn - 0.5) * 2
+    correlation = deviation.T @ deviation / 600
+    assert float((correlation - torch.diag(correlation.diagonal())).abs().max()) < 5 / 600**0.5
+    assert float((drawn.mean(dim=0) - 0.5).abs().max()) < 4.5 * 0.5 / 600**0.5
+    held = torch.stack([graph.hold_out(seed=seed, share=0.5).val_mask for seed in range(600)]).double()
+    assert abs(float(((held - 0.5) * (drawn - 0.5)).mean())) < 4 * 0.25 / 24000**0.5  # another purpose, another draw
 
 
 def test_the_split_depends_on_the_seed_alone() -> None:
@@ -747,16 +779,23 @@ def test_held_out_shares_out_of_range_are_refused(share: float) -> None:
 
 
 def test_a_split_or_a_held_out_share_that_leaves_nobody_to_train_is_refused() -> None:
-    with pytest.raises(gf.InputError, match=r"a test share of 0\.9 leaves no training node"):
-        labelled(4).split(test=0.9)
+    y = torch.tensor([1, UNLABELLED, UNLABELLED])
+    lone = gf.Graph.create(x=torch.ones(3, 1), edges=torch.zeros(2, 0), y=y)
+    with pytest.raises(gf.InputError, match=r"a test share of 0\.1 leaves no training node"):
+        lone.split(test=0.1)
     with pytest.raises(gf.InputError, match="leaves no training node"):
-        labelled(4).hold_out(share=0.9)
+        lone.hold_out(share=0.9)
+    assert int(lone.hold_out(share=0.0).val_mask.sum()) == 0
+    for share in (0.001, 0.999):
+        assert int(labelled(4).split(test=share).test_mask.sum()) == (1 if share < 0.5 else 3)
+        assert int(labelled(4).hold_out(share=share).val_mask.sum()) == (1 if share < 0.5 else 3)
 
 
 def test_hold_out_takes_training_nodes_only() -> None:
     graph = labelled(203, unlabelled=9).split(seed=3)
     held = graph.hold_out(seed=4, share=0.25)
-    assert int(held.val_mask.sum()) == 46  # of 182
+    count = int(graph.train_mask.sum())
+    assert abs(int(held.val_mask.sum()) - 0.25 * count) < 4 * (0.25 * 0.75 * count) ** 0.5
     assert (graph.train_mask[held.val_mask]).all()
     assert torch.equal(held.train_mask, graph.train_mask & ~held.val_mask)
     assert torch.equal(held.test_mask, graph.test_mask)

@@ -189,7 +189,7 @@ def test_touched_shards_are_trained_anew_and_no_others(partition: str, data: st.
     assert torch.equal(new.shard_of, module.shard_of[stays])
     for shard in range(module.shards):
         if shard in touched:
-            assert same(new.models[shard], alone(outcome.trained, outcome.graph, shard, seed=3))
+            assert same(new.models[shard], alone(outcome.trained, outcome.graph, shard, seed=2))
             assert not same(new.models[shard], module.models[shard])
         else:
             assert same(new.models[shard], module.models[shard])
@@ -202,13 +202,10 @@ def test_touched_shards_are_trained_anew_and_no_others(partition: str, data: st.
 
 @pytest.mark.parametrize("kind", KINDS[:-1])
 @pytest.mark.parametrize("model", ["sharded-sgc", "sharded-gcn"])
-def test_with_the_same_seed_it_is_training_from_scratch_on_what_is_retained(model: str, kind: str) -> None:
-    """The strongest form of exactness, for random shards: the same shards, and the same weights in every one of them.
-
-    Without dropout, whose mask has as many rows as the part has nodes.
-    """
+def test_it_is_training_from_scratch_on_what_is_retained(model: str, kind: str) -> None:
+    """The strongest form of exactness, for random shards: the same shards, and the same weights in each of them."""
     graph = full_graph(6, nodes=40, edges=34)
-    options = short(model) | {"shards": 4} | ({"dropout": 0.0} if model == "sharded-gcn" else {})
+    options = short(model) | {"shards": 4}
     trained = gf.train(graph, model, seed=3, aggregation="learned", **options)
     if "edge" in kind:
         request = gf.Request(edges=edges_by_kind(graph, ensemble(trained).shard_of)[kind][:1])
@@ -217,13 +214,13 @@ def test_with_the_same_seed_it_is_training_from_scratch_on_what_is_retained(mode
         node = int((pool & (torch.bincount(graph.edge_index[0], minlength=40) > 0)).nonzero()[3])
         whole = "all" if kind.endswith("attributes") else [1]
         request = gf.Request(nodes=[node]) if "node" in kind else gf.Request(attributes={node: whole})
-    outcome = gf.unlearn(trained, graph, request, seed=3, **ERASE)
+    outcome = gf.unlearn(trained, graph, request, **ERASE)
     scratch = gf.train(graph.without(request), model, seed=3, aggregation="learned", **options)
     assert outcome.level == "exact"
     assert torch.equal(ensemble(outcome.trained).shard_of, ensemble(scratch).shard_of)
-    torch.testing.assert_close(outcome.trained.theta[4:], scratch.theta[4:], rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(outcome.trained.theta[:4], scratch.theta[:4], rtol=1e-3, atol=1e-3)
-    assert outcome.trained.objective_value == pytest.approx(scratch.objective_value, rel=1e-4)
+    assert torch.equal(outcome.trained.theta, scratch.theta)
+    assert outcome.trained.objective_value == scratch.objective_value
+    assert outcome.trained.recipe == scratch.recipe
     if kind != "edge across shards":
         assert float((trained.theta - scratch.theta).norm()) > 1e-3  # and there was something to forget
 
@@ -239,7 +236,7 @@ def test_a_deletion_that_empties_a_shard(aggregation: str) -> None:
     module = ensemble(outcome.trained)
     assert module.weights[shard] == 0
     assert float(module.weights.detach().sum()) == pytest.approx(1)
-    untrained = build("gcn", columns=COLUMNS, classes=CLASSES, seed=1_000_003 + shard, hidden=3).double()
+    untrained = build("gcn", columns=COLUMNS, classes=CLASSES, seed=shard, hidden=3).double()
     assert same(module.models[shard], untrained)  # nothing of its nodes is left
     assert torch.isfinite(outcome.trained.logits(outcome.graph)).all()
     assert outcome.level == "exact"
@@ -466,37 +463,6 @@ def test_nothing_of_a_removed_node_is_left(partition: str, aggregation: str) -> 
 # -- what is refused -------------------------------------------------------------------------------------------------
 
 
-def test_a_shard_that_was_not_trained_anew_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    trained, graph = trained_on(), small()
-    old = iter(copy.deepcopy(ensemble(trained).models))
-
-    @dataclasses.dataclass
-    class Pretended:
-        module: nn.Module
-        converged: bool = False
-
-    monkeypatch.setattr(ensembles, "fit_one", lambda *_, **__: Pretended(next(old)))
-    everywhere = gf.Request(attributes={int(node): "all" for node in graph.numbers})
-    with pytest.raises(gf.Refused, match="shard 0 was to be trained anew and has its old weights"):
-        gf.unlearn(trained, graph, everywhere, **ERASE)
-
-
-def test_one_lazy_shard_among_honest_ones_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    trained, graph = trained_on(), small()
-    models, honest, calls = ensemble(trained).models, ensembles.fit_one, []
-
-    def lazy(*given: Any, **more: Any) -> gf.Trained:
-        fitted = honest(*given, **more)
-        calls.append(fitted)
-        return dataclasses.replace(fitted, module=copy.deepcopy(models[1])) if len(calls) == 2 else fitted
-
-    monkeypatch.setattr(ensembles, "fit_one", lazy)
-    everywhere = gf.Request(attributes={int(node): "all" for node in graph.numbers})
-    with pytest.raises(gf.Refused, match="shard 1 was to be trained anew and has its old weights"):
-        gf.unlearn(trained, graph, everywhere, **ERASE)
-    assert len(calls) == 3
-
-
 @pytest.mark.parametrize("method", [name for name in gf.METHODS if name not in ("grapheraser", "retrain")])
 def test_other_methods_refuse_an_ensemble(method: str) -> None:
     trained, graph, request = trained_on(), small(), request_of("training node")
@@ -640,18 +606,16 @@ def test_ten_requests_in_a_row(partition: str, level: str) -> None:
         outcome = gf.unlearn(trained, graph, request, **ERASE)
         assert torch.equal(state, torch.random.get_rng_state())
         assert outcome.level == level
-        seed = trained.recipe.seed + (1 if touched else 0)
-        assert outcome.trained.recipe.seed == seed
+        assert outcome.trained.recipe.seed == 2
         for shard in touched:
-            assert same(
-                ensemble(outcome.trained).models[shard], alone(outcome.trained, outcome.graph, shard, seed=seed)
-            )
+            assert same(ensemble(outcome.trained).models[shard], alone(outcome.trained, outcome.graph, shard, seed=2))
         trained, graph = outcome.trained, outcome.graph
     stays = torch.isin(where.numbers, graph.numbers)
     assert int((~stays).sum()) == 5
     assert torch.equal(ensemble(trained).shard_of, ensemble(first).shard_of[stays])
     assert bool(trained.history) == (level == "empirical")
-    # every model is what training on the shard as it now is gives, up to the seed: its losses are those of this graph
+    for shard in range(3):  # touched by ten requests or by none, it is what training on the shard as it now is gives
+        assert same(ensemble(trained).models[shard], alone(trained, graph, shard, seed=2))
     objective = trained.objective(graph)
     assert trained.gradient_norm == pytest.approx(float(objective.gradient(trained.theta).norm()))
     assert trained.objective_value == pytest.approx(objective.value(trained.theta))

@@ -305,13 +305,17 @@ def test_a_network_takes_a_part_of_the_gauss_newton_step() -> None:
 
 def test_a_network_moves_towards_where_training_on_would_take_it() -> None:
     """The continued optimum, less the drift of continuing with nothing removed (on Cora: benchmarks/distance.py)."""
-    trained, graph = network("gcn")
-    outcome = idea(trained, graph, gf.Request(nodes=graph.train_rows[:25].tolist()), audit=False)
-    recipe = dataclasses.replace(trained.recipe, polish_steps=300)
-    goal, drift = (_polish(trained.objective(g), trained.theta, recipe, None) for g in (outcome.graph, graph))
-    direction, step = goal - drift, outcome.trained.theta - trained.theta
-    assert functional.cosine_similarity(direction, step, dim=0) > 0.5
-    assert float((direction - step).norm()) < 0.8 * float(direction.norm())
+    graph = gf.load("patients")
+    request, left = gf.Request(nodes=graph.train_rows[:25].tolist()), []
+    for seed in range(3):  # single networks scatter
+        trained = train_without_noise(graph, "gcn", epochs=150, hidden=8, seed=seed)
+        outcome = idea(trained, graph, request, audit=False)
+        recipe = dataclasses.replace(trained.recipe, polish_steps=300)
+        goal, drift = (_polish(trained.objective(g), trained.theta, recipe, None) for g in (outcome.graph, graph))
+        direction, step = goal - drift, outcome.trained.theta - trained.theta
+        assert functional.cosine_similarity(direction, step, dim=0) > 0.5
+        left.append(float((direction - step).norm() / direction.norm()))
+    assert sum(left) / 3 < 0.8
 
 
 def test_the_hessian_of_a_network_gives_way_to_gauss_newton_and_says_so() -> None:

@@ -37,7 +37,7 @@ def test_it_is_what_training_on_the_retained_graph_gives(model: str, graph: gf.G
     assert torch.equal(outcome.released_theta, again.theta) == (not trained.strongly_convex)
     assert outcome.trained.history == ()
     assert outcome.trained.recipe.seed == 7
-    assert gf.unlearn(trained, graph, REQUEST, method="retrain").trained.recipe.seed == 4
+    assert gf.unlearn(trained, graph, REQUEST, method="retrain").trained.recipe.seed == 3
 
 
 def test_another_seed_is_another_network(graph: gf.Graph) -> None:
@@ -68,6 +68,7 @@ def test_continued_training_runs_at_a_hundredth_of_the_rate(graph: gf.Graph, mon
         return fit(module, where, recipe, *rest, **more)
 
     monkeypatch.setattr("graphforget.unlearning.retrain.fit", spied)
+    monkeypatch.setattr("graphforget.retraining.fit", spied)
     trained = gf.train(graph, "gcn", **SHORT)
     for start in ("fresh", "continued"):
         gf.unlearn(trained, graph, REQUEST, method="retrain", start=start)
@@ -114,8 +115,8 @@ def test_a_module_that_cannot_be_reset_has_to_be_handed_over_fresh(graph: gf.Gra
     assert plan.level is None
     assert plan.meaning.startswith("would be refused: parameter 'weight'")
     outcome = gf.unlearn(trained, graph, REQUEST, method="retrain", model=Unresettable)
-    torch.manual_seed(1)
-    again = gf.train(graph.without(REQUEST), Unresettable(), seed=1, **SHORT)
+    torch.manual_seed(0)
+    again = gf.train(graph.without(REQUEST), Unresettable(), seed=0, **SHORT)
     assert torch.equal(outcome.trained.theta, again.theta)
     assert outcome.level == "exact"
     assert "'model' made" in outcome.certificate.statement

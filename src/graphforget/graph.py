@@ -399,8 +399,11 @@ class Graph:
         """Labelled nodes split at random into training and test nodes, 90/10 by default as in the paper.
 
         A keyed hash of its own number decides on which side a node is, so removing a node moves no other. The sizes
-        are those of independent draws. If no node at all is drawn, as may happen in small graphs, the one with the
-        lowest hash tests; if every node is, that is an `InputError`.
+        are those of independent draws. Where these would leave a side without any node, as may happen in small
+        graphs, the node with the lowest hash tests, or the one with the highest trains.
+
+        Raises:
+            InputError: There are fewer than two labelled nodes, or the share is out of range.
         """
         if not 0 < test < 1:
             raise InputError(f"the test share is {test}, it must lie between 0 and 1")
@@ -425,12 +428,14 @@ class Graph:
         return dataclasses.replace(self, train_mask=self.train_mask & ~val_mask, val_mask=self.val_mask | val_mask)
 
     def _drawn(self, among: Tensor, *, share: float, purpose: str, seed: int) -> Tensor:
-        """A mask of about this share of the nodes, at least one if there is any and the share is not 0."""
+        """A mask of about this share of the nodes: if the share is not 0, at least one; all only of a single node."""
         key = salt(purpose, whole_number(seed, "the seed"))
         positions = uniform(salted(node_hashes(self.numbers), key))
         drawn = among & (positions < share)
         if share > 0 and among.any() and not drawn.any():
             drawn[torch.where(among, positions, 1.0).argmin()] = True
+        elif int(among.sum()) > 1 and torch.equal(drawn, among):
+            drawn[torch.where(among, positions, -1.0).argmax()] = False
         return drawn
 
     def _among(self, keep: Tensor) -> Tensor:

@@ -76,7 +76,9 @@ def train(
 
     A strongly convex objective is minimised from 0 by Newton's method until `||grad F|| / mu <= tolerance`, in float64;
     by default 1e-3, or a fiftieth of sigma, or the distance that a release may have, if that is less. Any other is
-    trained by Adam in float32 with dropout on, then polished by L-BFGS in float64, dropout off.
+    trained by Adam in float32 with dropout on, then polished by L-BFGS in float64, dropout off. Nothing is seen of the
+    graph but what training nodes can feel, and dropout is keyed by node number, so that what comes out can be replayed
+    (docs/maths.md, section 11).
     """
     started = time.perf_counter()
     if not isinstance(graph, Graph):

@@ -18,7 +18,7 @@ ROW_FIELDS = ("y", "train_mask", "val_mask", "test_mask", "numbers")
 
 
 def training_input(graph: Graph, reach: Reach) -> Graph:
-    """The part of `graph` that can be felt at its training nodes through a model of this reach (docs/maths.md, 8).
+    """The part of `graph` that can be felt at its training nodes through a model of this reach (docs/maths.md, 11).
 
     With `k` the number of hops, it holds the nodes within k hops of the training nodes, against the messages, and the
     edges that end within k - 1 hops. Where layers are degree-normalised, it holds the edges that end within k hops, so

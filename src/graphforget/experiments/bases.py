@@ -57,14 +57,13 @@ def retrained_without_edges(
     trained, graph = base(store, data, model, seed, epochs=epochs)
     request = request_of(graph, "edges", share, seed=seed)
     name = "-".join([data, model, str(seed), *([] if epochs is None else [str(epochs)]), "without", percent(share)])
-    again: dict[str, Any] = {"method": "retrain", "seed": seed + 1}
     return _once(
         store,
         name,
         model,
-        seed + 1,
+        seed,
         graph.without(request),
-        lambda: gf.unlearn(trained, graph, request, **again).trained,
+        lambda: gf.unlearn(trained, graph, request, method="retrain").trained,
     )
 
 

@@ -28,6 +28,9 @@ class KeyedDropout(TorchFunctionMode):
     of a `Pattern`, or as PyG's attention layers have it: edges without self-loops, then a loop for every node. A
     tensor of another size is left to torch's generator. `unkeyed` says whether a forward pass drew from that, from
     those of numpy and Python, or from a generator of the module's own.
+
+    A module that repeats a part of its forward pass in the backward pass (`torch.utils.checkpoint`) would meet other
+    masks there, and so get a wrong gradient: train it without checkpoints.
     """
 
     def __init__(self, numbers: Tensor, edges: Tensor | Pattern | None, *, seed: int, device: str = "cpu") -> None:

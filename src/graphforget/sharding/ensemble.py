@@ -26,6 +26,7 @@ from graphforget.sharding.embedding import SAGE
 from graphforget.sharding.objective import ShardedObjective, shard_part
 from graphforget.sharding.partition import kmeans_partition, label_propagation_partition, random_partition
 from graphforget.trained import Recipe, Trained
+from graphforget.training_input import training_input
 
 EMBEDDING_EPOCHS = 30
 
@@ -132,9 +133,10 @@ def shard_weights(module: Sharded, graph: Graph, *, seed: int) -> Tensor:
         return uniform_weights(alive, module.shards)
     if isinstance(module, ReleasedEraser):
         return _released_weights(module, graph, seed=seed)
+    part = training_input(graph, module.reach)
     with torch.no_grad():
-        answers = module.answers(*model_inputs(module, graph, dtype=torch.float64))[:, graph.train_rows]
-    return learned_weights(answers, graph.y[graph.train_rows], alive=alive)
+        answers = module.answers(*model_inputs(module, part, dtype=torch.float64))[:, part.train_rows]
+    return learned_weights(answers, part.y[part.train_rows], alive=alive)
 
 
 def _released_weights(module: ReleasedEraser, graph: Graph, *, seed: int) -> Tensor:
