@@ -20,6 +20,7 @@ def training_result(graph: gf.Graph, trained: gf.Trained) -> dict[str, Any]:
         "test_nodes": int(graph.test_mask.sum()),
         "test_micro_f1": trained.micro_f1(graph) if has_test else None,
         **trained.summary(),
+        "notes": list(graph.notes),
     }
 
 
@@ -62,6 +63,8 @@ def tell_training(result: dict[str, Any]) -> None:
         ("time", f"{result['seconds']:.2f} s"),
     )
     facts(pairs)
+    for note in result["notes"]:
+        say(f"Note: {note}.")
 
 
 def _noise_of(recipe: dict[str, Any]) -> str:
