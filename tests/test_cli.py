@@ -42,7 +42,7 @@ RESULT_FIELDS = {
         "reach",
     ),
     *("certifiable", "obstacles", "strongly_convex", "converged", "objective", "gradient_norm"),
-    *("gradient_norm_over_mu", "graph_digest", "seconds", "noise", "history"),
+    *("gradient_norm_over_mu", "graph_digest", "seconds", "noise", "history", "notes"),
 }
 
 
@@ -166,6 +166,26 @@ def test_train_without_out_writes_nothing(run: Run, club: Path, space: Path) -> 
     assert result.keys() == RESULT_FIELDS | {"run"}
     assert result["run"] is None
     assert not tree(space)
+
+
+def test_train_counts_what_it_dropped(run: Run, club: Path, space: Path) -> None:
+    assert parsed(run("train", "--data", club, "--json").stdout)["notes"] == []
+    shutil.copytree(club, space / "twice")
+    edges = (club / "edges.csv").read_text().splitlines()
+    (space / "twice" / "edges.csv").write_text("\n".join([*edges, edges[1]]))
+    note = "1 repeated entry of the edge list was dropped, each edge counts once"
+    assert parsed(run("train", "--data", "twice", "--json").stdout)["notes"] == [note]
+    assert f"\nNote: {note}.\n" in run("train", "--data", "twice").stdout
+
+
+def test_unlearn_does_not_write_over_its_own_run(run: Run, club: Path, space: Path) -> None:
+    assert run("train", "--data", club, "--out", "run").code == 0
+    (space / "request.json").write_text('{"nodes": ["m1"]}')
+    before = tree(space)
+    ran = run("unlearn", "run", "request.json", "--out", "./run", "--force")
+    assert (ran.code, ran.stdout) == (2, "")
+    assert "run is the run itself: for its next state use --in-place" in ran.stderr
+    assert tree(space) == before
 
 
 def test_train_prints_what_python_gives(run: Run, club: Path) -> None:

@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from graphforget.audit_findings import Finding, Promise, findings, inconclusive_reason, notes, promised
+from graphforget.audit_findings import Finding, findings, inconclusive_reason, notes, promised
 from graphforget.audits import attacks
 from graphforget.audits.attributes import BlankedLoss
 from graphforget.audits.distance import Distance
 from graphforget.audits.lira import PerExample
 from graphforget.audits.measured import Measured, Position
+from graphforget.audits.power import Promise
 from graphforget.audits.queries import Queries, retrained, with_canaries
 from graphforget.audits.rows import Row, per_example_rows, rows_of
 from graphforget.audits.worlds import ByMethod, Case, Forget, world
@@ -59,9 +60,9 @@ class Release:
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """What was measured. A deletion passed if nothing was found and a deletion that did nothing would have been flagged.
+    """What was measured. A deletion passed if nothing was found and one that did nothing would have been flagged.
 
-    It is private: every number in it is about what was deleted.
+    `notes` say how much that means. It is private: every number in it is about what was deleted.
     """
 
     claim: dict[str, Any]

@@ -51,7 +51,7 @@ def findings(
         found += _far(measured, claim, promise, distances.get("method"))
     elif measured.private.strongly_convex:
         found += _on_the_way(measured, distances)
-    return found + list(_placed(measured.position, promise))
+    return found + list(position_findings(measured.position, promise))
 
 
 def told_apart(
@@ -96,7 +96,7 @@ def _on_the_way(measured: Measured, distances: Mapping[str, Distance]) -> Iterat
         yield Finding(False, f"{told}, and nothing was claimed")
 
 
-def _placed(position: Position, promise: Promise | None) -> Iterator[Finding]:
+def position_findings(position: Position, promise: Promise | None) -> Iterator[Finding]:
     """Where the release lies. A claim of epsilon and delta allows what is unlikely to be that much more likely."""
     epsilon, delta = (0.0, 0.0) if promise is None else promise
     if position.place is None or abs(position.place) < FAR:
@@ -111,7 +111,7 @@ def _placed(position: Position, promise: Promise | None) -> Iterator[Finding]:
         yield Finding(promise is not None, f"{told}, a chance of {position.chance:.1g} for retrained ones")
 
 
-def _position_notes(position: Position) -> Iterator[str]:
+def position_notes(position: Position) -> Iterator[str]:
     """Explains a position outside of 0 to 1 that is no finding."""
     place, spread = position.place, position.spread
     if place is None:
@@ -135,7 +135,7 @@ def no_op_findings(
         result += _far(measured, claim, promise, unchanged)
     elif measured.private.strongly_convex and unchanged is not None:
         result += _on_the_way(measured, {"method": unchanged, "nothing": unchanged})
-    return result + list(_placed(measured.positions["nothing"], promise))
+    return result + list(position_findings(measured.positions["nothing"], promise))
 
 
 def inconclusive_reason(
@@ -178,8 +178,8 @@ def notes(measured: Measured, claim: Claim, populations: Promise | None) -> list
     if populations is not None and attainable <= populations[0]:
         most = f"so few models can show an epsilon of {attainable:.2f} at most, whatever they answer"
         found.append(f"{most}, and {populations[0]:g} was claimed: more models could show more (--models)")
-    if not any(_placed(measured.position, promised(claim))):
-        found += _position_notes(measured.position)
+    if not any(position_findings(measured.position, promised(claim))):
+        found += position_notes(measured.position)
     if not measured.kept[RETRAINED].auc.holds(0.5):
         found.append(
             "retrained models seem to differ from retrained models, which is chance: more models would tell (--models)"

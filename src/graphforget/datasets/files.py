@@ -34,8 +34,8 @@ def read_csv_folder(folder: Path, *, directed: bool) -> Graph:
     nodes.csv has the columns `id`, `label` and one or more attributes (finite numbers). Labels are any words
     or numbers; an empty one means unlabelled. A column `split` may say train, val, test or nothing; without
     it every labelled node trains. edges.csv has the columns `source` and `target`, which hold ids; repeated
-    edges count once, and a note of the graph counts them. Attributes are sparse if fewer than 10 % of them are non-zero. Whatever is wrong is told
-    with file and line.
+    edges count once, and a note of the graph counts them. Attributes are sparse if fewer than 10 % of them are
+    non-zero. Whatever is wrong is told with file and line.
     """
     nodes = _read_nodes(folder / "nodes.csv")
     edges = _read_edges(folder / "edges.csv", nodes.row_of)
