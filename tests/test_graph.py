@@ -797,7 +797,7 @@ def test_notes_are_no_part_of_the_digest_and_do_not_survive_a_deletion() -> None
     assert graph.notes
     assert graph.digest == made().digest
     assert graph.split().notes == graph.hold_out(share=0.1).notes == graph.notes
-    requests_of = (gf.Request(nodes=["eve"]), gf.Request(edges=[("eve", "bob")]), gf.Request(attributes={"eve": "all"}))
+    requests_of = (gf.Request(nodes=["cid"]), gf.Request(edges=[("eve", "bob")]), gf.Request(attributes={"eve": "all"}))
     assert [graph.without(request).notes for request in requests_of] == [()] * 3
     assert graph.induced(torch.ones(5, dtype=torch.bool)).notes == ()
     assert graph.neighbourhood(torch.tensor([0]), hops=1)[0].notes == ()

@@ -17,7 +17,7 @@ FEWEST_MODELS, MOST_MODELS = 8, 10_000  # of a population
 Promise = tuple[float, float]  # epsilon and delta
 
 
-def tested_models(models: int) -> int:
+def held_out_models(models: int) -> int:
     """How many models of a population the likelihood ratio is tested on; it is fitted on the others."""
     return models - models // 2
 
@@ -32,7 +32,7 @@ def can_fail(tested: int, promise: Promise | None) -> bool:
 def fewest_models(promise: Promise | None) -> int | None:
     """The smallest populations whose test can fail; None if no population of up to `MOST_MODELS` can."""
     sizes = range(FEWEST_MODELS, MOST_MODELS + 1)
-    place = bisect.bisect_left(sizes, True, key=lambda models: can_fail(tested_models(models), promise))
+    place = bisect.bisect_left(sizes, True, key=lambda models: can_fail(held_out_models(models), promise))
     return sizes[place] if place < len(sizes) else None
 
 
@@ -45,7 +45,7 @@ def models_to_flag(kept: PerExample, released: PerExample, promise: Promise | No
     exact = promise is None or promise[0] == 0
     models = FEWEST_MODELS
     while models <= MOST_MODELS:
-        tested = tested_models(models)
+        tested = held_out_models(models)
         limit = _auc_limit(promise)
         if any(_expected_auc_bound(test, tested) > limit for test in ((released, kept) if exact else (released,))):
             return models
