@@ -23,7 +23,7 @@ import graphforget as gf
 from graphforget.audits import lira
 from graphforget.audits.epsilon import epsilon_at_least, largest_auc, largest_share
 from graphforget.audits.lira import UNLIKELY, LikelihoodRatio, PerExample, per_example
-from graphforget.audits.power import MOST_MODELS, can_fail, fewest_models, models_to_flag, held_out_models
+from graphforget.audits.power import MOST_MODELS, can_fail, fewest_models, held_out_models, models_to_flag
 from graphforget.audits.rows import Row, per_example_rows, rows_of
 from graphforget.audits.scores import (
     Interval,
