@@ -200,6 +200,7 @@ def test_train_prints_what_python_gives(run: Run, club: Path) -> None:
         "test_nodes": 2,
         "test_micro_f1": trained.micro_f1(graph),
         "run": None,
+        "notes": [],
         **json.loads(json.dumps(trained.summary())),
     }
     del result["seconds"], expected["seconds"]
@@ -498,10 +499,10 @@ def test_bad_input_is_told_in_one_sentence(
 
 def test_bad_data_is_told_with_file_and_line(run: Run, space: Path) -> None:
     (space / "own").mkdir()
-    (space / "own" / "nodes.csv").write_text("id,label,a\nann,0,1\nbob,1,nan\n")
+    (space / "own" / "nodes.csv").write_text("id,label,a\nann,0,1\nbob,1,inf\n")
     (space / "own" / "edges.csv").write_text("source,target\n")
     ran = run("train", "--data", "own", "--out", "run")
-    assert ran == (2, "", "graphforget: line 3 of own/nodes.csv: 'a' is 'nan', it must be a finite number\n")
+    assert ran == (2, "", "graphforget: line 3 of own/nodes.csv: 'a' is 'inf', it must be a finite number\n")
     assert os.listdir(space) == ["own"]
 
 
@@ -790,7 +791,7 @@ NO_METHOD = "there is no method 'magic', only auto, newton, idea, retrain"
         ),
         (("run", "request.json", "--out", "run/two"), "run/two lies inside another run directory"),
         (("run", "request.json", "--option", "solver=magic"), "there is no solver 'magic', only cg, lissa, dense"),
-        (("run", "request.json", "--out", "run"), "run exists already, choose another place"),
+        (("run", "request.json", "--out", "run"), "run is the run itself: for its next state use --in-place"),
         (("run", "request.json", "--out", "two", "--in-place"), "--in-place and --out are both given, choose one"),
         (("run", "request.json", "--key", "absent"), "absent cannot be read as a private key"),
         (("run", "request.json", "--key", "request.json"), "request.json cannot be read as a private key"),
