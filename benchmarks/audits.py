@@ -89,8 +89,7 @@ def summary(rows: list[Row]) -> None:
     print("|---" * 9 + "|")
     for row in rows:
         kept, released = row["per_example"]["method"], row["per_example_released"]["method"]
-        verdict = "passed" if row["passed"] else "refuted" if row["findings"][0]["refutes"] else "remembers"
-        cells = [row["model"], row["way"], verdict, interval(kept["auc"]), interval(released["auc"])]
+        cells = [row["model"], row["way"], row["verdict"], interval(kept["auc"]), interval(released["auc"])]
         cells += [f"{released['epsilon']:.2f}", f"{row['position']['place']:.2f}"]
         print(f"| {' | '.join(cells)} | {row['distances']['method']['distance']:.2g} | {row['seconds']:.0f} |")
     for row in (row for row in rows if row["way"] == "honest"):

@@ -22,12 +22,13 @@ from graphforget.certificates.claim import Claim, certified, empirical, exact
 import graphforget as gf
 from cases import Run
 from graphforget import audit_findings
-from graphforget.audit_findings import Finding, promised
+from graphforget.audit_findings import Finding, position_notes, promised
 from graphforget.audit_run import PICTURE, PIECES, RESULT
 from graphforget.audits import measured
 from graphforget.audits.attributes import BlankedLoss
 from graphforget.audits.distance import optimum
 from graphforget.audits.epsilon import largest_auc
+from graphforget.audits.measured import Position
 from graphforget.audits.worlds import ByMethod
 from graphforget.certificates.gaussian import epsilon_of, with_noise
 from graphforget.certificates.residual import noise_centre, residual
@@ -211,7 +212,8 @@ def test_an_audit_is_json_and_names_nobody() -> None:
         **{"method": "auto", "models": 24, "seeds": 4, "share": 0.9, "seed": 0, "items": len(GONE)},
     }
     assert content["rows"][0]["auc"].keys() == {"value", "low", "high"}
-    assert content["position"].keys() == {"place", "chance"}
+    assert content["position"].keys() == {"place", "chance", "spread"}
+    assert (content["audience"], content["verdict"], content["conclusive"]) == ("private", "passed", True)
     assert content["distances"]["method"].keys() == {"distance", "ratio", "epsilon"}
 
 
@@ -283,7 +285,8 @@ def test_a_cheat_whose_noise_lies_where_it_should_is_refuted() -> None:
     found = audited(after=gf.Release(cheat.private, released, cheat.claim))
     assert "is not noise of sigma" not in told_by(found)
     assert "from the retrained optimum, which implies epsilon" in told_by(found)
-    assert "between retrained (0) and never changed (1)" in told_by(found)
+    assert found.position.place < 0  # the centre lies beyond the optimum
+    assert "further from the unchanged weights than retrained ones are" in told_by(found)
 
 
 def test_old_weights_released_beside_honest_private_ones_are_refuted() -> None:
@@ -376,6 +379,57 @@ def test_what_a_claim_promises(claim: Claim, promise: tuple[float, float] | None
     assert promised(claim) == promise
 
 
+# -- what an audit without a finding is worth ------------------------------------------------------------------
+
+
+def test_so_few_models_that_their_test_cannot_fail_are_inconclusive() -> None:
+    """Whatever else would have shown a deletion that did nothing."""
+    found = audited_once()
+    assert found.findings == ()
+    assert found.distances["nothing"].epsilon > 100
+    assert (found.verdict, found.passed, found.conclusive) == ("inconclusive", False, False)
+    assert "at least 11 models are needed (--models 11)" in str(found.inconclusive_reason)
+    content = found.to_dict()
+    assert (content["verdict"], content["passed"], content["conclusive"]) == ("inconclusive", False, False)
+    assert audited(models=11).verdict == "passed"
+
+
+def test_a_finding_counts_however_few_the_models_are() -> None:
+    found = audited(after=release_by(doing_nothing))
+    assert (found.verdict, found.conclusive) == ("refuted", False)
+
+
+@pytest.mark.parametrize("place", [-5.0, 4.0])
+def test_a_position_far_outside_is_a_finding_if_it_is_unlikely_and_else_explained(
+    monkeypatch: pytest.MonkeyPatch, place: float
+) -> None:
+    def audited_at(chance: float) -> gf.Audit:
+        placed = {"nothing": Position(1.0, 1e-9, 3.0), "method": Position(place, chance, 3.0)}
+        monkeypatch.setattr(measured.Measured, "positions", placed)
+        return audited(models=12)
+
+    usual, unlikely = audited_at(0.2), audited_at(1e-9)
+    assert (usual.verdict, usual.findings) == ("passed", ())
+    (note,) = [note for note in usual.notes if "position" in note]
+    assert f"the position {place:.2f} means that the release lies" in note
+    assert ("further from the unchanged weights" in note) == (place < 0)
+    assert "a chance of 0.2" in note
+    assert unlikely.verdict == "refuted"
+    assert f"the released weights lie at {place:.2f}" in told_by(unlikely)
+    assert ("further from the unchanged weights" in told_by(unlikely)) == (place < 0)
+    assert not any("position" in note for note in unlikely.notes)
+
+
+@pytest.mark.parametrize(("place", "explained"), [(0.3, False), (-0.4, False), (-0.6, True), (1.4, False), (1.6, True)])
+def test_only_a_position_far_outside_is_explained(place: float, explained: bool) -> None:
+    assert bool(list(position_notes(Position(place, 0.5, 1.0)))) is explained
+
+
+def test_no_position_is_explained() -> None:
+    (note,) = position_notes(Position(None, 0.5))
+    assert note.startswith("there is no position")
+
+
 # -- other models and requests -------------------------------------------------------------------------------
 
 
@@ -430,11 +484,16 @@ def test_few_items_are_noted(attacks: None) -> None:
     assert not any("paper" in note for note in found.notes)
 
 
-def test_a_request_that_nobody_could_tell_is_passed_with_a_note() -> None:
+@pytest.mark.parametrize("method", ["newton", "ascent"])
+def test_a_request_that_nobody_could_tell_is_inconclusive_however_many_models(method: str) -> None:
     """One value that is 0 already: no model changes."""
     column = int((people().x.to_dense()[20] == 0).nonzero()[0])
-    found = audited(gf.Request(attributes={"person-20": [column]}), seeds=2)
-    assert found.passed
+    given: dict[str, Any] = {"learning_rate": 1e-9} if method == "ascent" else {}
+    found = audited(gf.Request(attributes={"person-20": [column]}), seeds=2, models=12, method=method, **given)
+    assert found.findings == ()
+    assert (found.verdict, found.passed) == ("inconclusive", False)
+    assert found.inconclusive_reason is not None
+    assert "a deletion that did nothing would not have been flagged either" in found.inconclusive_reason
     assert any("did nothing would have passed the per-example test too" in note for note in found.notes)
 
 
@@ -592,7 +651,7 @@ def test_what_a_deletion_made_is_taken_and_not_made_again() -> None:
 
     outcome = gf.unlearn(trained(), people(), REQUEST, noise_seed=3)
     found = audited(after=outcome, forget=forget, seeds=2)
-    assert found.passed
+    assert found.findings == ()
     assert len(set(seen)) == 8 + 1
     assert people().digest not in seen
 
@@ -666,7 +725,7 @@ def test_the_deletion_itself_is_audited(runs: Runs) -> None:
     best = optimum(trained(), people().without(REQUEST))
     centre = residual(private.objective(left), private.theta).centre
     assert found.distances["method"].distance == pytest.approx(float((centre - best).norm()), abs=2e-6)
-    assert found.passed
+    assert found.findings == ()
     assert tree(runs.plain.parent) == before
 
 
@@ -698,7 +757,7 @@ def test_runs_and_requests_have_to_belong_together(runs: Runs, tmp_path: Path) -
 
 # -- the command line ----------------------------------------------------------------------------------------
 
-QUICK = ("--models", "8", "--seeds", "3", "--jobs", "1", "--request", "node:4")
+QUICK = ("--models", "12", "--seeds", "3", "--jobs", "1", "--request", "node:4")
 
 
 @pytest.fixture
@@ -719,6 +778,15 @@ def test_an_audit_that_is_passed_ends_with_0_and_is_json(run: Run, runs: Runs, t
     again = run(runs.plain, *QUICK, "--out", tmp_path / "audit", "--json")
     assert (again.code, again.stdout) == (2, "")
     assert "holds the result of an audit already" in again.stderr
+
+
+def test_an_audit_of_too_few_models_ends_with_4_and_never_says_passed(run: Run, runs: Runs, tmp_path: Path) -> None:
+    ran = run(runs.plain, *QUICK, "--models", "8", "--out", tmp_path / "audit")
+    assert (ran.code, ran.stderr) == (4, "")
+    assert "Passed" not in ran.stdout
+    assert "\nInconclusive: these tests found nothing, but the per-example test cannot fail with 4" in ran.stdout
+    assert "--models 11" in ran.stdout
+    assert strict((tmp_path / "audit" / RESULT).read_text())["verdict"] == "inconclusive"
 
 
 def test_a_model_that_remembers_ends_with_1_and_a_sentence(run: Run, runs: Runs, tmp_path: Path) -> None:
@@ -754,6 +822,7 @@ def test_people_are_told_what_was_measured(run: Run, runs: Runs, monkeypatch: py
         "distance, nothing",
         "Passed: these tests found nothing",
         "canary",
+        "\nPrivate: this table, the result file and the plot tell of deleted data.",
     ):
         assert told in ran.stdout
     assert "Written to plain.audit: audit.json, a plot." in ran.stdout
@@ -798,6 +867,7 @@ def test_the_run_may_be_the_folder_one_is_in(
 def test_help_has_an_example(run: Run) -> None:
     ran = run("--help")
     assert ran.code == 0
+    assert "3: inconclusive" in " ".join(ran.stdout.split())
     assert "Example: graphforget audit runs/cora-2 --before runs/cora --request request.json" in " ".join(
         ran.stdout.split()
     )
@@ -864,7 +934,7 @@ def test_models_can_be_sent_to_other_processes(model: str) -> None:
 def test_a_deletion_of_every_level_is_audited_from_its_run(method: str, tmp_path: Path) -> None:
     gf.save_run(tmp_path / "before", trained(), people())
     gf.answer(tmp_path / "before", REQUEST, out=tmp_path / "after", method=method)
-    found = gf.audit_run(tmp_path / "after", before=tmp_path / "before", request=REQUEST, models=8, seeds=2)
+    found = gf.audit_run(tmp_path / "after", before=tmp_path / "before", request=REQUEST, models=12, seeds=2)
     assert found.settings["rehearsal"] is False
     assert found.settings["certificate"]
     assert found.passed == (method in ("retrain", "newton"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import tracemalloc
 from collections.abc import Callable
@@ -22,6 +23,7 @@ import graphforget as gf
 from graphforget.audits import lira
 from graphforget.audits.epsilon import epsilon_at_least, largest_auc, largest_share
 from graphforget.audits.lira import UNLIKELY, LikelihoodRatio, PerExample, per_example
+from graphforget.audits.power import can_fail, fewest_models, held_out_models, models_to_flag
 from graphforget.audits.rows import Row, per_example_rows, rows_of
 from graphforget.audits.scores import (
     Interval,
@@ -485,3 +487,60 @@ def test_rows_of_the_per_example_test_have_a_coin_to_compare_with() -> None:
         Row("per-example", "nothing", test.auc, 0.25, Interval(0.25, 0.125, 0.375)),
         Row("per-example", "retrained", test.auc, 0.25, None),
     ]
+
+
+# -- whether a test could fail at all ---------------------------------------------------------------------------
+
+EXACT, NO_CLAIM = (0.0, 0.0), None
+
+
+@pytest.mark.parametrize("promise", [NO_CLAIM, EXACT, (1.0, 1e-5), (3.0, 1e-5), (700.0, 1e-5)])
+@pytest.mark.parametrize("models", [8, 10, 11, 12, 33, 64])
+def test_a_test_can_fail_if_models_that_are_perfectly_told_apart_would(
+    models: int, promise: tuple[float, float] | None
+) -> None:
+    chance = np.random.default_rng(0)
+    high, low = (chance.normal(size=(models, 5), scale=1e-3) + shift for shift in (10.0, -10.0))
+    epsilon, delta = promise or EXACT
+    best = per_example(high, low, delta=delta)
+    limit = 0.5 if promise is None else largest_auc(epsilon=epsilon, delta=delta)
+    flagged = best.surely > limit or (promise is not None and best.epsilon > epsilon)
+    assert can_fail(held_out_models(models), promise) is flagged
+    assert best.models == held_out_models(models)
+
+
+def test_the_fewest_models_are_the_first_that_can_fail() -> None:
+    for promise in (NO_CLAIM, EXACT, (1.0, 1e-5), (4.0, 1e-5)):
+        fewest = fewest_models(promise)
+        assert fewest is not None
+        assert can_fail(held_out_models(fewest), promise)
+        assert not can_fail(held_out_models(fewest - 1), promise)
+    assert fewest_models((700.0, 0.0)) is None
+
+
+def shifted_models(models: int, *, shift: float, items: int = 30) -> tuple[np.ndarray, np.ndarray]:
+    chance = np.random.default_rng(models)
+    return chance.normal(size=(models, items)) + shift, chance.normal(size=(models, items))
+
+
+@pytest.mark.parametrize("promise", [NO_CLAIM, EXACT, (1.0, 1e-5)])
+@pytest.mark.parametrize("shift", [0.5, 1.0])
+def test_about_so_many_models_as_are_said_to_be_needed_show_it(
+    shift: float, promise: tuple[float, float] | None
+) -> None:
+    few = per_example(*shifted_models(60, shift=shift), delta=1e-5)
+    needed = models_to_flag(few, few, promise)
+    assert needed is not None
+    assert needed < 100
+    epsilon, delta = promise or EXACT
+    limit = 0.5 if promise is None else largest_auc(epsilon=epsilon, delta=delta)
+    many = per_example(*shifted_models(2 * needed, shift=shift), delta=delta)
+    assert many.surely > limit or many.epsilon > epsilon
+
+
+@pytest.mark.parametrize("promise", [NO_CLAIM, EXACT, (1.0, 1e-5)])
+def test_no_number_of_models_shows_what_is_not_there(promise: tuple[float, float] | None) -> None:
+    high, low = shifted_models(64, shift=0.0)
+    same = per_example(np.concatenate([high, low]), np.concatenate([low, high]), delta=0.0)
+    none = dataclasses.replace(same, auc=Interval(0.5, 0.45, 0.55), joint_auc=0.5)
+    assert models_to_flag(none, none, promise) is None

@@ -42,7 +42,7 @@ RESULT_FIELDS = {
         "reach",
     ),
     *("certifiable", "obstacles", "strongly_convex", "converged", "objective", "gradient_norm"),
-    *("gradient_norm_over_mu", "graph_digest", "seconds", "noise", "history"),
+    *("gradient_norm_over_mu", "graph_digest", "seconds", "noise", "history", "notes"),
 }
 
 
@@ -168,6 +168,26 @@ def test_train_without_out_writes_nothing(run: Run, club: Path, space: Path) -> 
     assert not tree(space)
 
 
+def test_train_counts_what_it_dropped(run: Run, club: Path, space: Path) -> None:
+    assert parsed(run("train", "--data", club, "--json").stdout)["notes"] == []
+    shutil.copytree(club, space / "twice")
+    edges = (club / "edges.csv").read_text().splitlines()
+    (space / "twice" / "edges.csv").write_text("\n".join([*edges, edges[1]]))
+    note = "1 repeated entry of the edge list was dropped, each edge counts once"
+    assert parsed(run("train", "--data", "twice", "--json").stdout)["notes"] == [note]
+    assert f"\nNote: {note}.\n" in run("train", "--data", "twice").stdout
+
+
+def test_unlearn_does_not_write_over_its_own_run(run: Run, club: Path, space: Path) -> None:
+    assert run("train", "--data", club, "--out", "run").code == 0
+    (space / "request.json").write_text('{"nodes": ["m1"]}')
+    before = tree(space)
+    ran = run("unlearn", "run", "request.json", "--out", "./run", "--force")
+    assert (ran.code, ran.stdout) == (2, "")
+    assert "run is the run itself: for its next state use --in-place" in ran.stderr
+    assert tree(space) == before
+
+
 def test_train_prints_what_python_gives(run: Run, club: Path) -> None:
     result = parsed(run("train", "--data", club, "--seed", "3", "--mu", "0.02", "--json").stdout)
     graph = gf.load(club, seed=3)
@@ -180,6 +200,7 @@ def test_train_prints_what_python_gives(run: Run, club: Path) -> None:
         "test_nodes": 2,
         "test_micro_f1": trained.micro_f1(graph),
         "run": None,
+        "notes": [],
         **json.loads(json.dumps(trained.summary())),
     }
     del result["seconds"], expected["seconds"]
@@ -478,10 +499,10 @@ def test_bad_input_is_told_in_one_sentence(
 
 def test_bad_data_is_told_with_file_and_line(run: Run, space: Path) -> None:
     (space / "own").mkdir()
-    (space / "own" / "nodes.csv").write_text("id,label,a\nann,0,1\nbob,1,nan\n")
+    (space / "own" / "nodes.csv").write_text("id,label,a\nann,0,1\nbob,1,inf\n")
     (space / "own" / "edges.csv").write_text("source,target\n")
     ran = run("train", "--data", "own", "--out", "run")
-    assert ran == (2, "", "graphforget: line 3 of own/nodes.csv: 'a' is 'nan', it must be a finite number\n")
+    assert ran == (2, "", "graphforget: line 3 of own/nodes.csv: 'a' is 'inf', it must be a finite number\n")
     assert os.listdir(space) == ["own"]
 
 
@@ -770,7 +791,7 @@ NO_METHOD = "there is no method 'magic', only auto, newton, idea, retrain"
         ),
         (("run", "request.json", "--out", "run/two"), "run/two lies inside another run directory"),
         (("run", "request.json", "--option", "solver=magic"), "there is no solver 'magic', only cg, lissa, dense"),
-        (("run", "request.json", "--out", "run"), "run exists already, choose another place"),
+        (("run", "request.json", "--out", "run"), "run is the run itself: for its next state use --in-place"),
         (("run", "request.json", "--out", "two", "--in-place"), "--in-place and --out are both given, choose one"),
         (("run", "request.json", "--key", "absent"), "absent cannot be read as a private key"),
         (("run", "request.json", "--key", "request.json"), "request.json cannot be read as a private key"),

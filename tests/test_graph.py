@@ -14,7 +14,7 @@ import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 import graphforget as gf
 from cases import CLASSES, COLUMNS, MODELS, graphs, make, random_graph, reach_of, requests
@@ -802,3 +802,49 @@ def test_hold_out_takes_training_nodes_only() -> None:
     assert not graph.val_mask.any()
     assert torch.equal(graph.hold_out(seed=4, share=0.25).val_mask, held.val_mask)
     assert not torch.equal(graph.hold_out(seed=5, share=0.25).val_mask, held.val_mask)
+
+
+# -- notes -----------------------------------------------------------------------------------------------------
+
+REPEATED = torch.tensor([[0, 1, 2, 4, 0, 0, 1], [1, 2, 3, 0, 1, 1, 0]])  # (0, 1) three times, and once turned round
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_repeated_edges_are_counted_and_the_other_direction_is_none(directed: bool) -> None:
+    graph = made(edges=REPEATED, directed=directed, notes=["a note of the caller"])
+    (given_note, counted) = graph.notes
+    assert given_note == "a note of the caller"
+    assert counted == "2 repeated entries of the edge list were dropped, each edge counts once"
+    assert made(edges=REPEATED[:, [0, 4]]).notes == (
+        "1 repeated entry of the edge list was dropped, each edge counts once",
+    )
+    assert made().notes == ()
+    both = torch.cat([made().edge_index, made().edge_index.flip(0)], dim=1)[:, : made().edge_index.shape[1]]
+    assert made(edges=both, directed=directed).notes == ()
+    assert made(edges=torch.zeros(2, 0, dtype=torch.int64)).notes == ()
+
+
+def test_pyg_data_with_repeated_edges_has_a_note() -> None:
+    data = made().to_pyg()
+    assert gf.Graph.from_pyg(data).notes == ()
+    data.edge_index = torch.cat([data.edge_index, data.edge_index[:, :1]], dim=1)
+    assert gf.Graph.from_pyg(data).notes == ("1 repeated entry of the edge list was dropped, each edge counts once",)
+
+
+def test_notes_are_no_part_of_the_digest_and_do_not_survive_a_deletion() -> None:
+    graph = made(edges=REPEATED)
+    assert graph.notes
+    assert graph.digest == made().digest
+    assert graph.split().notes == graph.hold_out(share=0.1).notes == graph.notes
+    requests_of = (gf.Request(nodes=["cid"]), gf.Request(edges=[("eve", "bob")]), gf.Request(attributes={"eve": "all"}))
+    assert [graph.without(request).notes for request in requests_of] == [()] * 3
+    assert graph.induced(torch.ones(5, dtype=torch.bool)).notes == ()
+    assert graph.neighbourhood(torch.tensor([0]), hops=1)[0].notes == ()
+
+
+def test_hetero_data_is_not_supported() -> None:
+    data = HeteroData()
+    data["person"].x = torch.eye(3)
+    data["person", "knows", "person"].edge_index = torch.tensor([[0, 1], [1, 2]])
+    with pytest.raises(gf.InputError, match=r"^a HeteroData was given.*not supported.*to_homogeneous\(\) may help"):
+        gf.Graph.from_pyg(data)

@@ -126,6 +126,17 @@ def test_elsewhere_the_run_stays_as_it_is(run: Path, tmp_path: Path) -> None:
     assert tree(run) == before
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_the_run_itself_is_no_place_for_its_next_state(run: Path, tmp_path: Path, force: bool) -> None:
+    before = tree(run)
+    link = tmp_path / "link"
+    link.symlink_to(run, target_is_directory=True)
+    for one, out in ((run, run), (run, link), (link, run), (run, run.parent / "x" / ".." / run.name)):
+        with pytest.raises(gf.InputError, match="is the run itself.*use --in-place"):
+            gf.answer(one, gone(4), out=out, force=force)
+    assert tree(run) == before
+
+
 def test_what_names_people_is_readable_by_the_owner_alone(run: Path) -> None:
     gf.answer(run, gone(4))
     for name in ("graph.json", "graph.safetensors", "weights.safetensors", ANNEX, LEDGER):

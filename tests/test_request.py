@@ -408,9 +408,7 @@ def test_attributes_in_json_are_a_list(attributes: Any, numbered: gf.Graph, tmp_
     assert message == f"'attributes' is {attributes!r}, a list is needed"
 
 
-@pytest.mark.parametrize(
-    "header", ["", "kind,node,target", "node,kind,target,column", "kind;node;target;column", "node,1,,"]
-)
+@pytest.mark.parametrize("header", ["", "kind,node,target", "node,kind,target,column", "kind;node;target", "node,1,,"])
 def test_csv_with_another_header(header: str, numbered: gf.Graph, tmp_path: Path) -> None:
     path = tmp_path / "request.csv"
     path.write_text(f"{header}\nnode,1,,\n" if header else "")
@@ -449,6 +447,16 @@ def test_csv_lines_of_another_form(line: str, numbered: gf.Graph, tmp_path: Path
     path.write_text(f"{HEADER}node,0,,\n\n{line}\nnode,99,,\n")
     message = sentence(numbered, lambda: gf.Request.from_csv(path))
     assert message == f"line 4 of {path} is {line!r}, which is no node, edge or attribute"
+
+
+@pytest.mark.parametrize(("separator", "name"), [(";", "';'"), ("\t", "a tab"), ("|", "'|'")])
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_csv_with_another_separator(separator: str, name: str, quote: str, numbered: gf.Graph, tmp_path: Path) -> None:
+    path = tmp_path / "request.csv"
+    lines = (("kind", "node", "target", "column"), ("node", "1", "", ""))
+    path.write_text("".join(separator.join(f"{quote}{cell}{quote}" for cell in line) + "\n" for line in lines))
+    message = sentence(numbered, lambda: gf.Request.from_csv(path))
+    assert message.startswith(f"the separator of {path} is {name}, a comma is needed: save it with commas")
 
 
 def test_csv_of_a_cell_beyond_all_bounds(numbered: gf.Graph, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def assert_same_graph(found: gf.Graph, graph: gf.Graph) -> None:
             assert (new.layout, new.dtype, new.shape) == (old.layout, old.dtype, old.shape), field.name
             assert torch.equal(new.to_dense(), old.to_dense()), field.name
         else:
-            assert new == old, field.name
+            assert new == (() if field.name == "notes" else old), field.name  # notes are of the input alone
             assert type(new) is type(old), field.name
     assert found.digest == graph.digest
 

@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from graphforget.audit_findings import Finding, Promise, findings, notes, promised, would_show
+from graphforget.audit_findings import Finding, findings, inconclusive_reason, notes, promised
 from graphforget.audits import attacks
 from graphforget.audits.attributes import BlankedLoss
 from graphforget.audits.distance import Distance
 from graphforget.audits.lira import PerExample
 from graphforget.audits.measured import Measured, Position
+from graphforget.audits.power import Promise
 from graphforget.audits.queries import Queries, retrained, with_canaries
 from graphforget.audits.rows import Row, per_example_rows, rows_of
 from graphforget.audits.worlds import ByMethod, Case, Forget, world
@@ -59,7 +60,10 @@ class Release:
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """What was measured. `findings` is empty where the deletion passed; `notes` say how much that means."""
+    """What was measured. A deletion passed if nothing was found and one that did nothing would have been flagged.
+
+    `notes` say how much that means. It is private: every number in it is about what was deleted.
+    """
 
     claim: dict[str, Any]
     rows: tuple[Row, ...]
@@ -72,11 +76,16 @@ class Audit:
     notes: tuple[str, ...]
     settings: dict[str, Any]
     seconds: float
-    conclusive: bool = True  # whether a deletion that did nothing would have been noticed
+    inconclusive_reason: str | None = None  # why no finding would mean nothing, and how many models would do
 
     @property
     def passed(self) -> bool:
-        return not self.findings
+        return self.verdict == "passed"
+
+    @property
+    def conclusive(self) -> bool:
+        """Whether a deletion that did nothing would have been flagged."""
+        return self.inconclusive_reason is None
 
     @property
     def verdict(self) -> str:
@@ -89,7 +98,8 @@ class Audit:
         """JSON numbers, strings, lists and objects; nobody's name."""
         content = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         content["blanked"] = {model: loss._asdict() for model, loss in self.blanked.items()}
-        content |= {"passed": self.passed, "verdict": self.verdict}
+        content |= {"passed": self.passed, "verdict": self.verdict, "conclusive": self.conclusive}
+        content["audience"] = "private"
         return json.loads(json.dumps(content, default=dataclasses.asdict, allow_nan=False))
 
 
@@ -184,7 +194,7 @@ def audit(
             notes=tuple(notes(measured, claim, populations)),
             settings=settings | {"items": len(queries.items)},
             seconds=time.perf_counter() - started,
-            conclusive=release.private.strongly_convex or would_show(measured, populations),
+            inconclusive_reason=inconclusive_reason(measured, claim, populations, distances),
         )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -156,9 +157,37 @@ def canonical_edges(edges: Tensor, n: int, *, directed: bool) -> Tensor:
     return torch.stack([keys % n, keys // n])
 
 
+def count_repeated_edges(edges: Tensor, n: int) -> int:
+    """How many entries of the edge list repeat an earlier one; the other direction of an edge is no repetition."""
+    edges = checked_edges(edges, n)
+    return edges.shape[1] - torch.unique(edges[1] * n + edges[0]).numel()
+
+
+def note_of_dropped_loops(count: int) -> tuple[str, ...]:
+    """The note of a loader that leaves out self-loops; none if there are none."""
+    return (f"{count:,} self-loop{'s were' if count > 1 else ' was'} dropped",) if count else ()
+
+
 def is_symmetric(edges: Tensor, n: int) -> bool:
     forward = torch.unique(edges[1] * n + edges[0])
     return torch.equal(forward, torch.unique(edges[0] * n + edges[1]))
+
+
+SEPARATORS = {";": "';'", "\t": "a tab", "|": "'|'"}  # that programs write instead of commas
+
+
+def comma_separated(lines: Iterable[str], path: str | Path, *, columns: Sequence[str]) -> Iterator[str]:
+    """The lines of a CSV file as they are. Raises `InputError` if the header has these columns by another separator."""
+    header_seen = False
+    for line in lines:
+        if not header_seen and line.strip():
+            header_seen = True
+            for separator, name in SEPARATORS.items():
+                cells = {cell.strip().strip("\"'").strip() for cell in line.split(separator)}
+                if len(cells) > 1 and cells.issuperset(columns):
+                    advice = "save it with commas between the cells and with points in the numbers (0.5, not 0,5)"
+                    raise InputError(f"the separator of {path} is {name}, a comma is needed: {advice}")
+        yield line
 
 
 def fields_once(what: str) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:

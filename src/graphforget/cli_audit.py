@@ -18,7 +18,7 @@ from graphforget.errors import InputError
 from graphforget.tell_audit import tell_audit
 from graphforget.terminal import complain, progress, say
 
-FLAGGED = 1
+FLAGGED, INCONCLUSIVE = 1, 3
 
 
 def add_audit(app: typer.Typer) -> None:
@@ -65,7 +65,11 @@ def audit(
     option: Option = None,
     as_json: AsJson = False,
 ) -> None:
-    """Attack a model before and after a deletion, and compare with retrained ones. Exit code 1 if it remembers.
+    """Attack a model before and after a deletion, and compare with retrained ones.
+
+    Exit code 0: passed. 1: the model remembers, or the claim is refuted. 3: inconclusive, a deletion that did nothing
+    would have ended in the same way; a sentence says how many models are needed. What is printed and written tells of
+    deleted data and is private.
 
     Without --before nothing of the deleted data is there to ask for, so a deletion is rehearsed: the same model and
     method forget what is drawn from the data that RUN still holds. A stopped audit goes on when it is called again.
@@ -103,4 +107,4 @@ def audit(
         kept = f" and the pieces in {PIECES}, to be removed with the deleted data" if keep else ""
         say(f"Written to {folder}: {RESULT}, a plot{kept}.")
     if not found.passed:
-        raise typer.Exit(FLAGGED)
+        raise typer.Exit(FLAGGED if found.findings else INCONCLUSIVE)

@@ -26,6 +26,7 @@ from graphforget.checks import (
     checked_mask,
     checked_names,
     checked_numbers,
+    count_repeated_edges,
     is_digits,
     is_number,
     is_symmetric,
@@ -65,6 +66,7 @@ class Graph:
     class_names: tuple[str, ...] | None = None
     name: str = "graph"
     digit_ids: bool = False  # some subject id was a number, so a whole number means a subject id, also later
+    notes: tuple[str, ...] = ()  # what was dropped of the input; no part of the digest, gone after a deletion
 
     # -- making one ----------------------------------------------------------------------------------------------
 
@@ -85,10 +87,12 @@ class Graph:
         column_names: Sequence[str] | None = None,
         class_names: Sequence[str] | None = None,
         name: str = "graph",
+        notes: Sequence[str] = (),
     ) -> Graph:
         """A checked graph. `edges` is 2 x E; unless `directed`, each edge counts in both directions. Copies its input.
 
         Every labelled node trains unless masks say otherwise. `numbers` are stable node numbers, 0 to n - 1 by default.
+        `notes` say what the caller dropped of its input; repeated edges are counted here.
         """
         x = checked_attributes(x)
         n = x.shape[0]
@@ -107,6 +111,10 @@ class Graph:
         train = checked_mask(rest if train_mask is None else train_mask, n, "train_mask")
         check_split(y, train, val, test)
         subjects = checked_names(subject_ids, n, "subject ids")
+        repeated = count_repeated_edges(edges, n)
+        if repeated:
+            entries = "entry of the edge list was" if repeated == 1 else "entries of the edge list were"
+            notes = (*notes, f"{repeated:,} repeated {entries} dropped, each edge counts once")
         return cls(
             x=x,
             edge_index=canonical_edges(edges, n, directed=directed),
@@ -122,6 +130,7 @@ class Graph:
             class_names=checked_names(class_names, classes, "class names"),
             name=name,
             digit_ids=any(map(is_number, subjects or ())),
+            notes=tuple(notes),
         )
 
     @classmethod
@@ -139,6 +148,13 @@ class Graph:
 
         Undirected if every edge is there in both directions, unless `directed` says otherwise.
         """
+        from torch_geometric.data import HeteroData
+
+        if isinstance(data, HeteroData):
+            raise InputError(
+                "a HeteroData was given, and several types of nodes or edges are not supported: a homogeneous Data "
+                "with x, edge_index and y is needed (data.to_homogeneous() may help)"
+            )
         for needed in ("x", "edge_index", "y"):
             if getattr(data, needed, None) is None:
                 raise InputError(f"the PyG data has no '{needed}', which a Graph needs")
@@ -450,7 +466,7 @@ class Graph:
             subjects = tuple(s for s, kept in zip(subjects, keep.tolist(), strict=True) if kept)
         names = ("y", "train_mask", "val_mask", "test_mask", "numbers")
         rows: dict[str, Any] = {name: masked(getattr(self, name), keep) for name in names}
-        return dataclasses.replace(self, x=x, subject_ids=subjects, **rows)
+        return dataclasses.replace(self, x=x, subject_ids=subjects, notes=(), **rows)  # notes would tell of a deletion
 
     def _blanked(self, what: Resolved, keep: Tensor) -> Tensor:
         """The attributes of the kept rows, with what the request names set to 0."""

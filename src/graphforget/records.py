@@ -116,6 +116,8 @@ def answer(
     """
     if request_id is not None:
         check_id(request_id)
+    if out is not None and Path(out).resolve() == Path(run).resolve():
+        raise InputError(f"{out} is the run itself: for its next state use --in-place (out=None) instead of --out")
     target = Path(run if out is None else out)
     with turn(target.resolve()):
         for place in dict.fromkeys((target, Path(run))):

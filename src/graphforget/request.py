@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphforget.checks import as_whole_number, fields_once
+from graphforget.checks import as_whole_number, comma_separated, fields_once
 from graphforget.errors import InputError
 
 if TYPE_CHECKING:
@@ -151,7 +151,8 @@ class Request:
 
         An attribute line without a column means all of that node's attributes.
         """
-        lines = _rows(csv.reader(io.StringIO(_text(path), newline=""), strict=True), path)
+        text = comma_separated(io.StringIO(_text(path), newline=""), path, columns=CSV_HEADER)
+        lines = _rows(csv.reader(text, strict=True), path)
         header = tuple(cell.strip() for cell in next(lines, []))
         if header != CSV_HEADER:
             raise InputError(f"{path} starts with {','.join(header)!r}, the header {','.join(CSV_HEADER)!r} is needed")

@@ -22,6 +22,7 @@ def training_result(graph: gf.Graph, trained: gf.Trained) -> dict[str, Any]:
         "test_nodes": int(graph.test_mask.sum()),
         "test_micro_f1": trained.micro_f1(graph) if has_test else None,
         **trained.summary(),
+        "notes": [*graph.notes, *trained.notes],
     }
 
 

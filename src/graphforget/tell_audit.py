@@ -37,6 +37,8 @@ def tell_audit(found: Audit) -> None:
         ("position", f"{'-' if position.place is None else f'{position.place:.2f}'} (0: as retrained, 1: as before)"),
         ("", f"a retrained model lies that far off with a chance of {position.chance:.2g}"),
     ]
+    if position.spread is not None:
+        pairs.append(("", f"retrained models have a standard deviation of {position.spread:.2g} on this scale"))
     for name, measured in found.distances.items():
         implied = "" if measured.epsilon is None else f", which implies epsilon = {measured.epsilon:.3g}"
         pairs.append((f"distance, {name}", f"{measured.distance:.3g} from retrained weights{implied}"))
@@ -53,7 +55,8 @@ def tell_audit(found: Audit) -> None:
     if found.verdict == "passed":
         say("Passed: these tests found nothing that tells the model from a retrained one beyond what was claimed.")
     elif found.verdict == "inconclusive":
-        say("Inconclusive: nothing was found by these tests, and they would not have noticed had nothing been done.")
+        say(f"Inconclusive: these tests found nothing, but {found.inconclusive_reason}.")
+    say("Private: this table, the result file and the plot tell of deleted data.")
 
 
 def _percent(share: float) -> str:

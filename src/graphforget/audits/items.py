@@ -62,5 +62,5 @@ def without_removing(graph: Graph, request: Request, *, attributes: bool = True)
     goes[what.node_rows] = True
     source, target = graph.edge_index
     keep = ~(what.edge_mask | goes[source] | goes[target])
-    left = dataclasses.replace(graph, edge_index=graph.edge_index[:, keep])
+    left = dataclasses.replace(graph, edge_index=graph.edge_index[:, keep], notes=())
     return left.without(Request(attributes=request.attributes)) if attributes and request.attributes else left

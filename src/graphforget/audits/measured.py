@@ -36,6 +36,7 @@ class Position:
 
     place: float | None  # None where the test cannot even tell unchanged weights from retrained ones
     chance: float
+    spread: float | None = None  # the standard deviation of retrained models, on the scale of `place`
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +107,11 @@ class Measured:
         }
 
     @property
+    def models(self) -> int:
+        """Of each population."""
+        return len(self.worlds["nothing"])
+
+    @property
     def attackable(self) -> dict[str, int]:
         """How many items each attack has."""
         nodes, edges = self.queries.removed.numel(), self.queries.edges.shape[1]
@@ -152,8 +158,13 @@ class Measured:
         pairs |= {RETRAINED: (against[::2], against[1::2]), "method": (method, against)}
         return {name: per_example(*pair, delta=self.delta) for name, pair in pairs.items()}
 
-    @functools.cached_property
+    @property
     def position(self) -> Position:
+        return self.positions["method"]
+
+    @functools.cached_property
+    def positions(self) -> dict[str, Position]:
+        """Of the release, and of weights that were not changed: whether the test would have flagged them."""
         ratio = LikelihoodRatio.fit(self.worlds["released nothing"], self.worlds[f"released {RETRAINED}"])
 
         def joint(answers: Answers) -> float:
@@ -161,11 +172,18 @@ class Measured:
             return float(ratio.joint(self.queries.items.values(logits, self.case.graph.y)))
 
         again = np.array([joint(answers) for answers in self.again])
-        here, nothing = joint(self.targets["method"][0]), joint(self.targets["nothing"][0])
-        far, whole = here - again.mean(), nothing - again.mean()
-        spread = max(float(again.std(ddof=1)), TINY * abs(whole)) * np.sqrt(1 + 1 / len(again))
-        chance = float(2 * student.sf(abs(far) / spread, len(again) - 1)) if spread else 1.0
-        return Position(float(far / whole) if whole > 0 else None, chance)
+        whole = joint(self.targets["nothing"][0]) - again.mean()
+        deviation = max(float(again.std(ddof=1)), TINY * abs(whole))
+        error = deviation * np.sqrt(1 + 1 / len(again))
+        result = {}
+        for model in ("nothing", "method"):
+            far = joint(self.targets[model][0]) - again.mean()
+            chance = float(2 * student.sf(abs(far) / error, len(again) - 1)) if error else 1.0
+            shown = whole > 0
+            result[model] = Position(
+                float(far / whole) if shown else None, chance, float(deviation / whole) if shown else None
+            )
+        return result
 
     def distances(self) -> dict[str, Distance]:
         """Of what the noise was added to, to the optimum on the retained graph where there is one, else to the nearest

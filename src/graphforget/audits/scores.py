@@ -59,6 +59,11 @@ def wins(positive: np.ndarray, negative: np.ndarray) -> np.ndarray:
     return (above > below) + 0.5 * (above == below)
 
 
+def order_is_chance(rows: int, columns: int, *, surely: float) -> bool:
+    """Whether so few models lie in any order by chance, so that no order of them is unlikely enough."""
+    return 1 / math.comb(rows + columns, rows) > 2 * (1 - surely)
+
+
 def between_models(table: np.ndarray, *, surely: float) -> tuple[Interval, float]:
     """The mean of a table whose rows and columns are independent models (the mean `wins` of their items), with its
     95 % interval, and the limit that it is above with confidence `surely`.
@@ -73,7 +78,7 @@ def between_models(table: np.ndarray, *, surely: float) -> tuple[Interval, float
     value, spread = float(table.mean()), math.sqrt(error)
     wide = float(student.ppf((1 + LEVEL) / 2, freedom)) * spread
     limit = max(0.0, value - float(student.ppf(surely, freedom)) * spread)
-    if 1 / math.comb(sum(table.shape), len(table)) > 2 * (1 - surely):  # so few models lie in any order by chance
+    if order_is_chance(*table.shape, surely=surely):
         limit = 0.0
     return Interval(value, max(0.0, value - wide), min(1.0, value + wide)), limit
 

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from graphforget.checks import note_of_dropped_loops
 from graphforget.errors import InputError
 from graphforget.graph import Graph
 
@@ -28,7 +29,8 @@ def read_coauthor(path: Path, name: str) -> Graph:
     x.data = np.ones_like(x.data, dtype=np.float32)
     proper = adjacency.row != adjacency.col
     edges = np.stack([adjacency.row[proper], adjacency.col[proper]]).astype(np.int64)
-    return Graph.create(x=x, edges=torch.from_numpy(edges), y=torch.from_numpy(labels), name=name)
+    notes = note_of_dropped_loops(len(np.unique(adjacency.row[~proper])))
+    return Graph.create(x=x, edges=torch.from_numpy(edges), y=torch.from_numpy(labels), name=name, notes=notes)
 
 
 def _matrix(content: np.lib.npyio.NpzFile, what: str) -> sp.csr_matrix:

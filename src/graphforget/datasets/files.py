@@ -16,7 +16,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from graphforget.checks import UNLABELLED
+from graphforget.checks import UNLABELLED, comma_separated
 from graphforget.errors import InputError
 from graphforget.graph import Graph
 
@@ -24,6 +24,8 @@ SPARSE_BELOW = 0.1  # share of non-zero attributes under which they are kept spa
 PARTS = ("train", "val", "test")
 
 _ZEROS = frozenset({"0", "0.0"})  # the usual spellings; any other zero is found after parsing
+_MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "null", "none", "nil", "missing", "?", "-", "."})  # in lower case
+_DECIMAL_COMMA = re.compile(r"[+-]?[\d.]*,\d+")
 
 
 def read_csv_folder(folder: Path, *, directed: bool) -> Graph:
@@ -32,8 +34,8 @@ def read_csv_folder(folder: Path, *, directed: bool) -> Graph:
     nodes.csv has the columns `id`, `label` and one or more attributes (finite numbers). Labels are any words
     or numbers; an empty one means unlabelled. A column `split` may say train, val, test or nothing; without
     it every labelled node trains. edges.csv has the columns `source` and `target`, which hold ids; repeated
-    edges count once. Attributes are sparse if fewer than 10 % of them are non-zero. Whatever is wrong is told
-    with file and line.
+    edges count once, and a note of the graph counts them. Attributes are sparse if fewer than 10 % of them are
+    non-zero. Whatever is wrong is told with file and line.
     """
     nodes = _read_nodes(folder / "nodes.csv")
     edges = _read_edges(folder / "edges.csv", nodes.row_of)
@@ -63,12 +65,13 @@ def read_pyg_file(path: Path) -> Graph:
 
     See `Graph.from_pyg` for what the data must hold.
     """
-    from torch_geometric.data import Data
+    from torch_geometric.data import Data, HeteroData
     from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
-    from torch_geometric.data.storage import GlobalStorage
+    from torch_geometric.data.storage import BaseStorage, EdgeStorage, GlobalStorage, NodeStorage
 
-    # PyG tells torch that `Data` is safe to load, but not the three classes that every saved one contains.
-    safe = torch.serialization.safe_globals([GlobalStorage, DataEdgeAttr, DataTensorAttr])
+    # PyG tells torch that `Data` and `HeteroData` are safe to load, but not the classes that every saved one contains.
+    parts = [GlobalStorage, DataEdgeAttr, DataTensorAttr, BaseStorage, EdgeStorage, NodeStorage]
+    safe = torch.serialization.safe_globals(parts)
     try:
         # Unchecked, a sparse tensor with indices out of range would pass and read foreign memory later.
         with safe, torch.sparse.check_sparse_tensor_invariants():
@@ -78,12 +81,16 @@ def read_pyg_file(path: Path) -> Graph:
         raise InputError(f"{path} cannot be read: {error}") from error
     except Exception as error:  # a damaged file can raise any exception there is
         raise InputError(f"{path} is not a PyG Data of tensors and plain values, or it is damaged") from error
-    if not isinstance(data, Data):
+    if not isinstance(data, Data | HeteroData):
         kind = type(data).__name__
         raise InputError(f"{path} holds a {kind}, one PyG Data is needed (of a dataset, save dataset[0])")
     if wrong:
         raise InputError(f"{path} holds a Data whose '{wrong[0]}' is not a tensor, which a Graph needs")
-    if data.edge_index is not None and (data.edge_index.dim() != 2 or data.edge_index.shape[0] != 2):
+    if (
+        isinstance(data, Data)
+        and data.edge_index is not None
+        and (data.edge_index.dim() != 2 or data.edge_index.shape[0] != 2)
+    ):
         raise InputError(f"{path} holds edges of shape {tuple(data.edge_index.shape)}, 2 x E is needed")
     try:
         return Graph.from_pyg(data, name=path.stem)
@@ -122,7 +129,7 @@ class _Nodes:
 
 
 def _read_nodes(path: Path) -> _Nodes:
-    lines = _lines(path)
+    lines = _lines(path, columns=("id", "label"))
     line, header = next(lines, (1, []))
     header = [cell.strip() for cell in header]
     _check_header(path, line, header)
@@ -132,7 +139,8 @@ def _read_nodes(path: Path) -> _Nodes:
     line_of: dict[str, int] = {}
     for line, cells in lines:
         if len(cells) != len(header):
-            _refuse(path, line, f"there are {len(cells)} cells, the header has {len(header)}")
+            advice = "; a decimal comma counts as a separator, write 0.5 and not 0,5" * (len(cells) > len(header))
+            _refuse(path, line, f"there are {len(cells)} cells, the header has {len(header)}{advice}")
         taken = {name: cells.pop(place).strip() for name, place in special}
         subject, label, part = taken["id"], taken["label"], taken.get("split", "")
         if not subject:
@@ -177,10 +185,22 @@ def _add_attributes(nodes: _Nodes, cells: Sequence[str], path: Path, line: int) 
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
-            _refuse(path, line, f"{nodes.columns[column]!r} is {cells[column]!r}, it must be a finite number")
+            _refuse(path, line, f"{nodes.columns[column]!r} is {cells[column]!r}, {_advice(cells[column].strip())}")
         nodes.values.append(value)
     nodes.indices.extend(filled)
     nodes.starts.append(len(nodes.values))
+
+
+def _advice(cell: str) -> str:
+    """What is wrong with a cell that is no finite number, and what to do."""
+    if cell.lower() in _MISSING:
+        return (
+            "a missing value: fill it in, or remove the row or the column (graphforget fills in nothing itself, "
+            "because a value that is computed from other rows carries their data)"
+        )
+    if _DECIMAL_COMMA.fullmatch(cell):
+        return f"a decimal comma: write {cell.replace('.', '').replace(',', '.')}"
+    return "it must be a finite number"
 
 
 def _in_order(labels: set[str]) -> list[str]:
@@ -194,7 +214,7 @@ def _in_order(labels: set[str]) -> list[str]:
 
 
 def _read_edges(path: Path, row_of: Mapping[str, int]) -> Tensor:
-    lines = _lines(path)
+    lines = _lines(path, columns=("source", "target"))
     line, header = next(lines, (1, []))
     if [cell.strip() for cell in header] != ["source", "target"]:
         _refuse(path, line, f"the header is {','.join(header)!r}, source,target is needed (edges have no weights)")
@@ -213,11 +233,11 @@ def _read_edges(path: Path, row_of: Mapping[str, int]) -> Tensor:
 # -- both ---------------------------------------------------------------------------------------------------
 
 
-def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Every line that is not blank, as its number and its cells; the header comes first."""
+def _lines(path: Path, *, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    """Every line that is not blank, as its number and its cells; the header, which has these columns, comes first."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
+            reader = csv.reader(comma_separated(file, path, columns=columns), strict=True)
             for cells in reader:
                 if cells:
                     yield reader.line_num, cells

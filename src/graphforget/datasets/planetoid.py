@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from graphforget.checks import UNLABELLED
+from graphforget.checks import UNLABELLED, note_of_dropped_loops
 from graphforget.errors import InputError
 from graphforget.graph import Graph
 
@@ -60,6 +60,7 @@ def read_planetoid(folder: Path, name: str) -> Graph:
         val_mask=torch.from_numpy(masks[1]),
         test_mask=torch.from_numpy(masks[2]),
         name=name,
+        notes=note_of_dropped_loops(len(np.unique(sources[~proper]))),  # each may be listed more than once
     )
 
 
