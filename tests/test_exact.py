@@ -183,6 +183,24 @@ def test_retrained_modules_of_ones_own_are_replayed() -> None:
     assert torch.equal(replayed(outcome.trained, outcome.graph).theta, outcome.trained.theta)
 
 
+def test_threads_do_not_change_from_run_to_run_what_comes_out() -> None:
+    """Without deterministic algorithms two threads add up the gradients of attention in any order."""
+    generator, n = torch.Generator().manual_seed(0), 3000
+    large = gf.Graph.create(
+        x=torch.rand(n, 8, generator=generator),
+        edges=torch.randint(0, n, (2, 9000), generator=generator),
+        y=torch.randint(0, CLASSES, (n,), generator=generator),
+    )
+    torch.set_num_threads(2)  # the fixture sets it back
+    first, second = (gf.train(large, "gat", epochs=2, polish_steps=0) for _ in range(2))
+    assert torch.equal(first.theta, second.theta)
+    assert not torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    gf.train(graph(), "sgc")
+    assert torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(False)
+
+
 # -- what training sees ----------------------------------------------------------------------------------------------
 
 

@@ -14,8 +14,8 @@ LIBRARIES = ("graphforget", "torch", "torch_geometric", "numpy", "scipy")
 def environment() -> dict[str, Any]:
     """Versions of the code and of what it computes with, threads and machine, as JSON values.
 
-    Training is bit for bit the same only where all of these are. They are read anew at every call, because threads
-    and torch's settings may change while a program runs.
+    Training is bit for bit the same only where all of these are. They are read anew at every call, because the number
+    of threads may change while a program runs. Torch's deterministic algorithms are always on in training.
     """
     return {
         **{name: version(name) for name in LIBRARIES},
@@ -23,5 +23,4 @@ def environment() -> dict[str, Any]:
         "machine": platform.machine(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
-        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
     }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +30,25 @@ Progress = Callable[[str, int, int], None]  # stage, done, total
 UNKEYED = "the module draws random numbers in training that no node number decides, so no training can be replayed"
 
 
+@contextmanager
+def deterministic() -> Iterator[None]:
+    """Torch's deterministic algorithms, with a warning where it has none: else threads add up in any order.
+
+    What the caller has set is restored afterwards. Memory is not filled first, which would only take time.
+    """
+    enabled = torch.are_deterministic_algorithms_enabled()
+    lenient = torch.is_deterministic_algorithms_warn_only_enabled()
+    filled = torch.utils.deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=lenient or not enabled)
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(enabled, warn_only=lenient)
+        torch.utils.deterministic.fill_uninitialized_memory = filled
+
+
+@deterministic()
 def fit_one(
     module: nn.Module,
     graph: Graph,
