@@ -130,7 +130,7 @@ def position_notes(position: Position) -> Iterator[str]:
 
 
 def no_op_findings(
-    measured: Measured, claim: Claim, populations: Promise | None, distances: Mapping[str, Distance]
+    measured: Measured, claim: Certificate, populations: Promise | None, distances: Mapping[str, Distance]
 ) -> list[Finding]:
     """What the same models and seeds would have shown, had the deletion changed no weights."""
     result = list(told_apart("nothing", measured.kept, measured.released, populations))
@@ -143,7 +143,7 @@ def no_op_findings(
 
 
 def inconclusive_reason(
-    measured: Measured, claim: Claim, populations: Promise | None, distances: Mapping[str, Distance]
+    measured: Measured, claim: Certificate, populations: Promise | None, distances: Mapping[str, Distance]
 ) -> str | None:
     """Why an audit without a finding says nothing, and how many models would; None if it does say something.
 
