@@ -284,7 +284,8 @@ def test_the_digest_is_a_sha256_and_the_same_every_time() -> None:
 
 @QUICK
 @given(order=st.permutations(range(5)))
-def test_with_subject_ids_the_digest_does_not_see_the_order_of_nodes(order: list[int]) -> None:
+def test_with_subject_ids_the_digest_sees_numbers_and_not_the_order_of_nodes(order: list[int]) -> None:
+    """A number decides whom a later request means, so it is under the digest; records of one's own do not know it."""
     graph = made()
     new_row = torch.tensor(order).argsort()
     shuffled = made(
@@ -292,13 +293,30 @@ def test_with_subject_ids_the_digest_does_not_see_the_order_of_nodes(order: list
         subject_ids=[graph.subject_ids[row] for row in order],
         **{f: getattr(graph, f)[order] for f in ("x", "y", "train_mask", "val_mask", "test_mask")},
     )
-    assert shuffled.digest == graph.digest
+    assert (shuffled.digest == graph.digest) == (order == sorted(order))
+    assert shuffled.numbered_as(graph).digest == graph.digest
+    assert shuffled.digest_of_format_2 == graph.digest_of_format_2
+
+
+def test_numbers_of_another_graph_are_taken_for_its_subjects_alone() -> None:
+    graph = made()
+    left = graph.without(gf.Request(nodes=[2]))
+    assert left.numbers.tolist() == [0, 1, 3, 4]
+    with pytest.raises(gf.InputError, match="is not in the other graph"):
+        graph.numbered_as(left)
+    bare = made(subject_ids=None)
+    assert bare.numbered_as(left) is bare
+
+
+def test_whether_ids_are_numbers_is_under_the_digest() -> None:
+    graph = made(subject_ids=["a", "b", "c", "d", "e"])
+    assert dataclasses.replace(graph, digit_ids=True).digest != graph.digest
 
 
 def test_without_subject_ids_a_nodes_number_is_its_name() -> None:
     graph = made(subject_ids=None)
     assert made(subject_ids=None, numbers=torch.tensor([0, 1, 2, 3, 5])).digest != graph.digest
-    assert made(numbers=torch.tensor([0, 1, 2, 3, 5])).digest == made().digest
+    assert made(numbers=torch.tensor([0, 1, 2, 3, 5])).digest != made().digest
     lone = torch.zeros(2, 0, dtype=torch.int64)
     first, last = (made(subject_ids=None, edges=lone).without(gf.Request(nodes=[node])) for node in (2, 4))
     assert first.digest != last.digest
@@ -387,8 +405,10 @@ def test_digest_of_without_is_that_of_a_graph_that_never_held_it(data: st.DataOb
         subject_ids=subjects,
         column_names=graph.column_names,
         class_names=graph.class_names,
+        num_classes=graph.num_classes,
     )
-    assert graph.without(request).digest == anew.digest
+    retained = graph.without(request)
+    assert anew.numbered_as(retained).digest == retained.digest
 
 
 # -- PyG -----------------------------------------------------------------------------------------------------

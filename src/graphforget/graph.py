@@ -163,6 +163,8 @@ class Graph:
                 raise InputError(f"the PyG data has '{unsupported}', and only unweighted edges are supported")
         given: dict[str, Any] = {m: getattr(data, m, None) for m in ("train_mask", "val_mask", "test_mask")}
         given["numbers"] = getattr(data, "node_numbers", None)
+        classes = getattr(data, "num_classes", None)  # a class may have lost its last node
+        given["num_classes"] = classes if isinstance(classes, int) else None
         given |= {"subject_ids": subject_ids, "column_names": column_names, "class_names": class_names}
         if directed is None:
             n = checked_attributes(data.x).shape[0]
@@ -177,7 +179,7 @@ class Graph:
         return read_csv_folder(Path(folder), directed=directed)
 
     def to_pyg(self) -> Data:
-        """As a PyG `Data`; `node_numbers` holds each row's stable number."""
+        """As a PyG `Data`; `node_numbers` holds each row's stable number, `num_classes` how many classes there are."""
         from torch_geometric.data import Data
 
         return Data(
@@ -188,6 +190,7 @@ class Graph:
             val_mask=self.val_mask.clone(),
             test_mask=self.test_mask.clone(),
             node_numbers=self.numbers.clone(),
+            num_classes=self.num_classes,
         )
 
     # -- what it holds -------------------------------------------------------------------------------------------
