@@ -191,8 +191,11 @@ def test_threads_do_not_change_from_run_to_run_what_comes_out() -> None:
         edges=torch.randint(0, n, (2, 9000), generator=generator),
         y=torch.randint(0, CLASSES, (n,), generator=generator),
     )
-    torch.set_num_threads(2)  # the fixture sets it back
-    first, second = (gf.train(large, "gat", epochs=2, polish_steps=0) for _ in range(2))
+    torch.set_num_threads(2)
+    try:
+        first, second = (gf.train(large, "gat", epochs=2, polish_steps=0) for _ in range(2))
+    finally:
+        torch.set_num_threads(1)
     assert torch.equal(first.theta, second.theta)
     assert not torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True, warn_only=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from graphforget.doctor import Inspection
 from graphforget.errors import InputError
-from graphforget.fitting import Progress, fit_one
+from graphforget.fitting import Progress, deterministic, fit_one
 from graphforget.graph import Graph
 from graphforget.losses import CrossEntropy, Loss, captured_by_loss
 from graphforget.models.parameters import flatten
@@ -56,6 +56,7 @@ def fit_shards(
     return train_shards(module, shard_of, graph, recipe, loss, inspection, range(module.shards), **how)
 
 
+@deterministic()
 def train_shards(
     module: Sharded,
     shard_of: Tensor,
