@@ -161,6 +161,9 @@ def _model(given: Evidence) -> str:
         own = name == "epsilon" and bool(stated.chosen.get("budget"))  # CGU's published budget states its own
         if value and stated.level != "exact" and value != fixed and not own:
             raise Mismatch(f"{name} is {value:g}, which is neither the model's nor listed as chosen for this request")
+    sigma, fixed = stated.sigma or 0.0, stated.chosen.get("sigma", recipe.sigma)
+    if sigma != fixed and (recipe.sigma or stated.level == "exact"):  # IDEA sizes it where the model has none
+        raise Mismatch(f"sigma is {sigma:g}, which is neither the model's nor listed as chosen for this request")
     tilt, noise = given.trained.tilt, recipe.objective_noise
     if (tilt is not None) != bool(noise):
         raise Mismatch("the noise in the objective is missing, or there should be none")

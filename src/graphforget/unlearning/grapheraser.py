@@ -13,6 +13,7 @@ from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.claims.exact import Exact
 from graphforget.certificates.levels import Level
 from graphforget.doctor import Inspection
+from graphforget.errors import Refused
 from graphforget.models.sharded import Sharded
 from graphforget.retraining import refuse_untrained
 from graphforget.sharding.ensemble import train_shards
@@ -56,7 +57,9 @@ class GraphEraser(Method[GraphEraserOptions]):
 
     def foreseen(self, task: Task, options: GraphEraserOptions) -> Level:
         refuse_untrained(task.trained)
-        return _claim(task.trained).level
+        claim = _claim(task.trained)
+        _refuse_nothing(claim, touched_shards(task))
+        return claim.level
 
     def change(self, task: Task, options: GraphEraserOptions) -> Change:
         trained, module = task.trained, task.trained.module
@@ -64,6 +67,7 @@ class GraphEraser(Method[GraphEraserOptions]):
         refuse_untrained(trained)
         touched = touched_shards(task)
         claim = _claim(trained)
+        _refuse_nothing(claim, touched)
         fitted = train_shards(
             module,
             _retained_shards(task),
@@ -105,6 +109,14 @@ def _retained_shards(task: Task) -> Tensor:
     module = task.trained.module
     assert isinstance(module, Sharded)
     return module.shard_of[torch.searchsorted(task.graph.numbers, task.retained.numbers)]
+
+
+def _refuse_nothing(claim: Claim, touched: list[int]) -> None:
+    """Raises `Refused` where no shard would change and yet a trace of what goes may be in the model."""
+    if not touched and claim.level != "exact":
+        raise Refused(
+            f"no shard's training has seen what is to go, but {claim.statement}; retrain instead (method 'retrain')"
+        )
 
 
 def _claim(trained: Trained) -> Claim:
