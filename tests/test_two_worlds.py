@@ -1,4 +1,4 @@
-"""Nothing that is published depends on what was deleted, other than through the noised weights (docs/maths.md, 7).
+"""Nothing that is published depends on what was deleted, other than through the noised weights (docs/maths.md, 12).
 
 Two worlds have the same retained graph, settings and node numbers, and differ in what is deleted: labels, roles,
 attributes and degrees of the nodes that go, which edges go, the values that are forgotten, how much goes. Everything

@@ -1,7 +1,7 @@
 """The certificate: a claim with what it is about, as a document that can be shown, filed, signed and recomputed.
 
 It is public. Everything in it is a function of the retained graph, of settings that were fixed before the request, and
-of the released weights (docs/maths.md, section 7). Digests of anything else are salted; the salts are private.
+of the released weights (docs/maths.md, section 12). Digests of anything else are salted; the salts are private.
 """
 
 from __future__ import annotations
