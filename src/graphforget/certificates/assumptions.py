@@ -43,6 +43,7 @@ SENTENCES = {
     "secret noise": "nobody knows the noise in the objective",
     "leftover independent of the noise": "what the steps leave does not depend on the noise",
     "leftover within its bound": "the gradient that is left is at most the bound",
+    "bounded steps": "every request before was answered by a method that bounds what it leaves",
     "convex loss": "the loss is convex in the logits, as its author declares",
 }
 

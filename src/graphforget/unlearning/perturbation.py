@@ -7,12 +7,10 @@ from typing import Any
 from graphforget.certificates.assumptions import Finding
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.empirical import Empirical
-from graphforget.certificates.claims.objective_noise import ObjectiveNoise
+from graphforget.certificates.claims.objective_noise import BOUNDED_STEPS, BOUNDING, UNBOUNDED, ObjectiveNoise
 from graphforget.certificates.paper_bounds import Constants
 from graphforget.trained import Trained
 from graphforget.unlearning.base import Task
-
-BOUNDING = ("cgu", "ceu")  # the methods that bound what their steps leave
 
 
 def claim_of(
@@ -32,7 +30,7 @@ def claim_of(
             "the model was trained without noise in the objective, so nothing hides what a step leaves"
         ), {}
     if any(entry.method not in BOUNDING for entry in trained.history):
-        return Empirical("a request before was answered by a method that says nothing of what it left"), {}
+        return Empirical(UNBOUNDED, refuted=True), {"refuted": [BOUNDED_STEPS]}
     return ObjectiveNoise.issue(
         trained,
         m=task.retained.train_rows.numel(),

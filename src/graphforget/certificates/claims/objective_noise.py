@@ -23,6 +23,10 @@ from graphforget.trained import Trained
 SECRET = "secret noise"
 FIXED = "leftover independent of the noise"
 WITHIN = "leftover within its bound"
+BOUNDED_STEPS = "bounded steps"
+
+BOUNDING = ("cgu", "ceu")  # the methods that bound what their steps leave
+UNBOUNDED = "a request before was answered by a method that says nothing of what it left"
 
 # What CEU's bound assumes, and the constant that says it.
 CEU_CONDITIONS = (
@@ -138,6 +142,8 @@ class ObjectiveNoise(Claim):
             raise Mismatch(f"the noise in the objective is {self.noise:g}, the model has {recipe.objective_noise:g}")
         if self.constants is None and not linear_one_vs_rest(trained):
             raise Mismatch("the claim is CGU's, and the model is not one that CGU takes")
+        if any(entry.method not in BOUNDING for entry in trained.history):
+            raise Mismatch(f"the level is too high: {UNBOUNDED}")
         stated = epsilon_of(ratio=self.budget / self.noise, delta=self.delta)
         if not math.isclose(self.epsilon, stated, rel_tol=1e-6) and not stated <= self.epsilon:
             raise Mismatch(f"epsilon is {self.epsilon:g}, the budget implies {stated:.4g}")
