@@ -464,7 +464,7 @@ def test_it_goes_on_through_a_deletion_and_out_with_no_release(tmp_path: Path) -
     held = {path.name for path in (tmp_path / "run").iterdir() if path.suffix == ".safetensors"}
     for name in held - {"weights.safetensors"}:
         assert "tilt" not in load_file(tmp_path / "run" / name)
-    assert "tilt" not in json.dumps(outcome.summary())
+    assert "tilt" not in json.dumps(outcome.answer())
 
 
 def test_one_that_was_swapped_after_the_certificate_is_noticed(tmp_path: Path) -> None:
