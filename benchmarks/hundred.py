@@ -30,7 +30,7 @@ def drawn(graph: gf.Graph, number: int) -> gf.Request:
         "nodes": named[:count],
         "edges": [tuple(edge) for edge in chance.sample(edges, count)],
         "whole": dict.fromkeys(named[count : 2 * count], "all"),
-        "some": {n: chance.sample(range(graph.num_columns), 50) for n in named[2 * count :]},
+        "some": {n: chance.sample(range(graph.num_columns), min(50, graph.num_columns)) for n in named[2 * count :]},
     }
     kind = number % 5
     only = [part if kind in (4, place) else None for place, part in enumerate(parts.values())]

@@ -143,7 +143,9 @@ def test_both_bounds_are_the_published_ones(count: int, directed: bool) -> None:
         assert left_in(found) == pytest.approx(m * (by_hand[bound] + trained.gradient_norm), rel=1e-12)
         implied = found.measured["epsilon_under_constants"]
         assert implied == epsilon_of(ratio=left_in(found), delta=DELTA)
-        assert found.measured["distance"] == rounded_up(left_in(found) / (0.01 * m))  # mu is proven, whatever is declared
+        assert found.measured["distance"] == rounded_up(
+            left_in(found) / (0.01 * m)
+        )  # mu is proven, whatever is declared
         assert found.certificate.claim.constants == constants
         assert found.details["gradient_left"] == found.trained.gradient_norm
 
@@ -234,7 +236,9 @@ def test_a_curvature_under_the_constant_refutes_it(model: str) -> None:
     assert found.certificate.statement.startswith("nothing follows")
     verified(found)
     for asked in ({}, {"level": "conditional", "otherwise": "refuse"}):
-        with pytest.raises(gf.Refused, match=VOID if not asked else "does not hold here: .*, and retraining was ruled out"):
+        with pytest.raises(
+            gf.Refused, match=VOID if not asked else "does not hold here: .*, and retraining was ruled out"
+        ):
             ceu(trained, graph, request, epsilon=EVERY, **asked)
 
 

@@ -126,7 +126,9 @@ def test_lissa_comes_to_the_same_step() -> None:
     assert float((step - expected).norm()) <= 1e-6 * float(expected.norm())
     assert outcome.details["steps"][0]["status"] == "converged"
     every = graph.train_rows.numel()
-    whole = idea(trained, graph, mixture(graph), solver="lissa", batch=every, tolerance=1e-9, iterations=5000, audit=False)
+    whole = idea(
+        trained, graph, mixture(graph), solver="lissa", batch=every, tolerance=1e-9, iterations=5000, audit=False
+    )
     torch.testing.assert_close(whole.trained.theta, outcome.trained.theta, rtol=1e-7, atol=1e-9)
     damped = {"damping": 0.02, "tolerance": 1e-9, "iterations": 5000, "audit": False}
     by_lissa, by_cg = (idea(trained, graph, mixture(graph), solver=s, **damped) for s in ("lissa", "cg"))
@@ -590,3 +592,226 @@ def test_a_dense_solve_of_a_large_model_is_refused(raw_data: None) -> None:
 def test_what_is_asked_is_checked_where_it_is_made() -> None:
     with pytest.raises(gf.InputError, match="^delta is 0"):
         Asked(delta=0)
+
+
+# -- where a condition does not hold ---------------------------------------------------------------------------------
+
+
+@functools.cache
+def default_model() -> tuple[gf.Trained, gf.Graph]:
+    """As it comes: noise of its own, and an objective that is far from as convex as the paper's constants say."""
+    graph = gf.load("patients")
+    return gf.train(graph, "sgc", tolerance=1e-6), graph
+
+
+@functools.cache
+def refuted(sigma: float | None = None, *, own_noise: bool = True) -> gf.Outcome:
+    trained, graph = default_model() if own_noise else patients()
+    return idea(trained, graph, gf.Request(nodes=["patient-0017"]), level="empirical", sigma=sigma)
+
+
+def verified(outcome: gf.Outcome, **changes: Any) -> gf.Verification:
+    certificate = dataclasses.replace(outcome.certificate, **changes)
+    return gf.verify(certificate, outcome.trained, outcome.graph, released=outcome.released_theta)
+
+
+def test_a_refuted_condition_makes_it_empirical_everywhere() -> None:
+    outcome = refuted()
+    assert STRONG_CONVEXITY in outcome.measured["refuted"]
+    assert STRONG_CONVEXITY in outcome.trained.refuted
+    assert outcome.level == outcome.certificate.level == outcome.public()["level"] == "empirical"
+    document = outcome.certificate.to_dict()
+    assert (document["level"], document["claim"]["epsilon"]) == ("empirical", None)
+    assert outcome.certificate.claim.void
+    assert outcome.certificate.words["definition"] == "nothing is guaranteed"
+    checks = {check.name: check.found for check in verified(outcome).checks}
+    assert checks["claim"] == "level 'empirical': nothing is claimed"
+    later = idea(outcome.trained, outcome.graph, gf.Request(nodes=["patient-0018"]), level="empirical", audit=False)
+    assert (later.level, STRONG_CONVEXITY in later.measured["refuted"]) == ("empirical", True)
+
+
+@pytest.mark.parametrize("method", ["idea", "ceu"])
+def test_a_plan_does_not_promise_what_is_refuted_already(method: str) -> None:
+    graph = random_graph(3, nodes=40, edges=60)
+    noise = {"objective_noise": 1.0} if method == "ceu" else {}
+    trained = gf.train(graph, "sgc", mu=0.01, tolerance=1e-6, **noise)
+    source, target = graph.edge_index
+    request = gf.Request(edges=[tuple(graph.edge_index[:, source < target].T[3].tolist())])
+    level = functools.partial(gf.plan, trained, graph, request, method=method)
+    assert level().level == "empirical"  # the default constant is over the curvature
+    assert level(constants=gf.Constants(strong_convexity=0.01)).level == "conditional"
+    outcome = gf.unlearn(trained, graph, request, method=method, level="empirical")
+    after = gf.Request(nodes=[20]) if method == "idea" else gf.Request(edges=[outcome_edge(outcome.graph)])
+    given: dict[str, Any] = {"method": method, "constants": gf.Constants(strong_convexity=0.01)}
+    assert gf.plan(outcome.trained, outcome.graph, after, **given).level == "empirical"
+
+
+def outcome_edge(graph: gf.Graph) -> tuple[int, int]:
+    source, target = graph.edge_index
+    u, v = graph.numbers[graph.edge_index[:, source < target]].T[5].tolist()
+    return u, v
+
+
+def test_a_comparison_shows_no_epsilon_for_a_refuted_bound() -> None:
+    graph = random_graph(3, nodes=40, edges=60)
+    rows = {row.method: row for row in gf.compare(graph, "sgc", gf.Request(nodes=[20, 21]), methods=["idea"])}
+    assert (rows["idea"].level, rows["idea"].epsilon) == ("empirical", None)
+    assert rows["idea"].note == "a condition of its claim does not hold"
+
+
+@pytest.mark.parametrize(("sigma", "own_noise", "carried"), [(None, True, 0.1), (None, False, 0.0), (0.2, False, 0.2)])
+def test_noise_is_never_sized_by_a_refuted_bound(sigma: float | None, own_noise: bool, carried: float) -> None:
+    """The released weights carry the model's noise, or the caller's, or none; what the bound asks for is shown."""
+    outcome = refuted(sigma, own_noise=own_noise)
+    needed = exact_sigma(zeta=outcome.measured["distance"], epsilon=1.0, delta=1e-5)
+    assert outcome.measured["sigma_needed"] == needed > 10
+    assert outcome.certificate.sigma == carried
+    assert torch.equal(outcome.released_theta, outcome.trained.theta) == (carried == 0)
+    assert str(needed) not in str(outcome.public())
+    checks = {check.name: check.found for check in verified(outcome).checks}  # the noise has the size that it says
+    assert checks["noise"].startswith(f"as if from N(0, {carried:g}^2)" if carried else "none")
+
+
+def test_a_refuted_bound_ruins_no_answers() -> None:
+    """Noise as the bound would have it leaves a coin toss; the model's own costs next to nothing."""
+    outcome = refuted()
+
+    def score(sigma: float) -> float:
+        draws = (with_noise(outcome.trained.theta, sigma=sigma, seed=seed) for seed in range(20))
+        return statistics.fmean(outcome.trained.with_weights(theta).micro_f1(outcome.graph) for theta in draws)
+
+    private = outcome.trained.micro_f1(outcome.graph)
+    assert outcome.certificate.sigma is not None
+    assert score(outcome.certificate.sigma) > private - 0.03
+    assert score(outcome.measured["sigma_needed"]) < private - 0.3
+    assert outcome.released.micro_f1(outcome.graph) > 0.8
+
+
+def test_without_the_word_empirical_a_refuted_claim_is_refused() -> None:
+    trained, graph = default_model()
+    theta, digest, request = trained.theta.clone(), graph.digest, gf.Request(nodes=["patient-0017"])
+    told = r"^the guarantee of 'idea' does not hold here \(the noise that it asks for has standard deviation \d+.*"
+    with pytest.raises(gf.Refused, match=told + "nothing was released, ask for level 'empirical'"):
+        idea(trained, graph, request)
+    with pytest.raises(gf.Refused, match="and retraining was ruled out"):
+        idea(trained, graph, request, level="conditional", otherwise="refuse")
+    assert torch.equal(trained.theta, theta)
+    assert (trained.history, trained.releases, graph.digest) == ((), (), digest)
+    again = idea(trained, graph, request, level="conditional")
+    assert (again.method, again.level) == ("retrain", "certified")
+
+
+# -- where none is refuted -------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def conditional() -> gf.Outcome:
+    """A well-trained convex model whose strong convexity is that of the constants; the rest nobody has looked at."""
+    graph = gf.load("patients")
+    trained = train_without_noise(graph, "sgc", mu=0.05, tolerance=1e-6)
+    return idea(trained, graph, gf.Request(nodes=["patient-0017"]), audit=False)
+
+
+def forged(claim: PaperBound, **chosen: float) -> dict[str, Any]:
+    return {"claim": claim, "chosen": {**conditional().certificate.chosen, **chosen}}
+
+
+def test_where_no_condition_is_refuted_the_asked_epsilon_is_claimed() -> None:
+    outcome = conditional()
+    claim = outcome.certificate.claim
+    assert isinstance(claim, PaperBound)
+    assert (claim.level, claim.epsilon, claim.delta) == ("conditional", 1.0, 1e-5)
+    assert claim.conditions == CONDITIONS
+    assert outcome.measured["refuted"] == []
+    assert claim.sigma == exact_sigma(zeta=outcome.measured["distance"], epsilon=1.0, delta=1e-5)
+    found = verified(outcome)
+    checks = {check.name: check.found for check in found.checks}
+    assert checks["claim"] == "level 'conditional': epsilon follows from the bound, the constants and the noise"
+    assert any("what was measured of the conditions" in line for line in found.unchecked)
+    assert "the noise was sized for this request, and its size tells of it; a fixed sigma would not" in outcome.notes
+
+
+def test_an_audit_that_refutes_nothing_leaves_the_claim() -> None:
+    graph = gf.load("patients")
+    trained = train_without_noise(graph, "sgc", mu=0.05, tolerance=1e-6)
+    request = gf.Request(nodes=["patient-0017"])
+    wide = gf.Constants(lipschitz=100.0, loss_bound=100.0)
+    outcome = idea(trained, graph, request, constants=wide)
+    verdicts = {finding["name"]: finding["verdict"] for finding in outcome.measured["conditions"]}
+    assert set(verdicts.values()) == {"holds", "not checkable"}
+    assert verdicts[STRONG_CONVEXITY] == verdicts[OPTIMUM] == "holds"
+    assert (outcome.level, outcome.certificate.epsilon) == ("conditional", 1.0)
+    assert gf.plan(trained, graph, request, method="idea", constants=wide).level == "conditional"
+    verified(outcome)
+    narrow = idea(trained, graph, request, constants=gf.Constants(loss_bound=1e-3), level="empirical")
+    assert BOUNDED in narrow.measured["refuted"]
+    assert (narrow.level, narrow.certificate.sigma) == ("empirical", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "chosen", "told"),
+    [
+        ({"epsilon": 0.5}, {}, "epsilon is 0.5, which is neither the model's nor listed as chosen for this request"),
+        ({"epsilon": 0.5}, {"epsilon": 0.5}, "epsilon is 0.5, the bound and the noise imply 1"),
+        ({"delta": 1e-6}, {"delta": 1e-6}, "epsilon is 1, the bound and the noise imply 1.1"),
+        ({"constants": gf.Constants(loss_bound=30.0)}, {}, "epsilon is 1, the bound and the noise imply "),
+        *(
+            (
+                {"conditions": tuple(other for other in CONDITIONS if other != name)},
+                {},
+                f"the claim does not list a condition that it needs: {name}$",
+            )
+            for name in CONDITIONS
+        ),
+    ],
+)
+def test_a_forged_claim_is_noticed(changes: dict[str, Any], chosen: dict[str, float], told: str) -> None:
+    claim = dataclasses.replace(conditional().certificate.claim, **changes)
+    with pytest.raises(gf.Mismatch, match=f"^{told}"):
+        verified(conditional(), **forged(claim, **chosen))
+
+
+def test_less_noise_than_is_claimed_is_noticed() -> None:
+    outcome = conditional()
+    sigma = outcome.certificate.claim.number("sigma") / 2
+    half = dataclasses.replace(outcome.certificate.claim, sigma=sigma)
+    with pytest.raises(gf.Mismatch, match="^epsilon is 1, the bound and the noise imply "):
+        verified(outcome, **forged(half))
+    released = outcome.trained.theta + (outcome.released_theta - outcome.trained.theta) / 2
+    with pytest.raises(gf.Mismatch, match="released weights are not those that the certificate speaks of"):
+        gf.verify(outcome.certificate, outcome.trained, outcome.graph, released=released)
+
+
+def test_a_refuted_history_is_no_ground_for_a_claim() -> None:
+    """Neither a condition that an earlier audit refuted, nor a history that is missing or says less."""
+    outcome = conditional()
+    for known, told in (
+        ({"refuted": (BOUNDED,)}, f"the level is too high: a condition does not hold, {BOUNDED}"),
+        ({"step_norm": 10.0}, "epsilon is 1, the bound and the noise imply "),
+    ):
+        with pytest.raises(gf.Mismatch, match=f"^{told}"):
+            gf.verify(outcome.certificate, outcome.trained.with_last(**known), outcome.graph)
+    without = dataclasses.replace(outcome.trained, history=())
+    with pytest.raises(gf.Mismatch, match="^the paper's bound needs the model's history, which is missing$"):
+        gf.verify(outcome.certificate, without, outcome.graph)
+    shorter = outcome.trained.with_last(affected=0)
+    with pytest.raises(gf.Mismatch, match="recipe, reach or history"):
+        gf.verify(outcome.certificate, shorter, outcome.graph, annexes=[outcome.annex])
+
+
+def test_a_claim_with_an_epsilon_for_what_was_refuted_is_noticed() -> None:
+    outcome = refuted()
+    rosy = dataclasses.replace(outcome.certificate.claim, epsilon=1.0)
+    with pytest.raises(gf.Mismatch, match="^the level is too high: a condition does not hold, "):
+        verified(outcome, claim=rosy)
+
+
+def test_a_model_that_carries_data_past_its_weights_gets_no_claim() -> None:
+    trained, graph = patients()
+    carrying = dataclasses.replace(trained, obstacles=("layer 'norm' keeps statistics of the data",))
+    request = gf.Request(nodes=["patient-0017"])
+    with pytest.raises(gf.Refused, match="layer 'norm' keeps statistics of the data"):
+        idea(carrying, graph, request, audit=False)
+    outcome = idea(carrying, graph, request, audit=False, level="empirical")
+    assert isinstance(outcome.certificate.claim, Empirical)
+    assert (outcome.level, outcome.certificate.sigma) == ("empirical", 0.0)
