@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 import os
 import pickle
 import re
@@ -73,9 +74,13 @@ def test_public_datasets_have_their_published_size(raw_data: Path, name: str) ->
     assert graph.name == name
     assert not graph.directed
     assert no_self_loops(graph)
-    labelled = int((graph.y != UNLABELLED).sum())
-    assert int(graph.test_mask.sum()) == -(-labelled // 10)
-    assert int((graph.train_mask | graph.test_mask).sum()) == labelled
+    labelled = graph.y != UNLABELLED
+    count = int(labelled.sum())
+    assert abs(int(graph.test_mask.sum()) - count / 10) < 4 * math.sqrt(0.09 * count)  # every node is drawn by itself
+    assert torch.equal(graph.train_mask | graph.test_mask, labelled)
+    assert not (graph.train_mask & graph.test_mask).any()
+    gone = graph.without(Request(nodes=[int(graph.test_mask.nonzero()[0]), int(graph.train_rows[0])]))
+    assert torch.equal(gone.split().test_mask, graph.test_mask[gone.numbers])  # one that goes moves no other
     assert torch.unique(graph.y[graph.y != UNLABELLED]).tolist() == list(range(graph.num_classes))
 
 
