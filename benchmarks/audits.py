@@ -20,7 +20,7 @@ from graphforget.certificates.gaussian import with_noise
 from graphforget.draw import Drawing, drawn
 from results import Results, Row
 
-# IDEA would size its noise to the request, and leave nothing of the model that could be attacked.
+# A GCN has no noise of its own, and no bound of IDEA's holds that would size one: this much is asked for.
 WAYS_TO_FORGET = {"sgc": ByMethod("newton"), "gcn": ByMethod("idea", {"sigma": 0.005})}
 
 

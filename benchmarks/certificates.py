@@ -17,11 +17,11 @@ import statistics
 from pathlib import Path
 
 import graphforget as gf
+from graphforget.certificates.claims.paper_bound import distance_bound
 from graphforget.certificates.gaussian import with_noise
 from graphforget.certificates.residual import residual
 from graphforget.draw import Drawing, drawn
 from graphforget.linalg.newton import newton_cg
-from graphforget.unlearning.idea import distance_bound
 from results import Results, Row
 
 REQUESTS = (("nodes", 0.05), ("nodes", 0.1), ("edges", 0.05), ("attributes", 0.05), ("partial attributes", 0.05))
@@ -52,8 +52,8 @@ def measure(trained: gf.Trained, graph: gf.Graph, kind: str, share: float, seed:
         "f1_retrained": scored(retrained),
         "f1_without_noise": 100 * outcome.trained.micro_f1(outcome.graph),
         "bound": bound,
-        "tolerance": outcome.details["tolerance"],
-        "rounding": outcome.details["rounding"],
+        "tolerance": outcome.certificate.tolerance,
+        "rounding": outcome.measured["rounding"],
         "true_distance": float((outcome.centre - optimum).norm()),
         "old_distance": float((trained.theta - optimum).norm()),
         "paper_bound": distance_bound(outcome.trained, gf.Constants()),

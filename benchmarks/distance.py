@@ -60,9 +60,8 @@ def _trained(model: str, seed: int) -> tuple[gf.Trained, gf.Graph]:
 
 def _to_optimum(start: Start, kind: str, *, share: float, seed: int, polish: int) -> Row:
     trained, graph = start()
-    outcome = gf.unlearn(
-        trained, graph, drawn(graph, Drawing(kind, share=share), seed=seed), method="idea", audit=False
-    )
+    request = drawn(graph, Drawing(kind, share=share), seed=seed)
+    outcome = gf.unlearn(trained, graph, request, method="idea", level="empirical", audit=False)
     goal = newton_cg(trained.objective(outcome.graph), trained.theta, gradient_tolerance=1e-9).theta
     return _judged(goal - trained.theta, outcome.trained.theta - trained.theta)
 
@@ -80,9 +79,8 @@ def _gone_on(trained: gf.Trained, graph: gf.Graph, polish: int) -> Tensor:
 
 def _to_continued(start: Start, kind: str, *, share: float, seed: int, polish: int) -> Row:
     trained, graph = start()
-    outcome = gf.unlearn(
-        trained, graph, drawn(graph, Drawing(kind, share=share), seed=seed), method="idea", audit=False
-    )
+    request = drawn(graph, Drawing(kind, share=share), seed=seed)
+    outcome = gf.unlearn(trained, graph, request, method="idea", level="empirical", audit=False)
     drift = _drift(start, polish)
     direction = _gone_on(trained, outcome.graph, polish) - trained.theta - drift
     return _judged(direction, outcome.trained.theta - trained.theta) | {"drift": float(drift.norm())}

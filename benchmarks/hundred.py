@@ -30,7 +30,7 @@ def drawn(graph: gf.Graph, number: int) -> gf.Request:
         "nodes": named[:count],
         "edges": [tuple(edge) for edge in chance.sample(edges, count)],
         "whole": dict.fromkeys(named[count : 2 * count], "all"),
-        "some": {n: chance.sample(range(graph.num_columns), 50) for n in named[2 * count :]},
+        "some": {n: chance.sample(range(graph.num_columns), min(50, graph.num_columns)) for n in named[2 * count :]},
     }
     kind = number % 5
     only = [part if kind in (4, place) else None for place, part in enumerate(parts.values())]
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=100)
     args = parser.parse_args()
     graph = gf.load(args.data)
-    first = trained = gf.train(graph, args.model)
+    first = trained = gf.train(graph, args.model, releases=args.requests)
     levels: dict[str, int] = {}
     ratios, products, seconds = [], 0, 0.0
     for number in range(args.requests):
@@ -60,7 +60,7 @@ def main() -> None:
     retrained = gf.train(graph, args.model)
     away = float((outcome.centre - optimum).norm())
     together = epsilon_of(ratio=composed_ratio(ratios), delta=1e-5)
-    promised = tolerance(sigma=1.0, epsilon=1.0, delta=1e-5)
+    promised = tolerance(sigma=1.0, epsilon=1.0, delta=1e-5, releases=args.requests)
     by_promise = epsilon_of(ratio=composed_ratio([promised] * args.requests), delta=1e-5)
     print(f"levels: {levels}; a request: ", end="")
     print(f"{products / args.requests:.1f} products and {1000 * seconds / args.requests:.0f} ms")
@@ -73,7 +73,7 @@ def main() -> None:
     same = (trained.logits(graph).argmax(1) == retrained.logits(graph).argmax(1)).double().mean()
     print(f"the same prediction for {100 * float(same):.2f} % of the nodes")
     print(f"epsilon of all {args.requests} releases together: {together:.3g} by the distances measured, ", end="")
-    print(f"{by_promise:.3g} by what epsilon = 1 promises for each, at delta = 1e-5")
+    print(f"{by_promise:.3g} by what each is allowed, at delta = 1e-5")
 
 
 if __name__ == "__main__":

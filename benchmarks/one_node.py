@@ -48,8 +48,9 @@ def compare(data: str, count: int) -> None:
     trained = gf.train(graph, "sgc")
     nodes = random.Random(0).sample(graph.train_rows.tolist(), count)
     answered(trained, graph, nodes[0])  # warm up
-    allowed = tolerance(sigma=trained.recipe.sigma, epsilon=1.0, delta=1e-5)
-    loosely = dataclasses.replace(trained, recipe=dataclasses.replace(trained.recipe, tolerance=allowed))
+    recipe = trained.recipe
+    allowed = tolerance(sigma=recipe.sigma, epsilon=recipe.epsilon, delta=recipe.delta, releases=recipe.releases)
+    loosely = dataclasses.replace(trained, recipe=dataclasses.replace(recipe, tolerance=allowed))
     newton, cold, loose, paper, products, levels = [], [], [], [], [], set()
     for place, node in enumerate(nodes):
         outcome = gf.unlearn(trained, graph, gf.Request(nodes=[node]))

@@ -10,21 +10,31 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from graphforget.certificates.claim import perturbed, rounded_up
 
 import graphforget as gf
 from cases import OwnGCN, idea, judged_without_annex, random_graph, with_lowered_leftover
 from graphforget.certificates.assumptions import CONVEX, OPTIMUM, REACH
-from graphforget.certificates.gaussian import epsilon_of
-from graphforget.unlearning.ceu import ASSUMED
-from graphforget.unlearning.perturbation import BOUNDED, FIXED, SECRET, found_conditions, leftover
-from graphforget.unlearning.perturbation import BOUNDED as KEPT_TO
+from graphforget.certificates.claims.empirical import Empirical
+from graphforget.certificates.claims.objective_noise import (
+    BOUNDED_STEPS,
+    CEU_CONDITIONS,
+    FIXED,
+    SECRET,
+    WITHIN,
+    ObjectiveNoise,
+    conditions_of,
+    leftover,
+)
+from graphforget.certificates.gaussian import epsilon_of, mu_gdp
+from graphforget.numbers import rounded_up
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 ceu = functools.partial(gf.unlearn, method="ceu")
 DELTA = 1e-5
-NEEDED = {BOUNDED, FIXED, SECRET, OPTIMUM}
+EVERY = 1e9  # an epsilon that any bound keeps to
+NEEDED = {WITHIN, FIXED, SECRET, OPTIMUM}
+step_alone = functools.partial(ceu, level="empirical")  # whatever does not hold
 MODELS: dict[str, dict[str, Any]] = {
     "sgc": {"mu": 0.01},
     "cgu": {"mu": 0.01},
@@ -53,8 +63,17 @@ def verified(found: gf.Outcome) -> gf.Verification:
     )
 
 
-def not_as_told(name: str, verdict: str) -> str:
-    return f"^the condition that {name} is not as the certificate tells it: {verdict}$"
+DOES_NOT_HOLD = f"^the level is too high: a condition does not hold, {WITHIN}$"
+VOID = r"^the guarantee of 'ceu' does not hold here: "
+
+
+def left_in(found: gf.Outcome) -> float:
+    """What the history says that is left at most of the summed objective's gradient."""
+    return leftover(found.trained, m=found.graph.train_rows.numel())
+
+
+def conditions_by_name(found: gf.Outcome) -> dict[str, dict[str, Any]]:
+    return {finding["name"]: finding for finding in found.measured["conditions"]}
 
 
 # -- the step --------------------------------------------------------------------------------------------------------
@@ -65,7 +84,8 @@ def not_as_told(name: str, verdict: str) -> str:
 def test_the_step_is_that_of_idea(model: str, noise: float) -> None:
     trained, graph = trained_on(model, noise)
     request = gf.Request(edges=edges_of(graph, 3))
-    found, wanted = ceu(trained, graph, request), idea(trained, graph, request, sigma=0.1)
+    found = step_alone(trained, graph, request)
+    wanted = idea(trained, graph, request, sigma=0.1, level="empirical", audit=False)
     assert torch.equal(found.trained.theta, wanted.trained.theta)
     assert not torch.equal(found.trained.theta, trained.theta)
 
@@ -74,7 +94,7 @@ def test_the_step_is_the_dense_formula() -> None:
     """`-(1/m) H^-1 (grad L_add - grad L_sub)` with `H` on the graph before, noise in the objective or not."""
     for noise in (0.0, 1.0):
         trained, graph = trained_on("sgc", noise)
-        found = ceu(trained, graph, gf.Request(edges=edges_of(graph, 2)), tolerance=1e-10)
+        found = step_alone(trained, graph, gf.Request(edges=edges_of(graph, 2)), tolerance=1e-10)
         before, after = trained.objective(graph), trained.objective(found.graph)
         eye = torch.eye(trained.theta.numel(), dtype=torch.float64)
         hessian = torch.stack([before.hessian(trained.theta)(v) for v in eye])
@@ -111,7 +131,7 @@ def test_both_bounds_are_the_published_ones(count: int, directed: bool) -> None:
     m = graph.train_rows.numel()
     request = gf.Request(edges=edges_of(graph, count))
     for bound in ("data-dependent", "worst"):
-        found = ceu(trained, graph, request, bound=bound, constants=constants)
+        found = step_alone(trained, graph, request, bound=bound, constants=constants)
         length = float((found.trained.theta - trained.theta).norm())
         by_hand = {
             "data-dependent": 0.3 * length**2,
@@ -120,23 +140,24 @@ def test_both_bounds_are_the_published_ones(count: int, directed: bool) -> None:
         assert found.details["bounds"] == pytest.approx(by_hand, rel=1e-12)
         (entry,) = found.trained.history
         assert entry.leftover == pytest.approx(m * by_hand[bound], rel=1e-12)
-        assert leftover(found.trained) == pytest.approx(m * (by_hand[bound] + trained.gradient_norm), rel=1e-12)
-        claim = found.certificate
-        assert claim.epsilon_under_constants == rounded_up(epsilon_of(ratio=leftover(found.trained), delta=DELTA))
-        assert claim.distance == rounded_up(leftover(found.trained) / (0.01 * m))  # mu is proven, whatever is declared
-        assert claim.constants == constants
+        assert left_in(found) == pytest.approx(m * (by_hand[bound] + trained.gradient_norm), rel=1e-12)
+        implied = found.measured["epsilon_under_constants"]
+        assert implied == epsilon_of(ratio=left_in(found), delta=DELTA)
+        assert found.measured["distance"] == rounded_up(
+            left_in(found) / (0.01 * m)
+        )  # mu is proven, whatever is declared
+        assert found.certificate.claim.constants == constants
         assert found.details["gradient_left"] == found.trained.gradient_norm
 
 
 def test_the_constants_are_those_of_the_paper_and_may_come_by_name() -> None:
     trained, graph = trained_on("sgc")
     request = gf.Request(edges=edges_of(graph, 1))
-    assert ceu(trained, graph, request).certificate.constants == gf.Constants()
-    named = ceu(trained, graph, request, constants={"hessian_lipschitz": 0.5})
-    assert named.certificate.constants == gf.Constants(hessian_lipschitz=0.5)
-    assert named.trained.history[0].leftover == pytest.approx(
-        2 * ceu(trained, graph, request).trained.history[0].leftover
-    )
+    own = step_alone(trained, graph, request)
+    assert own.certificate.claim.constants == gf.Constants()
+    named = step_alone(trained, graph, request, constants={"hessian_lipschitz": 0.5})
+    assert named.certificate.claim.constants == gf.Constants(hessian_lipschitz=0.5)
+    assert named.trained.history[0].leftover == pytest.approx(2 * own.trained.history[0].leftover)
 
 
 def test_sequences_add_up() -> None:
@@ -144,12 +165,14 @@ def test_sequences_add_up() -> None:
     m, bounds = graph.train_rows.numel(), []
     start = trained
     for seed in range(4):
-        found = ceu(trained, graph, gf.Request(edges=edges_of(graph, 1, seed=seed)))
+        request = gf.Request(edges=edges_of(graph, 1, seed=seed))
+        found = ceu(trained, graph, request, constants=gf.Constants(strong_convexity=0.01), epsilon=EVERY)
+        assert found.level == "conditional"
         trained, graph = found.trained, found.graph
         bounds.append(found.details["bounds"]["data-dependent"])
         assert len(trained.history) == seed + 1
-        assert leftover(trained) == pytest.approx(m * (start.gradient_norm + sum(bounds)), rel=1e-12)
-        assert found.certificate.epsilon_under_constants == rounded_up(epsilon_of(ratio=leftover(trained), delta=DELTA))
+        assert left_in(found) == pytest.approx(m * (start.gradient_norm + sum(bounds)), rel=1e-12)
+        assert found.measured["epsilon_under_constants"] == epsilon_of(ratio=left_in(found), delta=DELTA)
         verified(found)
 
 
@@ -161,6 +184,7 @@ def test_without_noise_in_the_objective_nothing_is_claimed(model: str) -> None:
     trained, graph = trained_on(model, 0.0)
     found = ceu(trained, graph, gf.Request(edges=edges_of(graph, 2)))
     assert found.level == "empirical"
+    assert isinstance(found.certificate.claim, Empirical)
     assert found.certificate.epsilon is None
     assert "without noise in the objective" in found.certificate.statement
     assert gf.plan(trained, graph, gf.Request(edges=edges_of(graph, 2)), method="ceu").level == "empirical"
@@ -171,22 +195,24 @@ def test_without_noise_in_the_objective_nothing_is_claimed(model: str) -> None:
 def test_with_noise_it_is_conditional_and_lists_every_condition(model: str) -> None:
     trained, graph = trained_on(model)
     request = gf.Request(edges=edges_of(graph, 2))
-    found = ceu(trained, graph, request, constants=gf.Constants(strong_convexity=0.01))
-    claim = found.certificate
-    assert found.level == "conditional"
-    assert claim.epsilon == rounded_up(epsilon_of(ratio=leftover(found.trained), delta=DELTA))
+    found = ceu(trained, graph, request, constants=gf.Constants(strong_convexity=0.01), epsilon=1e5)
+    claim, implied = found.certificate.claim, epsilon_of(ratio=left_in(found), delta=DELTA)
+    assert isinstance(claim, ObjectiveNoise)
+    assert (found.level, claim.epsilon, claim.delta, claim.noise) == ("conditional", 1e5, DELTA, 1.0)
+    assert claim.budget == mu_gdp(epsilon=1e5, delta=DELTA)
+    assert found.measured["epsilon_under_constants"] == implied < 1e5
     assert claim.statement.startswith("if every condition listed holds, ")
-    conditions = {finding.name: finding for finding in claim.conditions}
-    assert set(conditions) == NEEDED | {name for name, _ in ASSUMED}
-    unchecked = {name for name, finding in conditions.items() if finding.verdict == "not checkable"}
-    assert unchecked == {FIXED, *(name for name, _ in ASSUMED if name != CONVEX)}
-    assert (conditions[CONVEX].threshold, conditions[CONVEX].verdict) == (0.01, "holds")
+    conditions = conditions_by_name(found)
+    assert set(conditions) == set(claim.conditions) == NEEDED | {name for name, _ in CEU_CONDITIONS}
+    unchecked = {name for name, finding in conditions.items() if finding["verdict"] == "not checkable"}
+    assert unchecked == {FIXED, *(name for name, _ in CEU_CONDITIONS if name != CONVEX)}
+    assert (conditions[CONVEX]["threshold"], conditions[CONVEX]["verdict"]) == (0.01, "holds")
     m = found.graph.train_rows.numel()
     measured = m * float(trained.objective(found.graph).gradient(found.trained.theta).norm())
-    assert conditions[KEPT_TO].measured == pytest.approx(rounded_up(measured))
-    assert measured <= leftover(found.trained) <= conditions[KEPT_TO].threshold == rounded_up(leftover(found.trained))
-    assert claim.distance == rounded_up(leftover(found.trained) / (0.01 * m))
-    assert gf.plan(trained, graph, request, method="ceu").level == "conditional"
+    assert conditions[WITHIN]["measured"] == pytest.approx(rounded_up(measured))
+    assert measured <= left_in(found) <= conditions[WITHIN]["threshold"] == rounded_up(left_in(found))
+    assert found.measured["distance"] == rounded_up(left_in(found) / (0.01 * m))
+    assert gf.plan(trained, graph, request, method="ceu", constants=claim.constants).level == "conditional"
     verified(found)
 
 
@@ -194,80 +220,106 @@ def test_with_noise_it_is_conditional_and_lists_every_condition(model: str) -> N
 def test_a_curvature_under_the_constant_refutes_it(model: str) -> None:
     """The smallest eigenvalue on the graph before, by Lanczos: never over the dense one by more than it tells."""
     trained, graph = trained_on(model)
-    found = ceu(trained, graph, gf.Request(edges=edges_of(graph, 2)))
-    claim = found.certificate
-    convex = {finding.name: finding for finding in claim.conditions}[CONVEX]
+    request = gf.Request(edges=edges_of(graph, 2))
+    found = step_alone(trained, graph, request, epsilon=EVERY)
+    convex = conditions_by_name(found)[CONVEX]
     eye = torch.eye(trained.theta.numel(), dtype=torch.float64)
     product = trained.objective(graph).hessian(trained.theta)
     smallest = float(torch.linalg.eigvalsh(torch.stack([product(v) for v in eye])).min())
     assert smallest < 0.05
-    assert convex.measured is not None
-    assert smallest - 1e-8 <= convex.measured < 0.05
-    assert (convex.verdict, convex.threshold) == ("fails", gf.Constants().strong_convexity)
-    assert CONVEX in claim.refuted
+    assert smallest - 1e-8 <= convex["measured"] < 0.05
+    assert (convex["verdict"], convex["threshold"]) == ("fails", gf.Constants().strong_convexity)
+    assert CONVEX in found.measured["refuted"]
     assert CONVEX in found.trained.history[-1].refuted
-    assert claim.epsilon is None
-    assert claim.statement.startswith("nothing follows for this model, because this does not hold: ")
-    assert CONVEX in claim.statement
+    assert (found.level, found.certificate.epsilon) == ("empirical", None)
+    assert found.certificate.claim.void
+    assert found.certificate.statement.startswith("nothing follows")
     verified(found)
-    with pytest.raises(gf.Refused, match="a condition of its claim does not hold"):
-        ceu(trained, graph, gf.Request(edges=edges_of(graph, 2)), level="conditional", otherwise="refuse", epsilon=1e9)
+    for asked in ({}, {"level": "conditional", "otherwise": "refuse"}):
+        with pytest.raises(
+            gf.Refused, match=VOID if not asked else "does not hold here: .*, and retraining was ruled out"
+        ):
+            ceu(trained, graph, request, epsilon=EVERY, **asked)
 
 
 def test_the_distance_is_by_the_declared_constant_where_nothing_is_proven() -> None:
     trained, graph = trained_on("gcn")
-    found = ceu(trained, graph, gf.Request(edges=edges_of(graph, 2)), constants={"strong_convexity": 0.3})
+    found = step_alone(trained, graph, gf.Request(edges=edges_of(graph, 2)), constants={"strong_convexity": 0.3})
     m = graph.train_rows.numel()
-    assert found.certificate.distance == rounded_up(leftover(found.trained) / (0.3 * m))
+    assert found.measured["distance"] == rounded_up(left_in(found) / (0.3 * m))
 
 
 def test_other_methods_in_between_leave_no_claim() -> None:
     trained, graph = trained_on("sgc")
     moved = gf.unlearn(trained, graph, gf.Request(nodes=[4]), method="gif")
     request = gf.Request(edges=edges_of(moved.graph, 2))
-    found = ceu(moved.trained, moved.graph, request, constants=gf.Constants(strong_convexity=0.01))
+    given: dict[str, Any] = {"constants": gf.Constants(strong_convexity=0.01), "epsilon": EVERY}
+    with pytest.raises(gf.Refused, match=VOID + "every request before was answered by a method that bounds"):
+        ceu(moved.trained, moved.graph, request, **given)
+    found = step_alone(moved.trained, moved.graph, request, **given)
+    assert isinstance(found.certificate.claim, Empirical)
     assert (found.level, found.certificate.epsilon) == ("empirical", None)
-    assert found.certificate.statement.startswith("a request before was answered by 'gif', ")
+    assert "a request before was answered by a method that says nothing of what it left" in found.certificate.statement
+    assert found.measured["refuted"] == [BOUNDED_STEPS]
     verified(found)
 
 
-def test_an_epsilon_over_the_asked_one_is_retrained_or_refused() -> None:
+def test_more_left_than_the_asked_epsilon_allows_is_retrained_or_refused() -> None:
     trained, graph = trained_on("sgc")
-    given: dict[str, Any] = {"constants": gf.Constants(strong_convexity=0.01), "level": "conditional"}
+    given: dict[str, Any] = {"constants": gf.Constants(strong_convexity=0.01)}
     request = gf.Request(edges=edges_of(graph, 2))
-    free = ceu(trained, graph, request, epsilon=1e9, **given)
-    assert (free.method, free.level) == ("ceu", "conditional")
-    again = ceu(trained, graph, request, epsilon=0.9 * free.certificate.epsilon, **given)
+    free = ceu(trained, graph, request, epsilon=EVERY, **given)
+    assert (free.method, free.level, free.certificate.epsilon) == ("ceu", "conditional", EVERY)
+    implied = free.measured["epsilon_under_constants"]
+    just = ceu(trained, graph, request, epsilon=1.001 * implied, level="conditional", **given)
+    assert (just.method, just.level, just.certificate.epsilon) == ("ceu", "conditional", 1.001 * implied)
+    assert just.measured["epsilon_under_constants"] == implied  # only what is claimed follows what is asked
+    short: dict[str, Any] = {**given, "epsilon": 0.999 * implied}
+    with pytest.raises(gf.Refused, match=VOID + "the noise is too little; nothing was released"):
+        ceu(trained, graph, request, **short)
+    again = ceu(trained, graph, request, level="conditional", **short)
     assert (again.method, again.level) == ("retrain", "exact")
-    assert f"because 'ceu' reached epsilon {free.certificate.epsilon:.3g}, not" in again.notes[-1]
-    with pytest.raises(gf.Refused, match="'ceu' reached epsilon"):
-        ceu(trained, graph, request, epsilon=0.9 * free.certificate.epsilon, otherwise="refuse", **given)
+    assert "the guarantee of 'ceu' does not hold here" in again.notes[-1]
+    with pytest.raises(gf.Refused, match="the noise is too little.*, and retraining was ruled out$"):
+        ceu(trained, graph, request, otherwise="refuse", level="conditional", **short)
+    void = step_alone(trained, graph, request, **short)
+    assert (void.level, void.certificate.epsilon, void.measured["refuted"]) == ("empirical", None, [])
+    assert void.certificate.claim.void
+    assert void.measured["epsilon_under_constants"] == implied
+    assert torch.equal(void.trained.theta, free.trained.theta)
+    verified(void)
 
 
 def test_a_network_that_was_not_trained_to_a_minimum_gets_no_epsilon() -> None:
     trained, graph = trained_on("gcn")
-    found = ceu(trained, graph, gf.Request(edges=edges_of(graph, 2)))
-    assert found.level == "conditional"
-    assert "training ended at a minimum" in found.certificate.refuted
+    request = gf.Request(edges=edges_of(graph, 2))
+    found = step_alone(trained, graph, request, epsilon=EVERY)
+    assert found.level == "empirical"
+    assert OPTIMUM in found.measured["refuted"]
     assert found.certificate.epsilon is None
     verified(found)
+    with pytest.raises(gf.Refused, match=VOID + "training ended at a minimum"):
+        ceu(trained, graph, request, epsilon=EVERY)
 
 
 def test_the_reach_of_a_module_of_ones_own_is_a_condition() -> None:
     graph = random_graph(3, nodes=40, edges=60)
     torch.manual_seed(0)
     trained = gf.train(graph, OwnGCN(), objective_noise=1.0, epochs=30, polish_steps=10)
-    found = ceu(trained, graph, gf.Request(edges=edges_of(graph, 2)))
-    assert REACH in [finding.name for finding in found.certificate.conditions]
+    found = step_alone(trained, graph, gf.Request(edges=edges_of(graph, 2)))
+    assert REACH in found.certificate.conditions
 
 
 def test_noise_from_a_seed_hides_nothing() -> None:
     graph = random_graph(3, nodes=40, edges=60)
     trained = gf.train(graph, "sgc", objective_noise=1.0, noise_seed=2, mu=0.05)
-    found = ceu(trained, graph, gf.Request(edges=edges_of(graph, 2)))
-    assert found.certificate.refuted == (SECRET,)
-    assert found.certificate.epsilon is None
+    request = gf.Request(edges=edges_of(graph, 2))
+    found = step_alone(trained, graph, request, epsilon=EVERY)
+    assert found.measured["refuted"] == [SECRET]
+    assert (found.level, found.certificate.epsilon) == ("empirical", None)
     verified(found)
+    with pytest.raises(gf.Refused, match=VOID + "nobody knows the noise in the objective"):
+        ceu(trained, graph, request, epsilon=EVERY)
 
 
 def attempt(seed: int, scale: float, *, scale_rows: bool, mu: float = 0.1) -> gf.Outcome:
@@ -275,14 +327,14 @@ def attempt(seed: int, scale: float, *, scale_rows: bool, mu: float = 0.1) -> gf
     graph = random_graph(seed, nodes=40, edges=60)
     graph = dataclasses.replace(graph, x=(scale * graph.x.to_dense()).to_sparse_csr())
     trained = gf.train(graph, "sgc", mu=mu, objective_noise=1.0, tolerance=1e-8, noise_seed=seed, scale_rows=scale_rows)
-    return ceu(trained, graph, gf.Request(edges=edges_of(graph, 1 + seed % 3, seed=seed)))
+    return step_alone(trained, graph, gf.Request(edges=edges_of(graph, 1 + seed % 3, seed=seed)))
 
 
 def fails(found: gf.Outcome) -> bool:
     """By measurement: `||grad (m F)||` on the retained graph against the bound."""
     m = found.graph.train_rows.numel()
     gradient = found.trained.objective(found.graph).gradient(found.trained.theta)
-    return m * float(gradient.norm()) > leftover(found.trained)
+    return m * float(gradient.norm()) > left_in(found)
 
 
 def test_where_its_bound_is_violated_the_claim_says_that_nothing_follows() -> None:
@@ -295,8 +347,8 @@ def test_where_its_bound_is_violated_the_claim_says_that_nothing_follows() -> No
         found = [attempt(seed, scale, scale_rows=scale_rows, mu=mu) for seed in range(12)]
         counts[name] = sum(map(fails, found))
         for outcome in found:
-            assert (KEPT_TO in outcome.certificate.refuted) == fails(outcome)
-            assert (KEPT_TO in outcome.trained.history[0].refuted) == fails(outcome)
+            assert (WITHIN in outcome.measured["refuted"]) == fails(outcome)
+            assert (WITHIN in outcome.trained.history[0].refuted) == fails(outcome)
             verified(outcome)
     print("CEU's data-dependent bound is violated, of 12:", counts)
     assert counts["large"] >= 3
@@ -314,26 +366,28 @@ def violated() -> tuple[gf.Outcome, gf.Outcome]:
             for _ in range(20):
                 given: dict[str, Any] = {"mu": 0.1, "objective_noise": 1.0, "tolerance": 1e-8}
                 trained = gf.train(graph, "sgc", scale_rows=False, **given)
-                found = ceu(trained, graph, request)
+                found = step_alone(trained, graph, request, epsilon=EVERY)
                 if fails(found):
-                    return found, ceu(found.trained, found.graph, gf.Request(edges=edges_of(found.graph, 1)))
+                    after = gf.Request(edges=edges_of(found.graph, 1))
+                    return found, step_alone(found.trained, found.graph, after, epsilon=EVERY)
     raise AssertionError("no case was found")
 
 
 def test_what_was_refuted_once_stays_so() -> None:
     first, second = violated()
     for found in (first, second):
-        assert found.level == "conditional"
-        assert KEPT_TO in found.certificate.refuted
+        assert found.level == "empirical"
+        assert WITHIN in found.measured["refuted"]
         assert found.certificate.epsilon is None
-        assert found.certificate.epsilon_under_constants is not None
-        assert found.certificate.statement.startswith("nothing follows for this model, because this does not hold: ")
+        assert found.measured["epsilon_under_constants"] is not None
+        assert found.certificate.statement.startswith("nothing follows")
         verified(found)
-    told = {f.name: f for f in first.certificate.conditions}
-    told[KEPT_TO] = dataclasses.replace(told[KEPT_TO], verdict="holds")
-    rosy = dataclasses.replace(first.certificate, conditions=tuple(told.values()))
-    with pytest.raises(gf.Mismatch, match=not_as_told(KEPT_TO, "fails")):
-        gf.verify(rosy, first.trained, first.graph)
+        rosy = dataclasses.replace(found.certificate.claim, epsilon=EVERY)
+        forged = dataclasses.replace(found.certificate, claim=rosy)
+        with pytest.raises(gf.Mismatch, match=DOES_NOT_HOLD):
+            gf.verify(forged, found.trained, found.graph)
+    with pytest.raises(gf.Refused, match=VOID):
+        ceu(first.trained, first.graph, gf.Request(edges=edges_of(first.graph, 1)), epsilon=EVERY)
 
 
 # -- verification ----------------------------------------------------------------------------------------------------
@@ -342,8 +396,10 @@ def test_what_was_refuted_once_stays_so() -> None:
 @functools.cache
 def outcome() -> gf.Outcome:
     graph = random_graph(3, nodes=40, edges=60)
-    trained = gf.train(graph, "sgc", objective_noise=1.0, mu=0.1, tolerance=1e-6)
-    return ceu(trained, graph, gf.Request(edges=edges_of(graph, 2)))
+    trained = gf.train(graph, "sgc", objective_noise=1.0, mu=0.1, tolerance=1e-6, epsilon=10.0)
+    found = ceu(trained, graph, gf.Request(edges=edges_of(graph, 2)), constants=gf.Constants(strong_convexity=0.1))
+    assert (found.level, found.certificate.epsilon) == ("conditional", 10.0)
+    return found
 
 
 def checked(*cheat: Any, **more: Any) -> None:
@@ -354,106 +410,101 @@ def test_an_honest_outcome_verifies() -> None:
     checked()
     verified(outcome())
     trained, graph = trained_on("sgc", directed=True)
-    verified(ceu(trained, graph, gf.Request(edges=edges_of(graph, 2)), bound="worst"))
+    given: dict[str, Any] = {"constants": gf.Constants(strong_convexity=0.01), "epsilon": 1e30}
+    worst = ceu(trained, graph, gf.Request(edges=edges_of(graph, 2)), bound="worst", **given)
+    assert worst.level == "conditional"
+    verified(worst)
 
 
-def test_a_lowered_bound_is_noticed_with_and_without_a_claim_that_fits_it() -> None:
+def test_a_lowered_or_raised_bound_is_noticed() -> None:
     found = outcome()
-    with pytest.raises(gf.Mismatch, match=not_as_told(KEPT_TO, "holds")):
-        checked(lambda trained: with_lowered_leftover(trained, 0.5))
     m = found.graph.train_rows.numel()
-    measured = m * found.trained.gradient_norm
-    assumed = found.certificate.conditions[len(NEEDED) :]
-    half = with_lowered_leftover(found.trained, 0.5)
-    fitting = (*found_conditions(half, m=m, measured=measured), *assumed)
-    with pytest.raises(gf.Mismatch, match="^the certificate's (statement|epsilon|distance|conditions) is"):
-        checked(lambda _: half, lambda _: {"conditions": fitting})
     trained = with_lowered_leftover(found.trained, 1e-6)
-    constants = gf.Constants()
-    told = found_conditions(trained, m=m, measured=measured)
-    claim = perturbed(
-        leftover=leftover(trained),
-        noise=1.0,
-        scale=0.1 * m,
-        epsilon=1.0,
-        delta=DELTA,
-        conditions=(*(dataclasses.replace(f, verdict="holds") if f.name == KEPT_TO else f for f in told), *assumed),
-        constants=constants,
-    )
-    written = {field.name: getattr(claim, field.name) for field in dataclasses.fields(claim)}
-    with pytest.raises(gf.Mismatch, match=not_as_told(KEPT_TO, "fails")):
-        gf.verify(dataclasses.replace(found.certificate, **written), trained, found.graph)
+    told = conditions_of(trained, m=m, measured=m * found.trained.gradient_norm)
+    assert {f.name: f.verdict for f in told}[WITHIN] == "fails"
+    with pytest.raises(gf.Mismatch, match=DOES_NOT_HOLD):
+        checked(lambda _: trained)
+    half = with_lowered_leftover(found.trained, 0.5)
+    with pytest.raises(gf.Mismatch, match="recipe, reach or history"):
+        gf.verify(found.certificate, half, found.graph, annexes=[found.annex])
+    over = found.trained.with_last(leftover=1.01 * found.certificate.claim.number("budget"))
+    with pytest.raises(gf.Mismatch, match="^what the steps left of the gradient is over the budget$"):
+        checked(lambda _: over)
 
 
-@pytest.mark.parametrize("name", sorted(NEEDED))
+def rewritten(**changes: Any) -> Callable[[gf.Certificate], dict[str, Any]]:
+    """The certificate with a claim that differs in these fields."""
+    return lambda certificate: {"claim": dataclasses.replace(certificate.claim, **changes)}
+
+
+@pytest.mark.parametrize("name", sorted({*NEEDED, *(name for name, _ in CEU_CONDITIONS)}))
 def test_a_condition_that_was_left_out_is_noticed(name: str) -> None:
-    with pytest.raises(gf.Mismatch, match=f"^a conditional claim without this condition is none: {name}"):
-        checked(rewrite=lambda certificate: {"conditions": tuple(f for f in certificate.conditions if f.name != name)})
+    conditions = outcome().certificate.conditions
+    assert name in conditions
+    others = tuple(condition for condition in conditions if condition != name)
+    with pytest.raises(gf.Mismatch, match=f"^the claim does not list a condition that it needs: {name}$"):
+        checked(rewrite=rewritten(conditions=others))
 
 
 @pytest.mark.parametrize(
-    "rewrite",
+    ("changes", "chosen", "told"),
     [
-        lambda certificate: {"epsilon": certificate.epsilon / 2},
-        lambda certificate: {"delta": certificate.delta / 10},
-        lambda certificate: {"distance": certificate.distance / 2},
-        lambda certificate: {"constants": None},
-        lambda certificate: {"constants": gf.Constants(strong_convexity=1.0)},
-        lambda certificate: {"refuted": ("something",)},
-        lambda certificate: {"level": "certified"},
+        ({"epsilon": 5.0}, {}, "epsilon is 5, which is neither the model's nor listed as chosen for this request"),
+        ({"epsilon": 5.0}, {"epsilon": 5.0}, "epsilon is 5, the budget implies 10"),
+        ({"epsilon": 0.0}, {}, "epsilon is 0, the budget implies 10"),
+        ({"delta": 1e-6}, {}, "delta is 1e-06, which is neither the model's nor listed as chosen for this request"),
+        ({"delta": 1e-6}, {"delta": 1e-6}, "epsilon is 10, the budget implies 11"),
+        ({"budget": 10.0}, {}, "epsilon is 10, the budget implies 9"),
+        ({"noise": 2.0}, {}, "the noise in the objective is 2, the model has 1"),
+        ({"constants": None}, {}, "the claim is CGU's, and the model is not one that CGU takes"),
     ],
-    ids=["epsilon", "delta", "distance", "no constants", "constants", "refuted", "level"],
 )
-def test_an_edited_claim_is_noticed(rewrite: Callable[[gf.Certificate], dict[str, Any]]) -> None:
-    with pytest.raises(gf.Mismatch):
-        checked(rewrite=rewrite)
+def test_an_edited_claim_is_noticed(changes: dict[str, Any], chosen: dict[str, Any], told: str) -> None:
+    def forged(certificate: gf.Certificate) -> dict[str, Any]:
+        return {**rewritten(**changes)(certificate), "chosen": {**certificate.chosen, **chosen}}
+
+    with pytest.raises(gf.Mismatch, match=f"^{told}"):
+        checked(rewrite=forged)
 
 
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda trained: trained.with_weights(trained.theta + 1.0), not_as_told(KEPT_TO, "fails")),
-        (lambda trained: dataclasses.replace(trained, tilt=None), not_as_told(KEPT_TO, "fails")),
-        (lambda trained: dataclasses.replace(trained, history=()), "^a claim by noise in the objective without"),
+        (lambda trained: trained.with_weights(trained.theta + 1.0), DOES_NOT_HOLD),
+        (lambda trained: dataclasses.replace(trained, tilt=None), "^the noise in the objective is missing"),
+        (lambda trained: dataclasses.replace(trained, tilt=trained.tilt.flip(0)), DOES_NOT_HOLD),
+        (
+            lambda trained: dataclasses.replace(trained, history=()),
+            f"^the level is too high: a condition does not hold, {OPTIMUM}|{WITHIN}$",
+        ),
         (
             lambda trained: dataclasses.replace(trained, recipe=dataclasses.replace(trained.recipe, noise_seed=1)),
-            not_as_told(SECRET, "fails"),
+            f"^the level is too high: a condition does not hold, {SECRET}$",
         ),
     ],
-    ids=["weights", "no noise", "no history", "seed"],
+    ids=["weights", "no noise", "other noise", "no history", "seed"],
 )
 def test_a_model_that_is_another_is_noticed(change: Callable[[gf.Trained], gf.Trained], told: str) -> None:
     with pytest.raises(gf.Mismatch, match=told):
         checked(change)
 
 
-@pytest.mark.parametrize("name", [name for name, _ in ASSUMED])
-def test_a_condition_on_a_constant_that_was_left_out_is_noticed(name: str) -> None:
-    with pytest.raises(gf.Mismatch, match=f"^a conditional claim without this condition is none: {name}$"):
-        checked(rewrite=lambda certificate: {"conditions": tuple(f for f in certificate.conditions if f.name != name)})
-
-
-def test_a_strong_convexity_that_nothing_proves_is_not_said_to_hold() -> None:
-    """The default constant is over mu: the verdict was measured, and cannot be talked away."""
-
-    def forged(certificate: gf.Certificate) -> dict[str, Any]:
-        holds = [dataclasses.replace(f, verdict="holds") if f.name == CONVEX else f for f in certificate.conditions]
-        return {"conditions": tuple(holds), "constants": gf.Constants(strong_convexity=0.5)}
-
-    def raised(certificate: gf.Certificate) -> dict[str, Any]:
-        told = forged(certificate)
-        same = [dataclasses.replace(f, threshold=0.5) if f.name == CONVEX else f for f in told["conditions"]]
-        return told | {"conditions": tuple(same)}
-
-    with pytest.raises(gf.Mismatch, match=f"^the condition that {CONVEX} is not about the constant"):
-        checked(rewrite=forged)
-    with pytest.raises(gf.Mismatch, match="is not about the constant|is said to hold, and nothing proves it"):
-        checked(rewrite=raised)
+def test_a_constant_that_does_not_hold_at_the_weights_is_never_claimed() -> None:
+    """It is measured before anything is claimed; the certificate says what is assumed and no verdict on it."""
+    found = outcome()
+    before = dataclasses.replace(found.trained, history=())
+    request = gf.Request(edges=edges_of(found.graph, 1))
+    void = step_alone(before, found.graph, request, constants=gf.Constants(strong_convexity=0.5), epsilon=EVERY)
+    assert CONVEX in void.measured["refuted"]
+    assert (void.level, void.certificate.epsilon) == ("empirical", None)
+    assert not {"verdict", "measured", "threshold"} & set(str(void.certificate.to_dict()["claim"]).split("'"))
+    again = step_alone(void.trained, void.graph, gf.Request(edges=edges_of(void.graph, 1)), epsilon=EVERY)
+    assert CONVEX in again.measured["refuted"]
 
 
 def test_verify_says_what_it_did_not_look_at() -> None:
     unchecked = verified(outcome()).unchecked
-    assert "what was measured of the conditions, now that what it was measured on is deleted" in unchecked
+    assert "what was measured of CEU's conditions, since what it was measured on is deleted" in unchecked
     assert "that the noise in the objective was drawn before training: the signer vouches for it" in unchecked
 
 

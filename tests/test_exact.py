@@ -449,9 +449,7 @@ GENERATOR = torch.Generator().manual_seed(0)
 def test_other_random_numbers_in_training_are_an_obstacle(draw: Callable[[Tensor], Tensor]) -> None:
     trained = gf.train(graph(), noisy(draw), **SHORT)
     assert UNKEYED in trained.obstacles
-    assert (
-        len(trained.obstacles) == 1 or "GENERATOR" in trained.obstacles[0]
-    )  # it may carry data
+    assert len(trained.obstacles) == 1 or "GENERATOR" in trained.obstacles[0]  # it may carry data
     assert not trained.certifiable
     outcome = gf.unlearn(trained, graph(), request_of("nodes"), method="retrain")
     assert outcome.level == "empirical"

@@ -24,6 +24,7 @@ from torch.nn import functional
 import graphforget as gf
 from cases import CLASSES, COLUMNS, graphs, make, random_graph, requests
 from graphforget import rundir
+from graphforget.certificates import gaussian
 from graphforget.certificates.gaussian import noise
 from graphforget.certificates.residual import rounding_allowance
 from graphforget.losses import BUILT_IN, CrossEntropy, Loss, OneVsRest, as_loss, is_convex
@@ -333,6 +334,41 @@ def test_a_network_trained_by_adam_feels_it(polish_steps: int) -> None:
     assert (trained.objective_value, trained.gradient_norm) == pytest.approx((value, float(gradient.norm())))
 
 
+def test_noise_of_the_operating_system_from_training_to_verification(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way that everybody takes: other tests replace the draws by seeded ones."""
+    monkeypatch.setattr("graphforget.fitting.noise", noise)
+    drawn: list[int] = []
+    random_words = gaussian._random_words
+
+    def counted(count: int) -> np.ndarray:
+        drawn.append(count)
+        return random_words(count)
+
+    monkeypatch.setattr(gaussian, "_random_words", counted)
+    graph = random_graph(3, nodes=40, edges=60)
+    trained, other = (gf.train(graph, "cgu", mu=0.1, tolerance=1e-6) for _ in range(2))
+    assert trained.recipe.noise_seed is None
+    assert trained.tilt is not None
+    assert other.tilt is not None
+    assert drawn == [2 * trained.theta.numel()] * 2
+    assert not torch.equal(trained.tilt, other.tilt)
+    assert not torch.equal(trained.theta, other.theta)
+    request = gf.Request(nodes=[4])
+    for epsilon, retrained in ((1e9, False), (1e-9, True)):
+        outcome = gf.unlearn(trained, graph, request, method="cgu", epsilon=epsilon)
+        assert (outcome.level, outcome.certificate.epsilon) == ("conditional", epsilon)
+        assert outcome.details["retrained"] == retrained
+        assert outcome.trained.tilt is not None
+        assert torch.equal(outcome.trained.tilt, trained.tilt) == (not retrained)
+        assert outcome.measured["refuted"] == []
+        given: dict[str, Any] = {"released": outcome.released, "annexes": [outcome.annex]}
+        checks = {
+            check.name for check in gf.verify(outcome.certificate, outcome.trained, outcome.graph, **given).checks
+        }
+        assert {"model and objective", "claim", "released weights", "noise", "deleted data"} <= checks
+    assert len(drawn) == 3
+
+
 def test_retraining_draws_anew_and_the_certificate_names_the_noise() -> None:
     graph = random_graph(3, nodes=40, edges=60)
     trained = gf.train(graph, "cgu", noise_seed=5, objective_noise=0.5)
@@ -464,7 +500,7 @@ def test_it_goes_on_through_a_deletion_and_out_with_no_release(tmp_path: Path) -
     held = {path.name for path in (tmp_path / "run").iterdir() if path.suffix == ".safetensors"}
     for name in held - {"weights.safetensors"}:
         assert "tilt" not in load_file(tmp_path / "run" / name)
-    assert "tilt" not in json.dumps(outcome.summary())
+    assert "tilt" not in json.dumps(outcome.answer())
 
 
 def test_one_that_was_swapped_after_the_certificate_is_noticed(tmp_path: Path) -> None:

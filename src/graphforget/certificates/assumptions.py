@@ -27,6 +27,10 @@ class Finding:
     verdict: Verdict
     meaning: str
 
+    @property
+    def fails(self) -> bool:
+        return self.verdict == "fails"
+
 
 BOUNDED, LIPSCHITZ, CONVEX = "bounded losses", "Lipschitz losses", "strong convexity"
 OPTIMUM, REACH = "trained to a minimum", "known reach"  # ids: certificates and histories hold them
@@ -43,6 +47,7 @@ SENTENCES = {
     "secret noise": "nobody knows the noise in the objective",
     "leftover independent of the noise": "what the steps leave does not depend on the noise",
     "leftover within its bound": "the gradient that is left is at most the bound",
+    "bounded steps": "every request before was answered by a method that bounds what it leaves",
     "convex loss": "the loss is convex in the logits, as its author declares",
 }
 
@@ -54,7 +59,7 @@ def sentence(condition: str) -> str:
 
 def refuted_by(findings: tuple[Finding, ...], before: tuple[str, ...]) -> tuple[str, ...]:
     """The ids of conditions that do not hold, now or at an earlier request."""
-    return tuple(dict.fromkeys([*before, *(finding.name for finding in findings if finding.verdict == "fails")]))
+    return tuple(dict.fromkeys([*before, *(finding.name for finding in findings if finding.fails)]))
 
 
 def unaudited(*, constants: Constants, training_gradient: float, training_tolerance: float) -> tuple[Finding, ...]:

@@ -17,6 +17,7 @@ from graphforget.certificates import paper_bounds
 from graphforget.certificates.gaussian import with_noise
 from graphforget.doctor import Inspection
 from graphforget.draw import Drawing, drawn
+from graphforget.environment import environment
 from graphforget.errors import InputError
 from graphforget.experiments.fingerprint import fingerprint
 from graphforget.experiments.settings import SHARDS, percent
@@ -120,6 +121,7 @@ def untrained_shards(
         learning_rate=entry.learning_rate,
         polish_steps=entry.polish_steps,
         tolerance=1e-3,
+        environment=environment(),
     )
     return module, partition(graph, module, seed=seed, progress=_quietly), recipe
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from graphforget.certificates.assumptions import CONVEX, Finding, convexity
 from graphforget.certificates.claims.base import Claim
-from graphforget.certificates.claims.objective_noise import CEU_CONDITIONS
+from graphforget.certificates.claims.objective_noise import CEU_CONDITIONS, bounds_its_steps
 from graphforget.certificates.levels import Level
 from graphforget.certificates.paper_bounds import Constants, ceu_data_dependent_residual, ceu_worst_residual
 from graphforget.errors import InputError
@@ -67,7 +67,17 @@ class Ceu(Method[CeuOptions]):
         return 60
 
     def reachable(self, trained: Trained, graph: Graph, options: CeuOptions) -> Level:
-        return "empirical" if trained.obstacles or not trained.recipe.objective_noise else self.level
+        noise = trained.recipe.objective_noise and trained.recipe.noise_seed is None
+        bounded = bounds_its_steps(trained)
+        return self.level if noise and bounded and not (trained.obstacles or trained.refuted) else "empirical"
+
+    def foreseen(self, task: Task, options: CeuOptions) -> Level:
+        level = super().foreseen(task, options)
+        if level == "empirical":
+            return level
+        convex = task.trained.strongly_convex
+        finding = convexity(task.before, task.theta, options.constants, strongly_convex=convex)
+        return "empirical" if finding.fails else level
 
     def change(self, task: Task, options: CeuOptions) -> Change:
         step = influence_step(task, options.way(), method=self.name)

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 from torch import Tensor
 
+from graphforget.certificates.assumptions import sentence
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.objective_noise import leftover, linear_one_vs_rest
 from graphforget.certificates.gaussian import mu_gdp
@@ -93,25 +94,29 @@ class Cgu(Method[CguOptions]):
             "retrained": False,
         }
         claim, measurements = self.claim(task, moved, options)
-        if spent > allowed or claim.void:
-            return self._trained_anew(task, options, details, f"{spent:.3g} of {allowed:.3g} is spent")
+        if spent > allowed:
+            return self._trained_anew(task, options, details, f"the budget is spent ({spent:.3g} of {allowed:.3g})")
+        if claim.void:
+            return self._trained_anew(task, options, details, _why_void(measurements))
         return Change(moved, claim, measurements, details)
 
     def _trained_anew(self, task: Task, options: CguOptions, details: dict[str, Any], reason: str) -> Change:
-        """With fresh noise, where the budget is spent. The claim is worded as after a step."""
+        """With fresh noise, where a step has no guarantee. The claim is worded as after a step."""
         if not task.may_retrain:
-            raise Refused(f"the budget is spent ({reason}), and retraining was ruled out")
+            raise Refused(f"{reason}, and retraining was ruled out")
         recipe = task.trained.recipe
         given: Any = {"noise_seed": task.noise_seed, "device": task.device, "progress": task.progress}
         seed = recipe.seed if task.seed is None else task.seed
         fitted = trained_anew(task.trained, task.retained, seed=seed, **given)
         claim, measurements = self.claim(task, fitted, options)
-        note = f"the budget is spent ({reason}), so the model was trained anew"
+        note = f"{reason}, so the model was trained anew"
         return Change(fitted, claim, measurements, details | {"retrained": True}, (note,))
 
     def _untouched(self, task: Task, options: CguOptions) -> Change:
         change = super()._untouched(task, options)
-        return change if not change.claim.void else self._trained_anew(task, options, {"untouched": True}, "all")
+        if not change.claim.void:
+            return change
+        return self._trained_anew(task, options, {"untouched": True}, _why_void(change.measurements))
 
     def claim(self, task: Task, trained: Trained, options: CguOptions) -> tuple[Claim, dict[str, Any]]:
         budget = None if options.budget == "joint" else _published_budget(trained, task)
@@ -142,6 +147,14 @@ def _spending(moved: Trained, task: Task, options: CguOptions) -> tuple[float, f
         m, noise = task.after.m, moved.recipe.objective_noise
         return leftover(moved, m=m), noise * mu_gdp(epsilon=task.asked.epsilon, delta=task.asked.delta)
     return math.fsum(entry.leftover_by_class for entry in moved.history), _published_budget(moved, task)
+
+
+def _why_void(measurements: dict[str, Any]) -> str:
+    """Why nothing follows for the weights as they are."""
+    if measurements.get("obstacles"):
+        return f"nothing can be claimed ({measurements['obstacles'][0]})"
+    refuted = measurements.get("refuted")
+    return f"a condition does not hold ({sentence(refuted[0])})" if refuted else "the budget is spent"
 
 
 def _published_budget(trained: Trained, task: Task) -> float:

@@ -7,10 +7,11 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from graphforget.certificates.assumptions import audit, unaudited, unproven_reach
+from graphforget.certificates.assumptions import audit, convexity, unaudited, unproven_reach
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.claims.paper_bound import PaperBound
+from graphforget.certificates.levels import Level
 from graphforget.certificates.paper_bounds import Constants
 from graphforget.errors import InputError
 from graphforget.footprint import footprint
@@ -60,6 +61,10 @@ class Idea(Method[IdeaOptions]):
 
     def gradients(self, trained: Trained) -> int:
         return 60  # about 25 curvature products of two passes each, the footprint, the length of the step
+
+    def foreseen(self, task: Task, options: IdeaOptions) -> Level:
+        level = super().foreseen(task, options)
+        return "empirical" if level == "conditional" and _is_refuted_before_the_step(task, options) else level
 
     def change(self, task: Task, options: IdeaOptions) -> Change:
         trained = task.trained
@@ -117,6 +122,16 @@ class Idea(Method[IdeaOptions]):
             constants=constants,
             findings=findings,
         )
+
+
+def _is_refuted_before_the_step(task: Task, options: IdeaOptions) -> bool:
+    """Whether a condition is known not to hold of the model as it is, whatever the step will show."""
+    trained, recipe = task.trained, task.trained.recipe
+    left = trained.history[0].gradient_norm if trained.history else trained.gradient_norm
+    if trained.refuted or left > recipe.tolerance * recipe.mu:
+        return True
+    convex = trained.strongly_convex
+    return options.audit and convexity(task.before, task.theta, options.constants, strongly_convex=convex).fails
 
 
 def _serially(task: Task) -> list[Task]:

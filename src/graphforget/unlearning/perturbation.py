@@ -7,7 +7,12 @@ from typing import Any
 from graphforget.certificates.assumptions import Finding
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.empirical import Empirical
-from graphforget.certificates.claims.objective_noise import ObjectiveNoise
+from graphforget.certificates.claims.objective_noise import (
+    BOUNDED_STEPS,
+    UNBOUNDED,
+    ObjectiveNoise,
+    bounds_its_steps,
+)
 from graphforget.certificates.paper_bounds import Constants
 from graphforget.trained import Trained
 from graphforget.unlearning.base import Task
@@ -29,8 +34,8 @@ def claim_of(
         return Empirical(
             "the model was trained without noise in the objective, so nothing hides what a step leaves"
         ), {}
-    if any(entry.step_norm > 0 and not entry.leftover for entry in trained.history):
-        return Empirical("a request before was answered by a method that says nothing of what it left"), {}
+    if not bounds_its_steps(trained):
+        return Empirical(UNBOUNDED, refuted=True), {"refuted": [BOUNDED_STEPS]}
     return ObjectiveNoise.issue(
         trained,
         m=task.retained.train_rows.numel(),

@@ -23,6 +23,9 @@ from graphforget.trained import Trained
 SECRET = "secret noise"
 FIXED = "leftover independent of the noise"
 WITHIN = "leftover within its bound"
+BOUNDED_STEPS = "bounded steps"
+
+UNBOUNDED = "a request before was answered by a method that says nothing of what it left"
 
 # What CEU's bound assumes, and the constant that says it.
 CEU_CONDITIONS = (
@@ -138,6 +141,8 @@ class ObjectiveNoise(Claim):
             raise Mismatch(f"the noise in the objective is {self.noise:g}, the model has {recipe.objective_noise:g}")
         if self.constants is None and not linear_one_vs_rest(trained):
             raise Mismatch("the claim is CGU's, and the model is not one that CGU takes")
+        if not bounds_its_steps(trained):
+            raise Mismatch(f"the level is too high: {UNBOUNDED}")
         stated = epsilon_of(ratio=self.budget / self.noise, delta=self.delta)
         if not math.isclose(self.epsilon, stated, rel_tol=1e-6) and not stated <= self.epsilon:
             raise Mismatch(f"epsilon is {self.epsilon:g}, the budget implies {stated:.4g}")
@@ -169,6 +174,11 @@ def linear_one_vs_rest(trained: Trained) -> bool:
     """Whether CGU's theorem speaks of this model: fixed propagation, one logistic regression a class, noise."""
     linear = isinstance(trained.module, FixedPropagation) and isinstance(trained.loss, OneVsRest)
     return trained.strongly_convex and linear and bool(trained.recipe.objective_noise)
+
+
+def bounds_its_steps(trained: Trained) -> bool:
+    """Whether every step since training says how much of the gradient it may have left."""
+    return all(entry.leftover > 0 or entry.step_norm == 0 for entry in trained.history)
 
 
 def leftover(trained: Trained, *, m: int) -> float:
