@@ -36,6 +36,7 @@ from graphforget.certificates.claims.objective_noise import ObjectiveNoise
 from graphforget.certificates.claims.paper_bound import PaperBound
 from graphforget.certificates.claims.residual_ball import DECLARED_CONVEX, ResidualBall
 from graphforget.certificates.gaussian import epsilon_of, with_noise
+from graphforget.certificates.levels import Level
 from graphforget.certificates.paper_bounds import Constants
 from graphforget.certificates.residual import noise_centre, residual
 from graphforget.report.audit_figure import audit_figure
@@ -742,6 +743,19 @@ def test_a_run_that_came_of_a_deletion_rehearses_by_its_method_and_epsilon(runs:
     assert other.settings["method"] == "retrain"
 
 
+def squared(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return (logits - torch.nn.functional.one_hot(labels, logits.shape[1])).square().sum(dim=1)
+
+
+def test_a_conditional_claim_is_rehearsed_with_its_epsilon(tmp_path: Path) -> None:
+    loss = gf.Loss(squared, convex=True)
+    gf.save_run(tmp_path / "before", gf.train(people(), "sgc", loss=loss), people())
+    gf.answer(tmp_path / "before", OTHERS, out=tmp_path / "after", epsilon=3.0, loss=loss)
+    found = gf.audit_run(tmp_path / "after", request=gf.Request(nodes=named([1, 2])), loss=loss, **FEW)
+    assert (found.claim["level"], found.claim["epsilon"]) == ("conditional", 3.0)
+    assert found.settings["method"] == "newton"
+
+
 def test_the_deletion_itself_is_audited(runs: Runs) -> None:
     before = tree(runs.plain.parent)
     found = gf.audit_run(runs.after, before=runs.plain, request=runs.request, **FEW)
@@ -960,7 +974,7 @@ def test_models_can_be_sent_to_other_processes(model: str) -> None:
     ("method", "level"),
     [("retrain", "certified"), ("newton", "certified"), ("idea", "empirical"), ("gif", "empirical")],
 )
-def test_a_deletion_of_every_level_is_audited_from_its_run(method: str, level: gf.Level, tmp_path: Path) -> None:
+def test_a_deletion_of_every_level_is_audited_from_its_run(method: str, level: Level, tmp_path: Path) -> None:
     gf.save_run(tmp_path / "before", trained(), people())
     gf.answer(tmp_path / "before", REQUEST, out=tmp_path / "after", method=method, level=level)
     found = gf.audit_run(tmp_path / "after", before=tmp_path / "before", request=REQUEST, models=12, seeds=2)
