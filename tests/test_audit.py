@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 import pytest
 import torch
-from graphforget.certificates.claim import Claim, certified, empirical, exact
 
 import graphforget as gf
 from cases import Run
@@ -30,7 +29,15 @@ from graphforget.audits.distance import optimum
 from graphforget.audits.epsilon import largest_auc
 from graphforget.audits.measured import Position
 from graphforget.audits.worlds import ByMethod
+from graphforget.certificates.claims.base import Claim
+from graphforget.certificates.claims.empirical import Empirical
+from graphforget.certificates.claims.exact import Exact
+from graphforget.certificates.claims.objective_noise import ObjectiveNoise
+from graphforget.certificates.claims.paper_bound import PaperBound
+from graphforget.certificates.claims.residual_ball import DECLARED_CONVEX, ResidualBall
 from graphforget.certificates.gaussian import epsilon_of, with_noise
+from graphforget.certificates.levels import Level
+from graphforget.certificates.paper_bounds import Constants
 from graphforget.certificates.residual import noise_centre, residual
 from graphforget.report.audit_figure import audit_figure
 
@@ -134,6 +141,11 @@ def release_by(forget: Callable[..., gf.Outcome]) -> gf.Release:
     return gf.Release.of(forget(trained(), people(), REQUEST, 5))
 
 
+def certificate_of(claim: Claim) -> gf.Certificate:
+    """A certificate of the request that makes this claim."""
+    return dataclasses.replace(gf.unlearn(trained(), people(), REQUEST).certificate, claim=claim)
+
+
 def strict(text: str) -> Any:
     def forbidden(constant: str) -> NoReturn:
         raise AssertionError(f"{constant} is not JSON")
@@ -222,11 +234,14 @@ def test_every_number_in_json_has_a_name() -> None:
     assert found.to_dict()["blanked"] == {"method": {"true": 0.5, "as_published": 0.75}}
 
 
-def test_retraining_passes() -> None:
-    found = audited(method="retrain", models=16)
+@pytest.mark.parametrize(("sigma", "level", "epsilon"), [(SIGMA, "certified", 1.0), (0.0, "exact", 0.0)])
+def test_retraining_passes(sigma: float, level: str, epsilon: float) -> None:
+    """With noise it is published as every other release of the model, without as exact."""
+    found = audited(old=trained(sigma), method="retrain", models=16)
     assert found.findings == ()
-    assert found.claim["level"] == "exact"
-    assert found.distances["method"].distance <= trained().recipe.tolerance
+    assert found.passed
+    assert found.claim == {"level": level, "epsilon": epsilon, "delta": 1e-5 if epsilon else 0.0, "sigma": sigma}
+    assert found.distances["method"].distance <= trained(sigma).recipe.tolerance
 
 
 def test_inputs_stay_as_they_are_and_the_seed_decides_everything() -> None:
@@ -280,7 +295,7 @@ def test_a_single_release_that_cheats_is_refuted(cheat: Callable[..., gf.Outcome
 def test_a_cheat_whose_noise_lies_where_it_should_is_refuted() -> None:
     """Around the centre that its own weights tell: distance and position are left to tell."""
     cheat = release_by(doing_nothing)
-    centre = noise_centre(cheat.claim, cheat.private, people().without(REQUEST))
+    centre = noise_centre(cheat.private, people().without(REQUEST), centred=True)
     released = cheat.private.with_weights(with_noise(centre, sigma=SIGMA, seed=5))
     found = audited(after=gf.Release(cheat.private, released, cheat.claim))
     assert "is not noise of sigma" not in told_by(found)
@@ -300,7 +315,7 @@ def test_old_weights_released_beside_honest_private_ones_are_refuted() -> None:
 @pytest.mark.parametrize("size", [0.0, 0.5])
 def test_less_noise_than_claimed_is_refuted(size: float) -> None:
     good = release_by(ByMethod("newton"))
-    centre = noise_centre(good.claim, good.private, people().without(REQUEST))
+    centre = noise_centre(good.private, people().without(REQUEST), centred=True)
     theta = centre + size * (good.released.theta - centre)
     found = audited(after=gf.Release(good.private, good.private.with_weights(theta), good.claim), seeds=2)
     assert [finding.refutes for finding in found.findings] == [True]
@@ -308,9 +323,11 @@ def test_less_noise_than_claimed_is_refuted(size: float) -> None:
 
 
 def test_a_false_claim_of_retraining_is_refuted() -> None:
-    claim = exact("the model was retrained", sigma=SIGMA)
     bad = release_by(doing_nothing)
-    found = audited(after=gf.Release(bad.private, bad.released, claim), method="retrain")
+    after = gf.Release(bad.private, bad.released, certificate_of(Exact(sigma=SIGMA)))
+    found = audited(after=after, method="retrain")
+    assert found.claim["level"] == "exact"
+    assert found.verdict == "refuted"
     assert "from the optimum, where training ends within" in told_by(found)
     assert "between retrained (0) and never changed (1)" in told_by(found)
 
@@ -353,9 +370,9 @@ def test_what_a_large_epsilon_allows_does_not_refute_it() -> None:
     private = good.private.with_weights(best + 30 * SIGMA * towards / towards.norm())
     released = private.with_weights(with_noise(private.theta, sigma=SIGMA, seed=3))
     assert epsilon_of(ratio=30.1, delta=1e-5) < 700
-    claim = certified(distance=30.1 * SIGMA, epsilon=700.0, delta=1e-5, sigma=SIGMA)
-    claim = dataclasses.replace(claim, centred=False)
-    found = audited(after=gf.Release(private, released, claim), seeds=10)
+    claim = PaperBound(epsilon=700.0, delta=1e-5, sigma=SIGMA, constants=Constants(), conditions=())
+    assert not claim.centred
+    found = audited(after=gf.Release(private, released, certificate_of(claim)), seeds=10)
     assert found.claim["epsilon"] == 700
     assert found.distances["method"].ratio == pytest.approx(30, rel=1e-3)
     assert found.position.chance < 1e-3
@@ -363,20 +380,28 @@ def test_what_a_large_epsilon_allows_does_not_refute_it() -> None:
     assert any("claim another epsilon than the release" in note for note in found.notes)
 
 
+BALL = ResidualBall(epsilon=2.0, delta=1e-4, sigma=SIGMA, mu=1e-3, releases=64, tolerance=1e-3)
+BOUND = PaperBound(epsilon=3.0, delta=1e-5, sigma=SIGMA, constants=Constants(), conditions=("bounded losses",))
+IN_OBJECTIVE = ObjectiveNoise(epsilon=4.0, delta=1e-6, noise=1.0, budget=1.0, conditions=("secret noise",))
+
+
 @pytest.mark.parametrize(
     ("claim", "promise"),
     [
-        (exact("retrained", sigma=SIGMA), (0.0, 0.0)),
-        (certified(distance=0.0, epsilon=2.0, delta=1e-4, sigma=SIGMA), (2.0, 1e-4)),
-        (empirical("nothing"), None),
-        (Claim("conditional", "if", epsilon=3.0, delta=1e-5), (3.0, 1e-5)),
-        (Claim("conditional", "if", epsilon=3.0, delta=None), (3.0, 0.0)),
-        (Claim("conditional", "if", epsilon=3.0, delta=1e-5, refuted=("a condition",)), None),
-        (Claim("conditional", "if", delta=1e-5), None),
+        (Exact(sigma=SIGMA), (0.0, 0.0)),
+        (Exact(), (0.0, 0.0)),
+        (BALL, (2.0, 1e-4)),
+        (dataclasses.replace(BALL, conditions=(DECLARED_CONVEX,)), (2.0, 1e-4)),
+        (Empirical("nothing"), None),
+        (Empirical("an obstacle", sigma=SIGMA, around_centre=True, refuted=True), None),
+        (BOUND, (3.0, 1e-5)),
+        (dataclasses.replace(BOUND, epsilon=None), None),
+        (IN_OBJECTIVE, (4.0, 1e-6)),
+        (dataclasses.replace(IN_OBJECTIVE, epsilon=None), None),
     ],
 )
 def test_what_a_claim_promises(claim: Claim, promise: tuple[float, float] | None) -> None:
-    assert promised(claim) == promise
+    assert promised(certificate_of(claim)) == promise
 
 
 # -- what an audit without a finding is worth ------------------------------------------------------------------
@@ -435,8 +460,9 @@ def test_no_position_is_explained() -> None:
 
 def test_a_gcn_is_audited_and_never_called_certified() -> None:
     old = gf.train(people(), "gcn", hidden=4, epochs=15, polish_steps=2)
-    found = audited(old=old, audit=False)  # of the claim's conditions, which takes long
-    assert found.claim["level"] in ("conditional", "empirical")
+    assert audited(old=old).claim == {"level": "exact", "epsilon": 0.0, "delta": 0.0, "sigma": 0.0}
+    found = audited(old=old, method="idea", audit=False)  # of the claim's conditions, which takes long
+    assert found.claim["level"] == "empirical"
     assert not any(finding.refutes for finding in found.findings)
     assert found.distances["nothing"].epsilon is None
     assert found.distances["nothing"].distance > 0
@@ -713,7 +739,21 @@ def test_a_run_that_came_of_a_deletion_rehearses_by_its_method_and_epsilon(runs:
     pieces = {file.name for file in (tmp_path / "audit" / PIECES).iterdir()}
     assert {"world-7.npz", "retrained-2.npz", "canaries.npz"} <= pieces
     other = gf.audit_run(runs.after, request=gf.Request(nodes=named([1])), method="retrain", epsilon=None, **FEW)
-    assert (other.claim["level"], other.settings["items"]) == ("exact", 1)
+    assert (other.claim["level"], other.claim["epsilon"], other.settings["items"]) == ("certified", 3.0, 1)
+    assert other.settings["method"] == "retrain"
+
+
+def squared(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return (logits - torch.nn.functional.one_hot(labels, logits.shape[1])).square().sum(dim=1)
+
+
+def test_a_conditional_claim_is_rehearsed_with_its_epsilon(tmp_path: Path) -> None:
+    loss = gf.Loss(squared, convex=True)
+    gf.save_run(tmp_path / "before", gf.train(people(), "sgc", loss=loss), people())
+    gf.answer(tmp_path / "before", OTHERS, out=tmp_path / "after", epsilon=3.0, loss=loss)
+    found = gf.audit_run(tmp_path / "after", request=gf.Request(nodes=named([1, 2])), loss=loss, **FEW)
+    assert (found.claim["level"], found.claim["epsilon"]) == ("conditional", 3.0)
+    assert found.settings["method"] == "newton"
 
 
 def test_the_deletion_itself_is_audited(runs: Runs) -> None:
@@ -780,7 +820,7 @@ def test_an_audit_that_is_passed_ends_with_0_and_is_json(run: Run, runs: Runs, t
     assert "holds the result of an audit already" in again.stderr
 
 
-def test_an_audit_of_too_few_models_ends_with_4_and_never_says_passed(run: Run, runs: Runs, tmp_path: Path) -> None:
+def test_an_audit_of_too_few_models_ends_with_3_and_never_says_passed(run: Run, runs: Runs, tmp_path: Path) -> None:
     ran = run(runs.plain, *QUICK, "--models", "8", "--out", tmp_path / "audit")
     assert (ran.code, ran.stderr) == (3, "")
     assert "Passed" not in ran.stdout
@@ -930,13 +970,17 @@ def test_models_can_be_sent_to_other_processes(model: str) -> None:
     assert torch.equal(again.logits(people()), built.logits(people()))
 
 
-@pytest.mark.parametrize("method", ["retrain", "newton", "idea", "gif"])
-def test_a_deletion_of_every_level_is_audited_from_its_run(method: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("method", "level"),
+    [("retrain", "certified"), ("newton", "certified"), ("idea", "empirical"), ("gif", "empirical")],
+)
+def test_a_deletion_of_every_level_is_audited_from_its_run(method: str, level: Level, tmp_path: Path) -> None:
     gf.save_run(tmp_path / "before", trained(), people())
-    gf.answer(tmp_path / "before", REQUEST, out=tmp_path / "after", method=method)
+    gf.answer(tmp_path / "before", REQUEST, out=tmp_path / "after", method=method, level=level)
     found = gf.audit_run(tmp_path / "after", before=tmp_path / "before", request=REQUEST, models=12, seeds=2)
     assert found.settings["rehearsal"] is False
     assert found.settings["certificate"]
+    assert (found.settings["method"], found.claim["level"]) == (method, level)
     assert found.passed == (method in ("retrain", "newton"))
     assert found.verdict in ("passed", "remembers")
     with pytest.raises(gf.InputError, match="it cannot be audited as"):

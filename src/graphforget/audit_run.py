@@ -55,7 +55,7 @@ def audit_run(
         _check_place(Path(out))
     told = _last_certificate(run)
     if told is not None:
-        asked = {"delta": told.delta or None, "epsilon": told.epsilon if told.level == "certified" else None}
+        asked = {"delta": told.delta or None, "epsilon": told.epsilon or None}
         asked["sigma"] = (told.sigma or None) if find(told.method).takes_sigma else None  # it may have been asked for
         options = {"method": told.method, **asked} | {name: v for name, v in options.items() if v is not None}
     options = {name: value for name, value in options.items() if value is not None}

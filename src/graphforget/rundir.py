@@ -32,11 +32,12 @@ from torch import Tensor, nn
 from graphforget.certificates.document import versions
 from graphforget.certificates.gaussian import release_ratio
 from graphforget.checks import is_symmetric
+from graphforget.doctor import data_carriers
 from graphforget.errors import InputError
 from graphforget.graph import Graph
 from graphforget.linalg.sparse import csr_tensor
 from graphforget.locks import holding, steady, turn
-from graphforget.losses import Loss, LossFunction, as_loss, is_recorded
+from graphforget.losses import Loss, LossFunction, as_loss, captured_by_loss, is_recorded
 from graphforget.models.parameters import assign, flatten, trainable
 from graphforget.models.reach import Reach
 from graphforget.models.registry import MODELS, build
@@ -376,6 +377,8 @@ def _trained(
         raise Damaged("the noise in the objective is not that of these weights")
     if flatten(module).numel() != theta.numel():
         raise InputError(f"the weights have {theta.numel()} parameters, the model has {flatten(module).numel()}")
+    # Whoever hands a module or a loss over may have put data into it since.
+    brought = [*(() if recipe.model in MODELS else data_carriers(module)), *captured_by_loss(loss)]
     module = module.double().eval()
     module.load_state_dict({name.removeprefix("state."): value for name, value in state.items()}, strict=False)
     assign(module, theta)
@@ -384,7 +387,7 @@ def _trained(
         theta=theta,
         recipe=recipe,
         reach=Reach(**run["reach"]),
-        obstacles=tuple(run["obstacles"]),
+        obstacles=tuple(dict.fromkeys([*run["obstacles"], *brought])),
         strongly_convex=run["strongly_convex"],
         converged=run["converged"],
         objective_value=run["objective"],

@@ -46,6 +46,8 @@ def tell_training(result: dict[str, Any]) -> None:
         level = "can be certified: strongly convex by construction"
     elif result["obstacles"]:
         level = f"cannot be certified: {result['obstacles'][0]}"
+    elif result["strongly_convex"]:
+        level = "conditional at best: the loss is convex because its author declares it"
     else:
         level = "cannot be certified: the objective is not convex"
     pairs = (

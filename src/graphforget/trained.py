@@ -93,7 +93,7 @@ class Trained:
     recipe: Recipe
     reach: Reach
     obstacles: tuple[str, ...]  # what rules out a certificate, in words
-    strongly_convex: bool
+    strongly_convex: bool  # by construction, or because its loss is declared convex
     converged: bool  # strongly convex and ||grad F|| / mu <= tolerance
     objective_value: float
     gradient_norm: float  # ||grad F(theta)|| in float64, dropout off
@@ -113,9 +113,9 @@ class Trained:
 
     @property
     def releases_left(self) -> int | None:
-        """How many more releases the recipe's epsilon and delta cover; None where no release is certified."""
+        """How many more releases the recipe's epsilon and delta cover; None where they cover none."""
         recipe = self.recipe
-        if not (self.certifiable and recipe.sigma):
+        if not (self.strongly_convex and recipe.sigma) or self.obstacles or self.tilt is not None:
             return None
         share = release_ratio(epsilon=recipe.epsilon, delta=recipe.delta, releases=recipe.releases)
         spent = math.fsum(ratio * ratio for ratio in self.releases) / share**2
@@ -128,11 +128,12 @@ class Trained:
 
     @property
     def certifiable(self) -> bool:
-        """Whether the `certified` level is in reach: a strongly convex objective, nothing in the model against it.
+        """Whether the `certified` level is in reach: an objective that is strongly convex by construction, nothing in
+        the model against it.
 
         Noise in the objective is against it: some could be found afterwards that fits any weights.
         """
-        return self.strongly_convex and not self.obstacles and self.tilt is None
+        return self.strongly_convex and is_convex(self.loss) and not self.obstacles and self.tilt is None
 
     @property
     def residual(self) -> float:

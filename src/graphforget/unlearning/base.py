@@ -314,7 +314,8 @@ def _noised(task: Task, change: Change, centre: Tensor) -> tuple[Claim, Tensor, 
 def _counted(task: Task, trained: Trained, claim: Claim) -> Trained:
     """The model with this release counted."""
     before = () if task.restarts else task.trained.releases
-    releases = before if claim.ratio is None or not claim.centred else (*before, claim.ratio)
+    ratio = claim.counted_ratio
+    releases = before if ratio is None else (*before, ratio)
     return dataclasses.replace(trained, releases=releases)
 
 
@@ -323,12 +324,13 @@ def _check_floor(task: Task, outcome: Outcome) -> None:
     floor = task.trained.recipe.floor
     if floor is None or outcome.released.utility(outcome.graph) >= floor:
         return
+    claim = outcome.certificate.claim
     counted = dataclasses.replace(task.trained, releases=outcome.trained.releases)
     raise FloorMissed(
         f"the released model scores under the floor {floor:g}, so nothing was released; this counts as a release",
         trained=counted,
         annex=dataclasses.replace(outcome.annex, released=False),
-        ratio=outcome.certificate.claim.ratio,
+        ratio=claim.ratio if claim.counted_ratio is None else claim.counted_ratio,
     )
 
 

@@ -79,6 +79,11 @@ class Claim(ABC):
         return None
 
     @property
+    def counted_ratio(self) -> float | None:
+        """What a release takes of those that the model's epsilon and delta cover. None where none are counted."""
+        return self.ratio if self.centred else None
+
+    @property
     def centred(self) -> bool:
         """Whether the noise lies around the centre of where the optimum can be, and not around the kept weights."""
         return False

@@ -93,6 +93,10 @@ class ResidualBall(Claim):
         return None if self.conditions else self.tolerance / self.sigma
 
     @property
+    def counted_ratio(self) -> float:
+        return self.tolerance / self.sigma  # under a condition too: the claim is about `releases` of them
+
+    @property
     def centred(self) -> bool:
         return True
 
