@@ -371,7 +371,10 @@ def verify_run(
     if head is not None:
         check_head(record, head)
     if graph is not None:
-        evidence = dataclasses.replace(evidence, graph=graph.numbered_as(evidence.graph))
+        try:
+            evidence = dataclasses.replace(evidence, graph=graph.numbered_as(evidence.graph))
+        except InputError as error:  # it holds somebody whom the run does not know; the message names nobody
+            raise Mismatch("the graph is not the one that the model stands on") from error
     earlier = None if before is None else _evidence(before, model=model, loss=loss)[0]
     result = verify(
         evidence.certificate,
