@@ -108,7 +108,7 @@ def test_a_run_after_a_deletion_goes_on_and_keeps_its_ledger(run: Run, place: Pa
     (new,) = entries_of(folder / LEDGER)
     check([old], format=1)
     assert new.previous == old.hash == result["certificate"]["follows"]
-    assert [one.salt.hex() for one in read_record(folder).annexes][0] == annex["salt"]
+    assert read_record(folder).annexes[0].salt.hex() == annex["salt"]
     verified = gf.verify_run(folder, key=gf.public_key(place / "key.pub"))
     found = {found.name: found.found for found in verified.checks}
     assert found["deleted data"] == "nothing that the 2 requests so far named is in the retained graph"
