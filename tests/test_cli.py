@@ -214,6 +214,45 @@ def test_train_passes_every_option_on(run: Run, club: Path) -> None:
     assert (given["train_nodes"], given["test_nodes"], given["test_micro_f1"]) == (20, 0, None)
 
 
+def test_what_releases_promise_is_fixed_at_training(run: Run, club: Path) -> None:
+    promise = {"epsilon": 0.5, "delta": 1e-6, "releases": 3, "floor": 0.25}
+    given = [word for name, value in promise.items() for word in (f"--{name}", str(value))]
+    result = parsed(run("train", "--data", club, *given, "--json").stdout)
+    assert {name: result["recipe"][name] for name in promise} == promise
+    assert (result["releases"], result["releases_left"]) == ([], 3)
+    text = " ".join(run("train", "--data", club, *given).stdout.split())
+    assert "promise epsilon = 0.5, delta = 1e-06 for 3 releases together" in text
+    network = parsed(run("train", "--data", club, "--model", "gcn", "--epochs", "2", *given, "--json").stdout)
+    assert network["releases_left"] is None
+
+
+def test_a_delta_that_is_large_for_the_graph_is_noted(run: Run, club: Path) -> None:
+    for delta, told in (
+        ("1e-2", ["delta = 0.01 is over 1 / 518, one over the number of training nodes"]),
+        ("1e-3", []),
+    ):
+        ran = run("train", "--delta", delta, "--json")
+        assert (ran.code, parsed(ran.stdout)["notes"]) == (0, told)
+        text = " ".join(run("train", "--delta", delta).stdout.split())
+        assert [f"Note: {note}." in text for note in told] == [True] * len(told)
+        assert ("Note: " in text) == bool(told)
+    network = parsed(run("train", "--data", club, "--model", "gcn", "--epochs", "2", "--delta", "0.2", "--json").stdout)
+    assert network["notes"] == []  # nothing is said of releases without noise
+
+
+def test_noise_that_costs_more_than_two_points_is_noted(run: Run, space: Path) -> None:
+    (note,) = parsed(run("train", "--sigma", "1", "--out", "run", "--json").stdout)["notes"]
+    assert re.fullmatch(
+        r"noise of sigma = 1 costs \d+\.\d points of micro-F1, 98\.0 % to \d+\.\d %: train with a smaller sigma", note
+    )
+    assert gf.load_run(space / "run")[0].notes == (note,)
+    assert f"Note: {note}." in " ".join(run("train", "--sigma", "1").stdout.split())
+    assert parsed(run("train", "--json").stdout)["notes"] == []
+    low, under = parsed(run("train", "--sigma", "1", "--floor", "0.97", "--json").stdout)["notes"]
+    assert low == note
+    assert re.fullmatch(r"with noise the model scores 0\.\d+, under its floor 0\.97", under)
+
+
 @pytest.mark.parametrize(("model", "sigma"), [("sgc", SIGMA), ("gcn", 0.0)])
 def test_the_noise_is_fixed_at_training(run: Run, club: Path, model: str, sigma: float) -> None:
     epochs = ["--epochs", "2"] if model == "gcn" else []
@@ -404,6 +443,10 @@ USAGE: list[tuple[list[str], str]] = [
     (["datasets", "--out", "x"], "--out"),
     (["demo", "cora"], "cora"),
     (["train", "--sigma", "loud"], "--sigma"),
+    (["train", "--releases", "0"], "--releases"),
+    (["train", "--releases", "many"], "--releases"),
+    (["train", "--floor", "high"], "--floor"),
+    (["train", "--epsilon", "small"], "--epsilon"),
     (["plan", "run"], "REQUEST"),
     (["unlearn", "run"], "REQUEST"),
     (["unlearn", "run", "request.json", "--seed", "-1"], "--seed"),
@@ -449,6 +492,14 @@ REFUSED: list[tuple[list[str], str]] = [
     (["--sigma", "-1"], "sigma is -1.0, "),
     (["--sigma", "nan"], "sigma is nan, "),
     (["--sigma", "inf"], "sigma is inf, "),
+    (["--epsilon", "0"], "epsilon is 0"),
+    (["--epsilon", "nan"], "epsilon is nan"),
+    (["--delta", "0"], "delta is 0"),
+    (["--delta", "1"], "delta is 1"),
+    (["--delta", "0.05"], "delta is 0.05, and over 0.01 nothing is certified"),
+    (["--floor", "1.5"], "floor is 1.5, a share of the nodes from 0 to 1 is needed"),
+    (["--floor", "-0.1"], "floor is -0.1, "),
+    (["--floor", "nan"], "floor is nan, "),
     (["--hidden", "5"], "model 'sgc' does not take these options"),
     (["--seed", str(2**70)], "seed"),
     (["--out", "occupied"], "occupied exists already"),
@@ -847,6 +898,15 @@ def test_a_refusal_ends_with_code_3_and_writes_nothing(
     ran = run("unlearn", "run", "request.json", "--method", "idea", "--out", "two")
     assert (ran.code, ran.stdout) == (3, "")
     assert ran.stderr.startswith("graphforget: no part of the influence step lowers what it aims at")
+    assert tree(members) == before
+
+
+@pytest.mark.parametrize("place", [(), ("--out", "two"), ("--in-place",)], ids=["nowhere", "out", "in place"])
+def test_a_delta_that_promises_nothing_is_refused_with_code_3(run: Run, members: Path, place: tuple[str, ...]) -> None:
+    before = tree(members)
+    ran = run("unlearn", "run", "request.json", "--delta", "0.05", *place)
+    assert (ran.code, ran.stdout) == (3, "")
+    assert ran.stderr == "graphforget: delta is 0.05, and over 0.01 nothing is certified\n"
     assert tree(members) == before
 
 
