@@ -112,7 +112,7 @@ def test_files_say_for_whom_they_are(place: Path) -> None:
 
 def test_public_files_have_sizes_that_tell_nothing(run: Run, place: Path) -> None:
     assert BLOCK == 4096
-    sizes = []
+    sizes: list[int] = []
     for more in ((), ("--epsilon", "0.123456789"), ("--key", "key")):
         assert run("unlearn", "two", "request.json", "--out", f"new{len(sizes)}", *more).code == 0
         sizes += [(place / f"new{len(sizes)}" / name).stat().st_size for name in (CERTIFICATE, OUTCOME)]

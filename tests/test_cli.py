@@ -933,6 +933,16 @@ def test_a_level_out_of_reach_is_retrained_where_that_is_allowed(run: Run, uncon
         assert result["certificate"]["claim"]["sigma"] == 0
 
 
+def test_people_are_told_why_a_model_was_retrained_instead(run: Run, members: Path) -> None:
+    asked = ("unlearn", "run", "request.json", "--method", "idea", "--level", "certified")
+    result = parsed(run(*asked, "--in-place", "--json").stdout)
+    assert (result["private"]["method"], result["level"]) == ("retrain", "certified")
+    (note,) = result["private"]["notes"]
+    assert note.startswith("the model was retrained, because the guarantee of 'idea' does not hold here")
+    assert json.loads((members / "run" / "annex.json").read_text())["annexes"][0]["account"]["notes"] == [note]
+    assert note not in json.dumps(result["certificate"])
+
+
 # -- in place, and asked again ---------------------------------------------------------------------------------------
 
 

@@ -29,7 +29,8 @@ from graphforget.certificates.gaussian import composed_ratio, epsilon_of
 from graphforget.certificates.ledger import START, Ledger, check
 from graphforget.certificates.signing import entry_signer
 from graphforget.locks import steady
-from graphforget.records import ANNEX, CERTIFICATE, LEDGER, OUTCOME, RELEASED, read_record
+from graphforget.records import read_record
+from graphforget.rundir import ANNEX, CERTIFICATE, LEDGER, OUTCOME, RELEASED
 from graphforget.verify import CANNOT_BE_SEEN
 
 FILES = {

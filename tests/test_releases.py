@@ -45,7 +45,8 @@ class Noise:
     """The noise of releases, counted; while it is `bad`, it turns every answer of the model around."""
 
     def __init__(self) -> None:
-        self.draws, self.bad, self.seed = 0, False, None
+        self.draws, self.bad = 0, False
+        self.seed: int | None = None  # None: from the operating system
 
     def __call__(self, centre: Tensor, *, sigma: float, seed: int | None = None) -> Tensor:
         self.draws += 1

@@ -60,6 +60,7 @@ class Task:
     restarts: bool = False  # releases are counted anew, because the model is trained from fresh weights
     public_method: str | None = None  # the certificate's; None: the method's own name
     chosen: Mapping[str, Any] = field(default_factory=dict)  # what the caller set for this request alone
+    notes: tuple[str, ...] = ()  # private: what the caller should know of how it came to this method
 
     @classmethod
     def of(
@@ -220,7 +221,7 @@ class Method(ABC, Generic[Options]):
         centre = change.trained.theta if change.centre is None else change.centre
         claim, released, notes = _noised(task, change, centre)
         trained = _counted(task, change.trained, claim)
-        all_notes = (*change.notes, *notes, *_weak(task, claim))
+        all_notes = (*change.notes, *notes, *_weak(task, claim), *task.notes)
         seconds = time.perf_counter() - task.started - change.uncounted
         about = account(
             method=self.name,
