@@ -27,14 +27,18 @@ from cases import CLASSES, idea, random_graph
 from graphforget import records, rundir
 from graphforget.certificates.gaussian import composed_ratio, epsilon_of
 from graphforget.certificates.ledger import START, Ledger, check
+from graphforget.certificates.signing import entry_signer
 from graphforget.locks import steady
-from graphforget.records import ANNEX, CERTIFICATE, LEDGER, OUTCOME, RELEASED, read_record
+from graphforget.records import read_record
+from graphforget.rundir import ANNEX, CERTIFICATE, LEDGER, OUTCOME, RELEASED
+from graphforget.verify import CANNOT_BE_SEEN
 
 FILES = {
     *("run.json", "graph.json", "weights.safetensors", "graph.safetensors"),
     *(CERTIFICATE, OUTCOME, ANNEX, RELEASED, LEDGER),
 }
 KEY = Ed25519PrivateKey.generate()
+ROLLBACK = "that this is not an older copy of the run: keep 'ledger --head' elsewhere and give it as --head"
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
@@ -164,16 +168,20 @@ def test_a_request_that_fails_changes_nothing(run: Path, tmp_path: Path) -> None
 
 def test_the_summary_is_what_was_written(run: Path) -> None:
     answered = gf.answer(run, gone(4), request_id="one", key=KEY)
-    assert json.loads((run / OUTCOME).read_text()) == answered.summary
-    assert json.loads((run / CERTIFICATE).read_text()) == answered.summary["certificate"]
+    public = {name: value for name, value in answered.summary.items() if name != "private"}
+    assert json.loads((run / OUTCOME).read_text()) == public
+    assert json.loads((run / CERTIFICATE).read_text()) == public["certificate"]
     (entry,) = read_record(run).entries
-    assert json.loads(entry.answer) == answered.summary
+    assert json.loads(entry.answer) == public
+    (annex,) = json.loads((run / ANNEX).read_text())["annexes"]
+    assert annex["account"] == json.loads(json.dumps(answered.summary["private"]))
     assert entry.request_id == answered.request_id == "one"
     certificate = gf.Certificate.read(run / CERTIFICATE)
     assert entry.certificate_digest == certificate.digest
     assert (entry.level, entry.request_digest) == (certificate.level, certificate.digests["request"])
-    assert set(answered.summary["test_micro_f1"]) == {"unlearned", "released"}
-    assert gf.verify_run(run, key=KEY.public_key()).unchecked == ()
+    assert set(answered.summary["test_micro_f1"]) == {"released"}
+    assert gf.verify_run(run, key=KEY.public_key()).unchecked == ("fresh noise", *CANNOT_BE_SEEN, ROLLBACK)
+    assert gf.verify_run(run, key=KEY.public_key(), head=entry.hash).unchecked == ("fresh noise", *CANNOT_BE_SEEN)
 
 
 def test_released_weights_are_those_with_the_noise(run: Path) -> None:
@@ -235,22 +243,25 @@ def test_without_an_id_every_request_gets_one(run: Path) -> None:
 # -- one after the other ---------------------------------------------------------------------------------------------
 
 
-def test_three_requests_make_a_chain(run: Path) -> None:
+def test_three_requests_make_a_chain(run: Path, tmp_path: Path) -> None:
     follows, ratios = START, []
     for place, number in enumerate((4, 5, 6), start=1):
+        before = Path(shutil.copytree(run, tmp_path / f"before {place}"))
         answered = gf.answer(run, gone(number), request_id=f"request {place}", key=KEY)
         certificate = gf.Certificate.read(run / CERTIFICATE)
         assert certificate.follows == follows
-        assert gf.verify_run(run, key=KEY.public_key()).unchecked == ()
         record = read_record(run)
+        checked = gf.verify_run(run, key=KEY.public_key(), head=record.head, before=before if place > 1 else None)
+        assert checked.unchecked == (*(() if place > 1 else ("fresh noise",)), *CANNOT_BE_SEEN)
         assert [entry.number for entry in record.entries] == list(range(1, place + 1))
         assert record.head == record.entries[-1].hash
         assert record.entries[-1].previous == follows
         assert answered.outcome is not None
         assert record.annexes[-1].request == answered.outcome.annex.request
-        assert certificate.distance is not None
-        assert certificate.sigma is not None
-        ratios.append(certificate.distance / certificate.sigma)
+        assert certificate.tolerance is not None
+        assert certificate.sigma == 0.03
+        assert certificate.releases_left == 64 - place
+        ratios.append(certificate.tolerance / certificate.sigma)
         follows = record.head
     assert [entry.ratio for entry in record.entries] == ratios
     assert_sound(run, entries=3, without=(4, 5, 6))
@@ -259,16 +270,17 @@ def test_three_requests_make_a_chain(run: Path) -> None:
     assert together.epsilon == epsilon_of(ratio=composed_ratio(ratios), delta=1e-5)
     assert composed_ratio(ratios) == pytest.approx(math.sqrt(sum(r * r for r in ratios)), rel=1e-12)
     assert together.epsilon > max(epsilon_of(ratio=r, delta=1e-5) for r in ratios)
+    assert together.epsilon < 1
     assert together.reason is None
 
 
 def test_an_unproven_release_leaves_no_sum(run: Path) -> None:
     gf.answer(run, gone(4))
-    gf.answer(run, gone(5), method="idea")
+    gf.answer(run, gone(5), method="idea", level="empirical")
     assert gf.verify_run(run).checks
     together = gf.releases_so_far(run, delta=1e-5)
     assert together.epsilon is None
-    assert together.reason == "entry 2 is conditional, so nothing is proven about its release"
+    assert together.reason == "entry 2 is empirical, so nothing is proven about its release"
     assert gf.releases_so_far(gf.save_run(run.with_name("other"), *start()), delta=1e-5).releases == 0
 
 
@@ -294,7 +306,9 @@ def test_an_outcome_is_saved_after_the_run_it_came_from(run: Path, tmp_path: Pat
     found = gf.unlearn(trained, graph, gone(5))
     assert gf.save_outcome(tmp_path / "next", found, after=run, request_id="two", key=KEY) == tmp_path / "next"
     assert_sound(tmp_path / "next", entries=2, without=(4, 5))
-    assert gf.verify_run(tmp_path / "next", key=KEY.public_key()).unchecked == ()
+    head = read_record(tmp_path / "next").head
+    checked = gf.verify_run(tmp_path / "next", key=KEY.public_key(), head=head, before=run)
+    assert checked.unchecked == CANNOT_BE_SEEN
     assert [entry.request_id for entry in read_record(tmp_path / "next").entries] == ["one", "two"]
     assert read_record(tmp_path / "next").entries[0] == read_record(run).entries[0]
     assert gf.Certificate.read(tmp_path / "next" / CERTIFICATE).follows == read_record(run).head
@@ -321,12 +335,14 @@ def test_annexes_that_cannot_be_read_are_told_in_one_sentence(content: str, run:
 
 
 def test_the_distance_is_rounded_wherever_it_is_told(run: Path) -> None:
-    """`document.py`: with all of its digits it could be used to test guesses about the deleted."""
+    """With all of its digits it could be used to test guesses about the deleted; in public it stands nowhere."""
     answered = gf.answer(run, gone(4))
     assert answered.outcome is not None
     exact = answered.outcome.trained.residual
-    assert answered.summary["certificate"]["distance"] != exact
-    assert exact not in answered.summary["details"]["distances"]
+    private = answered.summary.pop("private")
+    assert private["measured"]["distance"] == float(f"{private['measured']['distance']:.2g}") != exact
+    assert exact not in private["details"]["distances"]
+    assert "distance" not in json.dumps(answered.summary)
 
 
 # -- killed ----------------------------------------------------------------------------------------------------------
@@ -387,9 +403,9 @@ def next_outcome(run: Path, monkeypatch: pytest.MonkeyPatch) -> gf.Outcome:
     """What the child writes down; nothing is computed there, because threads do not live on in it."""
     gf.answer(run, gone(4), request_id="one")
     found = gf.unlearn(*gf.load_run(run), gone(5))
-    scores = found.scores()
+    shown = found.public()
     assert found.graph.digest
-    monkeypatch.setattr(gf.Outcome, "scores", lambda self: scores)
+    monkeypatch.setattr(gf.Outcome, "public", lambda self: shown | {"certificate": self.certificate.to_dict()})
     return found
 
 
@@ -618,27 +634,29 @@ def test_two_writers_to_one_new_place_do_not_overwrite_each_other(
 
 def test_an_outcome_names_nobody_in_what_may_be_shown(run: Path) -> None:
     trained, graph = gf.load_run(run)
-    found = idea(trained, graph, gone(4))
+    found = idea(trained, graph, gone(4), level="empirical")
     gf.save_outcome(run.with_name("other"), found, request_id="one")
     for name in (CERTIFICATE, OUTCOME, RELEASED, ANNEX, LEDGER, "run.json"):
         assert b"subject-" not in (run.with_name("other") / name).read_bytes(), name
-    assert dataclasses.asdict(read_record(run.with_name("other")).entries[0])["level"] == "conditional"
+    assert dataclasses.asdict(read_record(run.with_name("other")).entries[0])["level"] == "empirical"
     assert records.released_weights(run.with_name("other")).numel() == 15
 
 
 # -- what a request builds on ----------------------------------------------------------------------------------------
 
 
-def rewritten(run: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """The ledger with other entries and fitting hashes, as somebody without the key can write it."""
+def rewritten(run: Path, change: Callable[[dict[str, Any]], None], key: Ed25519PrivateKey | None) -> None:
+    """The ledger with other entries and fitting hashes; without the key nobody can sign them."""
     entries = [dataclasses.asdict(entry) for entry in read_record(run).entries]
     change(entries[0])
     (run / LEDGER).unlink()
     with Ledger(run / LEDGER) as ledger:
         for entry in entries:
-            ledger.append(**{k: v for k, v in entry.items() if k not in ("number", "previous", "hash")})
+            given = {k: v for k, v in entry.items() if k not in ("number", "previous", "hash", "signer", "signature")}
+            ledger.append(sign=None if key is None else entry_signer(key), **given)
 
 
+@pytest.mark.parametrize("by_the_signer", [True, False], ids=["with the key", "without it"])
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -648,12 +666,15 @@ def rewritten(run: Path, change: Callable[[dict[str, Any]], None]) -> None:
         (lambda entry: entry.update(answer="{}"), "holds no certificate"),
     ],
 )
-def test_a_rewritten_ledger_is_not_built_on(run: Path, change: Callable[[dict[str, Any]], None], told: str) -> None:
+def test_a_rewritten_ledger_is_not_built_on(
+    run: Path, change: Callable[[dict[str, Any]], None], told: str, by_the_signer: bool
+) -> None:
     """Or the next honest signature would cover it."""
     key = Ed25519PrivateKey.generate()
     gf.answer(run, gone(4), request_id="one", key=key)
     gf.answer(run, gone(5), request_id="two", key=key)
-    rewritten(run, change)
+    rewritten(run, change, key if by_the_signer else None)
+    told = told if by_the_signer or "holds no" in told else "entry 1 of the ledger is not signed"
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     for what in (gf.verify_run, lambda place: gf.releases_so_far(place, delta=1e-5)):
         with pytest.raises(gf.Mismatch, match=told):
@@ -674,8 +695,10 @@ def test_what_is_written_down_of_a_model_is_not_built_on_if_it_changed(run: Path
         "obstacles": ["none"],
     }
     (run / "run.json").write_text(json.dumps(content | {field: other[field]}))
-    told = "recipe, reach or history of the model are not those|too high for this model|state: not what"
-    with pytest.raises(gf.Mismatch, match=told):
+    told = "recipe, reach or history of the model are not those that the certificate speaks of"
+    if field == "obstacles":  # with one the model has no releases to count
+        told = "the certificate has 63 releases left, the model None"
+    with pytest.raises(gf.Mismatch, match=f"^{told}$"):
         gf.verify_run(run)
     with pytest.raises(gf.Mismatch, match="^state: not what the last certificate speaks of$"):
         gf.answer(run, gone(5))

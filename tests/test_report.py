@@ -59,6 +59,7 @@ def story(text: Callable[[str], str] = lambda name: f"the {name}") -> Story:
     """A story in which every text tells its own name, put through `text`."""
     return Story(
         title=text("title"),
+        audience=text("audience"),
         made=text("time"),
         level=text("level"),
         statement=text("statement"),
@@ -95,7 +96,7 @@ def texts(value: Any) -> list[str]:
     return []
 
 
-EMPTY = {f.name: "" if f.name == "certificate" else () for f in dataclasses.fields(Story)[4:] if f.name != "proven"}
+EMPTY = {f.name: "" if f.name == "certificate" else () for f in dataclasses.fields(Story)[5:] if f.name != "proven"}
 HEADINGS = {
     "facts": "In numbers",
     "requests": "What was asked for",
@@ -117,7 +118,7 @@ HEADINGS = {
 
 def test_everything_in_a_story_is_on_the_page() -> None:
     told = page(story())
-    assert len(texts(story())) == 31
+    assert len(texts(story())) == 32
     for text in texts(story()):
         assert text in told
     for picture in story().pictures:

@@ -177,7 +177,9 @@ def test_a_run_can_be_moved_and_saved_again(run: Path, trained: gf.Trained, grap
 
 def test_run_json_tells_people_what_it_is(run: Path, trained: gf.Trained) -> None:
     content = json.loads((run / "run.json").read_text())
-    assert content.pop("format") == 3
+    assert content.pop("format") == 4
+    assert content.pop("audience") == "private"
+    assert bytes.fromhex(content.pop("graph_salt")) == trained.graph_salt
     assert content.pop("versions").keys() >= {"graphforget", "torch"}
     assert all(len(digest) == 64 for digest in content.pop("sha256").values())
     assert content == json.loads(json.dumps(trained.summary()))
@@ -448,8 +450,9 @@ DAMAGES: dict[str, Damage] = {
     ),
     "no format": edited("run.json", format=...),
     "an earlier format": edited("run.json", format=2),
-    "a later format": edited("run.json", format=4),
-    "a format in words": edited("run.json", format="3"),
+    "a later format": edited("run.json", format=5),
+    "the format before this one, with a digest of this one": edited("run.json", format=3),
+    "a format in words": edited("run.json", format="4"),
     "no recipe": edited("run.json", recipe=...),
     "an unknown field in the recipe": edited("run.json", recipe={"colour": "red"}),
     "a seed in words": edited("run.json", recipe={"seed": "zero"}),
@@ -513,10 +516,10 @@ def test_a_missing_file_is_named(file: str, run: Path) -> None:
         gf.load_run(run)
 
 
-@pytest.mark.parametrize("other", [1, 2, 4])
+@pytest.mark.parametrize("other", [1, 2, 5])
 def test_an_earlier_or_later_format_is_named(other: int, run: Path) -> None:
     edited("run.json", format=other)(run)
-    with pytest.raises(gf.InputError, match=f"^{run} has format {other}, this version reads format 3$"):
+    with pytest.raises(gf.InputError, match=f"^{run} has format {other}, this version reads format 4$"):
         gf.load_run(run)
 
 
@@ -590,14 +593,15 @@ def after(tmp_path: Path, trained: gf.Trained, graph: gf.Graph) -> Path:
 def test_an_outcome_is_kept_with_its_history_claim_and_released_weights(
     trained: gf.Trained, graph: gf.Graph, tmp_path: Path
 ) -> None:
-    first = idea(trained, graph, asked(graph), audit=False)
+    first = idea(trained, graph, asked(graph), audit=False, level="empirical")
     run = gf.save_outcome(tmp_path / "one", first)
     loaded, retained = gf.load_run(run)
     assert loaded.history == first.trained.history
     assert torch.equal(loaded.theta, first.trained.theta)
     assert retained.digest == first.graph.digest
-    told = first.summary() | {"test_micro_f1": first.scores()}
-    assert json.loads((run / "outcome.json").read_text()) == json.loads(json.dumps(told))
+    assert json.loads((run / "outcome.json").read_text()) == json.loads(json.dumps(first.public()))
+    (annex,) = json.loads((run / "annex.json").read_text())["annexes"]
+    assert annex["account"] == json.loads(json.dumps(first.private()))
     released = load_file(run / "released.safetensors")["theta"]
     assert torch.equal(released, first.released_theta)
     assert not torch.equal(released, loaded.theta)
@@ -609,9 +613,9 @@ def test_an_outcome_is_kept_with_its_history_claim_and_released_weights(
     node = int(retained.numbers[retained.train_rows[-1]])
     with pytest.raises(gf.InputError, match="^these are released weights"):
         gf.unlearn(public, retained, gf.Request(nodes=[node]))
-    second = idea(loaded, retained, gf.Request(nodes=[node]), audit=False)
+    second = idea(loaded, retained, gf.Request(nodes=[node]), audit=False, level="empirical")
     assert len(second.trained.history) == 2
-    assert second.certificate.distance > first.certificate.distance
+    assert second.measured["distance"] > first.measured["distance"]
 
 
 def test_a_run_that_came_of_a_deletion_has_these_files_and_no_others(after: Path) -> None:
@@ -626,7 +630,9 @@ def test_the_certificate_of_an_outcome_is_kept_as_it_is(trained: gf.Trained, gra
     kept = gf.Certificate.read(run / "certificate.json")
     assert kept.to_dict() == outcome.certificate.to_dict()
     assert (kept.level, kept.signature, kept.follows) == ("certified", None, "0" * 64)
-    assert [Annex.from_dict(content) for content in json.loads((run / "annex.json").read_text())] == [outcome.annex]
+    annexes = json.loads((run / "annex.json").read_text())
+    assert (set(annexes), annexes["audience"]) == ({"audience", "annexes"}, "private")
+    assert [Annex.from_dict(content) for content in annexes["annexes"]] == [outcome.annex]
     (entry,) = read_record(run).entries
     assert (entry.number, entry.request_id, entry.level) == (1, "first", "certified")
     assert entry.certificate_digest == kept.digest

@@ -336,7 +336,7 @@ def as_certified(trained: Trained, entries: tuple[Entry, ...]) -> Trained:
     for entry in reversed(entries):
         if entry.level != REFUSED:
             break
-        refused += [] if entry.ratio is None else [entry.ratio]
+        refused += [entry.ratio] if entry.ratio else []  # exact ones are not counted
     if not refused:
         return trained
     if list(trained.releases[-len(refused) :]) != refused[::-1]:
@@ -373,7 +373,10 @@ def verify_run(
     if head is not None:
         check_head(record, head)
     if graph is not None:
-        evidence = dataclasses.replace(evidence, graph=graph.numbered_as(evidence.graph))
+        try:
+            evidence = dataclasses.replace(evidence, graph=graph.numbered_as(evidence.graph))
+        except InputError as error:  # it holds somebody whom the run does not know; the message names nobody
+            raise Mismatch("the graph is not the one that the model stands on") from error
     earlier = None if before is None else _evidence(before, model=model, loss=loss)[0]
     result = verify(
         evidence.certificate,
@@ -410,6 +413,8 @@ def _evidence(
             raise Mismatch(str(damage)) from damage
         if not any((place / name).exists() for name in (CERTIFICATE, LEDGER, ANNEX)) and not trained.history:
             raise InputError(f"{folder} holds no certificate, it did not come of a deletion")
+        if not trained.history and _released_nothing(place):
+            raise InputError(f"{folder} holds no certificate: its requests were refused, and nothing was released")
         try:
             certificate, record = Certificate.read(place / CERTIFICATE), _record(place)
             released = released_weights(place)
@@ -437,6 +442,17 @@ def _evidence(
     )
     others = tuple(f"files that are not the run's own: {name}" for name in rundir.strangers(place))
     return evidence, record, others
+
+
+def _released_nothing(place: Path) -> bool:
+    """Whether every request so far was refused. Raises `Mismatch` if the ledger does not hold."""
+    if (place / CERTIFICATE).exists():
+        return False
+    try:
+        record = _record(place)
+    except (OSError, ValueError):  # whoever reads it next says why
+        return False
+    return bool(record.entries) and record.earlier is None and not any(check_entries(record.entries))
 
 
 def load_released(

@@ -134,7 +134,7 @@ def _facts(certificate: Certificate, account: Mapping[str, Any] | None) -> tuple
         ("epsilon", _number(certificate.epsilon)),
         ("delta", _number(certificate.delta)),
         ("noise, sigma", _number(certificate.sigma)),
-        ("distance allowed", _number(certificate.tolerance)),
+        ("tolerance", _number(certificate.tolerance)),
         ("releases left", "-" if certificate.releases_left is None else str(certificate.releases_left)),
         *((f"chosen for this request: {name}", str(value)) for name, value in certificate.chosen.items()),
         ("signed by", certificate.signature["public_key"] if certificate.signature else "nobody"),

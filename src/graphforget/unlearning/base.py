@@ -60,6 +60,7 @@ class Task:
     restarts: bool = False  # releases are counted anew, because the model is trained from fresh weights
     public_method: str | None = None  # the certificate's; None: the method's own name
     chosen: Mapping[str, Any] = field(default_factory=dict)  # what the caller set for this request alone
+    notes: tuple[str, ...] = ()  # private: what the caller should know of how it came to this method
 
     @classmethod
     def of(
@@ -221,7 +222,7 @@ class Method(ABC, Generic[Options]):
         centre = change.trained.theta if change.centre is None else change.centre
         claim, released, notes = _noised(task, change, centre)
         trained = _counted(task, change.trained, claim)
-        all_notes = (*change.notes, *notes, *_weak(task, claim))
+        all_notes = (*change.notes, *notes, *_weak(task, claim), *task.notes)
         seconds = time.perf_counter() - task.started - change.uncounted
         about = account(
             method=self.name,
@@ -325,7 +326,8 @@ def _check_floor(task: Task, outcome: Outcome) -> None:
     if floor is None or outcome.released.utility(outcome.graph) >= floor:
         return
     claim = outcome.certificate.claim
-    counted = dataclasses.replace(task.trained, releases=outcome.trained.releases)
+    # The old model stays, also where a retrained one would have begun to count anew.
+    counted = _counted(dataclasses.replace(task, restarts=False), task.trained, claim)
     raise FloorMissed(
         f"the released model scores under the floor {floor:g}, so nothing was released; this counts as a release",
         trained=counted,

@@ -121,8 +121,8 @@ def unlearn(
     if named is RETRAIN or level in (None, "empirical"):
         raise Refused(reason)
     again = retraining(trained, task.retained, wanted=wanted, options=_model_option(options), why=reason)
-    outcome = again.method.unlearn(dataclasses.replace(task, restarts=True), again.options)
-    return dataclasses.replace(outcome, notes=(*outcome.notes, f"the model was retrained, because {reason}"))
+    task = dataclasses.replace(task, restarts=True, notes=(f"the model was retrained, because {reason}",))
+    return again.method.unlearn(task, again.options)
 
 
 def asked_of(trained: Trained, *, epsilon: float | None, delta: float | None, sigma: float | None = None) -> Asked:
