@@ -245,7 +245,7 @@ def test_conditional_releases_are_counted_too() -> None:
         trained, graph = outcome.trained, outcome.graph
         assert (trained.releases_left, outcome.certificate.releases_left) == (left, left)
         verified(outcome)
-    with pytest.raises(gf.Refused, match="the model's 2 releases are used up"):
+    with pytest.raises(gf.Refused, match="the 2 releases that were promised leave no room for one more"):
         gf.unlearn(trained, graph, gf.Request(nodes=[6]), otherwise="refuse")
     outcome = gf.unlearn(trained, graph, gf.Request(nodes=[6]))
     assert (outcome.method, outcome.level, outcome.trained.releases_left) == ("retrain", "conditional", 1)

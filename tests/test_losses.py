@@ -355,7 +355,10 @@ def test_a_declared_convex_loss_is_minimised_by_newton_and_not_called_certifiabl
     assert not trained.proven_convex
     assert not trained.certifiable
     unknown = gf.train(graph, SGC(4, 3), loss=squared, epochs=1, polish_steps=0)
-    assert not (unknown.strongly_convex or unknown.proven_convex or unknown.certifiable or unknown.converged)
+    assert not (unknown.strongly_convex)
+    assert not (unknown.proven_convex)
+    assert not (unknown.certifiable)
+    assert not (unknown.converged)
 
 
 @pytest.mark.parametrize(

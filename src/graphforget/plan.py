@@ -69,7 +69,7 @@ def plan(
     try:
         way = choose(task, wanted=wanted, options=options, named=named)
         if trained.releases_left == 0 and way.method is not RETRAIN:
-            why = f"the model's {trained.recipe.releases} releases are used up"
+            why = f"the {trained.recipe.releases} releases that were promised leave no room for one more"
             way = retraining(trained, retained, wanted=wanted, options={}, why=why)
         meaning = MEANING[way.level]
     except Refused as refusal:

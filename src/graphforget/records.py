@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import uuid
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -134,7 +135,8 @@ def answer(
         try:
             outcome = unlearn(trained, graph, request, progress=progress, **options)
         except FloorMissed as missed:
-            _save_refusal(target, Path(run), missed, graph, record, key=key, request_id=request_id, over=over)
+            with nullcontext() if out is None else turn(Path(run).resolve()):
+                _save_refusal(Path(run), missed, graph, record, key=key, request_id=request_id)
             raise
         return _save(target, outcome, record, key=key, request_id=request_id, over=over)
 
@@ -201,7 +203,6 @@ def _save(
 
 
 def _save_refusal(
-    folder: Path,
     run: Path,
     missed: FloorMissed,
     graph: Graph,
@@ -209,11 +210,13 @@ def _save_refusal(
     *,
     key: Ed25519PrivateKey | None,
     request_id: str | None,
-    over: bool,
 ) -> None:
-    """Writes down that noise was drawn and nothing was released. The model and its last release stay as they are."""
-    if folder.resolve() != run.resolve():
-        return  # the run that was asked stays as it is, and nothing was made of it
+    """Writes down, in the run that was asked, that noise was drawn and nothing was released.
+
+    The model and its last release stay as they are. A run that has moved on in the meantime is left alone.
+    """
+    if read_record(run).head != record.head:
+        return
     annex: Annex = missed.annex
     public = {
         "audience": "public",
@@ -234,7 +237,7 @@ def _save_refusal(
     with rundir.settled(run) as place:
         names = [name for name in (CERTIFICATE, OUTCOME, RELEASED) if (place / name).exists()]
         files = {name: read_bytes(place / name, largest=rundir.LARGEST) for name in names}
-    _write(folder, missed.trained, graph, record, annex, entry, files, key=key, over=over)
+    _write(run, missed.trained, graph, record, annex, entry, files, key=key, over=True)
 
 
 def _write(

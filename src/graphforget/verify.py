@@ -16,7 +16,7 @@ from graphforget.certificates.gaussian import grid
 from graphforget.certificates.ledger import REFUSED, START, Entry
 from graphforget.certificates.signing import check_signature
 from graphforget.environment import environment
-from graphforget.errors import Mismatch, Refused
+from graphforget.errors import InputError, Mismatch, Refused
 from graphforget.fitting import Progress
 from graphforget.graph import Graph
 from graphforget.retraining import replayed
@@ -110,7 +110,7 @@ def _replayed(
 ) -> bool:
     """Whether training again gives the same weights. Raises `Mismatch` if it gives others."""
     if certificate.level != "exact":
-        raise Mismatch(f"a replay is for level 'exact', and this certificate has {certificate.level!r}")
+        raise InputError(f"a replay is for level 'exact', and this certificate has {certificate.level!r}")
     recorded, here = trained.recipe.environment, environment()
     others = [name for name in {**recorded, **here} if recorded.get(name) != here.get(name)]
     if others:
@@ -241,6 +241,9 @@ def _ledger(given: Evidence) -> str | None:
     if not given.entries:
         return None
     certificates = check_entries(given.entries, follows=given.follows)
+    signer = None if given.key is None else given.key.public_bytes_raw().hex()
+    if signer is not None and given.entries[-1].signer != signer:
+        raise Mismatch("the ledger's last entry was signed with another key, or by nobody")
     last = next((entry for entry in reversed(given.entries) if entry.level != REFUSED), None)
     if last is None or last.certificate_digest != given.certificate.digest:
         raise Mismatch("the certificate is not the one of the ledger's last entry")

@@ -98,7 +98,7 @@ def unlearn(
     )
     exhausted = has_noised_optimum(trained) and not _covers(trained, asked)
     if exhausted:
-        reason = f"the model's {trained.recipe.releases} releases are used up"
+        reason = f"the {trained.recipe.releases} releases that were promised leave no room for one more"
         way = retraining(trained, task.retained, wanted=wanted, options=_model_option(options), why=reason)
         named, parsed, automatic = way.method, way.options, False
     elif automatic:

@@ -37,6 +37,10 @@ def check_entries(entries: Sequence[Entry], *, follows: str = START) -> list[Cer
         else:
             _check_entry(entry, certificate)
         certificates.append(certificate)
+    signers = {c.signature["public_key"] for c in certificates if c is not None and c.signature is not None}
+    for entry in entries:
+        if entry.level == REFUSED and signers and entry.signer not in signers:
+            raise Mismatch(f"entry {entry.number} of the ledger is not signed by whoever signed the certificates")
     _check_settled([certificate for certificate in certificates if certificate is not None])
     return certificates
 
