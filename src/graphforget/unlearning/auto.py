@@ -57,7 +57,12 @@ def choose(task: Task, *, wanted: Wanted, options: dict[str, Any], named: Method
     """
     if named is RETRAIN or (named is not None and wanted.level is None):
         parsed = named.chosen(options)
-        return Way(named, parsed, named.foreseen(task, parsed))
+        level = named.foreseen(task, parsed)
+        if not wanted.met_by(level):
+            raise Refused(f"{named.name!r} reaches level {level!r} at best, not {wanted.level!r}")
+        if task.trained.obstacles and named.level in ("certified", "conditional"):
+            raise Refused(f"the guarantee of {named.name!r} does not hold here: {task.trained.obstacles[0]}")
+        return Way(named, parsed, level)
     split = _split(options, (NEWTON, RETRAIN, *([] if named is None else [named])))
     method = NEWTON if named is None else named
     reason = "no way but retraining has a guarantee that holds for this model"

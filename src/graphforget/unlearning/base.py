@@ -322,7 +322,8 @@ def _check_floor(task: Task, outcome: Outcome) -> None:
     floor = task.trained.recipe.floor
     if floor is None or outcome.released.utility(outcome.graph) >= floor:
         return
-    counted = dataclasses.replace(task.trained, releases=outcome.trained.releases)
+    # The old weights stay, and with them the count: training that came to nothing does not restart it.
+    counted = _counted(dataclasses.replace(task, restarts=False), task.trained, outcome.certificate.claim)
     raise FloorMissed(
         f"the released model scores under the floor {floor:g}, so nothing was released; this counts as a release",
         trained=counted,
