@@ -73,6 +73,7 @@ def plan(
             way = retraining(trained, retained, wanted=wanted, options=model_option(options), why=why)
         meaning = MEANING[way.level]
     except Refused as refusal:
+        way = None
         meaning = f"would be refused: {refusal}"
     unchanged = way is not None and (way.method.leaves_weights_unchanged(task) or task.training_unchanged)
     work = 0 if way is None or unchanged else way.method.gradients(trained)
