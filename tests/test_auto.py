@@ -390,7 +390,10 @@ def test_a_named_method_that_does_not_reach_the_level_gives_way_to_retraining(le
 @pytest.mark.parametrize(
     ("method", "told"),
     [
-        ("auto", "^without retraining the best level in reach is 'certified', and retraining gives 'certified' at best"),
+        (
+            "auto",
+            "^without retraining the best level in reach is 'certified', and retraining gives 'certified' at best",
+        ),
         ("newton", "^'newton' reached level 'certified', not 'exact', and retraining gives 'certified' at best"),
         ("retrain", "^'retrain' reached level 'certified', not 'exact'$"),
     ],
@@ -472,7 +475,10 @@ def test_a_maker_of_fresh_modules_goes_to_retraining(wanted: dict[str, Any]) -> 
         ({"level": "best", "method": "retrain"}, "there is no level 'best', only"),
         ({"otherwise": "maybe"}, "otherwise is 'maybe', it must be one of retrain, refuse"),
         ({"otherwise": None}, "otherwise is None, it must be one of retrain, refuse"),
-        ({"method": "automatic"}, "there is no method 'automatic', only auto, newton, retrain, idea, grapheraser, gif, ceu, cgu, ascent"),
+        (
+            {"method": "automatic"},
+            "there is no method 'automatic', only auto, newton, retrain, idea, grapheraser, gif, ceu, cgu, ascent",
+        ),
     ],
 )
 def test_bad_wishes_are_told_in_one_sentence(call: Any, given: dict[str, Any], told: str) -> None:

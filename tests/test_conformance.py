@@ -324,7 +324,9 @@ def lonely_graph() -> gf.Graph:
     "request_", [gf.Request(nodes=[0]), gf.Request(edges=[(0, 1)]), gf.Request(attributes={1: "all"})]
 )
 @pytest.mark.parametrize("model", ["sgc", "gcn"])
-def test_what_no_training_loss_depends_on_leaves_the_weights_of_training_on_the_rest(model: str, request_: gf.Request) -> None:
+def test_what_no_training_loss_depends_on_leaves_the_weights_of_training_on_the_rest(
+    model: str, request_: gf.Request
+) -> None:
     graph = lonely_graph()
     trained = gf.train(graph, model, **MODELS[model][1])
     outcome = gf.unlearn(trained, graph, request_)
