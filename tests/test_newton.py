@@ -470,7 +470,8 @@ def test_what_is_not_convex_is_never_certified(model: str) -> None:
     certified = gf.unlearn(gf.train(graph, "sgc", sigma=10.0, mu=trained.recipe.mu), graph, request)
     about = {"model": outcome.certificate.model, "objective": outcome.certificate.objective}
     forged = dataclasses.replace(certified.certificate, **about)
-    posing = dataclasses.replace(outcome.trained, strongly_convex=True, graph_salt=certified.trained.graph_salt)
+    same = {name: getattr(certified.trained, name) for name in ("graph_salt", "releases")}
+    posing = dataclasses.replace(outcome.trained, strongly_convex=True, **same)
     with pytest.raises(gf.Mismatch, match="the objective is not strongly convex by construction"):
         gf.verify(forged, posing, outcome.graph)
 
