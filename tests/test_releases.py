@@ -92,7 +92,8 @@ def test_every_path_of_a_model_with_noise_ends_in_the_same_public_words(
 def test_what_steps_do_not_reach_is_trained_from_0_or_refused() -> None:
     graph = island()
     trained = gf.train(graph, "sgc")
-    for named in ({}, {"method": "newton"}, {"level": "certified"}):
+    ways: list[dict[str, Any]] = [{}, {"method": "newton"}, {"level": "certified"}]
+    for named in ways:
         with pytest.raises(gf.Refused, match=r"over the tolerance \S+, and retraining was ruled out$"):
             gf.unlearn(trained, graph, TOUCHING, otherwise="refuse", **named)
         outcome = gf.unlearn(trained, graph, TOUCHING, **named)
@@ -131,7 +132,8 @@ def test_releases_are_counted_and_when_none_is_left_the_model_is_retrained() -> 
     assert last.trained.releases == pytest.approx((share,) * 3)
     assert math.hypot(*last.trained.releases) <= mu_gdp(epsilon=1.0, delta=15 / 16 * 1e-5) * (1 + 1e-9)
     given: Any = (last.trained, last.graph, gf.Request(nodes=[20]))
-    for named in ({}, {"method": "newton"}):
+    ways: list[dict[str, Any]] = [{}, {"method": "newton"}]
+    for named in ways:
         with pytest.raises(gf.Refused, match="^the model's 3 releases are used up, and retraining was ruled out$"):
             gf.unlearn(*given, otherwise="refuse", **named)
         anew = gf.unlearn(*given, **named)
