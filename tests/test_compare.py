@@ -63,7 +63,11 @@ def test_distances_and_answers_are_those_to_the_retrained_model() -> None:
 def test_levels_are_those_of_the_outcomes_and_what_cannot_be_run_says_why() -> None:
     found = rows("sgc")
     assert (found["newton"].level, found["newton"].epsilon) == ("certified", 1.0)
-    assert (found["retrain"].level, found["grapheraser random"].level) == ("exact", "exact")
+    assert (found["retrain"].level, found["retrain"].epsilon) == ("certified", 1.0)
+    assert (found["grapheraser random"].level, found["grapheraser random"].epsilon) == ("exact", 0)
+    assert (rows("gcn")["retrain"].level, rows("gcn")["retrain"].epsilon) == ("exact", 0)
+    assert (found["idea"].level, found["idea"].epsilon) == ("empirical", None)
+    assert found["idea"].note == "a condition of its claim does not hold"
     assert found["grapheraser blpa"].level == found["gif"].level == "empirical"
     assert found["ceu"].f1 is None
     assert found["ceu"].note == "method 'ceu' cannot forget nodes, only edges"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,6 +13,8 @@ from hypothesis import strategies as st
 
 import graphforget as gf
 from cases import graphs, random_graph, requests
+from graphforget.certificates.levels import MEANING
+from graphforget.objective import Objective
 
 
 @settings(max_examples=100, deadline=None)
@@ -35,23 +39,24 @@ def test_counts(data: st.DataObject) -> None:
         values += int((row if columns == "all" else row[list(columns)]).count_nonzero())
     assert plan.values == values
     assert plan.attribute_nodes == len(request.attributes)
-    assert plan.level == ("exact" if touched.empty else "certified")
-    assert plan.method == "newton"
+    assert (plan.method, plan.level) == ("newton", "certified")  # whatever it touches
+    assert plan.releases_left == trained.releases_left == 64
     assert list(plan.affected_by) == list(request.kinds)
     assert max(plan.affected_by.values()) <= plan.affected + plan.training_nodes
     assert plan.affected <= sum(plan.affected_by.values())
     paper = gf.plan(trained, graph, request, method="idea")
-    assert paper.level == ("exact" if touched.empty else "conditional")
+    assert (paper.method, paper.level) == ("idea", "conditional")
     assert torch.equal(trained.theta, theta)
-    assert json.loads(json.dumps(plan.to_dict())) is not None
+    told = json.loads(json.dumps(plan.to_dict()))
+    assert (told["audience"], told["affected"]) == ("private", plan.affected)
 
 
 def test_a_plan_tells_what_is_not_covered_and_refuses_what_unlearn_would() -> None:
     graph = random_graph(3, nodes=40, edges=60)
     trained = gf.train(graph, "sgc")
     plan = gf.plan(trained, graph, gf.Request(nodes=[4]), method="retrain")
-    assert plan.level == "exact"
-    assert "fresh" not in plan.meaning
+    assert plan.level == "certified"
+    assert plan.meaning == MEANING["certified"]
     assert any("released before" in gap for gap in plan.not_covered)
     assert any("backups" in gap for gap in plan.not_covered)
     assert any("embeddings" in gap for gap in plan.not_covered)
@@ -65,10 +70,46 @@ def test_a_plan_tells_what_is_not_covered_and_refuses_what_unlearn_would() -> No
         gf.plan(trained, graph, gf.Request(nodes=[4]), method="magic")
 
 
-def test_the_expected_time_is_that_of_a_gradient_times_the_work() -> None:
+@pytest.mark.parametrize("method", ["idea", "retrain"])
+def test_the_expected_time_is_that_of_a_gradient_times_the_work(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = random_graph(3, nodes=40, edges=60)
     trained = gf.train(graph, "gcn", hidden=4, epochs=20, polish_steps=2)
-    quick, slow = (gf.plan(trained, graph, gf.Request(nodes=[4]), method=m) for m in ("idea", "retrain"))
-    assert quick.seconds > 0
-    assert slow.seconds > 0
-    assert quick.retrain_seconds == trained.seconds
+    monkeypatch.setattr(sys.modules["graphforget.plan"], "_gradient_seconds", lambda *_: 0.25)
+    plan = gf.plan(trained, graph, gf.Request(nodes=[4]), method=method)
+    assert plan.seconds == 0.25 * {"idea": 60, "retrain": 20 + 2 * 2}[method]
+    assert plan.retrain_seconds == trained.seconds
+
+
+def test_a_gradient_is_timed_on_the_second_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one also prepares what is used again."""
+    clock = iter([10.0, 10.5])
+    calls: list[str] = []
+    gradient = Objective.gradient
+
+    def counted(self: Objective, theta: torch.Tensor) -> torch.Tensor:
+        calls.append("gradient")
+        return gradient(self, theta)
+
+    def now() -> float:
+        calls.append("clock")
+        return next(clock)
+
+    graph = random_graph(3, nodes=40, edges=60)
+    trained = gf.train(graph, "sgc")
+    monkeypatch.setattr(Objective, "gradient", counted)
+    monkeypatch.setattr(sys.modules["graphforget.plan"], "time", SimpleNamespace(perf_counter=now))
+    plan = gf.plan(trained, graph, gf.Request(nodes=[4]))
+    assert calls == ["gradient", "clock", "gradient", "clock"]
+    assert plan.seconds == 0.5 * gf.METHODS["newton"].gradients(trained)
+
+
+def test_a_plan_says_how_many_releases_are_left_and_what_comes_then() -> None:
+    graph = random_graph(3, nodes=40, edges=60)
+    trained = gf.train(graph, "sgc", releases=1)
+    outcome = gf.unlearn(trained, graph, gf.Request(nodes=[4]))
+    plan = gf.plan(outcome.trained, outcome.graph, gf.Request(nodes=[5]))
+    assert (plan.method, plan.level, plan.releases_left) == ("retrain", "certified", 0)
+    refused = gf.plan(outcome.trained, outcome.graph, gf.Request(nodes=[5]), otherwise="refuse")
+    assert refused.level is None
+    assert "the 1 releases that were promised leave no room" in refused.meaning
+    assert gf.plan(gf.train(graph, "sgc", sigma=0.0), graph, gf.Request(nodes=[4])).releases_left is None

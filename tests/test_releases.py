@@ -251,7 +251,10 @@ def test_after_the_last_release_the_model_is_retrained(run: Run, told: Told, pla
     before = tree(place)
     ran = run("unlearn", "run", "3.json", "--in-place", "--otherwise", "refuse")
     assert (ran.code, ran.stdout) == (3, "")
-    assert ran.stderr == "graphforget: the 2 releases that were promised leave no room for one more, and retraining was ruled out\n"
+    assert (
+        ran.stderr
+        == "graphforget: the 2 releases that were promised leave no room for one more, and retraining was ruled out\n"
+    )
     assert tree(place) == before
     result = told("unlearn", "run", "3.json", "--in-place")
     assert (result["private"]["method"], result["level"]) == ("retrain", "certified")

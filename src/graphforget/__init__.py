@@ -15,7 +15,7 @@ from graphforget.certificates.signing import make_keys, private_key, public_key,
 from graphforget.compare import compare
 from graphforget.datasets import DATASETS, load
 from graphforget.doctor import Inspection, inspect
-from graphforget.errors import InputError, Mismatch, Refused
+from graphforget.errors import FloorMissed, InputError, Mismatch, Refused
 from graphforget.footprint import Footprint, PaperSets, footprint, paper_sets
 from graphforget.graph import Graph
 from graphforget.losses import Loss
@@ -45,6 +45,7 @@ __all__ = [
     "Audit",
     "Certificate",
     "Constants",
+    "FloorMissed",
     "Footprint",
     "Graph",
     "InputError",

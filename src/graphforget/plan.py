@@ -15,7 +15,7 @@ from graphforget.request import Kind, Request
 from graphforget.trained import Trained
 from graphforget.unlearning.auto import AUTO, RETRAIN, Otherwise, Wanted, Way, choose, retraining
 from graphforget.unlearning.base import Task
-from graphforget.unlearning.registry import find
+from graphforget.unlearning.registry import find, model_option
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,10 @@ def plan(
         way = choose(task, wanted=wanted, options=options, named=named)
         if trained.releases_left == 0 and way.method is not RETRAIN:
             why = f"the {trained.recipe.releases} releases that were promised leave no room for one more"
-            way = retraining(trained, retained, wanted=wanted, options={}, why=why)
+            way = retraining(trained, retained, wanted=wanted, options=model_option(options), why=why)
         meaning = MEANING[way.level]
     except Refused as refusal:
+        way = None
         meaning = f"would be refused: {refusal}"
     unchanged = way is not None and (way.method.leaves_weights_unchanged(task) or task.training_unchanged)
     work = 0 if way is None or unchanged else way.method.gradients(trained)

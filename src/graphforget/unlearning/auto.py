@@ -57,7 +57,12 @@ def choose(task: Task, *, wanted: Wanted, options: dict[str, Any], named: Method
     """
     if named is RETRAIN or (named is not None and wanted.level is None):
         parsed = named.chosen(options)
-        return Way(named, parsed, named.foreseen(task, parsed))
+        level = named.foreseen(task, parsed)
+        if not wanted.met_by(level):
+            raise Refused(f"{named.name!r} reaches level {level!r} at best, not {wanted.level!r}")
+        if task.trained.obstacles and named.level in ("certified", "conditional"):
+            raise Refused(f"the guarantee of {named.name!r} does not hold here: {task.trained.obstacles[0]}")
+        return Way(named, parsed, level)
     split = _split(options, (NEWTON, RETRAIN, *([] if named is None else [named])))
     method = NEWTON if named is None else named
     reason = "no way but retraining has a guarantee that holds for this model"
@@ -66,7 +71,6 @@ def choose(task: Task, *, wanted: Wanted, options: dict[str, Any], named: Method
             parsed = method.chosen(split[method.name])
             level = method.foreseen(task, parsed)
             if wanted.met_by(level) and (named is not None or level != "empirical"):
-                _check_options(options, split, method)
                 return Way(method, parsed, level)
             reason = f"without retraining the best level in reach is {level!r}"
         except Refused as refusal:
@@ -83,12 +87,6 @@ def retraining(trained: Trained, retained: Graph, *, wanted: Wanted, options: di
     if not wanted.met_by(level):
         raise Refused(f"{why}, and retraining gives {level!r} at best, not {wanted.level!r}")
     return Way(RETRAIN, parsed, level)
-
-
-def _check_options(options: dict[str, Any], split: dict[str, dict[str, Any]], method: Method[Any]) -> None:
-    for name in options:
-        if name not in split[method.name] and name not in split[RETRAIN.name]:
-            raise InputError(f"method {method.name!r} was chosen and has no option {name!r}, name a method")
 
 
 def _split(options: dict[str, Any], methods: Iterable[Method[Any]]) -> dict[str, dict[str, Any]]:

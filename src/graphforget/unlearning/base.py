@@ -309,7 +309,8 @@ def _noised(task: Task, change: Change, centre: Tensor) -> tuple[Claim, Tensor, 
     message = "the noise is from a seed, and whoever knows the seed can take it off the weights"
     if claim.level == "exact":
         return claim, released, [message]
-    return Empirical(message, sigma=sigma, around_centre=claim.centred), released, [message]
+    seeded = Empirical(message, sigma=sigma, around_centre=claim.centred, refuted=claim.void)
+    return seeded, released, [message]
 
 
 def _counted(task: Task, trained: Trained, claim: Claim) -> Trained:

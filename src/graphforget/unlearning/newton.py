@@ -86,8 +86,8 @@ class Newton(Method[NewtonOptions]):
 
         slack = rounding_allowance(objective, theta, gradient_norm=trained.gradient_norm)
         wanted = 2 * (allowed * mu - 1.25 * slack)  # it follows the norm of the weights, which a step changes a little
-        if not wanted > 0:  # whether that is refused must not depend on the old weights
-            return released_around_centre(task, trained.measured_on(objective), {"retrained": False})
+        if not wanted > 0:  # no step can tell, so training on the retained graph decides
+            return _retrained(task, {"steps": 0, "products": 0, "distances": []}, why=drowned(allowed, slack / mu))
         steps: Any = {"min_steps": 0 if task.training_unchanged else 1, "max_steps": options.steps}
         minimum = newton_cg(objective, theta, gradient_tolerance=wanted, on_step=report, **steps)
         details: dict[str, Any] = {
@@ -132,15 +132,8 @@ def released_around_centre(task: Task, trained: Trained, details: dict[str, Any]
     measured = residual(task.after, theta, gradient=gradient)
     if not measured.radius <= allowed:
         reason = f"the optimum may be {measured.radius:.2e} away, over the tolerance {allowed:.2e}"
-        if not task.may_retrain:
-            raise Refused(f"{reason}, and retraining was ruled out")
-        if details.get("retrained"):
-            rounding = rounded_up(measured.rounding / measured.mu)
-            raise Refused(
-                f"{reason}, of which rounding is {rounding:.1e}: train with a larger sigma, or fewer releases"
-            )
-        trained = trained_to(task, allowed)
-        return released_around_centre(task, trained, details | {"retrained": True, "reason": reason})
+        rounding = measured.rounding / measured.mu
+        return _retrained(task, details, why=reason if rounding < allowed else drowned(allowed, rounding))
     centre = measured.centre.cpu()
     if trained.obstacles:
         claim: Claim = Empirical(
@@ -149,6 +142,18 @@ def released_around_centre(task: Task, trained: Trained, details: dict[str, Any]
         return Change(trained, claim, {"obstacles": list(trained.obstacles)}, details, centre=centre)
     ball = ResidualBall.issue(measured, trained, epsilon=asked.epsilon, delta=asked.delta)
     return Change(trained, ball, ball.measurements(measured), details, centre=centre)
+
+
+def drowned(allowed: float, rounding: float) -> str:
+    return f"the tolerance {allowed:.1e} of this sigma drowns in rounding, {rounding:.1e}"
+
+
+def _retrained(task: Task, details: dict[str, Any], *, why: str) -> Change:
+    """Trained from 0 on the retained graph, where nothing else passes; whether that is refused tells of that alone."""
+    if not task.may_retrain or details.get("retrained"):
+        raise Refused(f"{why}, and retraining {'was ruled out' if not task.may_retrain else 'ended there'}")
+    trained = trained_to(task, release_tolerance(task.trained, task.asked))
+    return released_around_centre(task, trained, details | {"retrained": True, "reason": why})
 
 
 def trained_to(task: Task, distance: float, *, seed: int | None = None, model: Any = None) -> Trained:

@@ -99,7 +99,7 @@ def unlearn(
     exhausted = has_noised_optimum(trained) and not _covers(trained, asked)
     if exhausted:
         reason = f"the {trained.recipe.releases} releases that were promised leave no room for one more"
-        way = retraining(trained, task.retained, wanted=wanted, options=_model_option(options), why=reason)
+        way = retraining(trained, task.retained, wanted=wanted, options=model_option(options), why=reason)
         named, parsed, automatic = way.method, way.options, False
     elif automatic:
         way = choose(task, wanted=wanted, options=options)
@@ -116,11 +116,11 @@ def unlearn(
         raise
     except Refused as refusal:
         reason = str(refusal)
-        if named is RETRAIN or level in (None, "empirical"):
+        if named is RETRAIN or level in (None, "empirical") or otherwise == "refuse":
             raise
     if named is RETRAIN or level in (None, "empirical"):
         raise Refused(reason)
-    again = retraining(trained, task.retained, wanted=wanted, options=_model_option(options), why=reason)
+    again = retraining(trained, task.retained, wanted=wanted, options=model_option(options), why=reason)
     task = dataclasses.replace(task, restarts=True, notes=(f"the model was retrained, because {reason}",))
     return again.method.unlearn(task, again.options)
 
@@ -156,7 +156,8 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str) else getattr(value, "__name__", type(value).__name__)
 
 
-def _model_option(options: dict[str, Any]) -> dict[str, Any]:
+def model_option(options: dict[str, Any]) -> dict[str, Any]:
+    """Those of the options that any retraining takes, whichever method was named."""
     return {name: value for name, value in options.items() if name == "model"}
 
 
