@@ -45,7 +45,10 @@ def test_counts(data: st.DataObject) -> None:
     assert max(plan.affected_by.values()) <= plan.affected + plan.training_nodes
     assert plan.affected <= sum(plan.affected_by.values())
     paper = gf.plan(trained, graph, request, method="idea")
-    assert (paper.method, paper.level) == ("idea", "conditional")
+    assert (paper.method, paper.level) == ("idea", None)
+    assert paper.meaning.startswith("would be refused: the guarantee of 'idea' does not hold here")
+    paper = gf.plan(trained, graph, request, method="idea", level="empirical")
+    assert (paper.method, paper.level) == ("idea", "empirical")
     assert torch.equal(trained.theta, theta)
     told = json.loads(json.dumps(plan.to_dict()))
     assert (told["audience"], told["affected"]) == ("private", plan.affected)

@@ -62,6 +62,8 @@ def choose(task: Task, *, wanted: Wanted, options: dict[str, Any], named: Method
             raise Refused(f"{named.name!r} reaches level {level!r} at best, not {wanted.level!r}")
         if task.trained.obstacles and named.level in ("certified", "conditional"):
             raise Refused(f"the guarantee of {named.name!r} does not hold here: {task.trained.obstacles[0]}")
+        if level == "empirical" != named.reachable(task.trained, task.retained, parsed):
+            raise Refused(f"the guarantee of {named.name!r} does not hold here: a condition of it is refuted already")
         return Way(named, parsed, level)
     split = _split(options, (NEWTON, RETRAIN, *([] if named is None else [named])))
     method = NEWTON if named is None else named
