@@ -219,7 +219,6 @@ def test_the_papers_sigma() -> None:
 @settings(max_examples=200, deadline=None)
 @given(epsilon=powers(-6, -1e-9), delta=powers(-100, -0.01))
 def test_the_papers_sigma_is_enough_where_it_is_proven(epsilon: float, delta: float) -> None:
-    assert epsilon < 1
     assert paper_sigma(zeta=1, epsilon=epsilon, delta=delta) >= exact_sigma(zeta=1, epsilon=epsilon, delta=delta)
 
 
@@ -243,6 +242,12 @@ def test_all_releases_at_the_tolerance_together_keep_epsilon_and_delta(
     assert delta_of(ratio=together * (1 - 1e-12), epsilon=epsilon) <= left
     assert delta_of(ratio=together * (1 + 1e-6), epsilon=epsilon) > left * (1 - 1e-9)
     assert delta_of(ratio=composed_ratio([ratio] * (2 * releases)), epsilon=epsilon) > delta
+
+
+def test_at_least_one_release_is_needed() -> None:
+    for needs_releases in (release_ratio, functools.partial(tolerance, sigma=1.0)):
+        with pytest.raises(InputError, match="^the number of releases is 0, at least 1 is needed$"):
+            needs_releases(epsilon=1.0, delta=0.1, releases=0)
 
 
 def test_one_release_is_the_default() -> None:
@@ -367,10 +372,8 @@ BAD: dict[str, Callable[[], object]] = {
     "paper_sigma no distance": lambda: paper_sigma(zeta=NAN, epsilon=1, delta=0.1),
     "paper_sigma zero epsilon": lambda: paper_sigma(zeta=1, epsilon=0, delta=0.1),
     "paper_sigma delta above one": lambda: paper_sigma(zeta=1, epsilon=1, delta=1.1),
-    "release_ratio no release": lambda: release_ratio(epsilon=1, delta=0.1, releases=0),
     "release_ratio half a release": lambda: release_ratio(epsilon=1, delta=0.1, releases=0.5),  # type: ignore[arg-type]
     "release_ratio zero epsilon": lambda: release_ratio(epsilon=0, delta=0.1, releases=1),
-    "tolerance no release": lambda: tolerance(sigma=1, epsilon=1, delta=0.1, releases=0),
     "tolerance zero delta": lambda: tolerance(sigma=1, epsilon=1, delta=0, releases=1),
     "composed_ratio a negative one": lambda: composed_ratio([1, -1]),
     "composed_ratio no number": lambda: composed_ratio([NAN]),
