@@ -112,6 +112,13 @@ def checked_number(value: Any, name: str, *, above: float | None = None, below: 
     return float(value)
 
 
+def checked_ids(value: Any, name: str) -> tuple[str, ...]:
+    """A list of ids, as it stands in a file."""
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        raise InputError(f"the claim's {name} are {value!r}, a list of ids is needed")
+    return tuple(value)
+
+
 def checked_flag(value: Any, name: str) -> bool:
     if not isinstance(value, bool):
         raise InputError(f"the claim's {name} is {value!r}, true or false is needed")

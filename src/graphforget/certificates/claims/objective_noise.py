@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from graphforget.certificates.assumptions import CONVEX, OPTIMUM, Finding, refuted_by, unproven_reach
-from graphforget.certificates.claims.base import Claim, Subject, checked_number
+from graphforget.certificates.claims.base import Claim, Subject, checked_ids, checked_number
 from graphforget.certificates.gaussian import epsilon_of, mu_gdp
 from graphforget.certificates.levels import Level
 from graphforget.certificates.paper_bounds import Constants
@@ -58,7 +58,7 @@ class ObjectiveNoise(Claim):
         object.__setattr__(self, "delta", checked_number(self.delta, "delta", above=0, below=1))
         for name in ("noise", "budget", "sigma"):
             object.__setattr__(self, name, checked_number(getattr(self, name), name))
-        object.__setattr__(self, "conditions", tuple(map(str, self.conditions)))
+        object.__setattr__(self, "conditions", checked_ids(self.conditions, "conditions"))
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
