@@ -76,7 +76,7 @@ class Record:
         return None
 
     def annex_of(self, entry: Entry) -> Annex:
-        return self.own_annexes[entry.number - 1]
+        return self.own_annexes[self.entries.index(entry)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -371,7 +371,10 @@ def verify_run(
     if head is not None:
         check_head(record, head)
     if graph is not None:
-        evidence = dataclasses.replace(evidence, graph=graph.numbered_as(evidence.graph))
+        try:
+            evidence = dataclasses.replace(evidence, graph=graph.numbered_as(evidence.graph))
+        except InputError as error:
+            raise Mismatch("the graph is not the one that the model stands on") from error
     earlier = None if before is None else _evidence(before, model=model, loss=loss)[0]
     result = verify(
         evidence.certificate,
@@ -410,6 +413,7 @@ def _evidence(
             raise InputError(f"{folder} holds no certificate, it did not come of a deletion")
         try:
             certificate, record = Certificate.read(place / CERTIFICATE), _record(place)
+            check(record.entries, follows=record.follows)
             released = released_weights(place)
             public = read_json(place / OUTCOME, what=OUTCOME)
         except OtherVersion:

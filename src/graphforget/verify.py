@@ -171,7 +171,11 @@ def _model(given: Evidence) -> str:
 
 
 def _claim(given: Evidence) -> str:
-    return f"level {given.certificate.level!r}: {given.certificate.claim.recheck(given)}"
+    claim = given.certificate.claim
+    result = claim.recheck(given)
+    if claim.centred and claim.ratio is not None and claim.ratio not in given.trained.releases[-1:]:
+        raise Mismatch("the model does not count this release")
+    return f"level {claim.level!r}: {result}"
 
 
 def _weights(given: Evidence) -> str | None:
