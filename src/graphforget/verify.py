@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from torch import Tensor, nn
 
 from graphforget.certificates.annex import Annex, weights_digest
+from graphforget.certificates.claims.paper_bound import PaperBound
 from graphforget.certificates.document import ALGORITHMS, Certificate, subject
 from graphforget.certificates.gaussian import grid
 from graphforget.certificates.ledger import REFUSED, START, Entry
@@ -175,6 +176,10 @@ def _claim(given: Evidence) -> str:
     result = claim.recheck(given)
     if claim.centred and claim.ratio is not None and claim.ratio not in given.trained.releases[-1:]:
         raise Mismatch("the model does not count this release")
+    sigma, fixed = given.certificate.sigma, given.certificate.chosen.get("sigma", given.trained.recipe.sigma)
+    sized = not fixed and isinstance(claim, PaperBound)  # without a sigma of the model's the paper's bound gives one
+    if sigma is not None and sigma != fixed and not sized:
+        raise Mismatch(f"sigma is {sigma:g}, which is neither the model's nor listed as chosen for this request")
     return f"level {claim.level!r}: {result}"
 
 

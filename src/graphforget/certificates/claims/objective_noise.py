@@ -65,7 +65,7 @@ class ObjectiveNoise(Claim):
         constants = content.get("constants")
         if not isinstance(constants, Mapping | None):
             raise InputError("the claim's constants are neither an object nor null")
-        return super().from_dict({**content, "constants": None if constants is None else Constants.of(constants)})
+        return super().from_dict(content if constants is None else {**content, "constants": Constants.of(constants)})
 
     @classmethod
     def issue(
@@ -139,7 +139,7 @@ class ObjectiveNoise(Claim):
         if self.constants is None and not linear_one_vs_rest(trained):
             raise Mismatch("the claim is CGU's, and the model is not one that CGU takes")
         stated = epsilon_of(ratio=self.budget / self.noise, delta=self.delta)
-        if not math.isclose(self.epsilon, stated, rel_tol=1e-6) and not stated <= self.epsilon:
+        if not math.isclose(self.epsilon, stated, rel_tol=1e-6, abs_tol=1e-6):
             raise Mismatch(f"epsilon is {self.epsilon:g}, the budget implies {stated:.4g}")
         m = subject.graph.train_rows.numel()
         measured = m * float(trained.objective(subject.graph).gradient(trained.theta).norm())
