@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import json
 import shutil
 import sqlite3
@@ -24,6 +25,7 @@ import pytest
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from safetensors.torch import load_file, save_file
+from scipy import stats
 from torch import Tensor
 
 import graphforget as gf
@@ -36,9 +38,20 @@ from graphforget.certificates.claims.exact import Exact
 from graphforget.certificates.claims.residual_ball import DECLARED_CONVEX, ResidualBall
 from graphforget.certificates.document import subject
 from graphforget.certificates.gaussian import noise, tolerance
+from graphforget.certificates.ledger import Entry, Ledger, signed_bytes
 from graphforget.certificates.ledger import check as check_chain
 from graphforget.certificates.residual import residual
+from graphforget.certificates.signing import check_entry_signature, entry_signer
 from graphforget.records import ANNEX, CERTIFICATE, LEDGER, OUTCOME, RELEASED, read_record
+from graphforget.verification.entries import check_entries
+from graphforget.verification.evidence import Evidence
+from graphforget.verification.noise import (
+    FALSE_ALARM,
+    REUSE_FALSE_ALARM,
+    check_fresh,
+    check_gaussian,
+    smallest_caught,
+)
 from graphforget.verify import CANNOT_BE_SEEN
 
 KEY = Ed25519PrivateKey.generate()
@@ -1262,3 +1275,462 @@ def test_records_of_ones_own_are_what_counts(kept: Path) -> None:
     for own in wrong:
         with pytest.raises(gf.Mismatch, match="^the graph is not the one that the model stands on$"):
             gf.verify_run(kept, graph=own)
+
+
+# -- what earlier versions did not see -------------------------------------------------------------------------------
+
+
+def graph_edit(change: Callable[[dict[str, Tensor], dict[str, Any]], None]) -> Spoil:
+    """Tensors and names of the graph changed, with run.json made to fit: checksums and the graph's digest."""
+
+    def spoil(run: Path) -> None:
+        tensors, names = load_file(run / "graph.safetensors"), json.loads((run / "graph.json").read_text())
+        change(tensors, names)
+        save_file(tensors, run / "graph.safetensors")
+        (run / "graph.json").write_text(json.dumps(names))
+        rundir.refit(run)
+        graph = rundir._graph(tensors, names)
+        json_edit("run.json", graph_digest=graph.digest)(run)
+
+    return spoil
+
+
+def shifted_numbers(tensors: dict[str, Tensor], names: dict[str, Any]) -> None:
+    assert names["subject_ids"]
+    tensors["numbers"] = tensors["numbers"] + 1
+
+
+def other_digit_ids(tensors: dict[str, Tensor], names: dict[str, Any]) -> None:
+    names["digit_ids"] = not names["digit_ids"]
+
+
+@pytest.mark.parametrize("change", [shifted_numbers, other_digit_ids])
+def test_how_nodes_are_numbered_is_under_the_certificate(
+    change: Callable[[dict[str, Tensor], dict[str, Any]], None], run: Path
+) -> None:
+    """It decides what a later request by number deletes. No key is needed to see it."""
+    fitting = json.loads((run / "run.json").read_text())["graph_digest"]
+    graph_edit(change)(run)
+    assert gf.load_run(run)[0].theta.numel() == 62  # no checksum gives it away
+    with pytest.raises(gf.Mismatch, match="^the graph is not the retained graph that the certificate speaks of$"):
+        gf.verify_run(run)
+    json_edit("run.json", graph_digest=fitting)(run)
+    with pytest.raises(gf.Mismatch, match="its graph is not the one that the model was trained on$"):
+        gf.verify_run(run)
+    with pytest.raises(gf.InputError):
+        gf.load_run(run)
+
+
+def rehashed(entry: Entry, **changes: Any) -> Entry:
+    """An entry with other content and the hash that it then has, under the old signature."""
+    entry = dataclasses.replace(entry, **changes)
+    outside = ("hash", "signer", "signature")
+    content = {name: value for name, value in dataclasses.asdict(entry).items() if name not in outside}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return dataclasses.replace(entry, hash=hashlib.sha256(b"graphforget-ledger-2\n" + text.encode()).hexdigest())
+
+
+def rewritten_entry(**changes: Any) -> Spoil:
+    """The last entry rewritten, hash included, by somebody without the key."""
+
+    def spoil(run: Path) -> None:
+        entry = rehashed(read_record(run).entries[-1], **changes)
+        row = {**changes, "hash": entry.hash}
+        if changes.keys() <= {"signer", "signature"}:
+            row = changes
+        columns = ", ".join(f"{name} = ?" for name in row)
+        with closing(sqlite3.connect(run / LEDGER, isolation_level=None)) as connection:
+            triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+            for name, _ in triggers:
+                connection.execute(f"DROP TRIGGER {name}")
+            connection.execute(f"UPDATE entries SET {columns} WHERE number = 2", tuple(row.values()))
+            for _, sql in triggers:
+                connection.execute(sql)
+
+    return spoil
+
+
+def test_a_rehashed_entry_is_as_it_was(kept: Path) -> None:
+    """Else a rewritten one would be caught for being badly made."""
+    for entry in read_record(kept).entries:
+        assert rehashed(entry) == entry
+
+
+REWRITTEN: dict[str, Any] = {
+    "number": 3,
+    "time": "2020-01-01T00:00:00+00:00",
+    "request_id": "another id",
+    "request_digest": "ab" * 32,
+    "certificate_digest": "cd" * 32,
+    "level": "exact",
+    "ratio": 0.0,
+    "answer": "{}",
+    "previous": "0" * 64,
+    "hash": "0" * 64,
+    "signer": Ed25519PrivateKey.generate().public_key().public_bytes_raw().hex(),
+    "signature": "00" * 64,
+}
+
+
+def test_every_column_is_rewritten() -> None:
+    assert list(REWRITTEN) == [field.name for field in dataclasses.fields(Entry)]
+
+
+@pytest.mark.parametrize("column", REWRITTEN)
+def test_every_column_of_a_signed_entry_is_under_its_signature(column: str, kept: Path) -> None:
+    record = read_record(kept)
+    found = gf.Certificate.read(kept / CERTIFICATE)
+    check_entries(record.entries)
+    last = record.entries[-1]
+    change = {column: REWRITTEN[column]}
+    outside = column in ("hash", "signer", "signature")
+    rewritten = dataclasses.replace(last, **change) if outside else rehashed(last, **change)
+    certificate = None if column == "level" else found
+    with pytest.raises(gf.Mismatch, match="^the signature of entry .|^entry . of the ledger is not signed"):
+        check_entry_signature(rewritten, certificate)
+    with pytest.raises(gf.Mismatch):
+        check_entries((*record.entries[:-1], rewritten))
+    re_signed = Ed25519PrivateKey.generate()
+    signer, signature = entry_signer(re_signed)(signed_bytes(rewritten))
+    with pytest.raises(gf.Mismatch):
+        check_entries((*record.entries[:-1], dataclasses.replace(rewritten, signer=signer, signature=signature)))
+
+
+@pytest.mark.parametrize("column", ["time", "request_id", "ratio", "answer", "signer", "signature"])
+def test_a_last_entry_rewritten_without_the_key_is_caught_in_a_run(column: str, run: Path) -> None:
+    """The answer with a word more, in outcome.json too: nothing but the entry's signature covers it."""
+    value = REWRITTEN[column]
+    if column == "answer":
+        answer = json.loads((run / OUTCOME).read_text()) | {"approved by": "a notary"}
+        value = json.dumps(answer)
+        (run / OUTCOME).write_text(json.dumps(answer))
+    rewritten_entry(**{column: value})(run)
+    rundir.refit(run)
+    with pytest.raises(gf.Mismatch, match="^the signature of entry 2 of|^entry 2 .* not signed"):
+        gf.verify_run(run)
+    with pytest.raises(gf.Mismatch):
+        gf.answer(run, gf.Request(nodes=["patient-0100"]))  # nothing is built on it either
+
+
+def test_an_entry_without_its_signature_is_caught(run: Path) -> None:
+    """Although the certificate in it is signed."""
+    rewritten_entry(signer=None, signature=None)(run)
+    rundir.refit(run)
+    told = "^entry 2 of the ledger is not signed by whoever signed its certificate$"
+    with pytest.raises(gf.Mismatch, match=told):
+        gf.verify_run(run)
+    with pytest.raises(gf.Mismatch, match=told):
+        gf.answer(run, gf.Request(nodes=["patient-0100"]))
+
+
+def chained(folder: Path, *certificates: gf.Certificate) -> tuple[Entry, ...]:
+    """A ledger without a fault of these certificates, unsigned."""
+    with Ledger(folder / "ledger.sqlite") as ledger:
+        for number, certificate in enumerate(certificates):
+            bare = dataclasses.replace(certificate, signature=None, follows=ledger.head)
+            ledger.append(
+                time=bare.made,
+                request_id=str(number),
+                request_digest=bare.digests["request"],
+                certificate_digest=bare.digest,
+                level=bare.level,
+                ratio=bare.claim.ratio,
+                answer=json.dumps({"certificate": bare.to_dict()}),
+            )
+        return ledger.entries()
+
+
+SETTLED = {"epsilon": 2.0, "delta": 1e-6, "sigma": 0.06, "releases": 128, "floor": 0.5, "mu": 1e-3}
+
+
+@pytest.mark.parametrize("name", SETTLED)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_setting_that_changes_between_entries_is_caught(name: str, place: int, tmp_path: Path) -> None:
+    """Also in the last certificate, and whatever else fits."""
+    first = outcome().certificate
+    certificates = [first, first, first]
+    check_entries(chained(tmp_path, *certificates))
+    settings = dict(first.settings) | {name: SETTLED[name]}
+    certificates[place] = dataclasses.replace(first, settings=settings)
+    (tmp_path / "changed").mkdir()
+    with pytest.raises(gf.Mismatch, match=f"^{name} is .* in one certificate and .* in the one before$"):
+        check_entries(chained(tmp_path / "changed", *certificates))
+
+
+@pytest.mark.parametrize("part", ["model", "objective"])
+def test_a_model_that_changes_between_entries_is_caught(part: str, tmp_path: Path) -> None:
+    first = outcome().certificate
+    other = dataclasses.replace(first, **{part: dict(getattr(first, part)) | {"more": 1}})
+    with pytest.raises(gf.Mismatch, match="^more is 1 in one certificate and None in the one before$"):
+        check_entries(chained(tmp_path, first, other))
+
+
+@pytest.mark.parametrize(
+    "change", [{"level": "exact", "ratio": 0.0}, {"ratio": 0.01}, {"time": "2020-01-01T00:00:00Z"}]
+)
+def test_an_entry_that_says_something_else_than_its_certificate_is_caught(
+    change: dict[str, Any], tmp_path: Path
+) -> None:
+    (entry,) = chained(tmp_path, outcome().certificate)
+    check_entries((entry,))
+    with pytest.raises(gf.Mismatch, match="^entry 1 of the ledger says something else than its certificate$"):
+        check_entries((rehashed(entry, **change),))
+
+
+# -- older copies ----------------------------------------------------------------------------------------------------
+
+
+def test_a_rolled_back_run_is_caught_by_its_head(kept: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(kept, tmp_path / "run"))
+    older = Path(shutil.copytree(kept, tmp_path / "older"))
+    before = read_record(run).head
+    gf.answer(run, gf.Request(nodes=["patient-0100"]), key=KEY)
+    now = read_record(run).head
+    key = KEY.public_key()
+    for place, head in ((run, now), (run, before), (older, before)):  # at it, past it, at it
+        result = gf.verify_run(place, key=key, head=head)
+        assert ROLLBACK not in result.unchecked
+    assert ROLLBACK in gf.verify_run(older, key=key).unchecked  # without a head nobody can tell
+    for head in (now, "1" * 64, "", before.upper()):
+        with pytest.raises(gf.Mismatch, match="^the run is not at this head or past it: it was rolled back, or is an"):
+            gf.verify_run(older, key=key, head=head)
+
+
+# -- noise that was used before --------------------------------------------------------------------------------------
+
+
+@functools.cache
+def two_releases() -> tuple[gf.Outcome, gf.Outcome]:
+    """Of a model with enough weights to see half of a noise vector in another."""
+    graph = patients()[1]
+    first = gf.unlearn(sign_model(), graph, gf.Request(nodes=["patient-0300"]))
+    return first, gf.unlearn(first.trained, first.graph, whole_request(graph))
+
+
+def given_before(found: gf.Outcome) -> Evidence:
+    return Evidence(found.certificate, found.trained, found.graph, released=found.released_theta)
+
+
+def test_fresh_noise_passes() -> None:
+    first, second = two_releases()
+    result = verify(second, before=given_before(first))
+    assert "fresh noise" in names(result)
+    assert "fresh noise" not in result.unchecked
+    assert "fresh noise" in verify(second).unchecked
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_noise_that_was_used_before_is_caught(share: float) -> None:
+    """All of it, or that of half of the weights, around the new centre. Nothing else gives it away."""
+    first, second = two_releases()
+    old, fresh = first.released_theta - first.centre, noise(size=second.centre.numel(), sigma=SIGMA, seed=3)
+    again = torch.arange(old.numel()) < share * old.numel()
+    cheat = forged(second, released=second.centre + torch.where(again, old, fresh))
+    assert names(verify(cheat)) == ALL
+    with pytest.raises(gf.Mismatch, match="^the noise is at least in part that of the release before: correlation"):
+        verify(cheat, before=given_before(first))
+
+
+def test_noise_turned_round_is_caught_too() -> None:
+    first, second = two_releases()
+    cheat = forged(second, released=second.centre - (first.released_theta - first.centre))
+    with pytest.raises(gf.Mismatch, match="correlation -"):
+        verify(cheat, before=given_before(first))
+
+
+def test_the_run_before_is_read_from_its_folder(tmp_path: Path) -> None:
+    first, second = two_releases()
+    before = gf.save_outcome(tmp_path / "first", first, key=KEY)
+    gf.save_outcome(tmp_path / "second", second, after=before, key=KEY)
+    assert "fresh noise" in names(gf.verify_run(tmp_path / "second", before=before, key=KEY.public_key()))
+    cheat = forged(second, released=second.centre + (first.released_theta - first.centre))
+    gf.save_outcome(tmp_path / "cheat", cheat, after=before, key=KEY)
+    assert gf.verify_run(tmp_path / "cheat", key=KEY.public_key()).checks
+    with pytest.raises(gf.Mismatch, match="^the noise is at least in part that of the release before"):
+        gf.verify_run(tmp_path / "cheat", before=before, key=KEY.public_key())
+
+
+def test_honest_releases_seldom_look_alike() -> None:
+    """One alarm in 1,000 pairs is allowed; at most 2 in 200, and 12 in 4,000, are hardly ever passed."""
+    for pairs, size, most in ((200, 62, 2), (4000, 200, 12)):
+        draws = np.random.default_rng(size).standard_normal((2, pairs, size))
+        alarms = 0
+        for one, other in zip(*torch.from_numpy(draws), strict=True):
+            try:
+                check_fresh(one, other)
+            except gf.Mismatch:
+                alarms += 1
+        assert alarms <= most
+    assert REUSE_FALSE_ALARM == 1e-3
+
+
+def test_noise_of_another_number_of_weights_cannot_be_compared() -> None:
+    with pytest.raises(gf.Mismatch, match="^the release before has another number of weights"):
+        check_fresh(torch.ones(3), torch.ones(4))
+    check_fresh(torch.zeros(3), torch.ones(3))  # nothing was added, so nothing was used again
+
+
+# -- how little noise would have been caught -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [15, 62, 1000])
+def test_noise_of_the_smallest_size_that_is_caught_is_caught(count: int) -> None:
+    """In 99 of 100 cases; rightly drawn noise never is, and a little more than this size less often."""
+    least = smallest_caught(sigma=SIGMA, count=count)
+    assert 0 < least < SIGMA
+    rng = np.random.default_rng(0)
+
+    def caught(size: float, cases: int = 400) -> float:
+        alarms = 0
+        for draws in rng.normal(scale=size, size=(cases, count)):
+            try:
+                check_gaussian(torch.from_numpy(draws), sigma=SIGMA, what="it")
+            except gf.Mismatch:
+                alarms += 1
+        return alarms / cases
+
+    assert caught(least) >= 0.97
+    assert caught(SIGMA) == 0
+    # The share by the test of the size alone, which is what the number is about.
+    size = (least / SIGMA) ** 2 * rng.chisquare(count, 100_000)
+    assert 0.988 < (size < stats.chi2.ppf(FALSE_ALARM / 2, count)).mean() < 0.992
+
+
+def test_how_little_noise_would_have_been_caught_is_said() -> None:
+    told = next(check.found for check in verify(outcome()).checks if check.name == "noise")
+    least = smallest_caught(sigma=SIGMA, count=62)
+    assert f"a standard deviation up to {least:.2g} would have been caught in 99 of 100 cases" in told
+    assert least == pytest.approx(0.0149, abs=2e-4)
+
+
+# -- a release that was refused --------------------------------------------------------------------------------------
+
+
+def refused_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A signed run with one release, and then one that scored under the floor."""
+    graph = small()[1]
+    gf.save_run(folder, gf.train(graph, "sgc", sigma=SIGMA, floor=0.5), graph)
+    monkeypatch.setattr(gf.Trained, "utility", lambda self, graph: 1.0)
+    gf.answer(folder, gf.Request(nodes=[4]), request_id="first", key=KEY)
+    monkeypatch.setattr(gf.Trained, "utility", lambda self, graph: 0.0)
+    with pytest.raises(gf.Refused, match="under the floor 0.5, so nothing was released; this counts as a release$"):
+        gf.answer(folder, gf.Request(nodes=[5]), request_id="second", key=KEY)
+    monkeypatch.setattr(gf.Trained, "utility", lambda self, graph: 1.0)
+    return folder
+
+
+def test_a_refused_release_is_in_the_ledger_and_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = refused_run(tmp_path / "run", monkeypatch)
+    record = read_record(run)
+    first, second = record.entries
+    assert (second.number, second.request_id, second.level) == (2, "second", "refused")
+    assert second.ratio == first.ratio > 0
+    assert second.previous == first.hash
+    check_chain(record.entries)
+    certificates = check_entries(record.entries)
+    assert certificates[0] is not None
+    assert certificates[1] is None
+    check_entry_signature(second, None)
+    assert second.signer == KEY.public_key().public_bytes_raw().hex()
+    trained, graph = gf.load_run(run)
+    assert trained.releases == (first.ratio, second.ratio)
+    assert trained.releases_left == 62
+    assert graph.num_nodes == 39  # nothing of the second request was taken out
+    assert gf.releases_so_far(run, delta=1e-5).releases == 2
+    result = gf.verify_run(run, key=KEY.public_key(), head=second.hash)
+    assert {"ledger", "claim", "noise"} <= names(result)
+    assert [annex.released for annex in record.annexes] == [True, False]
+    public = json.loads(second.answer)
+    assert set(public) == {"audience", "level", "refused", "digests", "releases_left"}
+
+
+def test_a_refused_request_stays_refused_and_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = refused_run(tmp_path / "run", monkeypatch)
+    for request_id in ("second", "third", None):  # noise is not drawn until it suits
+        with pytest.raises(gf.Refused, match="^this request was refused before"):
+            gf.answer(run, gf.Request(nodes=[5]), request_id=request_id, key=KEY)
+    assert len(read_record(run).entries) == 2
+    gf.answer(run, gf.Request(nodes=[6]), key=KEY)
+    assert [entry.level for entry in read_record(run).entries] == ["certified", "refused", "certified"]
+    assert gf.load_run(run)[0].releases_left == 61
+    assert gf.verify_run(run, key=KEY.public_key()).checks
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"request_id": "another"},
+        {"ratio": 0.0},
+        {"ratio": None},
+        {"time": "2020-01-01T00:00:00Z"},
+        {"answer": '{"refused": "for no reason"}'},
+        {"certificate_digest": "0" * 64},
+        {"request_digest": "0" * 64},
+    ],
+)
+def test_a_refused_entry_is_under_its_signature(
+    change: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = refused_run(tmp_path / "run", monkeypatch)
+    rewritten_entry(**change)(run)
+    rundir.refit(run)
+    with pytest.raises(
+        gf.Mismatch, match="^the (signature of entry 2|model does not count|certificate has 63)"
+    ):
+        gf.verify_run(run)
+    with pytest.raises(gf.Mismatch):
+        gf.answer(run, gf.Request(nodes=[6]))
+
+
+def test_a_refusal_that_nobody_signed_still_fits_its_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = refused_run(tmp_path / "run", monkeypatch)
+    changed = json.dumps(json.loads(read_record(run).entries[1].answer) | {"refused": "for no reason"})
+    rewritten_entry(answer=changed, signer=None, signature=None)(run)
+    rundir.refit(run)
+    with pytest.raises(gf.Mismatch, match="^entry 2 of the ledger does not hold the refusal that it names$"):
+        gf.verify_run(run)
+
+
+def test_a_refused_entry_without_its_signature_is_caught_by_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no signed certificate beside it that tells who should have signed."""
+    run = refused_run(tmp_path / "run", monkeypatch)
+    other = Ed25519PrivateKey.generate()
+    assert gf.verify_run(run, key=KEY.public_key()).checks
+    rewritten_entry(request_id="another", signer=None, signature=None)(run)
+    assert gf.verify_run(run).checks
+    with pytest.raises(gf.Mismatch, match="^entry 2 of the ledger was not signed with this key$"):
+        gf.verify_run(run, key=KEY.public_key())
+    signer, signature = entry_signer(other)(signed_bytes(read_record(run).entries[1]))
+    rewritten_entry(signer=signer, signature=signature)(run)
+    with pytest.raises(gf.Mismatch, match="^entry 2 of the ledger was not signed with this key$"):
+        gf.verify_run(run, key=KEY.public_key())
+
+
+def test_a_run_whose_releases_were_all_refused_is_accused_of_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = small()[1]
+    run = gf.save_run(tmp_path / "run", gf.train(graph, "sgc", sigma=SIGMA, floor=0.5), graph)
+    monkeypatch.setattr(gf.Trained, "utility", lambda self, graph: 0.0)
+    with pytest.raises(gf.Refused):
+        gf.answer(run, gf.Request(nodes=[5]), key=KEY)
+    with pytest.raises(gf.InputError, match="holds no certificate, every release so far was refused$"):
+        gf.verify_run(run)
+    monkeypatch.setattr(gf.Trained, "utility", lambda self, graph: 1.0)
+    gf.answer(run, gf.Request(nodes=[6]), key=KEY)
+    assert [entry.level for entry in read_record(run).entries] == ["refused", "certified"]
+    assert gf.load_run(run)[0].releases_left == 62
+    assert gf.verify_run(run, key=KEY.public_key()).checks
+
+
+def test_a_refused_release_cannot_be_left_out_of_the_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = refused_run(tmp_path / "run", monkeypatch)
+    releases = gf.load_run(run)[0].releases
+    json_edit("run.json", releases=list(releases[:1]))(run)
+    assert gf.load_run(run)[0].releases_left == 63
+    with pytest.raises(gf.Mismatch, match="^(the model does not count a release that was refused|the certificate has)"):
+        gf.verify_run(run)
+    with pytest.raises(gf.Mismatch):
+        gf.answer(run, gf.Request(nodes=[6]))

@@ -47,6 +47,10 @@ from graphforget.verify import Verification, verify
 BLOCK = 4096  # public files are filled up to a multiple of it: a size could tell how long a number is
 
 
+class NothingReleased(InputError):
+    """A run whose requests were all refused has no certificate, and nothing speaks against it."""
+
+
 @dataclass(frozen=True)
 class Record:
     """The deletions of a run directory, oldest first."""
@@ -412,11 +416,14 @@ def _evidence(
         if not any((place / name).exists() for name in (CERTIFICATE, LEDGER, ANNEX)) and not trained.history:
             raise InputError(f"{folder} holds no certificate, it did not come of a deletion")
         try:
-            certificate, record = Certificate.read(place / CERTIFICATE), _record(place)
+            record = _record(place)
             check(record.entries, follows=record.follows)
+            if not (place / CERTIFICATE).exists() and {entry.level for entry in record.entries} == {REFUSED}:
+                raise NothingReleased(f"{folder} holds no certificate, every release so far was refused")
+            certificate = Certificate.read(place / CERTIFICATE)
             released = released_weights(place)
             public = read_json(place / OUTCOME, what=OUTCOME)
-        except OtherVersion:
+        except (OtherVersion, NothingReleased):
             raise
         except (OSError, ValueError) as error:
             raise Mismatch(str(error)) from error

@@ -250,6 +250,9 @@ def _ledger(given: Evidence) -> str | None:
     last = next((entry for entry in reversed(given.entries) if entry.level != REFUSED), None)
     if last is None or last.certificate_digest != given.certificate.digest:
         raise Mismatch("the certificate is not the one of the ledger's last entry")
+    for refused in given.entries[last.number :]:  # the signature of no later certificate covers them
+        if given.key is not None and refused.signer != given.key.public_bytes_raw().hex():
+            raise Mismatch(f"entry {refused.number} of the ledger was not signed with this key")
     stated = [c.digests["annex"] for c in certificates if c is not None]
     own = [annex.digest for annex in given.annexes if annex.released][-len(stated) :]
     if given.annexes and own != stated:  # those of an earlier format stand before them
