@@ -109,7 +109,7 @@ def test_what_is_no_claim_is_refused(content: Any) -> None:
         read_claim(content)
 
 
-WRONG = (None, "text", "1", True, [], {}, [1.0], NAN, INF, -INF, -1.0, 10**400)
+WRONG: tuple[Any, ...] = (None, "text", "1", True, [], {}, [1.0], NAN, INF, -INF, -1.0, 10**400)
 
 
 @pytest.mark.parametrize("name", ["exact", "ball", "paper", "noise", "noise with constants", "empirical"])
@@ -202,6 +202,11 @@ def evidence(outcome: gf.Outcome) -> Evidence:
     return Evidence(outcome.certificate, outcome.trained, outcome.graph, released=outcome.released_theta)
 
 
+def replaced(claim: Claim, **changes: Any) -> Claim:
+    """A claim of whatever kind with other fields."""
+    return dataclasses.replace(claim, **changes)
+
+
 def verified(outcome: gf.Outcome, claim: Claim | None = None, **stated: Any) -> gf.Verification:
     changes = stated | ({} if claim is None else {"claim": claim})
     certificate = dataclasses.replace(outcome.certificate, **changes)
@@ -276,7 +281,7 @@ def test_conditions_that_are_needed_must_be_listed() -> None:
         listed = claim.to_dict()["conditions"]
         assert len(listed) == 4
         for gone in listed:
-            fewer = dataclasses.replace(claim, conditions=tuple(one for one in listed if one != gone))
+            fewer = replaced(claim, conditions=tuple(one for one in listed if one != gone))
             with pytest.raises(gf.Mismatch, match=f"^the claim does not list a condition that it needs: {gone}$"):
                 fewer.recheck(evidence(issued(name)))
 
@@ -292,7 +297,7 @@ def test_a_model_that_may_carry_data_has_no_guarantee(name: str) -> None:
 def test_a_void_claim_claims_nothing_and_has_no_epsilon() -> None:
     for name in ("paper", "noise"):
         outcome = issued(name)
-        void = dataclasses.replace(outcome.certificate.claim, epsilon=None)
+        void = replaced(outcome.certificate.claim, epsilon=None)
         assert (void.level, void.void, void.number("epsilon"), void.ratio) == ("empirical", True, None, None)
         assert void.recheck(evidence(outcome)) == "nothing is claimed"
         assert void.unchecked(evidence(outcome)) == ()
