@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from typing import Any
 
 import pytest
 import torch
-from graphforget.certificates.claim import conditional
 from torch import Tensor
 
 import graphforget as gf
 from cases import idea, random_graph, train_without_noise
-from graphforget.certificates.assumptions import Finding, audit
+from graphforget.certificates.assumptions import (
+    BOUNDED,
+    CONVEX,
+    LIPSCHITZ,
+    OPTIMUM,
+    SENTENCES,
+    Finding,
+    audit,
+    refuted_by,
+    sentence,
+)
+from graphforget.certificates.claims.objective_noise import CEU_CONDITIONS, FIXED, SECRET, WITHIN
+from graphforget.certificates.claims.paper_bound import CONDITIONS, PaperBound, distance_bound
+from graphforget.certificates.claims.residual_ball import DECLARED_CONVEX
 from graphforget.linalg.dense import dense_matrix
 
-NAMES = (
-    "losses are at most C",
-    "losses are L-Lipschitz",
-    "the objective is lambda-strongly convex",
-    "training ended at a minimum",
-)
+NAMES = (BOUNDED, LIPSCHITZ, CONVEX, OPTIMUM)
+without_guarantee = functools.partial(idea, level="empirical")  # some condition does not hold in most cases here
 
 
 def elsewhere(trained: gf.Trained) -> Tensor:
@@ -92,10 +101,10 @@ def test_only_removed_nodes_need_the_lipschitz_constant() -> None:
     start = train_without_noise(patients, "sgc")
     ends = patients.edge_index[:, 0].tolist()
     edge = gf.Request(edges=[(patients.subject_ids[ends[0]], patients.subject_ids[ends[1]])])
-    assert idea(start, patients, edge).certificate.conditions[1].verdict == "holds"
-    later = idea(start, patients, gf.Request(nodes=["patient-0300"]))
-    second = idea(later.trained, later.graph, edge)
-    assert second.certificate.conditions[1].verdict == "not checkable"
+    assert without_guarantee(start, patients, edge).measured["conditions"][1]["verdict"] == "holds"
+    later = without_guarantee(start, patients, gf.Request(nodes=["patient-0300"]))
+    second = without_guarantee(later.trained, later.graph, edge)
+    assert second.measured["conditions"][1]["verdict"] == "not checkable"
     assert any("those before it" in note for note in second.notes)
 
 
@@ -134,49 +143,93 @@ def test_negative_losses_count_by_their_size() -> None:
         return torch.nn.functional.cross_entropy(logits, labels, reduction="none") - 7
 
     trained = train_without_noise(graph, "gcn", loss=negative, hidden=4, epochs=5, polish_steps=0)
-    outcome = idea(trained, graph, gf.Request(nodes=[20]))
-    measured = outcome.certificate.conditions[0].measured
-    assert measured is not None
-    assert 3 < measured < 7
-    assert outcome.certificate.conditions[0].verdict == "fails"
+    outcome = without_guarantee(trained, graph, gf.Request(nodes=[20]))
+    bounded = outcome.measured["conditions"][0]
+    assert bounded["name"] == BOUNDED
+    assert 3 < bounded["measured"] < 7
+    assert bounded["verdict"] == "fails"
 
 
-def test_an_outcome_carries_the_audit_and_its_time_is_not_counted() -> None:
+def test_an_outcome_carries_the_audit_and_its_certificate_the_conditions_alone() -> None:
     graph = gf.load("patients")
     trained = train_without_noise(graph, "sgc")
-    outcome = idea(trained, graph, gf.Request(nodes=["patient-0017"]))
-    assert tuple(finding.name for finding in outcome.certificate.conditions) == NAMES
-    failing = tuple(f.name for f in outcome.certificate.conditions if f.verdict == "fails")
-    assert outcome.certificate.refuted == outcome.trained.history[0].refuted == failing
-    assert NAMES[2] in failing
-    assert outcome.certificate.epsilon is None
-    assert outcome.certificate.epsilon_under_constants == 1.0
-    assert "nothing follows for this model" in outcome.certificate.statement
-    second = idea(outcome.trained, outcome.graph, gf.Request(nodes=["patient-0018"]))
-    last = second.certificate.conditions[3]
-    assert last.threshold == trained.recipe.tolerance * trained.recipe.mu
-    assert (last.measured, last.verdict) == (trained.gradient_norm, "holds")  # of training, not of the step since
+    request = gf.Request(nodes=["patient-0017"])
+    with pytest.raises(gf.Refused, match="the guarantee of 'idea' does not hold here .*: .*; nothing was released"):
+        idea(trained, graph, request)
+    outcome = without_guarantee(trained, graph, request)
+    findings = outcome.measured["conditions"]
+    assert outcome.certificate.conditions == tuple(finding["name"] for finding in findings) == NAMES
+    assert set(findings[0]) == {"name", "measured", "threshold", "verdict", "meaning"}
+    failing = [finding["name"] for finding in findings if finding["verdict"] == "fails"]
+    assert outcome.measured["refuted"] == list(outcome.trained.history[0].refuted) == failing
+    assert CONVEX in failing
+    assert (outcome.level, outcome.certificate.epsilon, outcome.certificate.sigma) == ("empirical", None, 0.0)
+    assert outcome.certificate.claim.void
+    assert outcome.measured["epsilon_under_constants"] is None  # no noise was sized by a bound that does not hold
+    assert outcome.measured["sigma_needed"] > 0
+    public = json.dumps(outcome.public())
+    for finding in findings:
+        assert finding["meaning"] not in public
+        assert finding["measured"] is None or repr(finding["measured"]) not in public
+    second = without_guarantee(outcome.trained, outcome.graph, gf.Request(nodes=["patient-0018"]))
+    last = second.measured["conditions"][3]
+    assert last["threshold"] == trained.recipe.tolerance * trained.recipe.mu
+    assert (last["measured"], last["verdict"]) == (trained.gradient_norm, "holds")  # of training, not of the step since
+    assert set(failing) <= set(second.measured["refuted"])
+
+
+@functools.cache
+def once_unlearned() -> gf.Trained:
+    """A model with one request in its history, and nothing refuted."""
+    graph = random_graph(3, nodes=30, edges=40)
+    outcome = without_guarantee(train_without_noise(graph, "sgc", mu=1e-2), graph, gf.Request(nodes=[20]), audit=False)
+    return outcome.trained.with_last(refuted=())
 
 
 def test_a_claim_says_what_it_is_made_of() -> None:
-    given: dict[str, Any] = {"distance": 2.0, "epsilon": 1.0, "delta": 1e-5, "constants": gf.Constants()}
-    claim = conditional(sigma=None, conditions=(), **given)
+    trained = once_unlearned()
+    distance = distance_bound(trained, gf.Constants())
+    given: dict[str, Any] = {"trained": trained, "epsilon": 1.0, "delta": 1e-5, "constants": gf.Constants()}
+    claim, measured = PaperBound.issue(sigma=None, findings=(), **given)
     assert claim.level == "conditional"
-    assert "if every condition listed holds" in claim.statement
-    assert claim.sigma == pytest.approx(2.0 / 0.26805, rel=1e-4)
-    assert claim.sigma_by_paper == pytest.approx(2.0 * (2 * torch.tensor(1.25e5).log().item()) ** 0.5, rel=1e-6)
-    assert claim.epsilon == claim.epsilon_under_constants == 1.0
+    assert not claim.void
+    assert claim.sigma == measured["sigma_needed"] == pytest.approx(distance / 0.26805, rel=1e-4)
+    by_paper = distance * (2 * torch.tensor(1.25e5).log().item()) ** 0.5
+    assert measured["sigma_by_paper"] == pytest.approx(by_paper, rel=1e-6)
+    assert measured["distance"] == distance
+    assert claim.epsilon == 1.0
+    assert measured["epsilon_under_constants"] == pytest.approx(1.0, rel=1e-9)
     for sigma in (0.0, 1e-200):
-        nothing = conditional(sigma=sigma, conditions=(), **given)
-        assert nothing.level == "empirical"
-        assert nothing.epsilon is None
-        assert nothing.to_dict()["epsilon_under_constants"] is None
-        json.dumps(nothing.to_dict(), allow_nan=False)
-    failing = Finding("losses are at most C", 4.0, 3.0, "fails", "-")
-    refuted = conditional(sigma=None, conditions=(failing,), **given)
-    assert (refuted.level, refuted.epsilon, refuted.refuted) == ("conditional", None, ("losses are at most C",))
-    earlier = conditional(sigma=None, conditions=(), refuted_before=("something",), **given)
-    assert (earlier.epsilon, earlier.refuted) == (None, ("something",))
+        nothing, measured = PaperBound.issue(sigma=sigma, findings=(), **given)
+        assert (nothing.level, nothing.epsilon, nothing.void, nothing.sigma) == ("empirical", None, True, sigma)
+        assert measured["epsilon_under_constants"] is None
+        json.dumps([nothing.to_dict(), measured], allow_nan=False)
+    failing = Finding(BOUNDED, 4.0, 3.0, "fails", "-")
+    refuted, measured = PaperBound.issue(sigma=None, findings=(failing,), **given)
+    assert (refuted.level, refuted.epsilon, refuted.sigma) == ("empirical", None, 0.0)
+    assert (refuted.conditions, measured["refuted"]) == ((BOUNDED,), [BOUNDED])
+    plenty, measured = PaperBound.issue(sigma=1e6, findings=(failing,), **given)
+    assert (plenty.level, plenty.epsilon, plenty.sigma) == ("empirical", None, 1e6)
+    before = given | {"trained": trained.with_last(refuted=("something",))}
+    earlier, measured = PaperBound.issue(sigma=None, findings=(), **before)
+    assert (earlier.level, earlier.epsilon, measured["refuted"]) == ("empirical", None, ["something"])
+
+
+def test_what_was_refuted_stays_refuted_and_is_named_once() -> None:
+    findings = tuple(
+        Finding(name, None, None, verdict, "-")  # type: ignore[arg-type]
+        for name, verdict in ((BOUNDED, "fails"), (LIPSCHITZ, "not checkable"), (CONVEX, "holds"), (OPTIMUM, "fails"))
+    )
+    assert refuted_by(findings, ()) == (BOUNDED, OPTIMUM)
+    assert refuted_by(findings, (OPTIMUM, "earlier")) == (OPTIMUM, "earlier", BOUNDED)
+    assert refuted_by((), ()) == ()
+
+
+def test_every_condition_that_a_claim_can_list_has_a_sentence() -> None:
+    ids = {*CONDITIONS, *(name for name, _ in CEU_CONDITIONS), SECRET, FIXED, WITHIN, DECLARED_CONVEX}
+    assert ids <= set(SENTENCES)
+    assert all(sentence(name) != name for name in ids)
+    assert sentence("an id of a later version") == "an id of a later version"
 
 
 def test_a_measurement_that_is_not_a_number_holds_nothing() -> None:

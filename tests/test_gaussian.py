@@ -21,6 +21,7 @@ from scipy.special import ndtri
 
 from graphforget.certificates import gaussian
 from graphforget.certificates.gaussian import (
+    ROUNDING_SHARE,
     composed_ratio,
     delta_of,
     epsilon_of,
@@ -28,9 +29,11 @@ from graphforget.certificates.gaussian import (
     grid,
     mu_gdp,
     noise,
+    noise_error_within_budget,
     paper_sigma,
-    paper_sigma_is_proven,
+    release_ratio,
     slip,
+    tolerance,
     with_noise,
 )
 from graphforget.errors import InputError
@@ -211,14 +214,11 @@ def test_the_ends() -> None:
 
 def test_the_papers_sigma() -> None:
     assert paper_sigma(zeta=2, epsilon=0.5, delta=1e-4) == pytest.approx(4 * 4.344, rel=1e-4)
-    assert paper_sigma_is_proven(epsilon=0.999)
-    assert not paper_sigma_is_proven(epsilon=1)
 
 
 @settings(max_examples=200, deadline=None)
 @given(epsilon=powers(-6, -1e-9), delta=powers(-100, -0.01))
 def test_the_papers_sigma_is_enough_where_it_is_proven(epsilon: float, delta: float) -> None:
-    assert paper_sigma_is_proven(epsilon=epsilon)
     assert paper_sigma(zeta=1, epsilon=epsilon, delta=delta) >= exact_sigma(zeta=1, epsilon=epsilon, delta=delta)
 
 
@@ -227,6 +227,44 @@ def test_the_papers_sigma_is_too_small_for_a_large_epsilon(epsilon: float, delta
     sigma = paper_sigma(zeta=1, epsilon=epsilon, delta=delta)
     assert delta_of(ratio=1 / sigma, epsilon=epsilon) > 1.01 * delta
     assert by_quadrature(1 / sigma, epsilon) > 1.01 * delta
+
+
+@settings(max_examples=100, deadline=None)
+@given(epsilon=powers(-3, 1.5), delta=powers(-12, -2), releases=st.integers(1, 1000))
+def test_all_releases_at_the_tolerance_together_keep_epsilon_and_delta(
+    epsilon: float, delta: float, releases: int
+) -> None:
+    """With the share of delta that is set aside for rounding left over, and not much more."""
+    ratio = release_ratio(epsilon=epsilon, delta=delta, releases=releases)
+    assert tolerance(sigma=0.3, epsilon=epsilon, delta=delta, releases=releases) == 0.3 * ratio
+    together = composed_ratio([ratio] * releases)
+    left = (1 - ROUNDING_SHARE) * delta
+    assert delta_of(ratio=together * (1 - 1e-12), epsilon=epsilon) <= left
+    assert delta_of(ratio=together * (1 + 1e-6), epsilon=epsilon) > left * (1 - 1e-9)
+    assert delta_of(ratio=composed_ratio([ratio] * (2 * releases)), epsilon=epsilon) > delta
+
+
+def test_at_least_one_release_is_needed() -> None:
+    for needs_releases in (release_ratio, functools.partial(tolerance, sigma=1.0)):
+        with pytest.raises(InputError, match="^the number of releases is 0, at least 1 is needed$"):
+            needs_releases(epsilon=1.0, delta=0.1, releases=0)
+
+
+def test_one_release_is_the_default() -> None:
+    assert release_ratio(epsilon=1, delta=1e-5) == mu_gdp(epsilon=1, delta=1e-5 * 15 / 16)
+    assert release_ratio(epsilon=1, delta=1e-5, releases=64) == release_ratio(epsilon=1, delta=1e-5) / 8
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 1.0, 20.0])
+@pytest.mark.parametrize("releases", [1, 64])
+def test_the_error_of_the_noise_must_fit_into_its_share_of_delta(epsilon: float, releases: int) -> None:
+    """`T` draws that are each `t` from Gaussian cost `(1 + e^eps) T t` of delta."""
+    delta = 1e-5
+    largest = delta / 16 / (1 + math.exp(epsilon)) / releases
+    assert noise_error_within_budget(largest * 0.999, epsilon=epsilon, delta=delta, releases=releases)
+    assert not noise_error_within_budget(largest * 1.001, epsilon=epsilon, delta=delta, releases=releases)
+    assert noise_error_within_budget(0.0, epsilon=1e6, delta=delta, releases=releases)
+    assert not noise_error_within_budget(1e-300, epsilon=1e6, delta=delta, releases=releases)
 
 
 def test_composition() -> None:
@@ -334,7 +372,9 @@ BAD: dict[str, Callable[[], object]] = {
     "paper_sigma no distance": lambda: paper_sigma(zeta=NAN, epsilon=1, delta=0.1),
     "paper_sigma zero epsilon": lambda: paper_sigma(zeta=1, epsilon=0, delta=0.1),
     "paper_sigma delta above one": lambda: paper_sigma(zeta=1, epsilon=1, delta=1.1),
-    "paper_sigma_is_proven zero epsilon": lambda: paper_sigma_is_proven(epsilon=0),
+    "release_ratio half a release": lambda: release_ratio(epsilon=1, delta=0.1, releases=0.5),  # type: ignore[arg-type]
+    "release_ratio zero epsilon": lambda: release_ratio(epsilon=0, delta=0.1, releases=1),
+    "tolerance zero delta": lambda: tolerance(sigma=1, epsilon=1, delta=0, releases=1),
     "composed_ratio a negative one": lambda: composed_ratio([1, -1]),
     "composed_ratio no number": lambda: composed_ratio([NAN]),
     "noise a negative sigma": lambda: noise(size=1, sigma=-1),

@@ -638,12 +638,14 @@ def test_a_plan_does_not_promise_what_is_refuted_already(method: str) -> None:
     source, target = graph.edge_index
     request = gf.Request(edges=[tuple(graph.edge_index[:, source < target].T[3].tolist())])
     level = functools.partial(gf.plan, trained, graph, request, method=method)
-    assert level().level == "empirical"  # the default constant is over the curvature
+    assert level().level is None  # the default constant is over the curvature, so unlearn would refuse
+    assert level(level="empirical").level == "empirical"
     assert level(constants=gf.Constants(strong_convexity=0.01)).level == "conditional"
     outcome = gf.unlearn(trained, graph, request, method=method, level="empirical")
     after = gf.Request(nodes=[20]) if method == "idea" else gf.Request(edges=[outcome_edge(outcome.graph)])
     given: dict[str, Any] = {"method": method, "constants": gf.Constants(strong_convexity=0.01)}
-    assert gf.plan(outcome.trained, outcome.graph, after, **given).level == "empirical"
+    assert gf.plan(outcome.trained, outcome.graph, after, **given).level is None
+    assert gf.plan(outcome.trained, outcome.graph, after, level="empirical", **given).level == "empirical"
 
 
 def outcome_edge(graph: gf.Graph) -> tuple[int, int]:

@@ -20,7 +20,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphforget.certificates.gaussian import epsilon_of
-from graphforget.certificates.ledger import APPLICATION, FORMAT, START, Broken, Composed, Entry, Ledger, check, composed
+from graphforget.certificates.ledger import (
+    APPLICATION,
+    FORMAT,
+    START,
+    Broken,
+    Composed,
+    Entry,
+    Ledger,
+    check,
+    composed,
+    signed_bytes,
+)
 from graphforget.errors import InputError
 
 NAN, INF = float("nan"), float("inf")
@@ -56,10 +67,15 @@ def raw(path: Path) -> closing[sqlite3.Connection]:
 
 
 def tamper(path: Path, statement: str, *values: Any) -> None:
+    """Somebody with sqlite3, who takes the triggers away and puts them back."""
     with raw(path) as connection:
-        for name in ("no_update", "no_delete", "no_replace"):
+        triggers = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
+        assert len(triggers) == 3
+        for name, _ in triggers:
             connection.execute(f"DROP TRIGGER {name}")
         assert connection.execute(statement, values).rowcount == 1
+        for _, sql in triggers:
+            connection.execute(sql)
 
 
 def row(entry: Entry) -> tuple[Any, ...]:
@@ -67,7 +83,8 @@ def row(entry: Entry) -> tuple[Any, ...]:
 
 
 def insert(connection: sqlite3.Connection, entry: Entry, how: str = "INSERT") -> None:
-    connection.execute(f"{how} INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row(entry))
+    marks = ", ".join("?" * len(row(entry)))
+    connection.execute(f"{how} INTO entries VALUES ({marks})", row(entry))
 
 
 def mode(path: Path) -> int:
@@ -148,7 +165,7 @@ def test_the_hash_is_that_of_the_documented_form(path: Path) -> None:
         '"number":1,"previous":"' + "0" * 64 + '","ratio":0.1,"request_digest":"' + "ab" * 32 + '",'
         '"request_id":"request 1","time":"2026-01-31T12:00:00Z"}'
     )
-    assert entry.hash == hashlib.sha256(b"graphforget-ledger-1\n" + text.encode()).hexdigest()
+    assert entry.hash == hashlib.sha256(b"graphforget-ledger-2\n" + text.encode()).hexdigest()
 
 
 @settings(max_examples=30, deadline=None)
@@ -184,7 +201,8 @@ TAMPERED: dict[str, Any] = {
 
 
 def test_every_field_is_tampered_with() -> None:
-    assert list(TAMPERED) == [field.name for field in dataclasses.fields(Entry)]
+    """The signature is of the hash, so it cannot be under it: `test_signing.py` tampers with these two."""
+    assert [*TAMPERED, "signer", "signature"] == [field.name for field in dataclasses.fields(Entry)]
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
@@ -219,8 +237,7 @@ def test_a_removed_entry_is_found(path: Path, number: int) -> None:
 def test_a_removed_entry_is_found_after_renumbering(path: Path) -> None:
     write(path)
     tamper(path, "DELETE FROM entries WHERE number = 2")
-    with raw(path) as connection:
-        connection.execute("UPDATE entries SET number = 2 WHERE number = 3")
+    tamper(path, "UPDATE entries SET number = 2 WHERE number = 3")
     with pytest.raises(Broken, match="broken at entry 2: it does not continue"):
         check(read(path))
 
@@ -513,27 +530,14 @@ def unfinished(path: Path) -> Iterator[tuple[Entry, ...]]:
         yield committed
 
 
-def test_a_copy_holds_what_is_committed(path: Path, tmp_path: Path, unfinished: tuple[Entry, ...]) -> None:
-    folder = tmp_path / "copies"
-    folder.mkdir()
-    before = os.umask(0)
-    try:
-        with Ledger(path, readonly=True) as ledger:
-            ledger.copy(folder / "copy.sqlite")
+def test_a_reader_sees_what_is_committed(path: Path, unfinished: tuple[Entry, ...]) -> None:
+    for readonly in (True, False):
+        with Ledger(path, readonly=readonly) as ledger:
             assert ledger.entries() == unfinished
-    finally:
-        os.umask(before)
-    assert names(folder) == {"copy.sqlite"}
-    assert mode(folder / "copy.sqlite") == 0o600
-    assert read(folder / "copy.sqlite") == unfinished
-    with Ledger(folder / "copy.sqlite") as copied:
-        assert copied.append(**request(3)).number == 3
-        with raw(folder / "copy.sqlite") as connection, pytest.raises(sqlite3.IntegrityError, match="never removed"):
-            connection.execute("DELETE FROM entries")
-    assert names(folder) == {"copy.sqlite"}
+            assert ledger.head == unfinished[-1].hash
 
 
-def test_copies_while_somebody_appends(path: Path, tmp_path: Path) -> None:
+def test_a_reader_sees_whole_entries_while_somebody_appends(path: Path) -> None:
     write(path, 1)
 
     def work() -> None:
@@ -542,32 +546,92 @@ def test_copies_while_somebody_appends(path: Path, tmp_path: Path) -> None:
                 ledger.append(**request(number))
 
     pid = in_child(work)
-    with Ledger(path) as ledger:
-        for number in range(10):
-            ledger.copy(tmp_path / f"{number}.sqlite")
+    seen = [read(path) for _ in range(10)]
     assert exit_code(pid) == 0
     entries = read(path)
-    for number in range(10):
-        copied = read(tmp_path / f"{number}.sqlite")
-        assert copied
-        assert copied == entries[: len(copied)]
+    assert len(entries) == 31
+    for some in seen:
+        assert some
+        assert some == entries[: len(some)]
+        check(some)
 
 
-def test_a_copy_overwrites_nothing(path: Path, tmp_path: Path) -> None:
-    write(path)
-    target = tmp_path / "taken"
-    target.write_text("precious")
+# -- signatures and ledgers of an earlier format ---------------------------------------------------------------------
+
+
+def test_what_is_signed_is_the_hash_of_the_whole_entry(path: Path) -> None:
+    asked: list[bytes] = []
+
+    def sign(content: bytes) -> tuple[str, str]:
+        asked.append(content)
+        return "the signer", "the signature"
+
     with Ledger(path) as ledger:
-        with pytest.raises(InputError, match="taken exists already") as error:
-            ledger.copy(target)
-        told(error)
-        with pytest.raises(InputError, match="exists already"):
-            ledger.copy(path)
-        with pytest.raises(InputError, match="cannot be copied to .* No such file") as error:
-            ledger.copy(tmp_path / "missing" / "copy.sqlite")
-        told(error)
-    assert target.read_text() == "precious"
-    assert names(tmp_path) == {path.name, "taken"}
+        entry = ledger.append(**request(1), sign=sign)
+        bare = ledger.append(**request(2))
+    assert asked == [signed_bytes(entry)] == [b"graphforget-ledger-entry\n" + entry.hash.encode()]
+    assert (entry.signer, entry.signature) == ("the signer", "the signature")
+    assert (bare.signer, bare.signature) == (None, None)
+    assert read(path) == (entry, bare)
+    check((entry, bare))
+
+
+def test_a_refused_entry_counts_as_a_release(path: Path) -> None:
+    """Its noise was drawn. Without a ratio nothing is known of it."""
+    entries = filled(path, ("certified", 0.3), ("refused", 0.4))
+    check(read(path))
+    assert composed(entries, delta=DELTA) == Composed(2, epsilon_of(ratio=0.5, delta=DELTA), DELTA, None)
+    unknown = filled(path.with_name("unknown"), ("certified", 0.3), ("refused", None))
+    said = "entry 2 is refused, so nothing is proven about its release"
+    assert composed(unknown, delta=DELTA) == Composed(2, None, DELTA, said)
+
+
+def of_format_1(path: Path, count: int = 2) -> tuple[Entry, ...]:
+    """A ledger as the earlier version wrote it: without signatures, under another prefix."""
+    entries: list[Entry] = []
+    for number in range(1, count + 1):
+        content = {"number": number, **request(number), "previous": entries[-1].hash if entries else START}
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        digest = hashlib.sha256(b"graphforget-ledger-1\n" + text.encode()).hexdigest()
+        entries.append(Entry(**content, hash=digest))
+    write(path, 0)
+    with raw(path) as connection:
+        for column in ("signer", "signature"):
+            connection.execute(f"ALTER TABLE entries DROP COLUMN {column}")
+        for entry in entries:
+            connection.execute(f"INSERT INTO entries VALUES ({', '.join('?' * 10)})", row(entry)[:10])
+        connection.execute("PRAGMA user_version = 1")
+    return tuple(entries)
+
+
+def test_a_ledger_of_the_earlier_format_is_read_and_not_written(path: Path) -> None:
+    entries = of_format_1(path)
+    with Ledger(path, readonly=True) as ledger:
+        assert ledger.format == 1
+        assert ledger.entries() == entries
+        assert ledger.head == entries[-1].hash
+    check(entries, format=1)
+    with pytest.raises(Broken, match="broken at entry 1: its hash"):
+        check(entries)  # no entry passes for one of this format
+    with pytest.raises(InputError, match=f"is a ledger of format 1, this version writes format {FORMAT}"):
+        Ledger(path)
+
+
+def test_a_ledger_goes_on_from_the_head_of_an_earlier_one(path: Path) -> None:
+    head = of_format_1(path.with_name("earlier"))[-1].hash
+    with Ledger(path) as ledger:
+        first = ledger.append(**request(1), follows=head)
+        second = ledger.append(**request(2), follows=head)
+    assert (first.previous, second.previous) == (head, first.hash)
+    check((first, second), follows=head)
+    for other in (START, "1" * 64):
+        with pytest.raises(Broken, match="broken at entry 1: it does not continue"):
+            check((first, second), follows=other)
+    with Ledger(path.with_name("next")) as ledger:
+        with pytest.raises(Broken):
+            ledger.take_over((first, second))
+        ledger.take_over((first, second), follows=head)
+        assert ledger.entries() == (first, second)
 
 
 def test_files_are_private_and_go_away(path: Path) -> None:
@@ -634,7 +698,7 @@ def other_application(path: Path) -> None:
 def other_version(path: Path) -> None:
     write(path)
     with raw(path) as connection:
-        connection.execute("PRAGMA user_version = 2")
+        connection.execute("PRAGMA user_version = 3")
 
 
 def emptied(path: Path) -> None:
@@ -643,13 +707,46 @@ def emptied(path: Path) -> None:
         connection.execute("DROP TABLE entries")
 
 
+def another_table(path: Path) -> None:
+    write(path)
+    with raw(path) as connection:
+        connection.execute("CREATE TABLE more (x)")
+
+
+def with_view(path: Path) -> None:
+    """It could answer what was never written, or never end."""
+    write(path)
+    with raw(path) as connection:
+        connection.execute("ALTER TABLE entries RENAME TO kept")
+        connection.execute("CREATE VIEW entries AS SELECT * FROM kept")
+
+
+def without_triggers(path: Path) -> None:
+    write(path)
+    with raw(path) as connection:
+        connection.execute("DROP TRIGGER no_update")
+
+
+def with_column(path: Path) -> None:
+    write(path)
+    with raw(path) as connection:
+        connection.execute("ALTER TABLE entries ADD COLUMN more TEXT")
+
+
 NO_LEDGERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "text": (lambda path: path.write_text("not a database\n" * 100), "file is not a database"),
     "empty": (lambda path: path.write_bytes(b""), "is a database of another kind, a ledger is needed"),
-    "folder": (lambda path: path.mkdir(), "unable to open database file"),
+    "folder": (lambda path: path.mkdir(), "is not a regular file"),
+    "pipe": (lambda path: os.mkfifo(path), "is not a regular file"),
     "dangling link": (lambda path: path.symlink_to(path.parent / "gone"), ""),
+    "link": (lambda path: path.symlink_to("/dev/null"), "is not a regular file"),
     "other application": (other_application, "is a database of another kind, a ledger is needed"),
-    "other version": (other_version, f"is a ledger of format 2, this version reads format {FORMAT}"),
+    "other version": (other_version, f"is a ledger of format 3, this version writes format {FORMAT}"),
+    "another table": (another_table, "is not a ledger as it was written: its tables are others"),
+    "a view": (with_view, "is not a ledger as it was written: its tables are others"),
+    "no triggers": (without_triggers, "is not a ledger as it was written: its tables are others"),
+    "no table": (emptied, "is not a ledger as it was written: its tables are others"),
+    "another column": (with_column, "is not a ledger as it was written: its columns are others"),
 }
 
 
@@ -680,18 +777,21 @@ def test_damage_is_told_in_one_sentence(path: Path) -> None:
             told(error)
 
 
-def test_a_ledger_without_its_table_is_told_in_one_sentence(path: Path) -> None:
-    emptied(path)
-    with Ledger(path) as ledger, pytest.raises(InputError, match="cannot be used as a ledger: no such table") as error:
-        ledger.entries()
-    told(error)
+def test_a_table_that_goes_while_a_ledger_is_open_is_told_in_one_sentence(path: Path) -> None:
+    write(path)
+    with Ledger(path) as ledger:
+        with raw(path) as connection:
+            connection.execute("DROP TABLE entries")
+        with pytest.raises(InputError, match="cannot be used as a ledger: no such table") as error:
+            ledger.entries()
+        told(error)
 
 
 def test_a_closed_ledger_is_told_in_one_sentence(path: Path) -> None:
     with Ledger(path) as ledger:
         pass
     ledger.close()
-    for work in (ledger.entries, lambda: ledger.append(**request(1)), lambda: ledger.copy(path.parent / "copy")):
+    for work in (ledger.entries, lambda: ledger.append(**request(1)), lambda: ledger.take_over(())):
         with pytest.raises(InputError, match="closed database") as error:
             work()
         told(error)

@@ -14,23 +14,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from graphforget.certificates.claim import NOT_COVERED, certified, rounded_up, tolerance
 from hypothesis import given
 from hypothesis import strategies as st
 
 import graphforget as gf
-from cases import idea, random_graph
+from cases import idea, random_graph, train_without_noise
+from graphforget.certificates.claims.kinds import read_claim
+from graphforget.certificates.claims.residual_ball import ResidualBall
 from graphforget.certificates.document import DIGESTS, SCHEMA, Certificate, canonical
-from graphforget.certificates.ledger import START
-from graphforget.certificates.levels import LEVELS, MEANING
-from graphforget.certificates.signing import check_signature
+from graphforget.certificates.gaussian import tolerance
+from graphforget.certificates.ledger import START, Entry, Ledger
+from graphforget.certificates.levels import LEVELS, MEANING, NOT_COVERED
+from graphforget.certificates.residual import Residual
+from graphforget.certificates.signing import check_entry_signature, check_signature, entry_signer
 from graphforget.errors import OtherVersion
+from graphforget.numbers import rounded_up
 
 KEY = Ed25519PrivateKey.generate()
-PASSED = ("epsilon", "delta", "sigma", "distance", "tolerance", "epsilon_measured")
+PASSED = ("epsilon", "delta", "sigma", "mu", "releases", "tolerance")
+MEASURED = ("distance", "epsilon_measured", "epsilon_under_constants", "sigma_needed", "sigma_by_paper", "changed")
+HOLDS = gf.Constants(strong_convexity=1e-4, lipschitz=100.0, loss_bound=100.0)  # for the model of these tests
 NAN, INF = float("nan"), float("inf")
 
 
@@ -41,17 +48,26 @@ def certificate(level: str = "certified") -> Certificate:
 @functools.cache
 def made(level: str) -> Certificate:
     graph = random_graph(3, nodes=40, edges=60)
-    trained, request = gf.train(graph, "sgc"), gf.Request(nodes=[4])
+    request = gf.Request(nodes=[4])
     if level == "exact":
-        return gf.unlearn(trained, graph, request, method="retrain").certificate
-    if level == "empirical":
-        return gf.unlearn(trained, graph, request, method="retrain", start="continued").certificate
-    found = idea(trained, graph, request) if level == "conditional" else gf.unlearn(trained, graph, request)
+        found = gf.unlearn(train_without_noise(graph, "sgc"), graph, request)
+    elif level == "empirical":
+        found = gf.unlearn(gf.train(graph, "sgc"), graph, request, method="retrain", start="continued")
+    elif level == "conditional":
+        found = idea(train_without_noise(graph, "sgc"), graph, request, constants=HOLDS)
+    else:
+        found = gf.unlearn(gf.train(graph, "sgc"), graph, request)
+    assert found.level == level
     return found.certificate
 
 
 def document(level: str = "certified", **changes: Any) -> dict[str, Any]:
     return certificate(level).to_dict() | changes
+
+
+def with_claim(level: str = "certified", **changes: Any) -> dict[str, Any]:
+    content = document(level)
+    return content | {"claim": content["claim"] | changes}
 
 
 def leaves(content: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -73,8 +89,10 @@ def edited(content: dict[str, Any], path: tuple[Any, ...]) -> dict[str, Any]:
     old = holder[path[-1]]
     if isinstance(old, bool):
         new: Any = not old
-    elif isinstance(old, int | float):
-        new = old + 1 if path[-1] == "training_nodes" else old * (1 + 1e-15) + 1e-300
+    elif isinstance(old, int):
+        new = old + 1
+    elif isinstance(old, float):
+        new = old * (1 + 1e-15) + 1e-300
     elif isinstance(old, str):
         new = next(level for level in LEVELS if level != old) if path == ("level",) else _other_word(old)
     else:
@@ -203,7 +221,8 @@ def test_every_edit_of_a_signed_certificate_is_noticed(level: str) -> None:
     content = gf.signed(certificate(level), KEY).to_dict()
     paths = list(leaves(content))
     assert len(paths) > 40
-    assert {path[0] for path in paths} == {field.name for field in dataclasses.fields(Certificate)} | {"schema"}
+    written = {field.name for field in dataclasses.fields(Certificate)}
+    assert {path[0] for path in paths} == written | {"schema", "audience", "level"}
     unread = []
     for path in paths:
         try:
@@ -216,21 +235,27 @@ def test_every_edit_of_a_signed_certificate_is_noticed(level: str) -> None:
         with pytest.raises(gf.Mismatch):
             check_signature(changed, KEY.public_key())
         assert changed.digest != Certificate.from_dict(content).digest
-    assert ("schema",) in unread
-    assert len(unread) < 5, unread  # nearly all of them it was the signature that told
+    always = {("schema",), ("audience",), ("level",), ("claim", "kind")}
+    possible = {("releases_left",), ("claim", "constants"), ("claim", "delta"), ("claim", "conditions")}
+    assert always <= set(unread) <= always | possible  # of nearly all of them it was the signature that told
 
 
 def test_nothing_can_be_taken_out_of_or_put_into_what_is_signed() -> None:
     content = gf.signed(certificate("conditional"), KEY).to_dict()
-    for name in ("model", "objective", "versions"):
+    for name in ("model", "objective", "settings", "words", "environment", "algorithms"):
         for other in (content[name] | {"more": 1}, dict(list(content[name].items())[1:])):
             with pytest.raises(gf.Mismatch, match="^the signature does not fit"):
                 check_signature(Certificate.from_dict(content | {name: other}))
-    for name in ("conditions", "not_covered", "refuted"):
-        assert len(content[name]) > 1
-        for other in (content[name][1:], content[name][::-1], [*content[name], content[name][0]]):
+    for part, name in (("claim", "conditions"), ("words", "not_covered")):
+        listed = content[part][name]
+        assert len(listed) > 1
+        for other in (listed[1:], listed[::-1], [*listed, listed[0]]):
             with pytest.raises(gf.Mismatch, match="^the signature does not fit"):
-                check_signature(Certificate.from_dict(content | {name: other}))
+                check_signature(Certificate.from_dict(content | {part: content[part] | {name: other}}))
+    for chosen in ({"method": "idea"}, {"epsilon": 2.0}, content["chosen"] | {"more": 1}):
+        assert chosen != content["chosen"]
+        with pytest.raises(gf.Mismatch, match="^the signature does not fit"):
+            check_signature(Certificate.from_dict(content | {"chosen": chosen}))
 
 
 def test_nothing_can_be_put_into_the_signature() -> None:
@@ -243,9 +268,9 @@ def test_nothing_can_be_put_into_the_signature() -> None:
 @pytest.mark.parametrize("value", [NAN, INF, -INF])
 def test_what_json_cannot_hold_does_not_pass_for_what_was_signed(value: float) -> None:
     content = gf.signed(certificate(), KEY).to_dict()
-    assert content["epsilon_under_constants"] is None
-    with pytest.raises((gf.Mismatch, gf.InputError)):
-        check_signature(Certificate.from_dict(content | {"epsilon_under_constants": value}), KEY.public_key())
+    assert content["settings"]["floor"] is None
+    with pytest.raises(gf.InputError):
+        Certificate.from_dict(content | {"settings": content["settings"] | {"floor": value}})
 
 
 def test_a_signature_by_another_key_is_noticed() -> None:
@@ -300,15 +325,20 @@ def test_a_document_is_json_and_survives_it(level: str) -> None:
     content = document(level)
     assert content["level"] == level
     assert content["schema"] == SCHEMA
-    assert content["definition"] == MEANING[certificate(level).level]
-    assert content["not_covered"] == list(NOT_COVERED)
+    assert content["audience"] == "public"
+    assert content["words"] == {
+        "statement": certificate(level).claim.statement,
+        "definition": MEANING[certificate(level).level],
+        "not_covered": list(NOT_COVERED),
+    }
     assert set(content["digests"]) == set(DIGESTS)
     assert content["follows"] == START
     again = Certificate.from_dict(json.loads(json.dumps(content, allow_nan=False)))
     assert again.to_dict() == content
     assert again.digest == certificate(level).digest
-    assert again.conditions == certificate(level).conditions
-    assert again.constants == certificate(level).constants
+    assert again.claim == certificate(level).claim
+    for name in ("level", "epsilon", "delta", "sigma", "tolerance", "conditions", "statement", "definition"):
+        assert getattr(again, name) == getattr(certificate(level), name), name
 
 
 def test_the_canonical_form_knows_no_order_and_no_spaces() -> None:
@@ -325,8 +355,8 @@ def test_the_digest_follows_every_field(level: str) -> None:
     for field in dataclasses.fields(Certificate):
         old = getattr(certificate(level), field.name)
         new: Any = 0.125 if not isinstance(old, str) else old + "!"
-        if field.name in ("constants",):
-            new = gf.Constants(loss_bound=7.0)
+        if field.name == "claim":
+            new = dataclasses.replace(old, sigma=7.0)
         found.add(dataclasses.replace(certificate(level), **{field.name: new}).digest)
     assert len(found) == 1 + len(dataclasses.fields(Certificate))
 
@@ -335,7 +365,10 @@ def test_the_digest_follows_every_field(level: str) -> None:
 def test_a_missing_or_unknown_field_is_named(level: str) -> None:
     for name in document(level):
         rest = {field: value for field, value in document(level).items() if field != name}
-        told = f"^this is no certificate of schema {SCHEMA}$" if name == "schema" else f"field '{name}' is missing$"
+        told = {
+            "schema": f"^this is no certificate of schema {SCHEMA}$",
+            **dict.fromkeys(("level", "audience"), "^the certificate's level is not that of its claim, or it is not a"),
+        }.get(name, f"^the certificate's field '{name}' is missing$")
         with pytest.raises(gf.InputError, match=told):
             Certificate.from_dict(rest)
     with pytest.raises(gf.InputError, match=r"^the certificate's field 'colour' is unknown$"):
@@ -374,31 +407,48 @@ def test_a_file_that_is_no_json_is_told_in_one_sentence(content: bytes, tmp_path
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("level", ["perfect", "Exact", "", None, 1, ["exact"]])
-def test_a_level_that_is_none_is_refused(level: Any) -> None:
-    with pytest.raises(gf.InputError, match="^the certificate's level .* is none of exact, certified"):
+@pytest.mark.parametrize("level", ["perfect", "exact", "Certified", "conditional", "", None, 1, ["certified"]])
+def test_a_level_that_is_not_that_of_the_claim_is_refused(level: Any) -> None:
+    with pytest.raises(gf.InputError, match="^the certificate's level is not that of its claim"):
         Certificate.from_dict(document() | {"level": level})
+
+
+def test_a_document_for_another_audience_is_no_certificate() -> None:
+    with pytest.raises(gf.InputError, match="it is not a public document$"):
+        Certificate.from_dict(document() | {"audience": "private"})
 
 
 @pytest.mark.parametrize("value", [-1, -1e-300, NAN, -INF, "1", True, [1.0], {"a": 1}])
 @pytest.mark.parametrize("name", PASSED)
 def test_a_number_that_is_none_is_refused(name: str, value: Any) -> None:
-    with pytest.raises(gf.InputError, match=f"^the certificate's {name} is .*, a number from 0 is needed$"):
-        Certificate.from_dict(document(**{name: value}))
-    assert getattr(Certificate.from_dict(document(**{name: 0})), name) == 0
+    content = with_claim(**{name: value})
+    with pytest.raises(gf.InputError, match=f"^the claim's (number of )?{name} is .*, a (whole )?number .* is needed$"):
+        read_claim(content["claim"])
+    with pytest.raises(gf.InputError):
+        Certificate.from_dict(content)
+    good: dict[str, Any] = {name: 0.5 if name == "delta" else 2}
+    assert getattr(Certificate.from_dict(with_claim(**good)).claim, name) == good[name]
 
 
 @pytest.mark.parametrize("value", [0, 1, None, "true", [True]])
-@pytest.mark.parametrize("name", ["changed", "centred"])
+@pytest.mark.parametrize("name", ["around_centre", "refuted"])
 def test_what_is_neither_true_nor_false_is_refused(name: str, value: Any) -> None:
-    with pytest.raises(gf.InputError, match=f"^the certificate's {name} is .*, true or false is needed$"):
-        Certificate.from_dict(document(**{name: value}))
+    with pytest.raises(gf.InputError, match=f"^the claim's {name} is .*, true or false is needed$"):
+        Certificate.from_dict(with_claim("empirical", **{name: value}))
 
 
-@pytest.mark.parametrize("name", ["epsilon_under_constants", "sigma_needed", "sigma_by_paper"])
-def test_numbers_that_are_remarks_are_numbers_too(name: str) -> None:
-    with pytest.raises(gf.InputError):
-        Certificate.from_dict(document(**{name: -1.0}))
+@pytest.mark.parametrize("name", MEASURED)
+def test_nothing_that_was_measured_has_a_place_in_a_certificate(name: str) -> None:
+    """It depends on what was deleted."""
+    for level in LEVELS:
+        assert name not in json.dumps(document(level))
+        with pytest.raises(gf.InputError, match=f"^the certificate's field '{name}' is unknown$"):
+            Certificate.from_dict(document(level, **{name: 0.0}))
+        with pytest.raises(gf.InputError, match=f"^the claim's field '{name}' is unknown$"):
+            Certificate.from_dict(with_claim(level, **{name: 0.0}))
+
+
+CLAIM = {"kind": "exact/1", "sigma": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -408,22 +458,86 @@ def test_numbers_that_are_remarks_are_numbers_too(name: str) -> None:
         {"digests": {}},
         {"digests": {"graph": "00"}},
         {"digests": dict.fromkeys([*DIGESTS, "more"], "00")},
-        {"conditions": None},
-        {"conditions": [5]},
-        {"conditions": [{"name": "it holds"}]},
-        {"conditions": [{"colour": "red"}]},
-        {"constants": 5},
-        {"constants": {"colour": 1.0}},
-        {"constants": {"lipschitz": -1.0}},
-        {"constants": {"lipschitz": "much"}},
-        {"refuted": None},
-        {"not_covered": 5},
+        {"digests": dict.fromkeys(DIGESTS, 5)},
+        *({name: bad} for name in ("settings", "chosen", "model", "objective", "words") for bad in (None, [], 5)),
+        *({name: bad} for name in ("algorithms", "environment") for bad in (None, [], "text")),
+        *({name: bad} for name in ("id", "made", "method", "follows") for bad in (None, 5, ["text"])),
+        *({"training_nodes": bad} for bad in (None, 1.5, "1", True)),
+        *({"releases_left": bad} for bad in (1.5, "1", True)),
+        *({"claim": bad} for bad in (None, [], "exact/1", {}, {"kind": None}, {"kind": "exact/2", "sigma": 0.0})),
+        *({"claim": CLAIM | {"more": 1}}, {"claim": {"kind": "exact/1"}}, {"claim": CLAIM | {"sigma": "much"}}),
     ],
 )
 def test_parts_that_cannot_be_read_are_told_in_one_sentence(changes: dict[str, Any]) -> None:
     with pytest.raises(gf.InputError) as caught:
-        Certificate.from_dict(document(**changes))
+        Certificate.from_dict(document("exact", **changes))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"conditions": bad} for bad in (None, 5, "convexity", [5], [None], [{"name": "it holds"}], {"it": "holds"})),
+        *({"constants": bad} for bad in (None, 5, [], {"colour": 1.0}, {"lipschitz": -1.0}, {"lipschitz": "much"})),
+    ],
+)
+def test_conditions_and_constants_that_cannot_be_read_are_told_in_one_sentence(changes: dict[str, Any]) -> None:
+    with pytest.raises(gf.InputError, match="^(the claim|there is no constant|lipschitz is)") as caught:
+        Certificate.from_dict(with_claim("conditional", **changes))
+    assert "\n" not in str(caught.value)
+
+
+# -- the entries of a ledger -----------------------------------------------------------------------------------------
+
+
+def signed_entry(folder: Path, key: Ed25519PrivateKey | None) -> Entry:
+    with Ledger(folder / "ledger.sqlite") as ledger:
+        return ledger.append(
+            time="2026-01-31T12:00:00Z",
+            request_id="request",
+            request_digest="ab" * 32,
+            certificate_digest="cd" * 32,
+            level="certified",
+            ratio=0.1,
+            answer="{}",
+            sign=None if key is None else entry_signer(key),
+        )
+
+
+def test_an_entry_is_signed_by_whoever_signed_its_certificate(tmp_path: Path) -> None:
+    entry, certificate_ = signed_entry(tmp_path, KEY), gf.signed(certificate(), KEY)
+    check_entry_signature(entry, certificate_)
+    check_entry_signature(entry, None)  # a refused request has no certificate
+    told = "^entry 1 of the ledger is not signed by whoever signed its certificate$"
+    for other in (certificate(), gf.signed(certificate(), Ed25519PrivateKey.generate())):
+        with pytest.raises(gf.Mismatch, match=told):
+            check_entry_signature(entry, other)
+    bare = dataclasses.replace(entry, signer=None, signature=None)
+    check_entry_signature(bare, certificate())
+    with pytest.raises(gf.Mismatch, match=told):
+        check_entry_signature(bare, certificate_)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"signature": bad} for bad in (None, "", "00", "no hex", "00" * 64)),
+        *({"signer": bad} for bad in ("", "00", "no hex", "00" * 32)),
+        {"hash": "0" * 64},
+    ],
+)
+def test_a_signature_of_an_entry_that_does_not_fit_is_noticed(change: dict[str, Any], tmp_path: Path) -> None:
+    entry = dataclasses.replace(signed_entry(tmp_path, KEY), **change)
+    with pytest.raises(gf.Mismatch, match="^the signature of entry 1 of the ledger does not fit$"):
+        check_entry_signature(entry, None)
+
+
+def test_a_signature_of_an_entry_passes_for_no_other_and_for_no_certificate(tmp_path: Path) -> None:
+    entry = signed_entry(tmp_path, KEY)
+    other = dataclasses.replace(entry, hash="1" * 64)
+    with pytest.raises(gf.Mismatch, match="does not fit"):
+        check_entry_signature(other, None)
+    assert entry.signature != KEY.sign(entry.hash.encode()).hex()  # what is signed says that it is an entry's
 
 
 # -- what a claim says -----------------------------------------------------------------------------------------------
@@ -451,37 +565,66 @@ def test_what_was_rounded_up_stays_as_it_is() -> None:
     assert twice == []
 
 
-@given(share=st.floats(0, 1), epsilon=st.floats(1e-3, 50), delta=st.floats(1e-12, 0.4), sigma=st.floats(1e-6, 1e3))
+def noised(sigma: float, *, releases: int = 1) -> gf.Trained:
+    """A model with this noise, of which a claim looks at nothing but the recipe and the loss."""
+    trained = small_model()
+    return dataclasses.replace(
+        trained, recipe=dataclasses.replace(trained.recipe, sigma=sigma, mu=1.0, releases=releases)
+    )
+
+
+@functools.cache
+def small_model() -> gf.Trained:
+    return gf.train(random_graph(3, nodes=40, edges=60), "sgc")
+
+
+def measured(radius: float) -> Residual:
+    return Residual(torch.zeros(1), torch.tensor([2 * radius], dtype=torch.float64), rounding=0.0, mu=1.0)
+
+
+epsilons, deltas, sigmas = st.floats(1e-3, 50), st.floats(1e-12, 1e-2), st.floats(1e-6, 1e3)
+
+
+@given(share=st.floats(0, 1), epsilon=epsilons, delta=deltas, sigma=sigmas, releases=st.integers(1, 100))
 def test_a_certified_distance_is_never_over_the_tolerance(
-    share: float, epsilon: float, delta: float, sigma: float
+    share: float, epsilon: float, delta: float, sigma: float, releases: int
 ) -> None:
-    allowed = tolerance(sigma=sigma, epsilon=epsilon, delta=delta)
-    claim = certified(distance=min(share * allowed, allowed), epsilon=epsilon, delta=delta, sigma=sigma)
+    allowed = tolerance(sigma=sigma, epsilon=epsilon, delta=delta, releases=releases)
+    there = measured(min(share * allowed, allowed))
+    claim = ResidualBall.issue(there, noised(sigma, releases=releases), epsilon=epsilon, delta=delta)
     assert claim.level == "certified"
     assert claim.tolerance == allowed
-    assert claim.distance is not None
-    assert share * allowed <= claim.distance * (1 + 1e-15)
-    assert claim.distance <= allowed
-    assert claim.epsilon == epsilon
-    assert claim.epsilon_measured is not None
-    assert 0 <= claim.epsilon_measured <= epsilon
+    assert claim.ratio == allowed / sigma
+    assert (claim.epsilon, claim.delta, claim.sigma, claim.releases) == (epsilon, delta, sigma, releases)
+    private = claim.measurements(there)
+    assert there.radius <= private["distance"] <= allowed
+    assert private["tolerance"] == allowed
+    assert 0 <= private["epsilon_measured"] <= epsilon
+    assert "distance" not in claim.to_dict()
 
 
-@given(over=st.floats(1e-9, 10), epsilon=st.floats(1e-3, 50), delta=st.floats(1e-12, 0.4), sigma=st.floats(1e-6, 1e3))
+@given(over=st.floats(1e-9, 10), epsilon=epsilons, delta=deltas, sigma=sigmas)
 def test_a_distance_over_the_tolerance_is_not_certified(
     over: float, epsilon: float, delta: float, sigma: float
 ) -> None:
     allowed = tolerance(sigma=sigma, epsilon=epsilon, delta=delta)
-    for distance in (allowed * (1 + over), math.nextafter(allowed, INF), NAN, INF, -1e-9):
-        with pytest.raises(gf.InputError, match="over the tolerance .*, so nothing is certified"):
-            certified(distance=distance, epsilon=epsilon, delta=delta, sigma=sigma)
+    for distance in (allowed * (1 + over), math.nextafter(allowed, INF), NAN, INF):
+        with pytest.raises(gf.Refused, match="over the tolerance"):
+            ResidualBall.issue(measured(distance), noised(sigma), epsilon=epsilon, delta=delta)
 
 
-def test_without_noise_nothing_is_certified() -> None:
-    with pytest.raises(gf.InputError, match="without noise nothing is certified"):
-        certified(distance=1e-3, epsilon=1.0, delta=1e-5, sigma=0.0)
+def test_the_claim_of_a_release_does_not_depend_on_what_was_measured() -> None:
+    claims = [ResidualBall.issue(measured(r), noised(0.3), epsilon=1.0, delta=1e-5) for r in (0.0, 1e-9, 1e-3, 0.05)]
+    assert all(claim == claims[0] for claim in claims)
 
 
-def test_not_even_a_distance_of_nothing_is_certified_without_noise() -> None:
-    with pytest.raises(gf.InputError):
-        certified(distance=0.0, epsilon=1.0, delta=1e-5, sigma=0.0)
+@pytest.mark.parametrize("distance", [0.0, 1e-3])
+def test_without_noise_nothing_is_certified(distance: float) -> None:
+    with pytest.raises((gf.Refused, gf.InputError)):
+        ResidualBall.issue(measured(distance), noised(0.0), epsilon=1.0, delta=1e-5)
+
+
+def test_a_delta_for_one_in_a_hundred_certifies_nothing() -> None:
+    assert ResidualBall.issue(measured(0.0), noised(0.3), epsilon=1.0, delta=1e-2).level == "certified"
+    with pytest.raises(gf.Refused, match="over 0.01 nothing is certified"):
+        ResidualBall.issue(measured(0.0), noised(0.3), epsilon=1.0, delta=1.1e-2)

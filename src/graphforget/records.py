@@ -77,7 +77,7 @@ class Record:
         return None
 
     def annex_of(self, entry: Entry) -> Annex:
-        return self.own_annexes[entry.number - 1]
+        return self.own_annexes[self.entries.index(entry)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -419,7 +419,9 @@ def _evidence(
         if not trained.history and _released_nothing(place):
             raise InputError(f"{folder} holds no certificate: its requests were refused, and nothing was released")
         try:
-            certificate, record = Certificate.read(place / CERTIFICATE), _record(place)
+            record = _record(place)
+            check(record.entries, follows=record.follows)
+            certificate = Certificate.read(place / CERTIFICATE)
             released = released_weights(place)
             public = read_json(place / OUTCOME, what=OUTCOME)
         except OtherVersion:

@@ -161,9 +161,6 @@ def _model(given: Evidence) -> str:
         own = name == "epsilon" and bool(stated.chosen.get("budget"))  # CGU's published budget states its own
         if value and stated.level != "exact" and value != fixed and not own:
             raise Mismatch(f"{name} is {value:g}, which is neither the model's nor listed as chosen for this request")
-    sigma, fixed = stated.sigma or 0.0, stated.chosen.get("sigma", recipe.sigma)
-    if sigma != fixed and (recipe.sigma or stated.level == "exact"):  # IDEA sizes it where the model has none
-        raise Mismatch(f"sigma is {sigma:g}, which is neither the model's nor listed as chosen for this request")
     tilt, noise = given.trained.tilt, recipe.objective_noise
     if (tilt is not None) != bool(noise):
         raise Mismatch("the noise in the objective is missing, or there should be none")
@@ -174,7 +171,14 @@ def _model(given: Evidence) -> str:
 
 
 def _claim(given: Evidence) -> str:
-    return f"level {given.certificate.level!r}: {given.certificate.claim.recheck(given)}"
+    claim = given.certificate.claim
+    result = claim.recheck(given)
+    if claim.counted_ratio is not None and claim.counted_ratio not in given.trained.releases[-1:]:
+        raise Mismatch("the model does not count this release")
+    sigma, fixed = given.certificate.sigma, given.certificate.chosen.get("sigma", given.trained.recipe.sigma)
+    if sigma is not None and sigma != fixed and (fixed or not claim.sizes_noise):
+        raise Mismatch(f"sigma is {sigma:g}, which is neither the model's nor listed as chosen for this request")
+    return f"level {claim.level!r}: {result}"
 
 
 def _weights(given: Evidence) -> str | None:
@@ -247,6 +251,9 @@ def _ledger(given: Evidence) -> str | None:
     last = next((entry for entry in reversed(given.entries) if entry.level != REFUSED), None)
     if last is None or last.certificate_digest != given.certificate.digest:
         raise Mismatch("the certificate is not the one of the ledger's last entry")
+    for refused in given.entries[last.number :]:  # the signature of no later certificate covers them
+        if given.key is not None and refused.signer != given.key.public_bytes_raw().hex():
+            raise Mismatch(f"entry {refused.number} of the ledger was not signed with this key")
     stated = [c.digests["annex"] for c in certificates if c is not None]
     own = [annex.digest for annex in given.annexes if annex.released][-len(stated) :]
     if given.annexes and own != stated:  # those of an earlier format stand before them

@@ -13,7 +13,7 @@ from graphforget.certificates.annex import Annex
 from graphforget.certificates.document import Certificate
 from graphforget.certificates.ledger import START, Entry
 from graphforget.certificates.residual import Residual, residual
-from graphforget.errors import Mismatch
+from graphforget.errors import InputError, Mismatch
 from graphforget.graph import Graph
 from graphforget.trained import Trained
 
@@ -42,7 +42,10 @@ class Evidence:
     @cached_property
     def measured(self) -> Residual:
         """Of a strongly convex objective on the retained graph: where its optimum can be, here and now."""
-        return residual(self.trained.objective(self.graph), self.trained.theta)
+        try:
+            return residual(self.trained.objective(self.graph), self.trained.theta)
+        except InputError as error:  # a claim about the optimum of a model of which nobody knows it
+            raise Mismatch(str(error)) from error
 
     def part(self, name: str) -> Evidence:
         """No model of this version is an ensemble whose parts have claims of their own."""

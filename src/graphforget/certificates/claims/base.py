@@ -89,6 +89,11 @@ class Claim(ABC):
         return False
 
     @property
+    def sizes_noise(self) -> bool:
+        """Whether the noise may be sized by the claim where the model has no sigma of its own."""
+        return False
+
+    @property
     def void(self) -> bool:
         """Whether a guarantee of this kind was wanted and does not hold here."""
         return False
@@ -115,6 +120,13 @@ def checked_number(value: Any, name: str, *, above: float | None = None, below: 
         most = "" if below == math.inf else f" and below {below:g}"
         raise InputError(f"the claim's {name} is {value!r}, a number {least}{most} is needed")
     return float(value)
+
+
+def checked_ids(value: Any, name: str) -> tuple[str, ...]:
+    """A list of ids, as it stands in a file."""
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        raise InputError(f"the claim's {name} are {value!r}, a list of ids is needed")
+    return tuple(value)
 
 
 def checked_flag(value: Any, name: str) -> bool:

@@ -26,6 +26,8 @@ class Combined(Claim):
     def __post_init__(self) -> None:
         if not self.parts:
             raise InputError("a combined claim without parts claims nothing")
+        if any(isinstance(part, Combined) for part in self.parts.values()):
+            raise InputError("a combined claim cannot hold another one")
         if sum(part.level in ("certified", "conditional") for part in self.parts.values()) > 1:
             raise InputError("a combined claim has two parts with an epsilon, one is possible")
 

@@ -54,7 +54,7 @@ class Exact(Claim):
             raise Mismatch("the level is too high: the weights moved away from those of training")
         if not subject.strongly_convex or trained.tilt is not None:
             return "the weights are those of the last training" + _by_replay(subject)
-        if self.sigma:
+        if trained.recipe.sigma:
             raise Mismatch("a strongly convex model with noise is published as certified, never as exact")
         measured = subject.measured
         allowed = trained.recipe.tolerance + measured.rounding / measured.mu

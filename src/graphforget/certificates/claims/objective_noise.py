@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from graphforget.certificates.assumptions import CONVEX, OPTIMUM, Finding, refuted_by, unproven_reach
-from graphforget.certificates.claims.base import Claim, Subject, checked_number
+from graphforget.certificates.claims.base import Claim, Subject, checked_ids, checked_number
 from graphforget.certificates.gaussian import epsilon_of, mu_gdp
 from graphforget.certificates.levels import Level
 from graphforget.certificates.paper_bounds import Constants
@@ -61,14 +61,14 @@ class ObjectiveNoise(Claim):
         object.__setattr__(self, "delta", checked_number(self.delta, "delta", above=0, below=1))
         for name in ("noise", "budget", "sigma"):
             object.__setattr__(self, name, checked_number(getattr(self, name), name))
-        object.__setattr__(self, "conditions", tuple(map(str, self.conditions)))
+        object.__setattr__(self, "conditions", checked_ids(self.conditions, "conditions"))
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
         constants = content.get("constants")
         if not isinstance(constants, Mapping | None):
             raise InputError("the claim's constants are neither an object nor null")
-        return super().from_dict({**content, "constants": None if constants is None else Constants.of(constants)})
+        return super().from_dict(content if constants is None else {**content, "constants": Constants.of(constants)})
 
     @classmethod
     def issue(
@@ -144,7 +144,7 @@ class ObjectiveNoise(Claim):
         if not bounds_its_steps(trained):
             raise Mismatch(f"the level is too high: {UNBOUNDED}")
         stated = epsilon_of(ratio=self.budget / self.noise, delta=self.delta)
-        if not math.isclose(self.epsilon, stated, rel_tol=1e-6) and not stated <= self.epsilon:
+        if not math.isclose(self.epsilon, stated, rel_tol=1e-6, abs_tol=1e-6):
             raise Mismatch(f"epsilon is {self.epsilon:g}, the budget implies {stated:.4g}")
         m = subject.graph.train_rows.numel()
         measured = m * float(trained.objective(subject.graph).gradient(trained.theta).norm())

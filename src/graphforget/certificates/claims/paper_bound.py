@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from graphforget.certificates.assumptions import BOUNDED, CONVEX, LIPSCHITZ, OPTIMUM, REACH, Finding, refuted_by
-from graphforget.certificates.claims.base import Claim, Subject, checked_number
+from graphforget.certificates.claims.base import Claim, Subject, checked_ids, checked_number
 from graphforget.certificates.gaussian import epsilon_of, exact_sigma, paper_sigma
 from graphforget.certificates.levels import Level
 from graphforget.certificates.paper_bounds import Constants, sequential_bound
@@ -42,7 +42,7 @@ class PaperBound(Claim):
             object.__setattr__(self, "epsilon", checked_number(self.epsilon, "epsilon", above=0))
         object.__setattr__(self, "delta", checked_number(self.delta, "delta", above=0, below=1))
         object.__setattr__(self, "sigma", checked_number(self.sigma, "sigma"))
-        object.__setattr__(self, "conditions", tuple(map(str, self.conditions)))
+        object.__setattr__(self, "conditions", checked_ids(self.conditions, "conditions"))
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
@@ -92,6 +92,10 @@ class PaperBound(Claim):
     @property
     def level(self) -> Level:
         return "empirical" if self.epsilon is None else "conditional"
+
+    @property
+    def sizes_noise(self) -> bool:
+        return True
 
     @property
     def void(self) -> bool:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from graphforget.certificates.claims.base import Claim, Subject, checked_number
+from graphforget.certificates.claims.base import Claim, Subject, checked_ids, checked_number
 from graphforget.certificates.gaussian import LARGEST_DELTA, ROUNDING_SHARE, epsilon_of, release_ratio, tolerance
 from graphforget.certificates.levels import Level
 from graphforget.certificates.residual import Residual
@@ -42,7 +42,7 @@ class ResidualBall(Claim):
             object.__setattr__(self, name, checked_number(getattr(self, name), name, above=0))
         object.__setattr__(self, "delta", checked_number(self.delta, "delta", above=0, below=1))
         object.__setattr__(self, "releases", whole_number(self.releases, "the claim's number of releases"))
-        object.__setattr__(self, "conditions", tuple(map(str, self.conditions)))
+        object.__setattr__(self, "conditions", checked_ids(self.conditions, "conditions"))
 
     @classmethod
     def issue(cls, measured: Residual, trained: Trained, *, epsilon: float, delta: float) -> ResidualBall:
