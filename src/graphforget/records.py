@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from safetensors import SafetensorError
-from safetensors.torch import load as load_bytes
 from safetensors.torch import save as save_bytes
 from torch import Tensor, nn
 
@@ -35,7 +35,8 @@ from graphforget.locks import turn
 from graphforget.losses import Loss, LossFunction
 from graphforget.request import Request
 from graphforget.rundir import ANNEX, CERTIFICATE, EARLIER_LEDGER, LEDGER, OUTCOME, RELEASED
-from graphforget.safe_json import JsonError, parse_json, read_bytes, read_json
+from graphforget.safe_files import read_bytes, read_tensors
+from graphforget.safe_json import parse_json, read_json
 from graphforget.trained import Trained
 from graphforget.unlearning.auto import Wanted
 from graphforget.unlearning.outcome import Outcome
@@ -44,6 +45,7 @@ from graphforget.verification.entries import answer_digest, check_entries
 from graphforget.verification.evidence import Evidence
 from graphforget.verify import Verification, verify
 
+LARGEST_ANNEX = 2**29  # bytes
 BLOCK = 4096  # public files are filled up to a multiple of it: a size could tell how long a number is
 
 
@@ -268,12 +270,15 @@ def read_record(folder: str | Path) -> Record:
 
 
 def _record(folder: Path) -> Record:
-    if not (folder / LEDGER).exists():
+    if not os.path.lexists(folder / LEDGER):
         return Record()
+    for name in sorted(rundir.DATABASES):  # a run is written as a whole, so nothing can be left in a log
+        if name.endswith("-wal") and (folder / name).exists() and (folder / name).stat().st_size:
+            raise InputError(f"{folder / name} is not the run's own, and SQLite would change the ledger by it")
     with Ledger(folder / LEDGER, readonly=True) as ledger:
         entries, is_earlier = ledger.entries(), ledger.format == 1
     earlier_entries: tuple[Entry, ...] = entries if is_earlier else ()
-    if not is_earlier and (folder / EARLIER_LEDGER).exists():
+    if not is_earlier and os.path.lexists(folder / EARLIER_LEDGER):
         with Ledger(folder / EARLIER_LEDGER, readonly=True) as ledger:
             earlier_entries = ledger.entries()
     source = folder / (LEDGER if is_earlier else EARLIER_LEDGER)
@@ -293,11 +298,13 @@ def _record(folder: Path) -> Record:
 
 def _annexes(path: Path) -> tuple[Annex, ...]:
     try:
-        content = read_json(path, what="the annex", largest=rundir.LARGEST)
-        listed = content["annexes"] if isinstance(content, dict) else content  # a plain list in an earlier format
-        return tuple(Annex.from_dict(one) for one in listed)
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
+        content = read_json(path, what="the annex", largest=LARGEST_ANNEX)
+    except FileNotFoundError as error:
+        raise InputError(f"{path} is missing") from error
+    listed = content.get("annexes") if isinstance(content, dict) else content  # a plain list in an earlier format
+    if not isinstance(listed, list):
+        raise InputError(f"{path} holds no list of annexes")
+    return tuple(Annex.from_dict(one) for one in listed)
 
 
 def _check_state(place: Path, trained: Trained, graph: Graph, record: Record) -> None:
@@ -410,7 +417,7 @@ def _evidence(
             raise InputError(f"{folder} holds no certificate, it did not come of a deletion")
         try:
             certificate, record = Certificate.read(place / CERTIFICATE), _record(place)
-            released = released_weights(place)
+            released = released_weights(place, like=trained.theta)
             public = read_json(place / OUTCOME, what=OUTCOME)
         except OtherVersion:
             raise
@@ -443,18 +450,20 @@ def load_released(
     """The model of a run directory that may go out, with the certificate's noise, and its graph."""
     with rundir.settled(folder) as place:
         trained, graph = rundir.read(place, model=model, loss=loss)
-        theta = released_weights(place)
+        theta = released_weights(place, like=trained.theta)
         sigma = Certificate.read(place / CERTIFICATE).sigma
     return trained.released(theta, graph, noise=float(sigma or 0.0)), graph
 
 
-def released_weights(folder: Path) -> Tensor:
+def released_weights(folder: Path, *, like: Tensor) -> Tensor:
+    """The weights that may go out, as many as `like` has."""
     try:
-        return load_bytes(read_bytes(folder / RELEASED, largest=rundir.LARGEST))["theta"]
+        theta = read_tensors(folder / RELEASED, largest=rundir.LARGEST)[0].get("theta")
     except FileNotFoundError as error:
         raise InputError(f"{folder} holds no released weights, it did not come of a deletion") from error
-    except (OSError, SafetensorError, KeyError, JsonError) as error:
-        raise InputError(f"{folder / RELEASED} cannot be read: {error}") from error
+    if theta is None or theta.dtype != torch.float64 or theta.shape != like.shape:
+        raise InputError(f"{folder / RELEASED} does not hold as many weights as the model has, in float64")
+    return theta
 
 
 def _json(content: Any) -> bytes:

@@ -32,7 +32,12 @@ def new_salt() -> bytes:
     return os.urandom(SALT_BYTES)
 
 
+SMALLEST_NOISE = 1e-100  # noise is squared, and its grid is finer
 RELEASES = 64  # a year of weekly batches, and a dozen that cannot wait
+MOST_STEPS = 10**6  # epochs or polish steps of a training
+
+# Gradients are measured in float64; below this norm what is measured may be rounding.
+ROUNDING_FLOOR = 1e-12
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,28 @@ class Recipe:
     releases: int = RELEASES
     floor: float | None = None  # the least score of a release, see `utility`
     environment: dict[str, Any] = field(default_factory=dict)  # library versions and threads; {} if unknown
+
+    def __post_init__(self) -> None:
+        for name, value, good in (
+            ("mu", self.mu, 0 < self.mu < math.inf),
+            ("tolerance", self.tolerance, 0 < self.tolerance < math.inf),
+            ("tolerance x mu", self.tolerance * self.mu, self.tolerance * self.mu >= ROUNDING_FLOOR),
+            ("learning_rate", self.learning_rate, 0 < self.learning_rate < math.inf),
+        ):
+            if not good:
+                raise InputError(f"{name} is {value}, it must be positive, finite and well above rounding")
+        for name in ("sigma", "objective_noise"):
+            value = getattr(self, name)
+            if not (value == 0 or SMALLEST_NOISE <= value < math.inf):
+                raise InputError(f"{name} is {value}, 0 or a finite number from {SMALLEST_NOISE:g} is needed")
+        for name in ("epochs", "polish_steps"):
+            if whole_number(getattr(self, name), name) > MOST_STEPS:
+                raise InputError(f"{name} is {getattr(self, name)}, up to {MOST_STEPS:,} are possible")
+        whole_number(self.seed, "seed")
+        whole_number(0 if self.noise_seed is None else self.noise_seed, "noise_seed")
+        release_ratio(epsilon=self.epsilon, delta=self.delta, releases=self.releases)  # checks all three
+        if self.floor is not None and not 0 <= self.floor <= 1:
+            raise InputError(f"floor is {self.floor!r}, a share of the nodes from 0 to 1 is needed")
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 import re
 from array import array
@@ -19,9 +20,12 @@ from torch import Tensor
 from graphforget.checks import UNLABELLED
 from graphforget.errors import InputError
 from graphforget.graph import Graph
+from graphforget.safe_files import open_regular
 
 SPARSE_BELOW = 0.1  # share of non-zero attributes under which they are kept sparse
 PARTS = ("train", "val", "test")
+LARGEST = 2**34  # bytes of one file
+SMALL = 2**24  # numbers that a tensor may have in a file of any size
 
 _ZEROS = frozenset({"0", "0.0"})  # the usual spellings; any other zero is found after parsing
 
@@ -73,7 +77,7 @@ def read_pyg_file(path: Path) -> Graph:
         # Unchecked, a sparse tensor with indices out of range would pass and read foreign memory later.
         with safe, torch.sparse.check_sparse_tensor_invariants():
             data = torch.load(path, map_location="cpu", weights_only=True)
-        wrong = _not_tensors(data) if isinstance(data, Data) else []
+        wrong = _not_tensors(data, path.stat().st_size) if isinstance(data, Data) else []
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error}") from error
     except Exception as error:  # a damaged file can raise any exception there is
@@ -82,7 +86,7 @@ def read_pyg_file(path: Path) -> Graph:
         kind = type(data).__name__
         raise InputError(f"{path} holds a {kind}, one PyG Data is needed (of a dataset, save dataset[0])")
     if wrong:
-        raise InputError(f"{path} holds a Data whose '{wrong[0]}' is not a tensor, which a Graph needs")
+        raise InputError(f"{path} holds a Data whose '{wrong[0]}' is not a tensor of its size, which a Graph needs")
     if data.edge_index is not None and (data.edge_index.dim() != 2 or data.edge_index.shape[0] != 2):
         raise InputError(f"{path} holds edges of shape {tuple(data.edge_index.shape)}, 2 x E is needed")
     try:
@@ -91,9 +95,17 @@ def read_pyg_file(path: Path) -> Graph:
         raise InputError(f"{path}: {error}") from error
 
 
-def _not_tensors(data: object) -> list[str]:
+def _not_tensors(data: object, size: int) -> list[str]:
+    """What is no tensor, or one that would take far more memory than the file: its numbers can stand for many."""
     needed = ("x", "edge_index", "y", "train_mask", "val_mask", "test_mask")
-    return [name for name in needed if not isinstance(getattr(data, name, None), Tensor | None)]
+    given = {name: getattr(data, name, None) for name in needed}
+    return [name for name, value in given.items() if value is not None and not _fits(value, max(size, SMALL))]
+
+
+def _fits(value: object, size: int) -> bool:
+    if not isinstance(value, Tensor):
+        return False
+    return (value.numel() if value.layout == torch.strided else max(value.shape, default=0)) <= size
 
 
 # -- nodes.csv ----------------------------------------------------------------------------------------------
@@ -216,7 +228,10 @@ def _read_edges(path: Path, row_of: Mapping[str, int]) -> Tensor:
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Every line that is not blank, as its number and its cells; the header comes first."""
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with (
+            open_regular(path, largest=LARGEST, links=True) as content,
+            io.TextIOWrapper(content, encoding="utf-8-sig", newline="") as file,
+        ):
             reader = csv.reader(file, strict=True)
             for cells in reader:
                 if cells:
