@@ -18,7 +18,7 @@ from torch import Tensor
 from graphforget.checks import as_whole_number
 from graphforget.errors import InputError
 from graphforget.safe_files import read_bytes
-from graphforget.safe_json import JsonError, parse_json
+from graphforget.safe_json import parse_json
 
 if TYPE_CHECKING:
     from graphforget.graph import Graph
@@ -138,11 +138,7 @@ class Request:
     @classmethod
     def from_json(cls, path: str | Path) -> Self:
         """From a `request.json` file."""
-        try:
-            content = parse_json(_text(path), what="the request")
-        except JsonError as error:
-            raise InputError(f"{path}: {error}") from error
-        return cls.from_dict(content)
+        return cls.from_dict(parse_json(_text(path), what=str(path)))
 
     @classmethod
     def from_csv(cls, path: str | Path) -> Self:

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from graphforget.certificates.document import versions
 from graphforget.certificates.gaussian import release_ratio
 from graphforget.checks import checked_edges, is_symmetric, read_fields
-from graphforget.errors import InputError
+from graphforget.errors import InputError, OtherVersion
 from graphforget.graph import Graph
 from graphforget.locks import holding, steady, turn
 from graphforget.losses import BUILT_IN, Loss, LossFunction, as_loss
@@ -237,8 +237,9 @@ def read(
     try:
         run, graph, weights = _files(folder)
     except FileNotFoundError as error:
-        kind = Damaged if (folder / "run.json").is_file() else InputError
-        raise kind(f"{folder} is not a run directory: {error.filename or error} is missing") from error
+        if not (folder / "run.json").exists():
+            raise InputError(f"{folder} is not a run directory: {folder / 'run.json'} is missing") from error
+        raise Damaged(f"{folder} is not a run directory: it is damaged, {error.filename} is missing") from error
     except (OSError, RuntimeError) as error:
         raise Damaged(f"{folder} cannot be read: {' '.join(str(error).split())}") from error
     try:
@@ -265,16 +266,16 @@ def read(
 
 def _files(folder: Path) -> tuple[_RunFile, Graph, dict[str, Tensor]]:
     """What the files hold: of the types and sizes that they must have, and with the checksums in run.json."""
-    content = read_json(folder / "run.json", what="run.json")
-    format = content.get("format") if isinstance(content, dict) else None
-    if format not in (FORMAT, EARLIER_FORMAT) or isinstance(format, float):
-        raise InputError(f"{folder} has format {str(format)[:80]}, this version reads format {FORMAT}")
     try:
+        content = read_json(folder / "run.json", what="run.json")
+        format = content.get("format") if isinstance(content, dict) else None
+        if type(format) is not int or format not in (FORMAT, EARLIER_FORMAT):
+            message = f"{folder} has format {str(format)[:80]}"
+            raise OtherVersion(f"{message}, this version reads format {FORMAT}")
         run = read_fields(_RunFile, content, "run.json")
         if run.format == EARLIER_FORMAT and not run.strongly_convex:
-            raise InputError(
-                f"{folder} is of an earlier version, whose training of networks cannot be replayed: train it again"
-            )
+            message = f"{folder} is a run of an earlier version, whose training of networks cannot be replayed"
+            raise OtherVersion(f"{message}: train it again")
         foreign = [name for name in run.sha256 if name not in _VOUCHED]
         if foreign:
             raise Damaged(f"run.json has a checksum of {foreign[0][:80]!r}, which is not a file of a run")
@@ -287,6 +288,8 @@ def _files(folder: Path) -> tuple[_RunFile, Graph, dict[str, Tensor]]:
             if run.sha256.get(name) != _checksum(found):
                 raise Damaged(f"{name} is not the file that was written")
         graph = _graph(tensors, read_fields(_GraphFile, parse_json(names, what="graph.json"), "graph.json"))
+    except OtherVersion:
+        raise
     except InputError as error:
         raise Damaged(f"{folder} is damaged: {error}") from error
     return run, graph, weights

@@ -35,8 +35,8 @@ def open_regular(path: Path, *, largest: int, links: bool = False) -> Iterator[B
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as error:
-        reason = "is a link, which is not followed" if not links and path.is_symlink() else f"cannot be read: {error}"
-        raise UnsafeFile(f"{path} {reason}") from error
+        reason = "it is a link" if not links and path.is_symlink() else str(error)
+        raise UnsafeFile(f"{path} cannot be read: {reason}") from error
     try:
         check_regular(path, os.fstat(descriptor), largest=largest)
     except UnsafeFile:
@@ -49,9 +49,9 @@ def open_regular(path: Path, *, largest: int, links: bool = False) -> Iterator[B
 def check_regular(path: Path, status: os.stat_result, *, largest: int) -> None:
     """Raises `UnsafeFile` unless this is the status of a regular file of at most `largest` bytes."""
     if not stat.S_ISREG(status.st_mode):
-        raise UnsafeFile(f"{path} is not a regular file")
+        raise UnsafeFile(f"{path} cannot be read: it is not a regular file")
     if status.st_size > largest:
-        raise UnsafeFile(f"{path} has {status.st_size:,} bytes, up to {largest:,} are read")
+        raise UnsafeFile(f"{path} cannot be read: it has {status.st_size:,} bytes, up to {largest:,} are possible")
 
 
 def read_bytes(path: Path, *, largest: int, links: bool = False) -> bytes:
@@ -65,20 +65,20 @@ def read_tensors(path: Path, *, largest: int) -> tuple[dict[str, Tensor], bytes]
     with open_regular(path, largest=largest) as file:
         size = int.from_bytes(file.read(8), "little")
         if size > LARGEST_HEADER:
-            raise UnsafeFile(f"{path} has a header of {size:,} bytes, up to {LARGEST_HEADER:,} are read")
+            raise UnsafeFile(f"{path} cannot be read: its header has {size:,} bytes, over {LARGEST_HEADER:,}")
         try:
             ends = [tensor["data_offsets"][1] for name, tensor in json.loads(file.read(size)).items() if name[0] != "_"]
             expected = 8 + size + max(ends, default=0)
         except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
-            raise UnsafeFile(f"{path} has no header of a safetensors file") from error
+            raise UnsafeFile(f"{path} cannot be read: it has no header of a safetensors file") from error
         if expected != os.fstat(file.fileno()).st_size:
-            raise UnsafeFile(f"{path} has not the size that its header says")
+            raise UnsafeFile(f"{path} cannot be read: it has not the size that its header says")
         file.seek(0)
         content = _read(file, largest, path)
     try:
         return load(content), content
     except (SafetensorError, ValueError, TypeError, KeyError, RuntimeError, OverflowError) as error:
-        raise UnsafeFile(f"{path} holds no tensors that can be read: {' '.join(str(error).split())}") from error
+        raise UnsafeFile(f"{path} cannot be read: {' '.join(str(error).split())}") from error
 
 
 def _read(file: BinaryIO, largest: int, path: Path) -> bytes:

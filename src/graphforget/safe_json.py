@@ -42,8 +42,10 @@ def parse_json(content: bytes | str, *, what: str = "the file") -> Any:
         )
         if re.search(r"\\u[dD]", text):  # half of a character has no bytes, so nothing could be made of it later
             json.dumps(parsed, ensure_ascii=False).encode()
+    except InputError as error:
+        raise JsonError(str(error)) from error
     except (ValueError, RecursionError) as error:
-        raise JsonError(f"{what} is not JSON that can be read: {error}") from error
+        raise JsonError(f"{what} is not JSON: {error}") from error
     level: list[Any] = [parsed]
     for _ in range(DEEPEST + 1):
         level = [
