@@ -203,6 +203,8 @@ def _of_type(hint: Any, value: Any, what: str) -> Any:
             return None
         fitting = (part for part in parts if get_origin(part) is Literal and value in get_args(part))
         return _of_type(next(fitting, parts[0]), value, what)
+    if dataclasses.is_dataclass(hint):
+        return read_fields(hint, value, what)  # type: ignore[arg-type]
     if hint is Any or (origin is Literal and value in parts) or (origin is dict and isinstance(value, dict)):
         return value
     if origin is tuple and isinstance(value, list):

@@ -330,6 +330,9 @@ def _check_state(place: Path, trained: Trained, graph: Graph, record: Record) ->
     for name, digest in digests.items():
         if certificate.digests[name] != digest:
             raise Mismatch(f"{name}: not what the last certificate speaks of")
+    for stated, annex in zip(certificates, record.own_annexes, strict=True):
+        if stated is not None and stated.digests["annex"] != annex.digest:
+            raise Mismatch("the ledger and the annexes speak of other requests")
 
 
 def as_certified(trained: Trained, entries: tuple[Entry, ...]) -> Trained:

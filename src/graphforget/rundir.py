@@ -76,8 +76,8 @@ class _RunFile:
     """run.json. What follows from the rest is written for people and not read."""
 
     format: int
-    recipe: dict[str, Any]
-    reach: dict[str, Any]
+    recipe: Recipe
+    reach: Reach
     obstacles: tuple[str, ...]
     strongly_convex: bool
     converged: bool
@@ -86,7 +86,7 @@ class _RunFile:
     graph_digest: str
     seconds: float
     noise: float
-    history: tuple[dict[str, Any], ...]
+    history: tuple[Forgotten, ...]
     sha256: dict[str, Any]
     releases: tuple[float, ...] = ()  # from here on missing in the earlier format
     graph_salt: str = field(default_factory=lambda: new_salt().hex())
@@ -450,7 +450,7 @@ def _trained(
     model: nn.Module | None,
     own_loss: Loss | LossFunction | None,
 ) -> Trained:
-    recipe = read_fields(Recipe, run.recipe, "the recipe")
+    recipe = run.recipe
     theta, tilt = weights.pop("theta", None), weights.pop("tilt", None)
     if (
         theta is None
@@ -481,7 +481,7 @@ def _trained(
         module=module,
         theta=theta,
         recipe=recipe,
-        reach=read_fields(Reach, run.reach, "the reach"),
+        reach=run.reach,
         obstacles=run.obstacles,
         strongly_convex=run.strongly_convex,
         converged=run.converged,
@@ -490,7 +490,7 @@ def _trained(
         graph_digest=run.graph_digest,
         seconds=run.seconds,
         loss=loss,
-        history=tuple(read_fields(Forgotten, entry, "the history") for entry in run.history),
+        history=run.history,
         noise=run.noise,
         tilt=tilt,
         releases=run.releases,
