@@ -13,6 +13,7 @@ import graphforget as gf
 from cases import random_graph
 
 SECONDS = 5
+FIRST = gf.Request(nodes=[9], attributes={11: [0, 2]})
 
 
 class TooSlow(BaseException):
@@ -51,8 +52,9 @@ def make_run(folder: Path, model: str = "sgc", *, deletions: int = 2, sparse: bo
     graph = random_graph(3, nodes=24, edges=40, sparse=sparse)
     given = {"mu": 1e-2} | ({} if model in ("sgc", "sign", "cgu") else {"epochs": 3, "polish_steps": 2}) | options
     gf.save_run(folder, gf.train(graph, model, **given), graph)  # type: ignore[arg-type]
-    for request in (gf.Request(nodes=[9], attributes={11: [0, 2]}), gf.Request(attributes={12: "all"}))[:deletions]:
-        gf.answer(folder, request)
+    for name, request in {"first": FIRST, "second": gf.Request(attributes={12: "all"})}.items():
+        if deletions > (name == "second"):
+            gf.answer(folder, request, request_id=name)
     return folder
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -22,6 +23,7 @@ from graphforget.certificates.annex import Annex
 from graphforget.certificates.ledger import APPLICATION, Ledger
 from graphforget.models.registry import MODELS, build, count_parameters
 from graphforget.models.sharded import Sharded
+from graphforget.report.story import run_story
 from hostile import copied, in_time, make_run, snapshot
 
 Plant = Callable[[Path], object]
@@ -472,7 +474,7 @@ def test_json_has_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_large_annex_is_not_read(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "LARGEST_ANNEX", 100)
+    monkeypatch.setitem(rundir.LIMITS, "annex.json", 100)
     with pytest.raises(gf.InputError, match="up to 100 are possible"):
         records.read_record(place)
 
@@ -483,5 +485,36 @@ def test_an_annex_of_a_large_graph_is_read(tmp_path: Path) -> None:
     many = {f"{node:064x}": columns for node in range(300)}
     written = Annex(bytes(32), "0" * 64, frozenset(), frozenset(), many)
     text = json.dumps({"annexes": [written.to_dict()]})
-    assert len(text) * 100 < records.LARGEST_ANNEX
+    assert len(text) * 100 < rundir.LIMITS["annex.json"]
     assert Annex.from_dict(safe_json.parse_json(text)["annexes"][0]) == written
+
+
+def test_what_could_not_be_read_is_not_written(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = snapshot(place.parent)
+    monkeypatch.setitem(rundir.LIMITS, "annex.json", (place / "annex.json").stat().st_size + 10)
+    with pytest.raises(gf.InputError, match=r"annex\.json would have more than the"):
+        gf.answer(place, gf.Request(nodes=[15]))
+    assert snapshot(place.parent) == before
+
+
+def test_an_answer_is_repeated_only_from_a_ledger_that_holds(good: Path, tmp_path: Path) -> None:
+    run = copied(good, tmp_path / "run")
+    gf.answer(run, gf.Request(nodes=[15]), request_id="one")
+    assert gf.answer(run, gf.Request(nodes=[15]), request_id="one").repeated
+    for answer in ("[]", "{}", '{"level": "certified"}'):
+        rewritten(f"UPDATE entries SET answer = '{answer}' WHERE request_id = 'one'")(run)
+        with pytest.raises(gf.Mismatch):
+            gf.answer(run, gf.Request(nodes=[15]), request_id="one")
+
+
+@pytest.mark.parametrize("account", [{}, {"footprint": {}}, {"measured": {"distance": "near"}}, {"seconds": None}])
+def test_an_account_that_lacks_something_is_not_told(
+    account: dict[str, Any], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = records.read_record(place)
+    whole = dict(record.annexes[-1].account)
+    forged = dataclasses.replace(record.annexes[-1], account=whole | account if account else {"audience": "private"})
+    changed = dataclasses.replace(record, annexes=(*record.annexes[:-1], forged))
+    monkeypatch.setattr("graphforget.report.story.read_record", lambda run: changed)
+    with pytest.raises(gf.Mismatch, match="cannot be told"):
+        run_story(place, private=True)

@@ -208,6 +208,8 @@ def _of_type(hint: Any, value: Any, what: str) -> Any:
     if hint is Any or (origin is Literal and value in parts) or (origin is dict and isinstance(value, dict)):
         return value
     if origin is tuple and isinstance(value, list):
+        if parts[0] is str and all(type(item) is str for item in value):  # at once: there may be millions
+            return tuple(value)
         return tuple(_of_type(parts[0], item, what) for item in value)
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if hint is float and number and abs(value) <= LARGEST_STORED:

@@ -45,7 +45,6 @@ from graphforget.verification.entries import answer_digest, check_entries
 from graphforget.verification.evidence import Evidence
 from graphforget.verify import Verification, verify
 
-LARGEST_ANNEX = 2**29  # bytes
 BLOCK = 4096  # public files are filled up to a multiple of it: a size could tell how long a number is
 
 
@@ -140,9 +139,10 @@ def answer(
 
 
 def _repeated(earlier: Entry, record: Record, place: Path, level: Any) -> Answer:
+    check_entries(record.entries, follows=record.follows)
     public = parse_json(earlier.answer)
     if earlier.level == REFUSED:
-        raise Refused(f"this request was refused before: {public['refused']}")
+        raise Refused(f"this request was refused before: {public.get('refused')}")
     if not Wanted(level).met_by(earlier.level):  # type: ignore[arg-type]
         message = f"request {earlier.request_id!r} was answered before, at level {earlier.level!r}"
         raise Refused(f"{message}, not {level!r}")
@@ -233,7 +233,7 @@ def _save_refusal(
     }
     with rundir.settled(run) as place:
         names = [name for name in (CERTIFICATE, OUTCOME, RELEASED) if (place / name).exists()]
-        files = {name: read_bytes(place / name, largest=rundir.LARGEST) for name in names}
+        files = {name: read_bytes(place / name, largest=rundir.LIMITS[name]) for name in names}
     _write(folder, missed.trained, graph, record, annex, entry, files, key=key, over=over)
 
 
@@ -287,7 +287,7 @@ def _record(folder: Path) -> Record:
     record = Record(
         entries=() if is_earlier else entries,
         annexes=annexes,
-        earlier=read_bytes(source, largest=rundir.LARGEST) if earlier_entries else None,
+        earlier=read_bytes(source, largest=rundir.LIMITS[LEDGER]) if earlier_entries else None,
         follows=earlier_entries[-1].hash if earlier_entries else START,
     )
     if len(annexes) != len(record.entries) + len(earlier_entries):
@@ -298,7 +298,7 @@ def _record(folder: Path) -> Record:
 
 def _annexes(path: Path) -> tuple[Annex, ...]:
     try:
-        content = read_json(path, what="the annex", largest=LARGEST_ANNEX)
+        content = read_json(path, what="the annex", largest=rundir.LIMITS[ANNEX])
     except FileNotFoundError as error:
         raise InputError(f"{path} is missing") from error
     listed = content.get("annexes") if isinstance(content, dict) else content  # a plain list in an earlier format

@@ -32,6 +32,7 @@ from torch import Tensor, nn
 
 from graphforget.certificates.document import versions
 from graphforget.certificates.gaussian import release_ratio
+from graphforget.certificates.ledger import LARGEST as LEDGER_LARGEST
 from graphforget.checks import checked_edges, is_symmetric, read_fields
 from graphforget.errors import InputError, OtherVersion
 from graphforget.graph import Graph
@@ -47,7 +48,7 @@ from graphforget.safe_json import parse_json, read_json
 from graphforget.trained import Forgotten, Recipe, Trained, new_salt
 
 FORMAT = 4
-LARGEST = 2**32  # bytes of one file of tensors that is read
+LARGEST = 2**30  # bytes of one file of tensors
 WIDEST = 2**24  # columns or classes of a graph that is read
 EARLIER_FORMAT = 3  # strongly convex models of it can be read and go on
 _FILES = ("weights.safetensors", "graph.safetensors", "graph.json")
@@ -55,7 +56,13 @@ CERTIFICATE, RELEASED, OUTCOME, ANNEX = ("certificate.json", "released.safetenso
 LEDGER, EARLIER_LEDGER = "ledger.sqlite", "ledger-1.sqlite"  # the second of an earlier format, kept as it was
 DATABASES = {f"{name}{suffix}" for name in (LEDGER, EARLIER_LEDGER) for suffix in ("", "-wal", "-shm")}
 OWN = {"run.json", *_FILES, CERTIFICATE, RELEASED, OUTCOME, ANNEX, *DATABASES}
-_VOUCHED = {*_FILES, CERTIFICATE, RELEASED, OUTCOME, ANNEX, EARLIER_LEDGER}  # what run.json may have checksums of
+LIMITS = {  # bytes of each file; what is larger is neither written nor read
+    "run.json": 2**24,
+    **dict.fromkeys(("weights.safetensors", "graph.safetensors", RELEASED), LARGEST),
+    **dict.fromkeys(("graph.json", CERTIFICATE, OUTCOME), JSON_LARGEST),
+    ANNEX: 2**29,
+    **dict.fromkeys((LEDGER, EARLIER_LEDGER), LEDGER_LARGEST),
+}
 _SPARSE = ("x.crow", "x.columns", "x.values")
 _TENSORS = {
     "edge_index": torch.int64,
@@ -267,7 +274,7 @@ def read(
 def _files(folder: Path) -> tuple[_RunFile, Graph, dict[str, Tensor]]:
     """What the files hold: of the types and sizes that they must have, and with the checksums in run.json."""
     try:
-        content = read_json(folder / "run.json", what="run.json")
+        content = read_json(folder / "run.json", what="run.json", largest=LIMITS["run.json"])
         format = content.get("format") if isinstance(content, dict) else None
         if type(format) is not int or format not in (FORMAT, EARLIER_FORMAT):
             message = f"{folder} has format {str(format)[:80]}"
@@ -276,15 +283,15 @@ def _files(folder: Path) -> tuple[_RunFile, Graph, dict[str, Tensor]]:
         if run.format == EARLIER_FORMAT and not run.strongly_convex:
             message = f"{folder} is a run of an earlier version, whose training of networks cannot be replayed"
             raise OtherVersion(f"{message}: train it again")
-        foreign = [name for name in run.sha256 if name not in _VOUCHED]
+        foreign = [name for name in run.sha256 if name not in LIMITS]
         if foreign:
             raise Damaged(f"run.json has a checksum of {foreign[0][:80]!r}, which is not a file of a run")
         weights, weights_content = read_tensors(folder / "weights.safetensors", largest=LARGEST)
         tensors, graph_content = read_tensors(folder / "graph.safetensors", largest=LARGEST)
-        names = read_bytes(folder / "graph.json", largest=JSON_LARGEST)
+        names = read_bytes(folder / "graph.json", largest=LIMITS["graph.json"])
         read = dict(zip(_FILES, (weights_content, graph_content, names), strict=True))
         for name in (*_FILES, *sorted(run.sha256.keys() - set(_FILES))):
-            found = read[name] if name in read else read_bytes(folder / name, largest=LARGEST)
+            found = read[name] if name in read else read_bytes(folder / name, largest=LIMITS[name])
             if run.sha256.get(name) != _checksum(found):
                 raise Damaged(f"{name} is not the file that was written")
         graph = _graph(tensors, read_fields(_GraphFile, parse_json(names, what="graph.json"), "graph.json"))
@@ -383,6 +390,8 @@ def _write(
     (folder / "run.json").chmod(0o600)  # what was measured, and checksums that names could be tried against
     for path in folder.iterdir():
         with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size > LIMITS[path.name]:
+                raise InputError(f"{path.name} would have more than the {LIMITS[path.name]:,} bytes that can be read")
             os.fsync(file.fileno())
 
 

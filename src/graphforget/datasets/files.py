@@ -25,6 +25,7 @@ from graphforget.safe_files import open_regular
 SPARSE_BELOW = 0.1  # share of non-zero attributes under which they are kept sparse
 PARTS = ("train", "val", "test")
 LARGEST = 2**34  # bytes of one file
+LONGEST_LINE = 2**26  # characters
 SMALL = 2**24  # numbers that a tensor may have in a file of any size
 
 _ZEROS = frozenset({"0", "0.0"})  # the usual spellings; any other zero is found after parsing
@@ -232,7 +233,7 @@ def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
             open_regular(path, largest=LARGEST, links=True) as content,
             io.TextIOWrapper(content, encoding="utf-8-sig", newline="") as file,
         ):
-            reader = csv.reader(file, strict=True)
+            reader = csv.reader(_short_lines(file), strict=True)
             for cells in reader:
                 if cells:
                     yield reader.line_num, cells
@@ -244,6 +245,13 @@ def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise InputError(f"line {reader.line_num} of {path} is not CSV: {error}") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error}") from error
+
+
+def _short_lines(file: io.TextIOWrapper) -> Iterator[str]:
+    for line in iter(lambda: file.readline(LONGEST_LINE), ""):
+        if len(line) == LONGEST_LINE:
+            raise csv.Error(f"a line has {LONGEST_LINE:,} characters or more")
+        yield line
 
 
 def _refuse(path: Path, line: int, what: str) -> NoReturn:

@@ -16,6 +16,7 @@ from torch import Tensor
 from graphforget.certificates.assumptions import sentence
 from graphforget.certificates.document import Certificate
 from graphforget.certificates.ledger import REFUSED, Composed, composed
+from graphforget.errors import Mismatch
 from graphforget.footprint import Footprint
 from graphforget.graph import Graph
 from graphforget.linalg.sparse import to_scipy
@@ -41,7 +42,10 @@ def run_story(run: str | Path, *, key: Ed25519PublicKey | None = None, private: 
     certificate = Certificate.from_dict(public["certificate"])
     together = composed(record.entries, delta=float(certificate.settings["delta"]))
     account = record.annex_of(last).account if private else None
-    return story_of(certificate, public, verification, together=together, account=account)
+    try:
+        return story_of(certificate, public, verification, together=together, account=account)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:  # whoever made it all fit can leave out anything
+        raise Mismatch(f"the last answer of {run} cannot be told: {type(error).__name__}: {error}") from error
 
 
 def story_of(

@@ -46,9 +46,12 @@ def answer_digest(answer: Any) -> str:
     return hashlib.sha256(canonical(answer)).hexdigest()
 
 
-def _answer(entry: Entry) -> Any:
+def _answer(entry: Entry) -> dict[str, Any]:
     try:
-        return parse_json(entry.answer, what=f"the answer of entry {entry.number}")
+        answer = parse_json(entry.answer, what=f"the answer of entry {entry.number}")
+        if not isinstance(answer, dict):
+            raise InputError("its answer is no object")
+        return answer
     except InputError as error:
         raise Mismatch(f"entry {entry.number} of the ledger cannot be read: {error}") from error
 
