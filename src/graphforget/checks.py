@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import operator
 import re
 import types
@@ -19,7 +20,7 @@ from graphforget.linalg.sparse import from_scipy, to_scipy
 
 UNLABELLED = -1
 LARGEST = 1e15  # attributes are squared in float32
-LARGEST_STORED = 1e100  # of numbers in files: products of a few of them are finite
+LARGEST_STORED = 1e100  # of what is known of a model: products of a few such numbers are finite
 
 Fields = TypeVar("Fields")
 
@@ -192,30 +193,30 @@ def read_fields(kind: type[Fields], content: Any, what: str) -> Fields:
     for name in content:
         if name not in fields:
             raise InputError(f"{what} has an unknown field {name[:80]!r}")
-    return kind(**{name: _of_type(hints[name], value, f"{name} in {what}") for name, value in content.items()})
+    return kind(**{name: _of_type(hints[name], value, name, what) for name, value in content.items()})
 
 
-def _of_type(hint: Any, value: Any, what: str) -> Any:
-    """The value as this type: lists become tuples, whole numbers may stand for numbers."""
+def _of_type(hint: Any, value: Any, name: str, what: str) -> Any:
+    """The value as this type: lists become tuples, objects dataclasses; whole numbers may stand for numbers."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (types.UnionType, Union):
         if value is None and type(None) in parts:
             return None
         fitting = (part for part in parts if get_origin(part) is Literal and value in get_args(part))
-        return _of_type(next(fitting, parts[0]), value, what)
+        return _of_type(next(fitting, parts[0]), value, name, what)
     if dataclasses.is_dataclass(hint):
-        return read_fields(hint, value, what)  # type: ignore[arg-type]
+        return read_fields(hint, value, f"the {name}")  # type: ignore[arg-type]
     if hint is Any or (origin is Literal and value in parts) or (origin is dict and isinstance(value, dict)):
         return value
     if origin is tuple and isinstance(value, list):
         if parts[0] is str and all(type(item) is str for item in value):  # at once: there may be millions
             return tuple(value)
-        return tuple(_of_type(parts[0], item, what) for item in value)
+        return tuple(_of_type(parts[0], item, name, what) for item in value)
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is float and number and abs(value) <= LARGEST_STORED:
+    if hint is float and number and math.isfinite(value):
         return float(value)
     if hint in (int, bool, str) and type(value) is hint:
         return value
     names = {float: "a number", int: "a whole number", bool: "true or false", str: "text", dict: "an object"}
     needed = f"one of {', '.join(parts)}" if origin is Literal else names.get(origin or hint, "a list")
-    raise InputError(f"{what} is {str(value)[:80]!r}, {needed} is needed")
+    raise InputError(f"{name} in {what} is {str(value)[:80]!r}, {needed} is needed")

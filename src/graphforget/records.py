@@ -77,7 +77,7 @@ class Record:
         return None
 
     def annex_of(self, entry: Entry) -> Annex:
-        return self.own_annexes[entry.number - 1]
+        return self.own_annexes[self.entries.index(entry)]  # its number may be anything, until the chain is checked
 
 
 @dataclass(frozen=True, eq=False)
@@ -458,13 +458,13 @@ def load_released(
     return trained.released(theta, graph, noise=float(sigma or 0.0)), graph
 
 
-def released_weights(folder: Path, *, like: Tensor) -> Tensor:
+def released_weights(folder: Path, *, like: Tensor | None = None) -> Tensor:
     """The weights that may go out, as many as `like` has."""
     try:
         theta = read_tensors(folder / RELEASED, largest=rundir.LARGEST)[0].get("theta")
     except FileNotFoundError as error:
         raise InputError(f"{folder} holds no released weights, it did not come of a deletion") from error
-    if theta is None or theta.dtype != torch.float64 or theta.shape != like.shape:
+    if theta is None or theta.dtype != torch.float64 or (like is not None and theta.shape != like.shape):
         raise InputError(f"{folder / RELEASED} does not hold as many weights as the model has, in float64")
     return theta
 

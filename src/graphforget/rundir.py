@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from graphforget.certificates.document import versions
 from graphforget.certificates.gaussian import release_ratio
 from graphforget.certificates.ledger import LARGEST as LEDGER_LARGEST
-from graphforget.checks import checked_edges, is_symmetric, read_fields
+from graphforget.checks import LARGEST_STORED, checked_edges, is_symmetric, read_fields
 from graphforget.errors import InputError, OtherVersion
 from graphforget.graph import Graph
 from graphforget.locks import holding, steady, turn
@@ -106,8 +106,9 @@ class _RunFile:
     versions: Any = None
 
     def __post_init__(self) -> None:
-        if min(self.gradient_norm, self.seconds, self.noise, *self.releases) < 0:
-            raise InputError("run.json holds a negative number where none can be")
+        numbers = (self.gradient_norm, self.seconds, self.noise, *self.releases)
+        if min(numbers) < 0 or max(numbers) > LARGEST_STORED:
+            raise InputError(f"run.json holds a number that is negative or over {LARGEST_STORED:g} where none can be")
 
 
 @dataclass(frozen=True)

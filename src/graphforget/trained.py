@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from graphforget.certificates.gaussian import release_ratio
-from graphforget.checks import whole_number
+from graphforget.checks import LARGEST_STORED, whole_number
 from graphforget.errors import InputError
 from graphforget.graph import Graph
 from graphforget.losses import Loss
@@ -65,16 +65,16 @@ class Recipe:
 
     def __post_init__(self) -> None:
         for name, value, good in (
-            ("mu", self.mu, 0 < self.mu < math.inf),
-            ("tolerance", self.tolerance, 0 < self.tolerance < math.inf),
+            ("mu", self.mu, 0 < self.mu <= LARGEST_STORED),
+            ("tolerance", self.tolerance, 0 < self.tolerance <= LARGEST_STORED),
             ("tolerance x mu", self.tolerance * self.mu, self.tolerance * self.mu >= ROUNDING_FLOOR),
-            ("learning_rate", self.learning_rate, 0 < self.learning_rate < math.inf),
+            ("learning_rate", self.learning_rate, 0 < self.learning_rate <= LARGEST_STORED),
         ):
             if not good:
                 raise InputError(f"{name} is {value}, it must be positive, finite and well above rounding")
         for name in ("sigma", "objective_noise"):
             value = getattr(self, name)
-            if not (value == 0 or SMALLEST_NOISE <= value < math.inf):
+            if not (value == 0 or SMALLEST_NOISE <= value <= LARGEST_STORED):
                 raise InputError(f"{name} is {value}, 0 or a finite number from {SMALLEST_NOISE:g} is needed")
         for name in ("epochs", "polish_steps"):
             if whole_number(getattr(self, name), name) > MOST_STEPS:
@@ -105,7 +105,7 @@ class Forgotten:
             whole_number(getattr(self, name), f"{name} in the history")
         for name in ("step_norm", "gradient_norm", "leftover", "leftover_by_class"):
             value = getattr(self, name)
-            if not isinstance(value, int | float) or not 0 <= value < math.inf:
+            if not isinstance(value, int | float) or not 0 <= value <= LARGEST_STORED:
                 raise InputError(f"{name} in the history is {value!r}, a finite number from 0 is needed")
         object.__setattr__(self, "refuted", tuple(map(str, self.refuted)))
 

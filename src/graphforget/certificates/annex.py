@@ -112,14 +112,20 @@ class Annex:
     @classmethod
     def from_dict(cls, content: Any) -> Annex:
         """Reads `to_dict` back. Raises `InputError` on anything else."""
-        given = read_fields(_AnnexFile, content, "an annex")
+        try:
+            return cls._of(read_fields(_AnnexFile, content, "an annex"))
+        except InputError as error:
+            raise InputError(f"this is no annex of a certificate: {error}") from error
+
+    @classmethod
+    def _of(cls, given: _AnnexFile) -> Annex:
         for name in ("nodes", "edges", "attributes"):
             if not all(map(HASH.fullmatch, getattr(given, name))):
-                raise InputError(f"the {name} of an annex are not hashes of 64 hexadecimal digits")
+                raise InputError(f"its {name} are not hashes of 64 hexadecimal digits")
         if not HASH.fullmatch(given.salt) or not HASH.fullmatch(given.request):
-            raise InputError("the salt and the digest of an annex must have 64 hexadecimal digits")
-        if given.account:
-            read_fields(_Account, given.account, "the account of an annex")
+            raise InputError("its salt and its digest must have 64 hexadecimal digits")
+        if not isinstance(given.account.get("measured", {}), dict):
+            raise InputError("what was measured is no object")
         return cls(
             salt=bytes.fromhex(given.salt),
             request=given.request,
@@ -142,20 +148,6 @@ class _AnnexFile:
     attributes: dict[str, Any]
     account: dict[str, Any] = field(default_factory=dict)  # from here on missing in an earlier format
     released: bool = True
-
-
-@dataclass(frozen=True)
-class _Account:
-    """What `unlearning/outcome.py` writes into an annex."""
-
-    audience: str
-    method: str
-    changed: bool
-    footprint: dict[str, Any]
-    measured: dict[str, Any]
-    details: dict[str, Any]
-    notes: tuple[str, ...]
-    seconds: float
 
 
 def request_digest(request: Request, salt: bytes) -> str:
@@ -184,7 +176,7 @@ def _as_bits(columns: tuple[int, ...]) -> str:
 def _from_bits(told: Any) -> tuple[int, ...]:
     whole = isinstance(told, str) and len(told) % 2 == 0 and len(told) <= MOST_COLUMNS // 4
     if not whole or not re.fullmatch("[0-9a-f]*[1-9a-f][0-9a-f]*", told):
-        raise InputError("the columns of an annex are not the bits of a hexadecimal number")
+        raise InputError("its columns are not the bits of a hexadecimal number")
     bits = np.unpackbits(np.frombuffer(bytes.fromhex(told), dtype=np.uint8), bitorder="little")
     return tuple(np.flatnonzero(bits).tolist())
 

@@ -146,8 +146,10 @@ class Ledger:
         self.format = self._pragma("user_version")
         if self.format != FORMAT and not (self.readonly and self.format in _PREFIXES):
             raise InputError(f"{self.path} is a ledger of format {self.format}, this version writes format {FORMAT}")
-        if set(self._execute(_OBJECTS).fetchmany(20)) != _objects(self.format):
-            raise InputError(f"{self.path} is not a ledger as it was written: its tables are others")
+        objects, expected = _parts(self._execute(_OBJECTS).fetchmany(20)), _objects(self.format)
+        if objects != expected:
+            which = "columns" if {part[:3] for part in objects} == {part[:3] for part in expected} else "tables"
+            raise InputError(f"{self.path} is not a ledger as it was written: its {which} are others")
         self._execute("PRAGMA synchronous = FULL")
         self._execute(f"PRAGMA query_only = {int(self.readonly)}")
 
@@ -264,7 +266,8 @@ class Ledger:
         try:
             return read_fields(Entry, row, f"entry {row['number']!r:.20}")
         except InputError as error:
-            raise Broken(f"{self.path} is broken: {error}") from error
+            message = f"the ledger is broken at entry {row['number']}: its hash is not that of its content"
+            raise Broken(f"{message}, {error}") from error
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -290,7 +293,12 @@ def _objects(format: int) -> set[tuple[Any, ...]]:
     """
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(_TABLES[format])
-        return set(connection.execute(_OBJECTS).fetchall())
+        return _parts(connection.execute(_OBJECTS).fetchall())
+
+
+def _parts(rows: Iterable[tuple[Any, ...]]) -> set[tuple[Any, ...]]:
+    """The words without the spaces between them, which SQLite does not always keep."""
+    return {(*names, "".join(str(sql).split())) for *names, sql in rows}
 
 
 def check(entries: Iterable[Entry], *, follows: str = START, format: int = FORMAT) -> None:
