@@ -1,7 +1,7 @@
 """Fuzzing: run directories, ledgers, certificates, annexes and requests with mutations, thousands in the long form.
 
 Whatever is in them, readers raise only the package's own exceptions, in seconds, and change nothing. Every case follows
-from its base and its number, so a failure can be run again: `spoilt(base, place, number)`.
+from its base, in which only salts and noise are drawn anew, and its number: `spoilt(base, place, number)`.
 """
 
 from __future__ import annotations

@@ -311,6 +311,7 @@ PLANTS: dict[str, Plant] = {
     "an answer of a list": rewritten("UPDATE entries SET answer = '[]'"),
     "an answer that is deep": rewritten(f"UPDATE entries SET answer = '{DEEP}'"),
     "an infinite ratio": rewritten("UPDATE entries SET ratio = 9e999"),
+    "numbers past the end": rewritten("UPDATE entries SET number = number + 10"),
     "a level of null": rewritten("UPDATE entries SET level = 'null'"),
     "a signer of a number": rewritten("UPDATE entries SET signer = 5"),
     "a long value": rewritten("UPDATE entries SET answer = printf('%.*c', 70000000, 'x') WHERE number = 1"),
