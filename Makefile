@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test lint types unit clean
+.PHONY: demo test test-long lint types unit clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)
@@ -20,7 +20,11 @@ types: $(READY)
 	$(BIN)/mypy
 
 unit: $(READY)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest  # one thread for each of the two workers
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not long"  # one thread for each of the two workers
+
+# What takes too long for every change: at most 45 minutes on two cores.
+test-long: $(READY)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m long --dist load
 
 # torch comes first and alone: with its pinned build in place nothing else pulls a larger one.
 $(READY): pyproject.toml constraints.txt

@@ -271,6 +271,9 @@ NO_NAMES_ANYWHERE = [(form, place, bad) for form in ("python", "json") for place
 def test_values_that_are_no_names(form: str, place: str, bad: Any, numbered: gf.Graph, tmp_path: Path) -> None:
     message = sentence(numbered, lambda: FORMS[form](PLACES[place](bad), tmp_path))
     what = "column" if place == "column" else "node"
+    if form == "json" and bad in NO_NAMES[:2]:  # no numbers of JSON
+        assert message.endswith("is no finite number")
+        return
     assert message == f"{what} {bad!r} is neither a whole number from 0 nor a name"
 
 

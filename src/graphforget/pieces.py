@@ -15,6 +15,7 @@ import numpy as np
 
 from graphforget.errors import InputError
 from graphforget.fitting import Progress
+from graphforget.safe_json import read_json
 from graphforget.whole import STAGED, write_whole
 from graphforget.workers import processes, stop
 
@@ -44,7 +45,7 @@ class Pieces:
             if any(path.suffix != STAGED for path in folder.iterdir()):
                 raise InputError(f"{folder} holds other files, choose another folder")
             write_whole(known, json.dumps(identity).encode())
-        elif json.loads(known.read_text()) != identity:
+        elif read_json(known) != identity:
             raise InputError(f"{folder} holds pieces of another run, remove it or choose another folder")
 
     def compute(

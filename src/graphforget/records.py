@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import uuid
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -18,9 +19,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from safetensors import SafetensorError
-from safetensors.torch import load as load_bytes
 from safetensors.torch import save as save_bytes
 from torch import Tensor, nn
 
@@ -36,7 +36,8 @@ from graphforget.locks import turn
 from graphforget.losses import Loss, LossFunction
 from graphforget.request import Request
 from graphforget.rundir import ANNEX, CERTIFICATE, EARLIER_LEDGER, LEDGER, OUTCOME, RELEASED
-from graphforget.safe_json import JsonError, parse_json, read_bytes, read_json
+from graphforget.safe_files import read_bytes, read_tensors
+from graphforget.safe_json import parse_json, read_json
 from graphforget.trained import Trained
 from graphforget.unlearning.auto import Wanted
 from graphforget.unlearning.outcome import Outcome
@@ -77,7 +78,7 @@ class Record:
         return None
 
     def annex_of(self, entry: Entry) -> Annex:
-        return self.own_annexes[self.entries.index(entry)]
+        return self.own_annexes[self.entries.index(entry)]  # its number may be anything, until the chain is checked
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,9 +143,10 @@ def answer(
 
 
 def _repeated(earlier: Entry, record: Record, place: Path, level: Any) -> Answer:
+    check_entries(record.entries, follows=record.follows)
     public = parse_json(earlier.answer)
     if earlier.level == REFUSED:
-        raise Refused(f"this request was refused before: {public['refused']}")
+        raise Refused(f"this request was refused before: {public.get('refused')}")
     if not Wanted(level).met_by(earlier.level):  # type: ignore[arg-type]
         message = f"request {earlier.request_id!r} was answered before, at level {earlier.level!r}"
         raise Refused(f"{message}, not {level!r}")
@@ -236,7 +238,7 @@ def _save_refusal(
     }
     with rundir.settled(run) as place:
         names = [name for name in (CERTIFICATE, OUTCOME, RELEASED) if (place / name).exists()]
-        files = {name: read_bytes(place / name, largest=rundir.LARGEST) for name in names}
+        files = {name: read_bytes(place / name, largest=rundir.LIMITS[name]) for name in names}
     _write(run, missed.trained, graph, record, annex, entry, files, key=key, over=True)
 
 
@@ -273,12 +275,15 @@ def read_record(folder: str | Path) -> Record:
 
 
 def _record(folder: Path) -> Record:
-    if not (folder / LEDGER).exists():
+    if not os.path.lexists(folder / LEDGER):
         return Record()
+    for name in sorted(rundir.DATABASES):  # a run is written as a whole, so nothing can be left in a log
+        if name.endswith("-wal") and (folder / name).exists() and (folder / name).stat().st_size:
+            raise InputError(f"{folder / name} is not the run's own, and SQLite would change the ledger by it")
     with Ledger(folder / LEDGER, readonly=True) as ledger:
         entries, is_earlier = ledger.entries(), ledger.format == 1
     earlier_entries: tuple[Entry, ...] = entries if is_earlier else ()
-    if not is_earlier and (folder / EARLIER_LEDGER).exists():
+    if not is_earlier and os.path.lexists(folder / EARLIER_LEDGER):
         with Ledger(folder / EARLIER_LEDGER, readonly=True) as ledger:
             earlier_entries = ledger.entries()
     source = folder / (LEDGER if is_earlier else EARLIER_LEDGER)
@@ -287,7 +292,7 @@ def _record(folder: Path) -> Record:
     record = Record(
         entries=() if is_earlier else entries,
         annexes=annexes,
-        earlier=read_bytes(source, largest=rundir.LARGEST) if earlier_entries else None,
+        earlier=read_bytes(source, largest=rundir.LIMITS[LEDGER]) if earlier_entries else None,
         follows=earlier_entries[-1].hash if earlier_entries else START,
     )
     if len(annexes) != len(record.entries) + len(earlier_entries):
@@ -298,11 +303,13 @@ def _record(folder: Path) -> Record:
 
 def _annexes(path: Path) -> tuple[Annex, ...]:
     try:
-        content = read_json(path, what="the annex", largest=rundir.LARGEST)
-        listed = content["annexes"] if isinstance(content, dict) else content  # a plain list in an earlier format
-        return tuple(Annex.from_dict(one) for one in listed)
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
+        content = read_json(path, what="the annex", largest=rundir.LIMITS[ANNEX])
+    except FileNotFoundError as error:
+        raise InputError(f"{path} is missing") from error
+    listed = content.get("annexes") if isinstance(content, dict) else content  # a plain list in an earlier format
+    if not isinstance(listed, list):
+        raise InputError(f"{path} holds no list of annexes")
+    return tuple(Annex.from_dict(one) for one in listed)
 
 
 def _check_state(place: Path, trained: Trained, graph: Graph, record: Record) -> None:
@@ -328,6 +335,9 @@ def _check_state(place: Path, trained: Trained, graph: Graph, record: Record) ->
     for name, digest in digests.items():
         if certificate.digests[name] != digest:
             raise Mismatch(f"{name}: not what the last certificate speaks of")
+    for stated, annex in zip(certificates, record.own_annexes, strict=True):
+        if stated is not None and stated.digests["annex"] != annex.digest:
+            raise Mismatch("the ledger and the annexes speak of other requests")
 
 
 def as_certified(trained: Trained, entries: tuple[Entry, ...]) -> Trained:
@@ -422,7 +432,7 @@ def _evidence(
             record = _record(place)
             check(record.entries, follows=record.follows)
             certificate = Certificate.read(place / CERTIFICATE)
-            released = released_weights(place)
+            released = released_weights(place, like=trained.theta)
             public = read_json(place / OUTCOME, what=OUTCOME)
         except OtherVersion:
             raise
@@ -466,18 +476,20 @@ def load_released(
     """The model of a run directory that may go out, with the certificate's noise, and its graph."""
     with rundir.settled(folder) as place:
         trained, graph = rundir.read(place, model=model, loss=loss)
-        theta = released_weights(place)
+        theta = released_weights(place, like=trained.theta)
         sigma = Certificate.read(place / CERTIFICATE).sigma
     return trained.released(theta, graph, noise=float(sigma or 0.0)), graph
 
 
-def released_weights(folder: Path) -> Tensor:
+def released_weights(folder: Path, *, like: Tensor | None = None) -> Tensor:
+    """The weights that may go out, as many as `like` has."""
     try:
-        return load_bytes(read_bytes(folder / RELEASED, largest=rundir.LARGEST))["theta"]
+        theta = read_tensors(folder / RELEASED, largest=rundir.LARGEST)[0].get("theta")
     except FileNotFoundError as error:
         raise InputError(f"{folder} holds no released weights, it did not come of a deletion") from error
-    except (OSError, SafetensorError, KeyError, JsonError) as error:
-        raise InputError(f"{folder / RELEASED} cannot be read: {error}") from error
+    if theta is None or theta.dtype != torch.float64 or (like is not None and theta.shape != like.shape):
+        raise InputError(f"{folder / RELEASED} does not hold as many weights as the model has, in float64")
+    return theta
 
 
 def _json(content: Any) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
@@ -16,8 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphforget.checks import as_whole_number, comma_separated, fields_once
+from graphforget.checks import as_whole_number, comma_separated
 from graphforget.errors import InputError
+from graphforget.safe_files import read_bytes
+from graphforget.safe_json import parse_json
 
 if TYPE_CHECKING:
     from graphforget.graph import Graph
@@ -27,6 +28,7 @@ Columns = Literal["all"] | tuple[Name, ...]
 Kind = Literal["nodes", "edges", "attributes", "partial attributes"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 CSV_HEADER = ("kind", "node", "target", "column")
+LARGEST = 2**28  # bytes of a request's file
 
 
 @dataclass(frozen=True)
@@ -136,14 +138,7 @@ class Request:
     @classmethod
     def from_json(cls, path: str | Path) -> Self:
         """From a `request.json` file."""
-        text = _text(path)
-        try:
-            content = json.loads(text, object_pairs_hook=fields_once("the request"))
-        except InputError:
-            raise
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{path} is not JSON: {error}") from error
-        return cls.from_dict(content)
+        return cls.from_dict(parse_json(_text(path), what=str(path)))
 
     @classmethod
     def from_csv(cls, path: str | Path) -> Self:
@@ -324,7 +319,7 @@ def _columns(node: Name, columns: Any) -> Columns:
 
 def _text(path: str | Path) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8-sig")
+        return read_bytes(Path(path), largest=LARGEST, links=True).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read: {error}") from error
 

@@ -19,44 +19,111 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from graphforget.certificates.document import versions
 from graphforget.certificates.gaussian import release_ratio
-from graphforget.checks import is_symmetric
+from graphforget.certificates.ledger import LARGEST as LEDGER_LARGEST
+from graphforget.checks import LARGEST_STORED, checked_edges, is_symmetric, read_fields
 from graphforget.doctor import data_carriers
-from graphforget.errors import InputError
+from graphforget.errors import InputError, OtherVersion
 from graphforget.graph import Graph
-from graphforget.linalg.sparse import csr_tensor
 from graphforget.locks import holding, steady, turn
 from graphforget.losses import Loss, LossFunction, as_loss, captured_by_loss, is_recorded
 from graphforget.models.parameters import assign, flatten, trainable
 from graphforget.models.reach import Reach
-from graphforget.models.registry import MODELS, build
+from graphforget.models.registry import MODELS, build, count_parameters
+from graphforget.models.sharded import Sharded
+from graphforget.safe_files import read_bytes, read_tensors
+from graphforget.safe_json import LARGEST as JSON_LARGEST
+from graphforget.safe_json import parse_json, read_json
 from graphforget.trained import Forgotten, Recipe, Trained, new_salt
 
 FORMAT = 4
-LARGEST = 2**36  # bytes of one file that is read
+LARGEST = 2**30  # bytes of one file of tensors
+WIDEST = 2**24  # columns or classes of a graph that is read
 EARLIER_FORMAT = 3  # strongly convex models of it can be read and go on
 _FILES = ("weights.safetensors", "graph.safetensors", "graph.json")
 CERTIFICATE, RELEASED, OUTCOME, ANNEX = ("certificate.json", "released.safetensors", "outcome.json", "annex.json")
 LEDGER, EARLIER_LEDGER = "ledger.sqlite", "ledger-1.sqlite"  # the second of an earlier format, kept as it was
 DATABASES = {f"{name}{suffix}" for name in (LEDGER, EARLIER_LEDGER) for suffix in ("", "-wal", "-shm")}
 OWN = {"run.json", *_FILES, CERTIFICATE, RELEASED, OUTCOME, ANNEX, *DATABASES}
-_TENSORS = ("edge_index", "y", "train_mask", "val_mask", "test_mask", "numbers")
-_NAMES = ("num_classes", "directed", "subject_ids", "column_names", "class_names", "name", "digit_ids")
+LIMITS = {  # bytes of each file; what is larger is neither written nor read
+    "run.json": 2**24,
+    **dict.fromkeys(("weights.safetensors", "graph.safetensors", RELEASED), LARGEST),
+    **dict.fromkeys(("graph.json", CERTIFICATE, OUTCOME), JSON_LARGEST),
+    ANNEX: 2**29,
+    **dict.fromkeys((LEDGER, EARLIER_LEDGER), LEDGER_LARGEST),
+}
+_SPARSE = ("x.crow", "x.columns", "x.values")
+_TENSORS = {
+    "edge_index": torch.int64,
+    "y": torch.int64,
+    "train_mask": torch.bool,
+    "val_mask": torch.bool,
+    "test_mask": torch.bool,
+    "numbers": torch.int64,
+}
 
 
 class Damaged(InputError):
     """A run directory is not what was written."""
+
+
+@dataclass(frozen=True)
+class _RunFile:
+    """run.json. What follows from the rest is written for people and not read."""
+
+    format: int
+    recipe: Recipe
+    reach: Reach
+    obstacles: tuple[str, ...]
+    strongly_convex: bool
+    converged: bool
+    objective: float
+    gradient_norm: float
+    graph_digest: str
+    seconds: float
+    noise: float
+    history: tuple[Forgotten, ...]
+    sha256: dict[str, Any]
+    releases: tuple[float, ...] = ()  # from here on missing in the earlier format
+    graph_salt: str = field(default_factory=lambda: new_salt().hex())
+    notes: tuple[str, ...] = ()
+    audience: Any = None
+    parameters: Any = None
+    certifiable: Any = None
+    gradient_norm_over_mu: Any = None
+    releases_left: Any = None
+    versions: Any = None
+
+    def __post_init__(self) -> None:
+        numbers = (self.gradient_norm, self.seconds, self.noise, *self.releases)
+        if min(numbers) < 0 or max(numbers) > LARGEST_STORED:
+            raise InputError(f"run.json holds a number that is negative or over {LARGEST_STORED:g} where none can be")
+
+
+@dataclass(frozen=True)
+class _GraphFile:
+    """graph.json."""
+
+    num_classes: int
+    directed: bool
+    subject_ids: tuple[str, ...] | None
+    column_names: tuple[str, ...] | None
+    class_names: tuple[str, ...] | None
+    name: str
+    digit_ids: bool
+    num_columns: int
 
 
 def save(folder: str | Path, trained: Trained, graph: Graph, *, force: bool = False) -> Path:
@@ -177,43 +244,24 @@ def read(
 ) -> tuple[Trained, Graph]:
     """What `load` does, for a caller that has settled where the state is."""
     try:
-        run = json.loads((folder / "run.json").read_text())
-        names = json.loads((folder / "graph.json").read_text())
-        weights = load_file(folder / "weights.safetensors")
-        theta, tilt = weights.pop("theta"), weights.pop("tilt", None)
-        tensors = load_file(folder / "graph.safetensors")
+        run, graph, weights = _files(folder)
     except FileNotFoundError as error:
-        kind = Damaged if (folder / "run.json").is_file() else InputError
-        raise kind(f"{folder} is not a run directory: {error.filename or error} is missing") from error
-    except (OSError, ValueError, SafetensorError, KeyError) as error:
-        raise Damaged(f"{folder} cannot be read: {error}") from error
-    if not isinstance(run, dict):
-        raise Damaged(f"{folder} is damaged: run.json is no object")
-    if run.get("format") not in (FORMAT, EARLIER_FORMAT):
-        raise InputError(f"{folder} has format {run.get('format')!r}, this version reads format {FORMAT}")
-    if run["format"] == EARLIER_FORMAT and run.get("strongly_convex") is not True:
-        raise InputError(
-            f"{folder} is a run of an earlier version, whose training of networks cannot be replayed: train it again"
-        )
+        if not (folder / "run.json").exists():
+            raise InputError(f"{folder} is not a run directory: {folder / 'run.json'} is missing") from error
+        raise Damaged(f"{folder} is not a run directory: it is damaged, {error.filename} is missing") from error
+    except (OSError, RuntimeError) as error:
+        raise Damaged(f"{folder} cannot be read: {' '.join(str(error).split())}") from error
     try:
-        sums = run["sha256"]
-        vouched = dict.fromkeys((*_FILES, *sums))
-        changed = [name for name, digest in _checksums(folder, vouched).items() if digest != sums[name]]
-        if changed:
-            raise Damaged(f"{folder} is damaged: {changed[0]} is not the file that was written")
-        graph = _graph(tensors, names)
-        if not graph.directed and not is_symmetric(graph.edge_index, graph.num_nodes):  # gradients count on it
-            raise Damaged(f"{folder} is damaged: its graph is undirected and has an edge that goes one way only")
-        trained = _trained(run, theta, tilt, weights, graph, model, loss)
+        trained = _trained(run, weights, graph, model, loss)
         digest = graph.digest
-        if run["format"] == EARLIER_FORMAT:
+        if run.format == EARLIER_FORMAT:
             if graph.digest_of_format_2 != trained.graph_digest:
                 raise Damaged(f"{folder} is damaged: its graph is not the one that the model was trained on")
             trained = _of_earlier_format(trained, graph, released=(folder / CERTIFICATE).exists())
         value = trained.objective(graph).value(trained.theta)
     except InputError:
         raise
-    except Exception as error:  # damaged tensors and names can raise any exception there is
+    except Exception as error:  # damaged tensors and a model of one's own can raise any exception there is
         raise Damaged(f"{folder} is damaged: {type(error).__name__}: {' '.join(str(error).split())}") from error
     if digest != trained.graph_digest:
         raise Damaged(f"{folder} is damaged: its graph is not the one that the model was trained on")
@@ -223,6 +271,37 @@ def read(
             raise Damaged(told)
         raise InputError(f"{told}, so the model or the loss handed over is not the one that was trained")
     return trained, graph
+
+
+def _files(folder: Path) -> tuple[_RunFile, Graph, dict[str, Tensor]]:
+    """What the files hold: of the types and sizes that they must have, and with the checksums in run.json."""
+    try:
+        content = read_json(folder / "run.json", what="run.json", largest=LIMITS["run.json"])
+        format = content.get("format") if isinstance(content, dict) else None
+        if type(format) is not int or format not in (FORMAT, EARLIER_FORMAT):
+            message = f"{folder} has format {str(format)[:80]}"
+            raise OtherVersion(f"{message}, this version reads format {FORMAT}")
+        run = read_fields(_RunFile, content, "run.json")
+        if run.format == EARLIER_FORMAT and not run.strongly_convex:
+            message = f"{folder} is a run of an earlier version, whose training of networks cannot be replayed"
+            raise OtherVersion(f"{message}: train it again")
+        foreign = [name for name in run.sha256 if name not in LIMITS]
+        if foreign:
+            raise Damaged(f"run.json has a checksum of {foreign[0][:80]!r}, which is not a file of a run")
+        weights, weights_content = read_tensors(folder / "weights.safetensors", largest=LARGEST)
+        tensors, graph_content = read_tensors(folder / "graph.safetensors", largest=LARGEST)
+        names = read_bytes(folder / "graph.json", largest=LIMITS["graph.json"])
+        read = dict(zip(_FILES, (weights_content, graph_content, names), strict=True))
+        for name in (*_FILES, *sorted(run.sha256.keys() - set(_FILES))):
+            found = read[name] if name in read else read_bytes(folder / name, largest=LIMITS[name])
+            if run.sha256.get(name) != _checksum(found):
+                raise Damaged(f"{name} is not the file that was written")
+        graph = _graph(tensors, read_fields(_GraphFile, parse_json(names, what="graph.json"), "graph.json"))
+    except OtherVersion:
+        raise
+    except InputError as error:
+        raise Damaged(f"{folder} is damaged: {error}") from error
+    return run, graph, weights
 
 
 def _of_earlier_format(trained: Trained, graph: Graph, *, released: bool) -> Trained:
@@ -286,7 +365,7 @@ def _write(
     extras: Mapping[str, bytes],
     finish: Callable[[Path], None] | None,
 ) -> None:
-    names = {name: getattr(graph, name) for name in (*_NAMES, "num_columns")}
+    names = {f.name: getattr(graph, f.name) for f in dataclasses.fields(_GraphFile)}
     (folder / "graph.json").write_text(json.dumps(names, indent=2) + "\n")
     (folder / "graph.json").chmod(0o600)  # names people, as the tensors do that safetensors writes so
     flat = {"theta": trained.theta.contiguous()} | ({} if trained.tilt is None else {"tilt": trained.tilt})
@@ -306,13 +385,15 @@ def _write(
         (folder / name).chmod(0o600)
     if finish is not None:
         finish(folder)
-    sums = _checksums(folder, (*_FILES, *extras))
+    sums = {name: _checksum((folder / name).read_bytes()) for name in (*_FILES, *extras)}
     salt = {"graph_salt": trained.graph_salt.hex()}
     run = {"format": FORMAT, "audience": "private", **trained.summary(), **salt, "sha256": sums, "versions": versions()}
     (folder / "run.json").write_text(json.dumps(run, indent=2) + "\n")
     (folder / "run.json").chmod(0o600)  # what was measured, and checksums that names could be tried against
     for path in folder.iterdir():
         with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size > LIMITS[path.name]:
+                raise InputError(f"{path.name} would have more than the {LIMITS[path.name]:,} bytes that can be read")
             os.fsync(file.fileno())
 
 
@@ -325,12 +406,12 @@ def refit(folder: str | Path) -> None:
     """Writes the checksums anew: for planting failures that no checksum gives away."""
     path = Path(folder) / "run.json"
     run = json.loads(path.read_text())
-    path.write_text(json.dumps(run | {"sha256": _checksums(Path(folder), run["sha256"])}, indent=2) + "\n")
+    sums = {name: _checksum((Path(folder) / name).read_bytes()) for name in run["sha256"]}
+    path.write_text(json.dumps(run | {"sha256": sums}, indent=2) + "\n")
 
 
-def _checksums(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    """SHA-256 of each file that run.json vouches for."""
-    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _untrained_state(module: nn.Module) -> dict[str, Tensor]:
@@ -339,66 +420,98 @@ def _untrained_state(module: nn.Module) -> dict[str, Tensor]:
     return {f"state.{name}": value.clone() for name, value in module.state_dict().items() if name not in in_theta}
 
 
-def _graph(tensors: dict[str, Tensor], names: dict[str, Any]) -> Graph:
-    known = {name: names[name] for name in _NAMES}
-    for listed in ("subject_ids", "column_names", "class_names"):
-        known[listed] = None if known[listed] is None else tuple(known[listed])
-    if "x" in tensors:
-        x = tensors["x"]
-    else:
-        width = int(names["num_columns"])
-        crow = tensors["x.crow"]
-        x = csr_tensor(crow, tensors["x.columns"], tensors["x.values"], (crow.numel() - 1, width))
-    known |= {name: tensors[name] for name in _TENSORS}
-    return Graph(x=x, **known)
+def _graph(tensors: dict[str, Tensor], names: _GraphFile) -> Graph:
+    """The graph, which is checked as one of a user's."""
+    if not (0 < names.num_columns <= WIDEST and 0 < names.num_classes <= WIDEST):
+        raise InputError(f"the graph has {names.num_columns} columns and {names.num_classes} classes")
+    for name, kind in _TENSORS.items():
+        if name not in tensors or tensors[name].dtype != kind:
+            raise InputError(f"the graph's {name} is missing, or not of type {kind}")
+    x = _attributes(tensors, names.num_columns)
+    edges = checked_edges(tensors["edge_index"], x.shape[0])
+    if not names.directed and not is_symmetric(edges, x.shape[0]):  # gradients count on it
+        raise InputError("the graph is undirected and has an edge that goes one way only")
+    given: dict[str, Any] = {name: tensors[name] for name in _TENSORS if name != "edge_index"}
+    given |= {f.name: getattr(names, f.name) for f in dataclasses.fields(names)}
+    digit_ids = given.pop("digit_ids")
+    del given["num_columns"]
+    graph = Graph.create(x=x, edges=edges, **given)
+    return dataclasses.replace(graph, digit_ids=graph.digit_ids or digit_ids)
+
+
+def _attributes(tensors: dict[str, Tensor], columns: int) -> Tensor:
+    """The attributes: dense, or sparse with indices that are in order and within range."""
+    x, parts = tensors.get("x"), [tensors[name] for name in _SPARSE if name in tensors]
+    if x is None and len(parts) == len(_SPARSE):
+        crow, places, values = parts
+        size = (max(crow.numel() - 1, 0), columns)
+        try:
+            x = torch.sparse_csr_tensor(crow, places, values, size=size, check_invariants=True)
+        except RuntimeError as error:
+            raise InputError(f"the graph's attributes are no sparse matrix: {' '.join(str(error).split())}") from error
+    if x is None or x.dtype not in (torch.float32, torch.float64) or x.dim() != 2 or x.shape[1] != columns:
+        raise InputError(f"the graph's attributes are missing, or not numbers in {columns} columns")
+    return x
 
 
 def _trained(
-    run: dict[str, Any],
-    theta: Tensor,
-    tilt: Tensor | None,
-    state: dict[str, Tensor],
+    run: _RunFile,
+    weights: dict[str, Tensor],
     graph: Graph,
     model: nn.Module | None,
     own_loss: Loss | LossFunction | None,
 ) -> Trained:
-    recipe = Recipe(**run["recipe"])
+    recipe = run.recipe
+    theta, tilt = weights.pop("theta", None), weights.pop("tilt", None)
+    if (
+        theta is None
+        or theta.dim() != 1
+        or any(part.dtype != torch.float64 for part in (theta, tilt) if part is not None)
+    ):
+        raise Damaged("the weights are no list of numbers in float64")
     loss = as_loss(recipe.loss if own_loss is None and is_recorded(recipe.loss) else own_loss)
     if recipe.loss != loss.name:
         raise InputError(f"this model was trained with the loss {recipe.loss!r}, hand it over as loss=...")
     if recipe.model in MODELS:
-        shape = {"columns": graph.num_columns, "classes": graph.num_classes, "seed": recipe.seed}
-        module = build(recipe.model, **shape, **recipe.options)
+        shape: dict[str, Any] = {"columns": graph.num_columns, "classes": graph.num_classes}
+        _check_size(theta, count_parameters(recipe.model, **shape, options=recipe.options))
+        module = build(recipe.model, **shape, seed=recipe.seed, **recipe.options)
     elif model is None:
         raise InputError(f"this model is a {recipe.model}, hand an instance of it over as model=...")
     else:
         module = copy.deepcopy(model)
     if bool(recipe.objective_noise) != (tilt is not None) or (tilt is not None and tilt.shape != theta.shape):
         raise Damaged("the noise in the objective is not that of these weights")
-    if flatten(module).numel() != theta.numel():
-        raise InputError(f"the weights have {theta.numel()} parameters, the model has {flatten(module).numel()}")
+    _check_size(theta, flatten(module).numel())
     # Whoever hands a module or a loss over may have put data into it since.
     brought = [*(() if recipe.model in MODELS else data_carriers(module)), *captured_by_loss(loss)]
     module = module.double().eval()
-    module.load_state_dict({name.removeprefix("state."): value for name, value in state.items()}, strict=False)
+    module.load_state_dict({name.removeprefix("state."): value for name, value in weights.items()}, strict=False)
+    if isinstance(module, Sharded):
+        module.check_shards(graph.train_mask)
     assign(module, theta)
     return Trained(
         module=module,
         theta=theta,
         recipe=recipe,
-        reach=Reach(**run["reach"]),
-        obstacles=tuple(dict.fromkeys([*run["obstacles"], *brought])),
-        strongly_convex=run["strongly_convex"],
-        converged=run["converged"],
-        objective_value=run["objective"],
-        gradient_norm=run["gradient_norm"],
-        graph_digest=run["graph_digest"],
-        seconds=run["seconds"],
+        reach=run.reach,
+        obstacles=tuple(dict.fromkeys([*run.obstacles, *brought])),
+        strongly_convex=run.strongly_convex,
+        converged=run.converged,
+        objective_value=run.objective,
+        gradient_norm=run.gradient_norm,
+        graph_digest=run.graph_digest,
+        seconds=run.seconds,
         loss=loss,
-        history=tuple(Forgotten(**entry) for entry in run["history"]),
-        noise=float(run["noise"]),
+        history=run.history,
+        noise=run.noise,
         tilt=tilt,
-        releases=tuple(map(float, run.get("releases", ()))),
-        graph_salt=bytes.fromhex(run["graph_salt"]) if "graph_salt" in run else new_salt(),
-        notes=tuple(map(str, run.get("notes", ()))),
+        releases=run.releases,
+        graph_salt=bytes.fromhex(run.graph_salt),
+        notes=run.notes,
     )
+
+
+def _check_size(theta: Tensor, parameters: int) -> None:
+    if theta.numel() != parameters:
+        raise InputError(f"the weights have {theta.numel()} parameters, the model has {parameters}")

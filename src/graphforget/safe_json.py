@@ -1,44 +1,49 @@
-"""JSON from files that somebody else may have written: of limited size and depth, every field once."""
+"""JSON from files that somebody else may have written: of limited size and depth, every field once, finite numbers."""
 
 from __future__ import annotations
 
 import json
-import os
-import stat
+import math
+import re
 from pathlib import Path
 from typing import Any
 
 from graphforget.checks import fields_once
+from graphforget.errors import InputError
+from graphforget.safe_files import read_bytes
 
 LARGEST = 64 * 2**20  # bytes
 DEEPEST = 64  # nested lists and objects
+MOST = 5_000_000  # values: each takes far more memory than its few bytes in the file
+LARGEST_NUMBER = 2**128  # of whole numbers
 
 
-class JsonError(ValueError):
-    """The file cannot be read as JSON. The message says why."""
-
-
-def read_bytes(path: Path, *, largest: int) -> bytes:
-    """A regular file of at most `largest` bytes. Never waits for a pipe, reads no device, follows no link."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise JsonError(f"{path.name} is not a regular file")
-        if status.st_size > largest:
-            raise JsonError(f"{path.name} has {status.st_size:,} bytes, up to {largest:,} are read")
-        return file.read(status.st_size)
+class JsonError(InputError):
+    """This cannot be read as JSON. The message says why."""
 
 
 def read_json(path: Path, *, what: str = "the file", largest: int = LARGEST) -> Any:
-    """Raises `JsonError`, or `OSError` where the file cannot be opened."""
+    """Raises `InputError`, or `FileNotFoundError` where there is no file."""
     return parse_json(read_bytes(path, largest=largest), what=what)
 
 
 def parse_json(content: bytes | str, *, what: str = "the file") -> Any:
-    """Raises `JsonError` on what is no JSON, too deep, or names a field twice."""
+    """Raises `JsonError` on what is no JSON, too deep, too much, or names a field twice."""
     try:
-        parsed = json.loads(content, object_pairs_hook=fields_once(what), parse_constant=_no_constant)
+        text = content if isinstance(content, str) else content.decode("utf-8-sig")
+        if sum(map(text.count, ",[{")) > MOST:
+            raise ValueError(f"it holds more than {MOST:,} values")
+        parsed = json.loads(
+            text,
+            object_pairs_hook=fields_once(what),
+            parse_constant=_number,
+            parse_float=_number,
+            parse_int=_whole_number,
+        )
+        if re.search(r"\\u[dD]", text):  # half of a character has no bytes, so nothing could be made of it later
+            json.dumps(parsed, ensure_ascii=False).encode()
+    except InputError as error:
+        raise JsonError(str(error)) from error
     except (ValueError, RecursionError) as error:
         raise JsonError(f"{what} is not JSON: {error}") from error
     level: list[Any] = [parsed]
@@ -54,5 +59,15 @@ def parse_json(content: bytes | str, *, what: str = "the file") -> Any:
     raise JsonError(f"{what} is nested more than {DEEPEST} deep")
 
 
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+def _number(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:40]} is no finite number")
+    return number
+
+
+def _whole_number(text: str) -> int:
+    number = int(text)
+    if abs(number) > LARGEST_NUMBER:
+        raise ValueError(f"{text[:40]}... is too large a number")
+    return number

@@ -20,6 +20,7 @@ from rich.table import Table
 
 out = Console()
 err = Console(stderr=True)
+LONGEST = 2000  # characters of a complaint, which may quote what somebody else wrote
 
 
 def say(sentence: str) -> None:
@@ -27,7 +28,7 @@ def say(sentence: str) -> None:
 
 
 def complain(sentence: str) -> None:
-    err.print(f"graphforget: {sentence}", markup=False, highlight=False, soft_wrap=True)
+    err.print(f"graphforget: {sentence[:LONGEST]}", markup=False, highlight=False, soft_wrap=True)
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> None:

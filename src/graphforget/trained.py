@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from graphforget.certificates.gaussian import release_ratio
-from graphforget.checks import whole_number
+from graphforget.checks import LARGEST_STORED, whole_number
 from graphforget.errors import InputError
 from graphforget.graph import Graph
 from graphforget.losses import Loss, is_convex
@@ -33,7 +33,12 @@ def new_salt() -> bytes:
     return os.urandom(SALT_BYTES)
 
 
+SMALLEST_NOISE = 1e-100  # noise is squared, and its grid is finer
 RELEASES = 64  # a year of weekly batches, and a dozen that cannot wait
+MOST_STEPS = 10**6  # epochs or polish steps of a training
+
+# Gradients are measured in float64; below this norm what is measured may be rounding.
+ROUNDING_FLOOR = 1e-12
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,28 @@ class Recipe:
     floor: float | None = None  # the least score of a release, see `utility`
     environment: dict[str, Any] = field(default_factory=dict)  # library versions and threads; {} if unknown
 
+    def __post_init__(self) -> None:
+        for name, value, good in (
+            ("mu", self.mu, 0 < self.mu <= LARGEST_STORED),
+            ("tolerance", self.tolerance, 0 < self.tolerance <= LARGEST_STORED),
+            ("tolerance x mu", self.tolerance * self.mu, self.tolerance * self.mu >= ROUNDING_FLOOR),
+            ("learning_rate", self.learning_rate, 0 < self.learning_rate <= LARGEST_STORED),
+        ):
+            if not good:
+                raise InputError(f"{name} is {value}, it must be positive, finite and well above rounding")
+        for name in ("sigma", "objective_noise"):
+            value = getattr(self, name)
+            if not (value == 0 or SMALLEST_NOISE <= value <= LARGEST_STORED):
+                raise InputError(f"{name} is {value}, 0 or a finite number from {SMALLEST_NOISE:g} is needed")
+        for name in ("epochs", "polish_steps"):
+            if whole_number(getattr(self, name), name) > MOST_STEPS:
+                raise InputError(f"{name} is {getattr(self, name)}, up to {MOST_STEPS:,} are possible")
+        whole_number(self.seed, "seed")
+        whole_number(0 if self.noise_seed is None else self.noise_seed, "noise_seed")
+        release_ratio(epsilon=self.epsilon, delta=self.delta, releases=self.releases)  # checks all three
+        if self.floor is not None and not 0 <= self.floor <= 1:
+            raise InputError(f"floor is {self.floor!r}, a share of the nodes from 0 to 1 is needed")
+
 
 @dataclass(frozen=True)
 class Forgotten:
@@ -79,7 +106,7 @@ class Forgotten:
             whole_number(getattr(self, name), f"{name} in the history")
         for name in ("step_norm", "gradient_norm", "leftover", "leftover_by_class"):
             value = getattr(self, name)
-            if not isinstance(value, int | float) or not 0 <= value < math.inf:
+            if not isinstance(value, int | float) or not 0 <= value <= LARGEST_STORED:
                 raise InputError(f"{name} in the history is {value!r}, a finite number from 0 is needed")
         object.__setattr__(self, "refuted", tuple(map(str, self.refuted)))
 

@@ -27,9 +27,6 @@ from graphforget.models.sharded import Sharded
 from graphforget.sharding.ensemble import fit_shards
 from graphforget.trained import RELEASES, Recipe, Trained
 
-# Gradients are measured in float64; below this norm what is measured may be rounding.
-ROUNDING_FLOOR = 1e-12
-
 LARGEST_LOSS = 0.02  # of the score, by noise, before training warns
 NOISE_DRAWS = 3
 HALF_PRECISION = (torch.float16, torch.bfloat16)
@@ -96,8 +93,6 @@ def train(
     if whole_number(releases, "releases") == 0:
         raise InputError("releases is 0, at least 1 is needed")
     share = release_ratio(epsilon=epsilon, delta=delta, releases=releases)  # checks both
-    if floor is not None and not 0 <= _number(floor, "floor") <= 1:
-        raise InputError(f"floor is {floor!r}, a share of the nodes from 0 to 1 is needed")
     certifies = bool(sigma) and is_affine(module) and not within
     if certifies and delta > LARGEST_DELTA:
         raise InputError(f"delta is {delta:g}, and over {LARGEST_DELTA:g} nothing is certified")
@@ -117,9 +112,8 @@ def train(
         epsilon=float(epsilon),
         delta=float(delta),
         releases=releases,
-        floor=None if floor is None else float(floor),
+        floor=None if floor is None else _number(floor, "floor"),
     )
-    _check(recipe)
     check_loss(loss, classes=graph.num_classes)
     inspection = inspect(module, columns=graph.num_columns, classes=graph.num_classes, declared=reach)
     precision = _precision_notes(module)
@@ -165,17 +159,6 @@ def _number(value: Any, what: str) -> float:
     if not real or not 0 <= value < math.inf:
         raise InputError(f"{what} is {value!r}, a finite number from 0 is needed")
     return float(value)
-
-
-def _check(recipe: Recipe) -> None:
-    for name, value, good in (
-        ("mu", recipe.mu, 0 < recipe.mu < math.inf),
-        ("tolerance", recipe.tolerance, 0 < recipe.tolerance < math.inf),
-        ("tolerance x mu", recipe.tolerance * recipe.mu, recipe.tolerance * recipe.mu >= ROUNDING_FLOOR),
-        ("learning_rate", recipe.learning_rate, 0 < recipe.learning_rate < math.inf),
-    ):
-        if not good:
-            raise InputError(f"{name} is {value}, it must be positive, finite and well above rounding")
 
 
 def _module(graph: Graph, model: str | nn.Module, seed: int, options: dict[str, Any]) -> tuple[str, nn.Module]:

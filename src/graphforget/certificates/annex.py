@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -19,11 +20,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphforget.checks import read_fields
 from graphforget.errors import InputError
 from graphforget.graph import Graph
 from graphforget.request import Request
 
 SALT_BYTES = 32
+HASH = re.compile("[0-9a-f]{64}")
+MOST_COLUMNS = 2**24
 
 Columns = Literal["all"] | tuple[int, ...]
 
@@ -75,6 +79,8 @@ class Annex:
             if columns is None:
                 continue
             values = graph.x[row].to_dense() if graph.x.layout == torch.sparse_csr else graph.x[row]
+            if columns != "all" and columns[-1] >= graph.num_columns:
+                return "the attribute of a column that the graph does not have"
             if (values if columns == "all" else values[list(columns)]).any():
                 return "an attribute value that was to be forgotten"
         return None
@@ -105,22 +111,43 @@ class Annex:
 
     @classmethod
     def from_dict(cls, content: Any) -> Annex:
+        """Reads `to_dict` back. Raises `InputError` on anything else."""
         try:
-            attributes = {str(h): "all" if c == "all" else _from_bits(c) for h, c in content["attributes"].items()}
-            salt = bytes.fromhex(content["salt"])
-            if len(salt) != SALT_BYTES:
-                raise ValueError(f"the salt has {len(salt)} bytes, {SALT_BYTES} are needed")
-            return cls(
-                salt=salt,
-                request=str(content["request"]),
-                nodes=frozenset(map(str, content["nodes"])),
-                edges=frozenset(map(str, content["edges"])),
-                attributes=attributes,  # type: ignore[arg-type]
-                account=dict(content.get("account", {})),
-                released=bool(content.get("released", True)),
-            )
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            raise InputError(f"this is no annex of a certificate: {error!r}") from error
+            return cls._of(read_fields(_AnnexFile, content, "an annex"))
+        except InputError as error:
+            raise InputError(f"this is no annex of a certificate: {error}") from error
+
+    @classmethod
+    def _of(cls, given: _AnnexFile) -> Annex:
+        for name in ("nodes", "edges", "attributes"):
+            if not all(map(HASH.fullmatch, getattr(given, name))):
+                raise InputError(f"its {name} are not hashes of 64 hexadecimal digits")
+        if not HASH.fullmatch(given.salt) or not HASH.fullmatch(given.request):
+            raise InputError("its salt and its digest must have 64 hexadecimal digits")
+        if not isinstance(given.account.get("measured", {}), dict):
+            raise InputError("what was measured is no object")
+        return cls(
+            salt=bytes.fromhex(given.salt),
+            request=given.request,
+            nodes=frozenset(given.nodes),
+            edges=frozenset(given.edges),
+            attributes={h: "all" if c == "all" else _from_bits(c) for h, c in given.attributes.items()},
+            account=given.account,
+            released=given.released,
+        )
+
+
+@dataclass(frozen=True)
+class _AnnexFile:
+    """An annex as it stands in a file."""
+
+    salt: str
+    request: str
+    nodes: tuple[str, ...]
+    edges: tuple[str, ...]
+    attributes: dict[str, Any]
+    account: dict[str, Any] = field(default_factory=dict)  # from here on missing in an earlier format
+    released: bool = True
 
 
 def request_digest(request: Request, salt: bytes) -> str:
@@ -146,7 +173,10 @@ def _as_bits(columns: tuple[int, ...]) -> str:
     return np.packbits(bits, bitorder="little").tobytes().hex()
 
 
-def _from_bits(told: str) -> tuple[int, ...]:
+def _from_bits(told: Any) -> tuple[int, ...]:
+    whole = isinstance(told, str) and len(told) % 2 == 0 and len(told) <= MOST_COLUMNS // 4
+    if not whole or not re.fullmatch("[0-9a-f]*[1-9a-f][0-9a-f]*", told):
+        raise InputError("its columns are not the bits of a hexadecimal number")
     bits = np.unpackbits(np.frombuffer(bytes.fromhex(told), dtype=np.uint8), bitorder="little")
     return tuple(np.flatnonzero(bits).tolist())
 

@@ -26,7 +26,7 @@ from graphforget.certificates.levels import ESTIMATED, MEANING, NOT_COVERED, Lev
 from graphforget.certificates.residual import is_bounded
 from graphforget.errors import InputError, OtherVersion
 from graphforget.graph import DIGEST
-from graphforget.safe_json import JsonError, read_json
+from graphforget.safe_json import read_json
 from graphforget.trained import Trained
 
 SCHEMA = "graphforget.certificate/3"
@@ -145,7 +145,7 @@ class Certificate:
             return cls.from_dict(read_json(Path(path), what="the certificate"))
         except OtherVersion:
             raise
-        except (OSError, JsonError, InputError) as error:
+        except (OSError, InputError) as error:
             raise InputError(f"{path} cannot be read as a certificate: {error}") from error
 
 

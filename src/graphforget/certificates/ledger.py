@@ -14,33 +14,35 @@ import math
 import os
 import re
 import sqlite3
-import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from pathlib import Path
+from time import monotonic
 from types import TracebackType
-from typing import Literal, NoReturn, Self
+from typing import Any, Literal, NoReturn, Self
 
 from graphforget.certificates.gaussian import composed_ratio, epsilon_of
 from graphforget.certificates.levels import LEVELS, Level
+from graphforget.checks import read_fields
 from graphforget.errors import InputError
+from graphforget.safe_files import check_regular
 
 START = "0" * 64  # stands in for the hash before the first entry
 FORMAT = 2
 REFUSED = "refused"  # in place of a level: noise was drawn, and nothing was released
-LARGEST = 2**30  # bytes of a file that is opened
+LARGEST = 2**28  # bytes of a file that is opened
+LONGEST = 2**26  # bytes of one value in it
+PATIENCE = 3.0  # seconds that one statement may take
 APPLICATION = int.from_bytes(b"gfld")
 LONGEST_ID = 200
 _PREFIXES = {1: b"graphforget-ledger-1\n", 2: b"graphforget-ledger-2\n"}
 
 # The last trigger is there for INSERT OR REPLACE, which removes rows without asking the trigger on DELETE.
-_SCHEMA = f"""
-PRAGMA journal_mode = WAL;
-PRAGMA application_id = {APPLICATION};
-PRAGMA user_version = {FORMAT};
+_TABLE = """
 CREATE TABLE entries (
     number INTEGER PRIMARY KEY,
     time TEXT NOT NULL,
@@ -51,9 +53,7 @@ CREATE TABLE entries (
     ratio REAL,
     answer TEXT NOT NULL,
     previous TEXT NOT NULL,
-    hash TEXT NOT NULL,
-    signer TEXT,
-    signature TEXT
+    hash TEXT NOT NULL{signed}
 );
 CREATE TRIGGER no_update BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'entries are never changed'); END;
 CREATE TRIGGER no_delete BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'entries are never removed'); END;
@@ -61,13 +61,13 @@ CREATE TRIGGER no_replace BEFORE INSERT ON entries
 WHEN EXISTS (SELECT 1 FROM entries WHERE number >= NEW.number OR request_id = NEW.request_id)
 BEGIN SELECT RAISE(ABORT, 'entries are only added at the end'); END;
 """
-
-
-_OBJECTS = {
-    ("table", "entries", "entries"),
-    ("index", "sqlite_autoindex_entries_1", "entries"),
-    *(("trigger", name, "entries") for name in ("no_update", "no_delete", "no_replace")),
-}
+_TABLES = {1: _TABLE.format(signed=""), 2: _TABLE.format(signed=",\n    signer TEXT,\n    signature TEXT")}
+_SCHEMA = f"""
+PRAGMA journal_mode = WAL;
+PRAGMA application_id = {APPLICATION};
+PRAGMA user_version = {FORMAT};
+{_TABLES[FORMAT]}
+"""
 
 
 class Broken(InputError):
@@ -123,13 +123,14 @@ class Ledger:
         self._unusable = f"{self.path} cannot be used as a ledger"
         self.readonly = readonly
         with _one_sentence(self._unusable):
-            if not self.path.exists():
+            if not os.path.lexists(self.path):
                 if readonly:
                     raise InputError(f"{path} does not exist, a ledger is needed to read from")
                 _create(self.path)
             _check_file(self.path)
             address = _address(self.path, readonly=readonly)
             self._connection = sqlite3.connect(address, uri=True, timeout=30, isolation_level=None)
+            self._deadline = 0.0
             try:
                 self._prepare()
             except BaseException:
@@ -137,28 +138,28 @@ class Ledger:
                 raise
 
     def _prepare(self) -> None:
-        self._connection.execute("PRAGMA trusted_schema = OFF")
+        self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
+        self._connection.set_progress_handler(lambda: monotonic() > self._deadline, 10_000)
+        self._execute("PRAGMA trusted_schema = OFF")
         if self._pragma("application_id") != APPLICATION:
             raise InputError(f"{self.path} is a database of another kind, a ledger is needed")
         self.format = self._pragma("user_version")
         if self.format != FORMAT and not (self.readonly and self.format in _PREFIXES):
             raise InputError(f"{self.path} is a ledger of format {self.format}, this version writes format {FORMAT}")
-        self._check_schema()
-        self._connection.execute("PRAGMA synchronous = FULL")
-        self._connection.execute(f"PRAGMA query_only = {int(self.readonly)}")
-
-    def _check_schema(self) -> None:
-        """A view or another table could make a query run for ever, or answer what was never written."""
-        rows = self._connection.execute("SELECT type, name, tbl_name FROM sqlite_schema LIMIT 20").fetchall()
-        objects = {tuple(row) for row in rows}
-        if objects != _OBJECTS:
-            raise InputError(f"{self.path} is not a ledger as it was written: its tables are others")
-        names = [row[1] for row in self._connection.execute("PRAGMA table_xinfo(entries)").fetchall()]
-        if names != list(_COLUMNS if self.format > 1 else _COLUMNS[:-2]):
-            raise InputError(f"{self.path} is not a ledger as it was written: its columns are others")
+        objects, expected = _parts(self._execute(_OBJECTS).fetchmany(20)), _objects(self.format)
+        if objects != expected:
+            which = "columns" if {part[:3] for part in objects} == {part[:3] for part in expected} else "tables"
+            raise InputError(f"{self.path} is not a ledger as it was written: its {which} are others")
+        self._execute("PRAGMA synchronous = FULL")
+        self._execute(f"PRAGMA query_only = {int(self.readonly)}")
 
     def _pragma(self, name: str) -> int:
-        return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
+        return int(self._execute(f"PRAGMA {name}").fetchone()[0])
+
+    def _execute(self, statement: str, values: tuple[Any, ...] = ()) -> sqlite3.Cursor:
+        """Interrupted where it and the reading of its rows take longer than `PATIENCE`."""
+        self._deadline = monotonic() + PATIENCE
+        return self._connection.execute(statement, values)
 
     def entries(self) -> tuple[Entry, ...]:
         """All entries in order, as they are on disk: `check` tells whether they are what was written."""
@@ -235,7 +236,7 @@ class Ledger:
 
     def _insert(self, entry: Entry) -> None:
         marks = ", ".join("?" * len(_COLUMNS))
-        self._connection.execute(f"INSERT INTO entries VALUES ({marks})", dataclasses.astuple(entry))
+        self._execute(f"INSERT INTO entries VALUES ({marks})", dataclasses.astuple(entry))
 
     def close(self) -> None:
         """The last one to close a ledger leaves the one file behind, without SQLite's -wal and -shm files."""
@@ -257,20 +258,47 @@ class Ledger:
             columns = (
                 _COLUMNS if self.format > 1 else [name for name in _COLUMNS if name not in ("signer", "signature")]
             )
-            rows = self._connection.execute(f"SELECT {', '.join(columns)} FROM entries {which}", values).fetchall()
-        return tuple(Entry(*row) for row in rows)
+            rows = self._execute(f"SELECT {', '.join(columns)} FROM entries {which}", values).fetchall()
+        return tuple(self._entry(dict(zip(columns, row, strict=True))) for row in rows)
+
+    def _entry(self, row: dict[str, Any]) -> Entry:
+        """SQLite keeps whatever was put into a column, whatever its type."""
+        try:
+            return read_fields(Entry, row, f"entry {row['number']!r:.20}")
+        except InputError as error:
+            message = f"the ledger is broken at entry {row['number']}: its hash is not that of its content"
+            raise Broken(f"{message}, {error}") from error
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         with _one_sentence(self._unusable):
-            self._connection.execute("BEGIN IMMEDIATE")
+            self._execute("BEGIN IMMEDIATE")
             try:
                 yield
-                self._connection.execute("COMMIT")
+                self._execute("COMMIT")
             except BaseException:
                 if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
+                    self._execute("ROLLBACK")
                 raise
+
+
+_OBJECTS = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
+
+
+@cache
+def _objects(format: int) -> set[tuple[Any, ...]]:
+    """The tables and triggers of a ledger, by the words that made them.
+
+    Others could make a query run for ever, or answer what was never written.
+    """
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(_TABLES[format])
+        return _parts(connection.execute(_OBJECTS).fetchall())
+
+
+def _parts(rows: Iterable[tuple[Any, ...]]) -> set[tuple[Any, ...]]:
+    """The words without the spaces between them, which SQLite does not always keep."""
+    return {(*names, "".join(str(sql).split())) for *names, sql in rows}
 
 
 def check(entries: Iterable[Entry], *, follows: str = START, format: int = FORMAT) -> None:
@@ -329,13 +357,8 @@ def _hash(entry: Entry, format: int = FORMAT) -> str:
 def _check_file(path: Path) -> None:
     """SQLite would wait for a pipe and read a device."""
     for place in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
-        if not os.path.lexists(place):
-            continue
-        status = place.lstat()
-        if not stat.S_ISREG(status.st_mode):
-            raise InputError(f"{place} is not a regular file")
-        if status.st_size > LARGEST:
-            raise InputError(f"{place} has {status.st_size:,} bytes, up to {LARGEST:,} are read")
+        if os.path.lexists(place):
+            check_regular(place, place.lstat(), largest=LARGEST)
 
 
 def _create(path: Path) -> None:
@@ -375,11 +398,10 @@ def _sync(folder: Path) -> None:
 def _address(path: Path, *, readonly: bool) -> str:
     """How SQLite opens the file: never creating it.
 
-    A reader takes part in the locking, for which SQLite keeps two files beside the ledger as long as it is open, and
-    removes them only if it may write. Where it may not, and nobody else is writing, it reads the file as it lies.
+    A reader takes the file as it lies and leaves no trace, unless there is a log, of a writer that is at work or was
+    killed: then it takes part in the locking, for which SQLite keeps two files beside the ledger.
     """
-    writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
-    as_it_lies = readonly and not writable and not _log(path).exists()
+    as_it_lies = readonly and not (_log(path).exists() and _log(path).stat().st_size)
     return path.as_uri() + ("?mode=ro&immutable=1" if as_it_lies else "?mode=rw")
 
 

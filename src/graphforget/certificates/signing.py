@@ -13,8 +13,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from graphforget.certificates.document import Certificate
 from graphforget.certificates.ledger import Entry, Sign, signed_bytes
 from graphforget.errors import InputError, Mismatch
+from graphforget.safe_files import read_bytes
 
 ALGORITHM = "Ed25519"
+LARGEST_KEY = 2**16  # bytes of a key's file
 
 
 def make_keys(path: str | Path) -> tuple[Path, Path]:
@@ -41,7 +43,7 @@ def private_key(path: str | Path) -> Ed25519PrivateKey:
     """From a PEM file that nobody but its owner can read."""
     try:
         open_to_others = Path(path).stat().st_mode & 0o077
-        key = serialization.load_pem_private_key(Path(path).read_bytes(), password=None)
+        key = serialization.load_pem_private_key(_pem(path), password=None)
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise InputError(f"{path} cannot be read as a private key: {error}") from error
     if not isinstance(key, Ed25519PrivateKey):
@@ -54,7 +56,7 @@ def private_key(path: str | Path) -> Ed25519PrivateKey:
 def public_key(path: str | Path) -> Ed25519PublicKey:
     """From a PEM file."""
     try:
-        key = serialization.load_pem_public_key(Path(path).read_bytes())
+        key = serialization.load_pem_public_key(_pem(path))
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise InputError(f"{path} cannot be read as a public key: {error}") from error
     if not isinstance(key, Ed25519PublicKey):
@@ -118,6 +120,10 @@ def check_signature(certificate: Certificate, key: Ed25519PublicKey | None = Non
     except InvalidSignature as error:
         raise Mismatch("the signature does not fit, so the certificate was changed after it was signed") from error
     return given.hex()
+
+
+def _pem(path: str | Path) -> bytes:
+    return read_bytes(Path(path), largest=LARGEST_KEY, links=True)
 
 
 def _write_new(path: Path, content: bytes, *, mode: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 import re
 from array import array
@@ -19,9 +20,13 @@ from torch import Tensor
 from graphforget.checks import UNLABELLED, comma_separated
 from graphforget.errors import InputError
 from graphforget.graph import Graph
+from graphforget.safe_files import open_regular
 
 SPARSE_BELOW = 0.1  # share of non-zero attributes under which they are kept sparse
 PARTS = ("train", "val", "test")
+LARGEST = 2**34  # bytes of one file
+LONGEST_LINE = 2**26  # characters
+SMALL = 2**24  # numbers that a tensor may have in a file of any size
 
 _ZEROS = frozenset({"0", "0.0"})  # the usual spellings; any other zero is found after parsing
 _MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "null", "none", "nil", "missing", "?", "-", "."})  # in lower case
@@ -76,7 +81,7 @@ def read_pyg_file(path: Path) -> Graph:
         # Unchecked, a sparse tensor with indices out of range would pass and read foreign memory later.
         with safe, torch.sparse.check_sparse_tensor_invariants():
             data = torch.load(path, map_location="cpu", weights_only=True)
-        wrong = _not_tensors(data) if isinstance(data, Data) else []
+        wrong = _not_tensors(data, path.stat().st_size) if isinstance(data, Data) else []
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error}") from error
     except Exception as error:  # a damaged file can raise any exception there is
@@ -85,7 +90,7 @@ def read_pyg_file(path: Path) -> Graph:
         kind = type(data).__name__
         raise InputError(f"{path} holds a {kind}, one PyG Data is needed (of a dataset, save dataset[0])")
     if wrong:
-        raise InputError(f"{path} holds a Data whose '{wrong[0]}' is not a tensor, which a Graph needs")
+        raise InputError(f"{path} holds a Data whose '{wrong[0]}' is not a tensor of its size, which a Graph needs")
     if (
         isinstance(data, Data)
         and data.edge_index is not None
@@ -98,9 +103,17 @@ def read_pyg_file(path: Path) -> Graph:
         raise InputError(f"{path}: {error}") from error
 
 
-def _not_tensors(data: object) -> list[str]:
+def _not_tensors(data: object, size: int) -> list[str]:
+    """What is no tensor, or one that would take far more memory than the file: its numbers can stand for many."""
     needed = ("x", "edge_index", "y", "train_mask", "val_mask", "test_mask")
-    return [name for name in needed if not isinstance(getattr(data, name, None), Tensor | None)]
+    given = {name: getattr(data, name, None) for name in needed}
+    return [name for name, value in given.items() if value is not None and not _fits(value, max(size, SMALL))]
+
+
+def _fits(value: object, size: int) -> bool:
+    if not isinstance(value, Tensor):
+        return False
+    return (value.numel() if value.layout == torch.strided else max(value.shape, default=0)) <= size
 
 
 # -- nodes.csv ----------------------------------------------------------------------------------------------
@@ -236,8 +249,11 @@ def _read_edges(path: Path, row_of: Mapping[str, int]) -> Tensor:
 def _lines(path: Path, *, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
     """Every line that is not blank, as its number and its cells; the header, which has these columns, comes first."""
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(comma_separated(file, path, columns=columns), strict=True)
+        with (
+            open_regular(path, largest=LARGEST, links=True) as content,
+            io.TextIOWrapper(content, encoding="utf-8-sig", newline="") as file,
+        ):
+            reader = csv.reader(comma_separated(_short_lines(file), path, columns=columns), strict=True)
             for cells in reader:
                 if cells:
                     yield reader.line_num, cells
@@ -249,6 +265,13 @@ def _lines(path: Path, *, columns: Sequence[str]) -> Iterator[tuple[int, list[st
         raise InputError(f"line {reader.line_num} of {path} is not CSV: {error}") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error}") from error
+
+
+def _short_lines(file: io.TextIOWrapper) -> Iterator[str]:
+    for line in iter(lambda: file.readline(LONGEST_LINE), ""):
+        if len(line) == LONGEST_LINE:
+            raise csv.Error(f"a line has {LONGEST_LINE:,} characters or more")
+        yield line
 
 
 def _refuse(path: Path, line: int, what: str) -> NoReturn:

@@ -149,4 +149,4 @@ class SIGN(FixedPropagation):
     """`X W_0 + S X W_1 + ... + S^K X W_K + b`, a linear SIGN (Frasca et al. 2020)."""
 
     def __init__(self, columns: int, classes: int, *, hops: int = 3, scale_rows: bool = True) -> None:
-        super().__init__(columns, classes, powers=tuple(range(hops + 1)), scale_rows=scale_rows)
+        super().__init__(columns, classes, powers=tuple(range((Reach(hops).hops or 0) + 1)), scale_rows=scale_rows)

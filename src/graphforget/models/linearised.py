@@ -93,6 +93,8 @@ def linearised(base: nn.Module, *, seed: int = 0, columns: int) -> Linearised:
 
 def draw_weights(module: nn.Module, *, seed: int) -> None:
     """Glorot-normal matrices, zero biases, unit scales: from the seed and the shapes, whatever was there before."""
+    if any(parameter.is_meta for parameter in module.parameters()):
+        return  # a model of which only the size is asked
     generator = torch.Generator().manual_seed(seed)
     parts = []
     for name, parameter in trainable(module):

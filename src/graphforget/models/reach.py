@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphforget.checks import whole_number
+from graphforget.errors import InputError
+
+MOST_HOPS = 256
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,8 @@ class Reach:
     def __post_init__(self) -> None:
         if self.hops is not None:
             object.__setattr__(self, "hops", whole_number(self.hops, "hops"))
+            if self.hops > MOST_HOPS:
+                raise InputError(f"hops is {self.hops}, up to {MOST_HOPS} are possible")
 
     def __str__(self) -> str:
         if self.hops is None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from graphforget.checks import whole_number
 from graphforget.errors import InputError
 from graphforget.losses import CROSS_ENTROPY, ONE_VS_REST
 from graphforget.models.base import GraphModel
@@ -134,10 +135,34 @@ def build(name: str, *, columns: int, classes: int, seed: int = 0, **options: An
     entry = MODELS.get(name.lower())
     if entry is None:
         raise InputError(f"there is no model {name!r}, only {', '.join(MODELS)}")
+    _check_options(options)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
             return entry.build(columns, classes, **options)
         except (TypeError, RuntimeError, ValueError, MemoryError) as error:
+            if isinstance(error, InputError):
+                raise
             told = " ".join(str(error).split())
             raise InputError(f"model {entry.name!r} does not take these options: {told}") from error
+
+
+def count_parameters(name: str, *, columns: int, classes: int, options: dict[str, Any]) -> int:
+    """How many parameters such a model has. None of them is allocated, so any size may be asked about."""
+    ensemble = {"shards": 1} if "shards" in options else {}
+    with torch.device("meta"):
+        one = build(name, **{"columns": columns, "classes": classes}, **options | ensemble)
+    return sum(p.numel() for p in one.parameters()) * (whole_number(options["shards"], "shards") if ensemble else 1)
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    """Those that no constructor would refuse by itself."""
+    for name in ("hidden", "heads"):
+        if name in options and whole_number(options[name], name) == 0:
+            raise InputError(f"{name} is 0, at least 1 is needed")
+    whole_number(options.get("weights_seed", 0), "weights_seed")
+    dropout, scaled = options.get("dropout", 0.0), options.get("scale_rows", True)
+    if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout <= 1:
+        raise InputError(f"dropout is {dropout!r}, a number from 0 to 1 is needed")
+    if not isinstance(scaled, bool):
+        raise InputError(f"scale_rows is {scaled!r}, true or false is needed")

@@ -68,6 +68,15 @@ class Sharded(GraphModel):
         assert isinstance(first, GraphModel)
         return first
 
+    def check_shards(self, train_mask: Tensor) -> None:
+        """Refuses shards that are not those of these training nodes: for weights out of a file."""
+        shard_of = self.shard_of
+        if shard_of.dtype != torch.int64 or shard_of.shape != train_mask.shape:
+            raise InputError("the shards are not one whole number a node")
+        trains = (shard_of >= 0) & (shard_of < self.shards)
+        if not torch.equal(trains, train_mask) or (shard_of < -1).any() or (shard_of >= self.shards).any():
+            raise InputError("the shards are not those of the training nodes")
+
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         held = state_dict.get(prefix + SHARD_OF)
         if held is not None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from graphforget.certificates.assumptions import sentence
 from graphforget.certificates.document import Certificate
 from graphforget.certificates.ledger import REFUSED, Composed, composed
+from graphforget.errors import Mismatch
 from graphforget.footprint import Footprint
 from graphforget.graph import Graph
 from graphforget.linalg.sparse import to_scipy
@@ -23,6 +24,7 @@ from graphforget.records import read_record, verify_run
 from graphforget.report.figures import Role, accuracy_figure, footprint_figure, residual_figure
 from graphforget.report.page import Check, Picture, Story
 from graphforget.request import Request
+from graphforget.safe_json import parse_json
 from graphforget.verify import Verification
 
 Scene = tuple[np.ndarray, np.ndarray, list[Role], dict[Role, str]]
@@ -36,11 +38,14 @@ def run_story(run: str | Path, *, key: Ed25519PublicKey | None = None, private: 
     verification = verify_run(run, key=key)
     record = read_record(run)
     last = [entry for entry in record.entries if entry.level != REFUSED][-1]
-    public = json.loads(last.answer)
+    public = parse_json(last.answer)
     certificate = Certificate.from_dict(public["certificate"])
     together = composed(record.entries, delta=float(certificate.settings["delta"]))
     account = record.annex_of(last).account if private else None
-    return story_of(certificate, public, verification, together=together, account=account)
+    try:
+        return story_of(certificate, public, verification, together=together, account=account)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:  # whoever made it all fit can leave out anything
+        raise Mismatch(f"the last answer of {run} cannot be told: {type(error).__name__}: {error}") from error
 
 
 def story_of(

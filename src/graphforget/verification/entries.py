@@ -12,7 +12,7 @@ from graphforget.certificates.ledger import REFUSED, START, Entry
 from graphforget.certificates.ledger import check as check_chain
 from graphforget.certificates.signing import check_entry_signature, check_signature
 from graphforget.errors import InputError, Mismatch, OtherVersion
-from graphforget.safe_json import JsonError, parse_json
+from graphforget.safe_json import parse_json
 
 SETTLED = ("settings", "model", "objective")  # what no request may change
 
@@ -50,10 +50,13 @@ def answer_digest(answer: Any) -> str:
     return hashlib.sha256(canonical(answer)).hexdigest()
 
 
-def _answer(entry: Entry) -> Any:
+def _answer(entry: Entry) -> dict[str, Any]:
     try:
-        return parse_json(entry.answer, what=f"the answer of entry {entry.number}")
-    except (JsonError, InputError, TypeError) as error:
+        answer = parse_json(entry.answer, what=f"the answer of entry {entry.number}")
+        if not isinstance(answer, dict):
+            raise InputError("its answer is no object")
+        return answer
+    except InputError as error:
         raise Mismatch(f"entry {entry.number} of the ledger cannot be read: {error}") from error
 
 
