@@ -499,7 +499,7 @@ def test_a_claim_for_weights_that_another_method_moved_is_noticed() -> None:
     trained, graph = small()
     honest = cgu(trained, graph, gf.Request(nodes=[4]), epsilon=FOR_EVER)
     (entry,) = honest.trained.history
-    moved = dataclasses.replace(honest.trained, history=(dataclasses.replace(entry, method="gif"),))
+    moved = dataclasses.replace(honest.trained, history=(dataclasses.replace(entry, method="gif", leftover=None),))
     with pytest.raises(gf.Mismatch, match="a method that says nothing of what it left"):
         gf.verify(honest.certificate, moved, honest.graph)
 
@@ -595,7 +595,7 @@ def test_nothing_touched_after_other_requests_leaves_their_claim() -> None:
     assert torch.equal(second.trained.theta, first.trained.theta)
     assert left_in(second) == left_in(first)
     assert second.trained.history[:-1] == first.trained.history
-    assert (second.trained.history[-1].step_norm, second.trained.history[-1].leftover) == (0.0, 0.0)
+    assert (second.trained.history[-1].step_norm, second.trained.history[-1].leftover) == (0.0, None)
     assert second.graph.num_edges == first.graph.num_edges - 1
 
 
@@ -945,7 +945,7 @@ def made_to_fit() -> tuple[gf.Certificate, gf.Trained, gf.Graph, gf.Outcome]:
     after, m = honest.graph, honest.graph.train_rows.numel()
     moved = trained.with_weights(trained.theta + 1e-6)
     tilt = trained.tilt - m * moved.objective(after).gradient(moved.theta)
-    entry = Forgotten("cgu", graph.train_rows.numel(), 1, 0, 1e-6, trained.gradient_norm)
+    entry = Forgotten("cgu", graph.train_rows.numel(), 1, 0, 1e-6, trained.gradient_norm, leftover=0.0)
     fitted = dataclasses.replace(moved, tilt=tilt, history=(entry,))
     fitted = fitted.measured_on(fitted.objective(after))
     assert m * fitted.gradient_norm < 1e-12

@@ -718,7 +718,8 @@ def test_plan(run: Run, members: Path) -> None:
     ("wanted", "method", "level"),
     [
         ((), "newton", "certified"),
-        (("--method", "idea"), "idea", "conditional"),
+        (("--method", "idea"), "idea", None),
+        (("--method", "idea", "--level", "empirical"), "idea", "empirical"),
         (("--method", "retrain"), "retrain", "certified"),
         (("--level", "exact"), "auto", None),
         (("--method", "idea", "--level", "certified"), "retrain", "certified"),

@@ -29,7 +29,7 @@ MODELS: dict[str, tuple[str | nn.Module, dict[str, Any]]] = {
     "linearised-gcn": ("linearised-gcn", {"hidden": 5}),
     "gcn": ("gcn", {"hidden": 5, "epochs": 30, "polish_steps": 10}),
     "gat": ("gat", {"hidden": 2, "heads": 2, "epochs": 30, "polish_steps": 5}),
-    "gin": ("gin", {"hidden": 5, "epochs": 30, "polish_steps": 3, "seed": 2}),  # with its ReLUs alive
+    "gin": ("gin", {"hidden": 8, "epochs": 30, "polish_steps": 3, "seed": 0}),  # with its ReLUs alive
     "own": (OwnGCN, {"epochs": 30, "polish_steps": 10}),
     "cgu": ("cgu", {"mu": 0.1, "objective_noise": 1.0}),
     "noisy-gcn": ("gcn", {"hidden": 5, "epochs": 30, "polish_steps": 10, "objective_noise": 0.1}),
@@ -337,7 +337,7 @@ def test_what_no_training_loss_depends_on_leaves_the_weights_of_training_on_the_
     assert torch.equal(outcome.released_theta, trained.theta) == (not trained.recipe.sigma)
     assert outcome.trained.graph_digest == outcome.graph.digest == graph.without(request_).digest
     assert torch.equal(gf.train(outcome.graph, model, **MODELS[model][1]).theta, trained.theta)
-    assert gf.plan(trained, graph, request_, method="idea").level == "conditional"
+    assert gf.plan(trained, graph, request_, method="idea").level is None  # a condition of it is refuted already
 
 
 def test_after_an_approximate_step_an_empty_footprint_is_not_exact() -> None:
@@ -360,7 +360,7 @@ def test_after_an_approximate_step_an_empty_footprint_is_not_exact() -> None:
     assert wider.certificate.claim.constants == others
     assert wider.measured["distance"] > first.measured["distance"]
     assert Planted("good").on(first.trained, first.graph, gf.Request(nodes=[0])).level == "empirical"
-    assert gf.plan(first.trained, first.graph, gf.Request(nodes=[0]), method="idea").level == "conditional"
+    assert gf.plan(first.trained, first.graph, gf.Request(nodes=[0]), method="idea").level is None
 
 
 def test_the_reach_of_a_module_of_ones_own_proves_nothing() -> None:

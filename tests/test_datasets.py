@@ -572,7 +572,7 @@ def out_of_range() -> torch.Tensor:
         (small(edge_attr=torch.ones(2)), "only unweighted"),
         (small(x=torch.full((3, 2), float("nan"))), "NaN"),
         (small(x=out_of_range()), "or it is damaged"),
-        (HeteroData(), "is not a PyG Data"),
+        (HeteroData(), "a HeteroData was given"),
     ],
 )
 def test_pyg_file_with_other_content(tmp_path: Path, content: Any, said: str) -> None:

@@ -138,14 +138,6 @@ BAD: dict[str, tuple[Content, str]] = {
     ),
     "no training node": ({"nodes": [0, 1, 2, 3, 5]}, "the request leaves no training node"),
     "no node at all": ({"nodes": [0, 1, 2, 3, 4, 5]}, "the request leaves no training node"),
-    "no training node of a class": (
-        {"nodes": [5]},
-        "the request leaves no training node of class 2, train anew without that class",
-    ),
-    "no training node of the first of two classes": (
-        {"nodes": [5, 1, 3]},
-        "the request leaves no training node of class 1, train anew without that class",
-    ),
     "one bad thing among good ones": (
         {"nodes": [0], "edges": [[1, 2]], "attributes": [{"node": 3}, {"node": 77, "columns": [1]}]},
         "node 77 is not in the graph",
@@ -190,10 +182,6 @@ def test_all_and_single_attributes_of_one_node_in_csv(lines: str, numbered: gf.G
         ({"edges": [["ann", "bob"], ["ann", "cid"]]}, "edge ('ann', 'cid') is not in the graph"),
         ({"edges": [["ann", "bob"], ["bob", "ann"]]}, "edge ('bob', 'ann') stands twice in the request"),
         ({"attributes": [{"node": "ann", "columns": ["age", "size"]}]}, "column 'size' is not in the graph"),
-        (
-            {"nodes": ["fay"]},
-            "the request leaves no training node of class 'unclear', train anew without that class",
-        ),
     ],
 )
 def test_bad_requests_by_subject_id(form: str, content: Content, message: str, named: gf.Graph, tmp_path: Path) -> None:
@@ -672,7 +660,8 @@ def test_a_whole_number_never_means_a_row_where_ids_are_numbers(ids: list[str]) 
         graph.without(gf.Request(nodes=[1]))
 
 
-def test_the_last_node_of_a_class_cannot_go_even_if_it_does_not_train() -> None:
+def test_a_class_may_lose_its_last_node_and_stays_a_class() -> None:
+    """A refusal would tell which label the last one had; how many classes there are is a setting of the model."""
     graph = gf.Graph.create(
         x=torch.eye(4),
         edges=torch.tensor([[0], [1]]),
@@ -680,8 +669,13 @@ def test_the_last_node_of_a_class_cannot_go_even_if_it_does_not_train() -> None:
         test_mask=torch.tensor([False, False, False, True]),
         class_names=["x", "y", "rare"],
     )
-    with pytest.raises(gf.InputError, match="leaves no node of class 'rare'"):
-        graph.without(gf.Request(nodes=[3]))
+    left = graph.without(gf.Request(nodes=[3]))
+    assert (left.num_classes, left.class_names) == (3, ("x", "y", "rare"))
+    trained = gf.train(graph, "sgc")
+    outcome = gf.unlearn(trained, graph, gf.Request(nodes=[3]))
+    assert outcome.level == "certified"
+    assert gf.verify(outcome.certificate, outcome.trained, outcome.graph).checks
+    assert gf.unlearn(trained, graph, gf.Request(nodes=[1])).level == "certified"
 
 
 def test_a_broken_csv_header_is_one_sentence(tmp_path: Path) -> None:

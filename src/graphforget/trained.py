@@ -97,7 +97,7 @@ class Forgotten:
     affected: int  # of those that stayed, how many losses may have changed
     step_norm: float  # how far the weights moved
     gradient_norm: float  # ||grad F|| before it
-    leftover: float = 0.0  # a bound on what the step leaves of the gradient of m F, by methods that have one
+    leftover: float | None = None  # a bound on what the step leaves of the gradient of m F; None: there is none
     leftover_by_class: float = 0.0  # the same added up over the classes
     refuted: tuple[str, ...] = ()  # conditions of its claim that were measured and did not hold
 
@@ -106,6 +106,8 @@ class Forgotten:
             whole_number(getattr(self, name), f"{name} in the history")
         for name in ("step_norm", "gradient_norm", "leftover", "leftover_by_class"):
             value = getattr(self, name)
+            if name == "leftover" and value is None:
+                continue
             if not isinstance(value, int | float) or not 0 <= value <= LARGEST_STORED:
                 raise InputError(f"{name} in the history is {value!r}, a finite number from 0 is needed")
         object.__setattr__(self, "refuted", tuple(map(str, self.refuted)))

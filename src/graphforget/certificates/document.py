@@ -26,6 +26,8 @@ from graphforget.certificates.levels import ESTIMATED, MEANING, NOT_COVERED, Lev
 from graphforget.certificates.residual import is_bounded
 from graphforget.errors import InputError, OtherVersion
 from graphforget.graph import DIGEST
+from graphforget.losses import assumed_convex
+from graphforget.models.registry import is_affine
 from graphforget.safe_json import read_json
 from graphforget.trained import Trained
 
@@ -176,7 +178,7 @@ def subject(trained: Trained, *, strongly_convex: bool) -> dict[str, dict[str, A
     objective = {"loss": recipe.loss, "mu": recipe.mu, "strongly_convex": strongly_convex}
     if recipe.objective_noise:
         objective["noise"] = recipe.objective_noise
-    if trained.strongly_convex:
+    if is_affine(trained.module) and assumed_convex(trained.loss):
         objective["rounding"] = "bounded" if is_bounded(trained.module, trained.loss) else "estimated"
     model = {"name": recipe.model, "options": recipe.options, "parameters": trained.theta.numel()}
     return {"model": model, "objective": objective, "settings": {name: getattr(recipe, name) for name in SETTINGS}}

@@ -67,16 +67,19 @@ class Ceu(Method[CeuOptions]):
         return 60
 
     def reachable(self, trained: Trained, graph: Graph, options: CeuOptions) -> Level:
-        noise = trained.recipe.objective_noise and trained.recipe.noise_seed is None
-        bounded = bounds_its_steps(trained)
-        return self.level if noise and bounded and not (trained.obstacles or trained.refuted) else "empirical"
+        return "empirical" if trained.obstacles or not trained.recipe.objective_noise else self.level
 
     def foreseen(self, task: Task, options: CeuOptions) -> Level:
         level = super().foreseen(task, options)
-        if level == "empirical":
-            return level
-        convex = task.trained.strongly_convex
-        finding = convexity(task.before, task.theta, options.constants, strongly_convex=convex)
+        trained = task.trained
+        if (
+            level == "empirical"
+            or trained.refuted
+            or not bounds_its_steps(trained)
+            or trained.recipe.noise_seed is not None
+        ):
+            return "empirical"
+        finding = convexity(task.before, task.theta, options.constants, strongly_convex=trained.strongly_convex)
         return "empirical" if finding.fails else level
 
     def change(self, task: Task, options: CeuOptions) -> Change:

@@ -14,6 +14,7 @@ from graphforget.certificates.claims.exact import Exact
 from graphforget.certificates.levels import Level
 from graphforget.doctor import Inspection
 from graphforget.errors import Refused
+from graphforget.graph import Graph
 from graphforget.models.sharded import Sharded
 from graphforget.retraining import refuse_untrained
 from graphforget.sharding.ensemble import train_shards
@@ -54,6 +55,9 @@ class GraphEraser(Method[GraphEraserOptions]):
 
     def gradients(self, trained: Trained) -> int:
         return trained.recipe.epochs
+
+    def reachable(self, trained: Trained, graph: Graph, options: GraphEraserOptions) -> Level:
+        return _claim(trained).level
 
     def foreseen(self, task: Task, options: GraphEraserOptions) -> Level:
         refuse_untrained(task.trained)

@@ -19,7 +19,7 @@ from graphforget.linalg.newton import newton_cg
 from graphforget.losses import is_convex
 from graphforget.numbers import rounded_up
 from graphforget.retraining import trained_anew
-from graphforget.trained import Trained
+from graphforget.trained import ROUNDING_FLOOR, Trained
 from graphforget.unlearning.base import Method, Task
 from graphforget.unlearning.outcome import Asked, Change
 
@@ -159,7 +159,8 @@ def _retrained(task: Task, details: dict[str, Any], *, why: str) -> Change:
 def trained_to(task: Task, distance: float, *, seed: int | None = None, model: Any = None) -> Trained:
     """Trained from 0 on the retained graph by the model's recipe, to at most this distance from the optimum."""
     old, recipe = task.trained, task.trained.recipe
-    closer = dataclasses.replace(old, recipe=dataclasses.replace(recipe, tolerance=min(recipe.tolerance, distance)))
+    near = min(recipe.tolerance, max(distance, ROUNDING_FLOOR / recipe.mu))
+    closer = dataclasses.replace(old, recipe=dataclasses.replace(recipe, tolerance=near))
     given: Any = {"model": model, "device": task.device, "progress": task.progress}
     fitted = trained_anew(closer, task.retained, seed=recipe.seed if seed is None else seed, **given)
     return dataclasses.replace(fitted, recipe=dataclasses.replace(fitted.recipe, tolerance=recipe.tolerance))

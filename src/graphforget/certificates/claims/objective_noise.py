@@ -178,7 +178,7 @@ def linear_one_vs_rest(trained: Trained) -> bool:
 
 def bounds_its_steps(trained: Trained) -> bool:
     """Whether every step since training says how much of the gradient it may have left."""
-    return all(entry.leftover > 0 or entry.step_norm == 0 for entry in trained.history)
+    return all(entry.leftover is not None or entry.step_norm == 0 for entry in trained.history)
 
 
 def leftover(trained: Trained, *, m: int) -> float:
@@ -186,7 +186,7 @@ def leftover(trained: Trained, *, m: int) -> float:
     if not trained.history:
         return m * trained.gradient_norm
     first, *_ = trained.history
-    return first.m * first.gradient_norm + math.fsum(entry.leftover for entry in trained.history)
+    return first.m * first.gradient_norm + math.fsum(entry.leftover or 0.0 for entry in trained.history)
 
 
 def strong_convexity(trained: Trained, constants: Constants | None) -> float:
