@@ -14,8 +14,9 @@ from torch import nn
 
 from graphforget import rundir
 from graphforget.audit import Audit, Release, audit
-from graphforget.certificates.document import Certificate, versions
+from graphforget.certificates.document import Certificate
 from graphforget.draw import Drawing, drawn
+from graphforget.environment import versions
 from graphforget.errors import InputError, Mismatch, Refused
 from graphforget.graph import Graph
 from graphforget.losses import Loss, LossFunction

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -11,15 +12,20 @@ import torch
 LIBRARIES = ("graphforget", "torch", "torch_geometric", "numpy", "scipy")
 
 
-def environment() -> dict[str, Any]:
-    """Versions of the code and of what it computes with, threads and machine, as JSON values.
+@cache
+def versions() -> dict[str, str]:
+    """Of the code and of what it computes with."""
+    return {name: version(name) for name in LIBRARIES} | {"python": platform.python_version()}
 
-    Training is bit for bit the same only where all of these are. They are read anew at every call, because the number
-    of threads may change while a program runs. Torch's deterministic algorithms are always on in training.
+
+def environment() -> dict[str, Any]:
+    """Versions, threads and machine, as JSON values. Training is bit for bit the same only where all of these are.
+
+    The number of threads may change while a program runs, so it is read anew. Torch's deterministic algorithms are
+    always on in training.
     """
     return {
-        **{name: version(name) for name in LIBRARIES},
-        "python": platform.python_version(),
+        **versions(),
         "machine": platform.machine(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),

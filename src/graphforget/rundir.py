@@ -30,11 +30,11 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from graphforget.certificates.document import versions
 from graphforget.certificates.gaussian import release_ratio
 from graphforget.certificates.ledger import LARGEST as LEDGER_LARGEST
 from graphforget.checks import LARGEST_STORED, checked_edges, is_symmetric, read_fields
 from graphforget.doctor import data_carriers
+from graphforget.environment import versions
 from graphforget.errors import InputError, OtherVersion
 from graphforget.graph import Graph
 from graphforget.locks import holding, steady, turn

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import platform
 import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +21,7 @@ from graphforget.certificates.claims.kinds import read_claim
 from graphforget.certificates.ledger import START
 from graphforget.certificates.levels import ESTIMATED, MEANING, NOT_COVERED, Level
 from graphforget.certificates.residual import is_bounded
+from graphforget.environment import versions
 from graphforget.errors import InputError, OtherVersion
 from graphforget.graph import DIGEST
 from graphforget.losses import assumed_convex
@@ -204,13 +202,6 @@ def written(claim: Claim, **about: Any) -> Certificate:
         environment=versions(),
         **about,
     )
-
-
-@cache
-def versions() -> dict[str, str]:
-    """Of the code and of what it computes with."""
-    names = ("graphforget", "torch", "torch_geometric", "numpy", "scipy")
-    return {name: version(name) for name in names} | {"python": platform.python_version()}
 
 
 def canonical(content: Any) -> bytes:
