@@ -312,3 +312,15 @@ def test_auto_retrains_a_module_that_keeps_data_and_claims_nothing() -> None:
         gf.unlearn(trained, graph, gf.Request(nodes=[4]), method="idea")
     told = gf.unlearn(trained, graph, gf.Request(nodes=[4]), method="idea", level="empirical")
     assert (told.method, told.level, told.certificate.claim.void) == ("idea", "empirical", True)
+
+
+def test_training_that_goes_on_from_old_weights_does_not_restart_the_count() -> None:
+    """Those weights have seen what earlier requests removed, so what was released of them still counts."""
+    graph = random_graph(3, nodes=40, edges=60)
+    trained = gf.train(graph, "sgc", releases=3)
+    first = gf.unlearn(trained, graph, gf.Request(nodes=[4]))
+    continued = gf.unlearn(first.trained, first.graph, gf.Request(nodes=[5]), method="retrain", start="continued")
+    assert continued.trained.releases == first.trained.releases != ()
+    anew = gf.unlearn(first.trained, first.graph, gf.Request(nodes=[5]), method="retrain")
+    assert len(anew.trained.releases) == 1
+    assert anew.certificate.releases_left == 2

@@ -57,7 +57,6 @@ class Task:
     progress: Progress
     started: float
     may_retrain: bool = True  # where a method's own way fails
-    restarts: bool = False  # releases are counted anew, because the model is trained from fresh weights
     public_method: str | None = None  # the certificate's; None: the method's own name
     chosen: Mapping[str, Any] = field(default_factory=dict)  # what the caller set for this request alone
     notes: tuple[str, ...] = ()  # private: what the caller should know of how it came to this method
@@ -221,7 +220,8 @@ class Method(ABC, Generic[Options]):
         self._refuse_false_success(task, change, unchanged=unchanged)
         centre = change.trained.theta if change.centre is None else change.centre
         claim, released, notes = _noised(task, change, centre)
-        trained = _counted(task, change.trained, claim)
+        earlier = () if change.restarts else task.trained.releases
+        trained = _counted(change.trained, earlier, claim)
         all_notes = (*change.notes, *notes, *_weak(task, claim), *task.notes)
         seconds = time.perf_counter() - task.started - change.uncounted
         about = account(
@@ -313,12 +313,10 @@ def _noised(task: Task, change: Change, centre: Tensor) -> tuple[Claim, Tensor, 
     return seeded, released, [message]
 
 
-def _counted(task: Task, trained: Trained, claim: Claim) -> Trained:
-    """The model with this release counted."""
-    before = () if task.restarts else task.trained.releases
+def _counted(trained: Trained, earlier: tuple[float, ...], claim: Claim) -> Trained:
+    """The model with this release counted after the earlier ones."""
     ratio = claim.counted_ratio
-    releases = before if ratio is None else (*before, ratio)
-    return dataclasses.replace(trained, releases=releases)
+    return dataclasses.replace(trained, releases=earlier if ratio is None else (*earlier, ratio))
 
 
 def _check_floor(task: Task, outcome: Outcome) -> None:
@@ -328,7 +326,7 @@ def _check_floor(task: Task, outcome: Outcome) -> None:
         return
     claim = outcome.certificate.claim
     # The old model stays, also where a retrained one would have begun to count anew.
-    counted = _counted(dataclasses.replace(task, restarts=False), task.trained, claim)
+    counted = _counted(task.trained, task.trained.releases, claim)
     raise FloorMissed(
         f"the released model scores under the floor {floor:g}, so nothing was released; this counts as a release",
         trained=counted,

@@ -58,6 +58,7 @@ class Change:
     notes: tuple[str, ...] = ()  # private: what the caller should know, in sentences
     uncounted: float = 0.0  # seconds spent on measurements that are no part of unlearning
     centre: Tensor | None = None  # what noise is to be added to; None: the weights
+    restarts: bool = False  # releases are counted anew: the caller had the model trained from fresh weights
 
 
 @dataclass(frozen=True, eq=False)

@@ -104,8 +104,6 @@ def unlearn(
     elif automatic:
         way = choose(task, wanted=wanted, options=options)
         named, parsed = way.method, way.options
-    if named is RETRAIN:
-        task = dataclasses.replace(task, restarts=True)
     try:
         outcome = named.unlearn(task, parsed)
         shortfall = _shortfall(outcome, level, asked)
@@ -121,7 +119,7 @@ def unlearn(
     if named is RETRAIN or level in (None, "empirical"):
         raise Refused(reason)
     again = retraining(trained, task.retained, wanted=wanted, options=model_option(options), why=reason)
-    task = dataclasses.replace(task, restarts=True, notes=(f"the model was retrained, because {reason}",))
+    task = dataclasses.replace(task, notes=(f"the model was retrained, because {reason}",))
     return again.method.unlearn(task, again.options)
 
 
