@@ -90,7 +90,7 @@ def test_it_claims_nothing_whatever_the_model(model: str) -> None:
         gf.verify(certificate, found.trained, found.graph, released=found.released_theta, annexes=[found.annex])
         json.dumps(found.answer(), allow_nan=False)
         (entry,) = found.trained.history
-        assert (entry.method, entry.leftover, entry.refuted) == ("gif", 0.0, ())
+        assert (entry.method, entry.leftover, entry.refuted) == ("gif", None, ())
 
 
 def test_by_default_it_does_a_hundred_rounds_of_lissa() -> None:
