@@ -155,7 +155,8 @@ def test_the_count_starts_anew_where_the_model_is_retrained_by_name() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.25, 0.5, 1.0, 1.5])
-def test_another_epsilon_is_listed_as_chosen_and_counts_by_its_own_ratio(epsilon: float) -> None:
+def test_another_epsilon_is_listed_as_chosen_and_counts_by_its_own_ratio_or_a_share(epsilon: float) -> None:
+    """At least a share: the error of noise in float64 is set aside for as many releases as were promised."""
     graph = random_graph(3, nodes=40, edges=60)
     trained = gf.train(graph, "sgc", releases=8)
     outcome = gf.unlearn(trained, graph, gf.Request(nodes=[4]), epsilon=epsilon)
@@ -164,20 +165,18 @@ def test_another_epsilon_is_listed_as_chosen_and_counts_by_its_own_ratio(epsilon
     assert (certificate.epsilon, certificate.settings["epsilon"]) == (epsilon, 1.0)
     own = release_ratio(epsilon=epsilon, delta=1e-5, releases=8)
     assert certificate.tolerance == pytest.approx(sigma * own)
-    assert outcome.trained.releases == pytest.approx((own,))
+    counted = max(own, release_ratio(epsilon=1.0, delta=1e-5, releases=8))
+    assert outcome.trained.releases == pytest.approx((counted,))
     whole, count = release_ratio(epsilon=1.0, delta=1e-5), 1
-    while math.hypot(*outcome.trained.releases, own) <= whole * (1 + 1e-9):
+    while math.hypot(*outcome.trained.releases, counted) <= whole * (1 + 1e-9):
         outcome = gf.unlearn(
             outcome.trained, outcome.graph, gf.Request(attributes={count % 3: [count % 4]}), epsilon=epsilon
         )
         count += 1
         assert (outcome.method, len(outcome.trained.releases)) == ("newton", count)
-        if count == 12:
-            break
-    else:
-        assert count == math.floor((whole / own) ** 2 * (1 + 1e-9))
-        again = gf.unlearn(outcome.trained, outcome.graph, gf.Request(nodes=[20]), epsilon=epsilon)
-        assert again.method == "retrain"
+    assert count == math.floor((whole / counted) ** 2 * (1 + 1e-9)) <= 8
+    again = gf.unlearn(outcome.trained, outcome.graph, gf.Request(nodes=[20]), epsilon=epsilon)
+    assert again.method == "retrain"
     spent = math.fsum(ratio**2 for ratio in outcome.trained.releases) / whole**2 * 8
     assert outcome.trained.releases_left == math.floor(8 - spent + 1e-6)
 
@@ -191,10 +190,14 @@ def test_only_what_can_be_certified_has_releases_to_count() -> None:
         gf.train(graph, "sgc", releases=0)
 
 
-def test_a_seed_makes_noise_that_counts_for_nothing() -> None:
+@pytest.mark.parametrize("how", [{"noise_seed": 1}, {"method": "gif"}, {"method": "retrain", "start": "continued"}])
+def test_a_release_of_which_nothing_is_proven_takes_all_that_was_promised(how: dict[str, Any]) -> None:
+    """What it told adds to every later release, so that only training anew keeps the promise."""
     graph = random_graph(3, nodes=40, edges=60)
-    outcome = gf.unlearn(gf.train(graph, "sgc"), graph, gf.Request(nodes=[4]), noise_seed=1)
-    assert (outcome.level, outcome.trained.releases) == ("empirical", ())
+    outcome = gf.unlearn(gf.train(graph, "sgc"), graph, gf.Request(nodes=[4]), **how)
+    assert (outcome.level, outcome.trained.releases_left) == ("empirical", 0)
+    again = gf.unlearn(outcome.trained, outcome.graph, gf.Request(nodes=[5]))
+    assert (again.method, again.level, again.trained.releases_left) == ("retrain", "certified", 63)
 
 
 # -- a floor under the score -----------------------------------------------------------------------------------------
@@ -320,7 +323,7 @@ def test_training_that_goes_on_from_old_weights_does_not_restart_the_count() -> 
     trained = gf.train(graph, "sgc", releases=3)
     first = gf.unlearn(trained, graph, gf.Request(nodes=[4]))
     continued = gf.unlearn(first.trained, first.graph, gf.Request(nodes=[5]), method="retrain", start="continued")
-    assert continued.trained.releases == first.trained.releases != ()
+    assert continued.trained.releases[:1] == first.trained.releases != ()
     anew = gf.unlearn(first.trained, first.graph, gf.Request(nodes=[5]), method="retrain")
     assert len(anew.trained.releases) == 1
     assert anew.certificate.releases_left == 2

@@ -46,11 +46,14 @@ MODELS: dict[str, tuple[str, dict[str, Any], list[str]]] = {  # the model's name
     "linearised-gcn": ("linearised-gcn", {"hidden": 5}, []),
     "cgu": ("cgu", {}, ["--method", "cgu"]),
     "grapheraser": ("sharded-gcn", {"hidden": 5, "shards": 2, "epochs": 3}, ["--method", "grapheraser"]),
+    "sharded": ("sharded-gcn", {"hidden": 5, "shards": 2, "epochs": 3}, []),
+    "sgc, smaller epsilon": ("sgc", {}, ["--epsilon", "0.01", "--method", "retrain"]),
     "gcn": ("gcn", {"hidden": 5, "epochs": 3, "polish_steps": 1}, []),
     "retrained sgc": ("sgc", {}, ["--method", "retrain"]),
     "sgc without noise": ("sgc", {"sigma": 0.0}, []),
 }
-NOISED = ("sgc", "sign", "linearised-gcn", "cgu", "retrained sgc")  # the others release the same bits in both worlds
+NOISED = ("sgc", "sign", "linearised-gcn", "cgu", "retrained sgc", "sgc, smaller epsilon")
+# The others release the same bits in both worlds.
 KINDS = ("nodes", "edges", "attributes", "mixed")
 
 

@@ -337,7 +337,7 @@ def unlearn(
         if kept is None:
             trained, graph = gf.load_run(run)
             outcome = gf.unlearn(trained, graph, request, progress=report, **wanted)
-            result = outcome.answer()
+            result = outcome.answer() | {"audience": "private"}  # noise that nobody counts may not go out
             about: dict[str, Any] = {"run": None, "request_id": None, "repeated": False}
         else:
             signer = None if key is None else gf.private_key(key)
@@ -358,6 +358,8 @@ def unlearn(
         return
     if about["repeated"]:
         say("This request was answered before; its first answer:\n")
+    if kept is None:
+        say("A rehearsal: nothing is kept, so nothing of it may be shown or released.\n")
     tell_outcome(result)
     if not about["repeated"]:
         _say_where(kept)

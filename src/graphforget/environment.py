@@ -18,15 +18,18 @@ def versions() -> dict[str, str]:
     return {name: version(name) for name in LIBRARIES} | {"python": platform.python_version()}
 
 
-def environment() -> dict[str, Any]:
+def environment(*, device: str = "cpu") -> dict[str, Any]:
     """Versions, threads and machine, as JSON values. Training is bit for bit the same only where all of these are.
 
-    The number of threads may change while a program runs, so it is read anew. Torch's deterministic algorithms are
-    always on in training.
+    Threads and torch's settings may change while a program runs, so they are read anew. Torch's deterministic
+    algorithms are always on in training.
     """
     return {
         **versions(),
         "machine": platform.machine(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
+        "device": str(device),
+        "default_dtype": str(torch.get_default_dtype()),
+        "matmul_precision": torch.get_float32_matmul_precision(),
     }

@@ -13,6 +13,7 @@ import dataclasses
 import json
 import os
 import uuid
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -77,6 +78,10 @@ class Record:
                 return entry
         return None
 
+    def continues(self, other: Record) -> bool:
+        """Whether its ledger goes on from the other one."""
+        return self.follows == other.follows and self.entries[: len(other.entries)] == other.entries
+
     def annex_of(self, entry: Entry) -> Annex:
         return self.own_annexes[self.entries.index(entry)]  # its number may be anything, until the chain is checked
 
@@ -124,6 +129,8 @@ def answer(
     with turn(target.resolve()):
         for place in dict.fromkeys((target, Path(run))):
             record = read_record(place)
+            if place == target and out is not None and not record.continues(read_record(run)):
+                continue  # another line of runs, whose answers are not this one's
             earlier = record.answered(request_id, request)
             if earlier is not None:
                 return _repeated(earlier, record, place, options.get("level"))
@@ -335,8 +342,14 @@ def _check_state(place: Path, trained: Trained, graph: Graph, record: Record) ->
     for name, digest in digests.items():
         if certificate.digests[name] != digest:
             raise Mismatch(f"{name}: not what the last certificate speaks of")
-    for stated, annex in zip(certificates, record.own_annexes, strict=True):
-        if stated is not None and stated.digests["annex"] != annex.digest:
+    _check_annexes(record, certificates)
+
+
+def _check_annexes(record: Record, certificates: Sequence[Certificate | None]) -> None:
+    """Raises `Mismatch` unless every annex, also of what was refused, is the one that its entry speaks of."""
+    for entry, certificate, annex in zip(record.entries, certificates, record.own_annexes, strict=True):
+        digests = parse_json(entry.answer).get("digests") if certificate is None else certificate.digests
+        if not isinstance(digests, Mapping) or digests.get("annex") != annex.digest:
             raise Mismatch("the ledger and the annexes speak of other requests")
 
 
@@ -441,6 +454,7 @@ def _evidence(
     last = next((entry for entry in reversed(record.entries) if entry.level != REFUSED), None)
     if last is None:
         raise Mismatch(f"the ledger of {folder} is missing")
+    _check_annexes(record, check_entries(record.entries, follows=record.follows))
     upto = record.own_annexes.index(record.annex_of(last)) + 1 + len(record.annexes) - len(record.entries)
     if record.annex_of(last).request != certificate.digests["request"]:
         raise Mismatch("the certificate is not that of this run")
@@ -484,7 +498,8 @@ def load_released(
 def released_weights(folder: Path, *, like: Tensor | None = None) -> Tensor:
     """The weights that may go out, as many as `like` has."""
     try:
-        theta = read_tensors(folder / RELEASED, largest=rundir.LARGEST)[0].get("theta")
+        tensors = read_tensors(folder / RELEASED, largest=rundir.LARGEST)[0]
+        theta = tensors.get("theta") if len(tensors) == 1 else None  # nothing else may go out with it
     except FileNotFoundError as error:
         raise InputError(f"{folder} holds no released weights, it did not come of a deletion") from error
     if theta is None or theta.dtype != torch.float64 or (like is not None and theta.shape != like.shape):

@@ -94,7 +94,10 @@ def fresh_module(old: Trained, graph: Graph, recipe: Recipe, make: Callable[[], 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         if make is not None:
-            return _made(old.module, make)
+            made = _made(old.module, make)
+            torch.manual_seed(recipe.seed + 1)
+            _refuse_fixed(made, make())
+            return made
         if old.strongly_convex:  # trained from 0, whatever the weights are
             return copy.deepcopy(old.module)
         return _reset(old.module)
@@ -117,6 +120,14 @@ def _reset(old: nn.Module) -> nn.Module:
             "fresh module, model=..."
         )
     return module
+
+
+def _refuse_fixed(made: nn.Module, other: nn.Module) -> None:
+    """Weights that do not follow the seed came from somewhere else, and may have seen anything."""
+    for (name, first), (_, second) in zip(trainable(made), trainable(other), strict=True):
+        constant = bool((first == first.flatten()[0]).all()) if first.numel() else True
+        if not constant and torch.equal(first, second):
+            raise InputError(f"'model' makes the same parameter {name!r} whatever the seed, so it is not a fresh one")
 
 
 def _made(old: nn.Module, make: Callable[[], nn.Module]) -> nn.Module:

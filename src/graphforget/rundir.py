@@ -38,10 +38,10 @@ from graphforget.environment import versions
 from graphforget.errors import InputError, OtherVersion
 from graphforget.graph import Graph
 from graphforget.locks import holding, steady, turn
-from graphforget.losses import Loss, LossFunction, as_loss, captured_by_loss, is_recorded
+from graphforget.losses import Loss, LossFunction, as_loss, assumed_convex, captured_by_loss, is_recorded
 from graphforget.models.parameters import assign, flatten, trainable
 from graphforget.models.reach import Reach
-from graphforget.models.registry import MODELS, build, count_parameters
+from graphforget.models.registry import MODELS, build, count_parameters, is_affine
 from graphforget.models.sharded import Sharded
 from graphforget.safe_files import read_bytes, read_tensors
 from graphforget.safe_json import LARGEST as JSON_LARGEST
@@ -490,6 +490,10 @@ def _trained(
     if isinstance(module, Sharded):
         module.check_shards(graph.train_mask)
     assign(module, theta)
+    if recipe.model in MODELS and run.reach != getattr(module, "reach", run.reach):
+        raise Damaged("run.json: the reach is not that of the model")
+    if run.strongly_convex != (is_affine(module) and assumed_convex(loss)):
+        raise Damaged("run.json: whether the objective is strongly convex is not as it is")
     return Trained(
         module=module,
         theta=theta,

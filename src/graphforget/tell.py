@@ -121,7 +121,7 @@ def tell_outcome(result: dict[str, Any]) -> None:
     if certificate["chosen"]:
         chosen = ", ".join(f"{name} = {value}" for name, value in certificate["chosen"].items())
         pairs.append(("chosen for this request", chosen))
-    say("Public: may be shown.")
+    say("Public: may be shown." if result["audience"] == "public" else "Would be public:")
     facts(pairs)
     say("\nPrivate: depends on what was deleted.")
     touched, measured = private["footprint"], private["measured"]

@@ -225,9 +225,11 @@ class Trained:
     def released(self, theta: Tensor, graph: Graph, *, noise: float) -> Trained:
         """The model to go out: weights `theta`, which carry `noise`, and what is measured of them on `graph`.
 
-        The noise in the objective stays behind: with it the weights would tell what it was to hide.
+        The noise in the objective stays behind: with it the weights would tell what it was to hide. So does what was
+        measured of requests.
         """
-        released = self.with_weights(theta, noise=noise, tilt=None)
+        private: dict[str, Any] = {"tilt": None, "history": (), "releases": (), "notes": (), "seconds": 0.0}
+        released = self.with_weights(theta, noise=noise, **private)
         return released.measured_on(released.objective(graph))
 
     def logits(self, graph: Graph) -> Tensor:

@@ -190,7 +190,7 @@ def fit(
 
     `tilt` is the noise in the objective if it has been drawn already.
     """
-    recipe = dataclasses.replace(recipe, environment=environment())
+    recipe = dataclasses.replace(recipe, environment=environment(device=device))
     given: Any = {"warm": warm, "device": device, "progress": progress, "started": started}
     if isinstance(module, Sharded):
         return fit_shards(module, graph, recipe, loss, inspection, **given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from graphforget.certificates.annex import Annex, weights_digest
 from graphforget.certificates.document import ALGORITHMS, Certificate, subject
 from graphforget.certificates.gaussian import grid
 from graphforget.certificates.ledger import REFUSED, START, Entry
+from graphforget.certificates.releases import counted_in, counted_ratio
 from graphforget.certificates.signing import check_signature
 from graphforget.environment import environment
 from graphforget.errors import InputError, Mismatch, Refused
@@ -173,7 +175,8 @@ def _model(given: Evidence) -> str:
 def _claim(given: Evidence) -> str:
     claim = given.certificate.claim
     result = claim.recheck(given)
-    if claim.counted_ratio is not None and claim.counted_ratio not in given.trained.releases[-1:]:
+    counted = counted_ratio(claim, given.certificate.settings) if given.trained.releases_left is not None else None
+    if counted is not None and not _alike(given.trained.releases[-1:], [counted]):
         raise Mismatch("the model does not count this release")
     sigma, fixed = given.certificate.sigma, given.certificate.chosen.get("sigma", given.trained.recipe.sigma)
     if sigma is not None and sigma != fixed and (fixed or not claim.sizes_noise):
@@ -208,6 +211,8 @@ def _noise(given: Evidence) -> str | None:
         if added.any():
             raise Mismatch("the released weights are not the private ones, although they should carry no noise")
         return "none, as the certificate says"
+    if given.released is not None and torch.remainder(given.released, grid(sigma)).any():
+        raise Mismatch("the released weights are not on the grid: their last digits tell of the private ones")
     # Released weights lie on a grid; spread over its cells again, the noise has no steps that a test would find.
     cells = torch.rand(added.shape, generator=torch.Generator().manual_seed(0), dtype=added.dtype) - 0.5
     check_gaussian(added, sigma=sigma, what="the noise in the released weights", spread=grid(sigma) * cells)
@@ -251,11 +256,19 @@ def _ledger(given: Evidence) -> str | None:
     last = next((entry for entry in reversed(given.entries) if entry.level != REFUSED), None)
     if last is None or last.certificate_digest != given.certificate.digest:
         raise Mismatch("the certificate is not the one of the ledger's last entry")
+    ratios, anew = counted_in(given.entries[: last.number], certificates[: last.number])
+    if not _alike(given.trained.releases[-len(ratios) :] if ratios and not anew else given.trained.releases, ratios):
+        raise Mismatch("the model does not count the releases that its ledger holds")
     stated = [c.digests["annex"] for c in certificates if c is not None]
     own = [annex.digest for annex in given.annexes if annex.released][-len(stated) :]
     if given.annexes and own != stated:  # those of an earlier format stand before them
         raise Mismatch("the ledger and the annexes speak of other requests")
     return f"unbroken, {_count(len(given.entries), 'request')}, the last one that of this certificate"
+
+
+def _alike(ratios: Sequence[float], others: Sequence[float]) -> bool:
+    pairs = zip(ratios, others, strict=False)
+    return len(ratios) == len(others) and all(math.isclose(a, b, rel_tol=1e-9) for a, b in pairs)
 
 
 def _count(number: int, noun: str) -> str:

@@ -84,6 +84,8 @@ def dropout_mask(keys: Tensor, shape: torch.Size, *, p: float, dtype: torch.dtyp
     columns = shape.numel()
     numbers = words(keys, -(-columns // LANES)).view(torch.int16)[:, :columns]
     staying = max(1, round((1 - p) * STEPS))
+    if staying == STEPS:  # 16 bits could not tell it from 0
+        return torch.ones(keys.numel(), *shape, dtype=dtype, device=keys.device)
     mask = (numbers < staying - STEPS // 2).to(dtype).mul_(STEPS / staying)
     return mask.view(-1, *shape)
 

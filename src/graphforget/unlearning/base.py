@@ -19,6 +19,7 @@ from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.document import Certificate, subject, written
 from graphforget.certificates.gaussian import noise_error_within_budget, slip, with_noise
 from graphforget.certificates.levels import LEVELS, Level
+from graphforget.certificates.releases import counted_ratio
 from graphforget.checks import checked_device, whole_number
 from graphforget.environment import environment
 from graphforget.errors import FloorMissed, InputError, Refused
@@ -107,7 +108,9 @@ class Task:
         """Whether training on the retained graph would end at the very weights that there are, bit for bit."""
         trained = self.trained
         replayable = not trained.history and not trained.obstacles and reach_is_proven(trained.module)
-        if not (self.touched.empty and replayable and trained.recipe.environment == environment()):
+        if isinstance(trained.module, Sharded) or not (self.touched.empty and replayable):
+            return False  # shards are looked at one by one, by GraphEraser
+        if trained.recipe.environment != environment(device=self.device):
             return False
         return same_training_input(self.graph, self.retained, trained.reach)
 
@@ -315,8 +318,9 @@ def _noised(task: Task, change: Change, centre: Tensor) -> tuple[Claim, Tensor, 
 
 def _counted(trained: Trained, earlier: tuple[float, ...], claim: Claim) -> Trained:
     """The model with this release counted after the earlier ones."""
-    ratio = claim.counted_ratio
-    return dataclasses.replace(trained, releases=earlier if ratio is None else (*earlier, ratio))
+    if trained.releases_left is not None:
+        earlier = (*earlier, counted_ratio(claim, vars(trained.recipe)))
+    return dataclasses.replace(trained, releases=earlier)
 
 
 def _check_floor(task: Task, outcome: Outcome) -> None:
@@ -331,7 +335,7 @@ def _check_floor(task: Task, outcome: Outcome) -> None:
         f"the released model scores under the floor {floor:g}, so nothing was released; this counts as a release",
         trained=counted,
         annex=dataclasses.replace(outcome.annex, released=False),
-        ratio=claim.ratio if claim.counted_ratio is None else claim.counted_ratio,
+        ratio=claim.ratio if counted.releases_left is None else counted.releases[-1],
     )
 
 

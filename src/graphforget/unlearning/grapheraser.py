@@ -13,6 +13,7 @@ from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.claims.exact import Exact
 from graphforget.certificates.levels import Level
 from graphforget.doctor import Inspection
+from graphforget.environment import environment
 from graphforget.errors import Refused
 from graphforget.graph import Graph
 from graphforget.models.sharded import Sharded
@@ -70,13 +71,14 @@ class GraphEraser(Method[GraphEraserOptions]):
         assert isinstance(module, Sharded)
         refuse_untrained(trained)
         touched = touched_shards(task)
+        here = environment(device=task.device)
         claim = _claim(trained)
         _refuse_nothing(claim, touched)
         fitted = train_shards(
             module,
             _retained_shards(task),
             task.retained,
-            trained.recipe,
+            dataclasses.replace(trained.recipe, environment=here),
             trained.loss,
             Inspection(trained.reach, trained.obstacles),
             touched,
@@ -97,9 +99,14 @@ class GraphEraser(Method[GraphEraserOptions]):
 
 
 def touched_shards(task: Task) -> list[int]:
-    """The shards whose training input is not the same, bit for bit, without what the request names."""
+    """The shards whose training input is not the same, bit for bit, without what the request names.
+
+    In another environment training gives other bits, so all of them are.
+    """
     module, retained = task.trained.module, _retained_shards(task)
     assert isinstance(module, Sharded)
+    if task.trained.recipe.environment != environment(device=task.device):
+        return list(range(module.shards))
 
     def touched(shard: int) -> bool:
         before = shard_graph(task.graph, module.shard_of, shard)

@@ -89,8 +89,6 @@ class Outcome:
     def released(self) -> Trained:
         """The model that the certificate speaks of, with its noise. Further requests start from `trained`."""
         sigma = self.certificate.sigma or 0.0
-        if not sigma and self.trained.tilt is None:
-            return self.trained
         return self.trained.released(self.released_theta, self.graph, noise=sigma)
 
     def public(self) -> dict[str, Any]:

@@ -136,8 +136,9 @@ def asked_of(trained: Trained, *, epsilon: float | None, delta: float | None, si
 def _covers(trained: Trained, asked: Asked) -> bool:
     """Whether one more release keeps all of them together within what was fixed when the model was trained."""
     recipe = trained.recipe
-    ratio = release_ratio(epsilon=asked.epsilon, delta=asked.delta, releases=recipe.releases)
     whole = release_ratio(epsilon=recipe.epsilon, delta=recipe.delta)
+    own = release_ratio(epsilon=asked.epsilon, delta=asked.delta, releases=recipe.releases)
+    ratio = max(own, release_ratio(epsilon=recipe.epsilon, delta=recipe.delta, releases=recipe.releases))
     return math.hypot(*trained.releases, ratio) <= whole * (1 + 1e-9)
 
 

@@ -92,7 +92,8 @@ class Retrain(Method[RetrainOptions]):
         if has_noised_optimum(trained):
             allowed, unchanged = release_tolerance(trained, task.asked), task.training_unchanged
             fitted = trained.measured_on(task.after) if unchanged else trained_to(task, allowed, seed=seed, **own)
-            change = released_around_centre(task, fitted, details | {"seed": seed})
+            details |= {"seed": seed, "retrained": not unchanged}
+            change = released_around_centre(dataclasses.replace(task, may_retrain=True), fitted, details)
             return dataclasses.replace(change, restarts=True)
         if task.training_unchanged and seed == trained.recipe.seed and trained.tilt is None:
             fitted = trained.measured_on(task.after)

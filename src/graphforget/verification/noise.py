@@ -41,13 +41,13 @@ def smallest_caught(*, sigma: float, count: int) -> float:
 def check_fresh(noise: Tensor, before: Tensor) -> None:
     """Raises `Mismatch` if the noise of two releases is correlated, as it is where some of it was used again.
 
-    For independent Gaussian draws `a . b / (||a|| ||b||)` times `sqrt(p)` is nearly standard normal.
+    For `p` independent Gaussian draws the square of `a . b / (||a|| ||b||)` has the law Beta(1/2, (p - 1)/2).
     """
     if noise.shape != before.shape:
         raise Mismatch("the release before has another number of weights, so its noise cannot be compared")
     lengths = float(noise.norm()) * float(before.norm())
-    if lengths == 0:
+    if lengths == 0 or noise.numel() < 2:
         return
     correlation = float(noise @ before) / lengths
-    if 2 * stats.norm.sf(abs(correlation) * math.sqrt(noise.numel())) < REUSE_FALSE_ALARM:
+    if stats.beta.sf(min(correlation**2, 1.0), 0.5, (noise.numel() - 1) / 2) < REUSE_FALSE_ALARM:
         raise Mismatch(f"the noise is at least in part that of the release before: correlation {correlation:.2f}")

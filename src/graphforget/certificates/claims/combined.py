@@ -48,6 +48,10 @@ class Combined(Claim):
         return self.weakest.ratio
 
     @property
+    def counted_ratio(self) -> float | None:
+        return self.weakest.counted_ratio
+
+    @property
     def centred(self) -> bool:
         return self.weakest.centred
 

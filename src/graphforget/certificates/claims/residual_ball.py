@@ -80,7 +80,8 @@ class ResidualBall(Claim):
 
     @property
     def statement(self) -> str:
-        releases = "this release is" if self.releases == 1 else f"up to {self.releases} releases together are"
+        together = f"up to {self.releases} releases that keep this tolerance are together"
+        releases = "this release is" if self.releases == 1 else together
         condition = "if the loss is convex, as its author declares, " if self.conditions else ""
         return (
             f"{condition}{releases} ({self.epsilon:g}, {self.delta:g})-indistinguishable from the optimum on the "

@@ -1,0 +1,36 @@
+"""How releases are counted against what was promised for all of them together (docs/maths.md, section 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from graphforget.certificates.claims.base import Claim
+from graphforget.certificates.document import Certificate
+from graphforget.certificates.gaussian import release_ratio
+from graphforget.certificates.ledger import REFUSED, Entry
+
+
+def counted_ratio(claim: Claim, settings: Mapping[str, Any]) -> float:
+    """What a release takes of the promise: at least one share, so that no more than the promised number fit in.
+
+    A release of which nothing is proven takes all of it: after it only training anew keeps the promise.
+    """
+    promise: Any = {"epsilon": settings["epsilon"], "delta": settings["delta"]}
+    if claim.counted_ratio is None:
+        return release_ratio(**promise)
+    return max(claim.counted_ratio, release_ratio(**promise, releases=settings["releases"]))
+
+
+def counted_in(entries: Iterable[Entry], certificates: Iterable[Certificate | None]) -> tuple[list[float], bool]:
+    """The ratios that a ledger has counted since the model was last trained anew, and whether it was."""
+    ratios: list[float] = []
+    anew = False
+    for entry, certificate in zip(entries, certificates, strict=True):
+        if certificate is None:
+            ratios += [] if entry.level != REFUSED or entry.ratio is None else [entry.ratio]
+        elif certificate.releases_left is not None:
+            if certificate.method == "retrain" and certificate.claim.counted_ratio is not None:
+                ratios, anew = [], True
+            ratios.append(counted_ratio(certificate.claim, certificate.settings))
+    return ratios, anew
