@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import graphforget as gf
-from graphforget.certificates.ledger import composed
+from graphforget.certificates.releases import composed_since_training
 from graphforget.cli_audit import add_audit
 from graphforget.cli_options import (
     AsJson,
@@ -426,11 +426,12 @@ def ledger(
                 raise gf.InputError(f"the ledger of {run} is of an earlier version; 'unlearn' goes on from it")
             raise gf.Mismatch(f"the ledger of {run} is missing")
         raise gf.InputError(f"{run} has no ledger, it did not come of a deletion")
-    check_entries(record.entries, follows=record.follows)
+    certificates = check_entries(record.entries, follows=record.follows)
     if head:
         print(json.dumps({"audience": "public", "head": record.head}) if as_json else record.head)
         return
-    together = composed(record.entries, delta=trained.recipe.delta if delta is None else delta)
+    at = trained.recipe.delta if delta is None else delta
+    together = composed_since_training(record.entries, certificates, delta=at)
     result = ledger_result(record.entries, together, trained.releases_left)
     measured = [
         {"number": entry.number, "method": annex.account.get("method"), "changed": annex.account.get("changed")}

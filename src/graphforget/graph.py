@@ -329,6 +329,8 @@ class Graph:
         """
         if self.subject_ids is None or other.subject_ids is None:
             return self
+        if self.class_names != other.class_names and set(self.class_names or ()) == set(other.class_names or ()):
+            return self._with_classes(other.class_names or ()).numbered_as(other)
         known = {subject: int(number) for subject, number in zip(other.subject_ids, other.numbers, strict=True)}
         unknown = [subject for subject in self.subject_ids if subject not in known]
         if unknown:
@@ -352,6 +354,12 @@ class Graph:
             digit_ids=other.digit_ids,
             **rows,
         )
+
+    def _with_classes(self, names: tuple[str, ...]) -> Graph:
+        """The same labels where the classes stand in another order."""
+        place = torch.tensor([names.index(name) for name in self.class_names or ()])
+        y = torch.where(self.y >= 0, place[self.y.clamp_min(0)], self.y)
+        return dataclasses.replace(self, y=y, class_names=names)
 
     def _attribute_parts(self, order: np.ndarray) -> tuple[np.ndarray, ...]:
         """The attributes as the arrays of a CSR matrix without zeros, rows in this order."""

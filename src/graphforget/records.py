@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -28,7 +29,8 @@ from torch import Tensor, nn
 from graphforget import rundir
 from graphforget.certificates.annex import Annex, request_digest
 from graphforget.certificates.document import Certificate
-from graphforget.certificates.ledger import REFUSED, START, Composed, Entry, Ledger, check, check_id, composed
+from graphforget.certificates.ledger import REFUSED, START, Composed, Entry, Ledger, check, check_id
+from graphforget.certificates.releases import composed_since_training
 from graphforget.certificates.signing import entry_signer, signed
 from graphforget.errors import FloorMissed, InputError, Mismatch, OtherVersion, Refused
 from graphforget.fitting import Progress
@@ -373,8 +375,8 @@ def as_certified(trained: Trained, entries: tuple[Entry, ...]) -> Trained:
 def releases_so_far(folder: str | Path, *, delta: float) -> Composed:
     """What all releases of a run's ledger tell together. Raises `Mismatch` if the ledger does not hold."""
     record = read_record(folder)
-    check_entries(record.entries, follows=record.follows)
-    return composed(record.entries, delta=delta)
+    certificates = check_entries(record.entries, follows=record.follows)
+    return composed_since_training(record.entries, certificates, delta=delta)
 
 
 def verify_run(
@@ -425,6 +427,8 @@ def verify_run(
 
 def check_head(record: Record, head: str) -> None:
     """Raises `Mismatch` unless the run is at the entry of this hash, or past it."""
+    if not re.fullmatch(r"[0-9a-f]{64}", head):
+        raise InputError(f"the head is {head!r}, 64 hexadecimal digits are needed, as 'ledger --head' prints them")
     if head not in (record.follows, *(entry.hash for entry in record.entries)):
         raise Mismatch("the run is not at this head or past it: it was rolled back, or is another one")
 

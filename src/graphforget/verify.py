@@ -132,7 +132,7 @@ def _signature(given: Evidence) -> str | None:
     if given.certificate.signature is None and given.key is None:
         return None
     signer = check_signature(given.certificate, given.key)
-    return f"signed by {signer[:16]}..." + ("" if given.key else ", whoever that is")
+    return f"signed by {signer[:16]}..." + ("" if given.key else ", which is known to nobody here")
 
 
 def _graph(given: Evidence) -> str:
@@ -211,11 +211,11 @@ def _noise(given: Evidence) -> str | None:
         if added.any():
             raise Mismatch("the released weights are not the private ones, although they should carry no noise")
         return "none, as the certificate says"
-    if given.released is not None and torch.remainder(given.released, grid(sigma)).any():
-        raise Mismatch("the released weights are not on the grid: their last digits tell of the private ones")
     # Released weights lie on a grid; spread over its cells again, the noise has no steps that a test would find.
     cells = torch.rand(added.shape, generator=torch.Generator().manual_seed(0), dtype=added.dtype) - 0.5
     check_gaussian(added, sigma=sigma, what="the noise in the released weights", spread=grid(sigma) * cells)
+    if given.released is not None and torch.remainder(given.released, grid(sigma)).any():
+        raise Mismatch("the released weights are not on the grid: their last digits tell of the private ones")
     least = smallest_caught(sigma=sigma, count=added.numel())
     return (
         f"as if from N(0, {sigma:g}^2), {added.numel():,} weights; a standard deviation up to {least:.2g} would have "

@@ -15,12 +15,12 @@ from torch import Tensor
 
 from graphforget.certificates.assumptions import sentence
 from graphforget.certificates.document import Certificate
-from graphforget.certificates.ledger import REFUSED, Composed, composed
+from graphforget.certificates.ledger import REFUSED, Composed
 from graphforget.errors import Mismatch
 from graphforget.footprint import Footprint
 from graphforget.graph import Graph
 from graphforget.linalg.sparse import to_scipy
-from graphforget.records import read_record, verify_run
+from graphforget.records import read_record, releases_so_far, verify_run
 from graphforget.report.figures import Role, accuracy_figure, footprint_figure, residual_figure
 from graphforget.report.page import Check, Picture, Story
 from graphforget.request import Request
@@ -40,7 +40,7 @@ def run_story(run: str | Path, *, key: Ed25519PublicKey | None = None, private: 
     last = [entry for entry in record.entries if entry.level != REFUSED][-1]
     public = parse_json(last.answer)
     certificate = Certificate.from_dict(public["certificate"])
-    together = composed(record.entries, delta=float(certificate.settings["delta"]))
+    together = releases_so_far(run, delta=float(certificate.settings["delta"]))
     account = record.annex_of(last).account if private else None
     try:
         return story_of(certificate, public, verification, together=together, account=account)
@@ -96,7 +96,7 @@ def story_of(
         conditions=tuple(
             (sentence(c["name"]), _number(c["measured"]), _number(c["threshold"]), c["verdict"]) for c in measured
         )
-        or tuple((sentence(name), "-", "-", "listed") for name in certificate.conditions),
+        or tuple((sentence(name), "-", "-", "listed") for name in certificate.conditions if not certificate.claim.void),
         unchecked=verification.unchecked,
         notes=tuple((account or {}).get("notes", ())),
         certificate=json.dumps(certificate.to_dict(), indent=2),

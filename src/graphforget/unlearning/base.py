@@ -332,7 +332,8 @@ def _check_floor(task: Task, outcome: Outcome) -> None:
     # The old model stays, also where a retrained one would have begun to count anew.
     counted = _counted(task.trained, task.trained.releases, claim)
     raise FloorMissed(
-        f"the released model scores under the floor {floor:g}, so nothing was released; this counts as a release",
+        f"the released model scores under the floor {floor:g}, so nothing was released, and this counts as a release: "
+        "to go on, train the model again, with a smaller sigma or a lower floor",
         trained=counted,
         annex=dataclasses.replace(outcome.annex, released=False),
         ratio=claim.ratio if counted.releases_left is None else counted.releases[-1],

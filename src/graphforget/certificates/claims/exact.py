@@ -53,7 +53,7 @@ class Exact(Claim):
         if trained.history:
             raise Mismatch("the level is too high: the weights moved away from those of training")
         if not subject.strongly_convex or trained.tilt is not None:
-            return "the weights are those of the last training" + _by_replay(subject)
+            return "no step since the last training is recorded" + _by_replay(subject)
         if trained.recipe.sigma:
             raise Mismatch("a strongly convex model with noise is published as certified, never as exact")
         measured = subject.measured
