@@ -267,7 +267,9 @@ def test_a_run_is_verified_with_the_declared_loss_handed_over(tmp_path: Path) ->
     gf.verify_run(tmp_path / "after", loss=DECLARED)
     with pytest.raises(gf.InputError, match="hand it over as loss=..."):
         gf.verify_run(tmp_path / "after")
-    with pytest.raises(gf.Mismatch, match="the certificate speaks of the objective"):  # nobody declares it any more
+    with pytest.raises(
+        gf.Mismatch, match="whether the objective is strongly convex is not as it is"
+    ):  # nobody declares it any more
         gf.verify_run(tmp_path / "after", loss=squared)
 
 

@@ -392,7 +392,10 @@ def test_demo_for_people(run: Run, space: Path) -> None:
     assert (ran.code, ran.stderr) == (0, "")
     assert "Trained SGC on 569 patients" in ran.stdout
     assert "withdraws consent" in ran.stdout
-    assert "Certificate (certified): up to 64 releases together are (1, 1e-05)-indistinguishable" in ran.stdout
+    assert (
+        "Certificate (certified): up to 64 releases that keep this tolerance are together (1, 1e-05)-indistinguishable"
+        in ran.stdout
+    )
     assert "63 releases are left." in ran.stdout
     assert "The same request id asked again: the first answer." in ran.stdout
     assert ran.stdout.count(": caught (") == 5
@@ -751,7 +754,7 @@ def test_unlearn_writes_a_run_that_can_go_on(run: Run, members: Path) -> None:
     ran = run("unlearn", "two", "next.csv", "--out", "three", "--method", "retrain")
     assert (ran.code, ran.stderr) == (0, "")
     text = " ".join(ran.stdout.split())
-    assert "level certified: up to 64 releases together are" in text
+    assert "level certified: up to 64 releases that keep this tolerance are together" in text
     assert "method retrain training losses" in text
     assert "releases left 63 of 64" in text  # counted anew
     assert "Written to three." in ran.stdout
@@ -764,14 +767,17 @@ def test_unlearn_without_a_place_writes_nothing(run: Run, members: Path) -> None
     before = tree(members)
     result = parsed(run("unlearn", "run", "request.json", "--json").stdout)
     assert (result["run"], result["request_id"], result["repeated"]) == (None, None, False)
-    assert result["level"] == "certified"
+    assert (result["level"], result["audience"]) == ("certified", "private")
     assert tree(members) == before
 
 
 def test_unlearn_tells_what_was_measured_and_what_is_guaranteed(run: Run, members: Path) -> None:
     text = " ".join(run("unlearn", "run", "request.json", "--epsilon", "2", "--delta", "1e-4").stdout.split())
     public, _, private = text.partition("Private: depends on what was deleted.")
-    assert public.startswith("Public: may be shown. level certified: up to 64 releases together are (2, 0.0001)-")
+    assert public.startswith(
+        "A rehearsal: nothing is kept, so nothing of it may be shown or released. Would be public:"
+    )
+    assert "level certified: up to 64 releases that keep this tolerance are together" in public
     assert "indistinguishable from the optimum on the retained graph" in public
     assert f"noise sigma = {SIGMA:g} " in public
     assert "chosen for this request epsilon = 2.0, delta = 0.0001" in public

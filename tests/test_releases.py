@@ -90,8 +90,8 @@ def test_a_release_under_the_floor_is_refused_and_counted(run: Run, told: Told, 
     ran = run("unlearn", "run", "1.json", "--in-place", "--id", "one", "--json")
     assert (ran.code, ran.stdout) == (3, "")
     assert ran.stderr == (
-        "graphforget: the released model scores under the floor 0.9, so nothing was released; "
-        "this counts as a release\n"
+        "graphforget: the released model scores under the floor 0.9, so nothing was released, "
+        "and this counts as a release: to go on, train the model again, with a smaller sigma or a lower floor\n"
     )
     assert noise.draws == 1
     assert not [name for name in (CERTIFICATE, OUTCOME, RELEASED) if (folder / name).exists()]

@@ -152,7 +152,13 @@ def test_a_built_in_model_given_as_an_instance_never_goes_on_from_its_weights(gr
     with pytest.raises(gf.Refused, match="is not drawn anew"):
         gf.unlearn(trained, graph, REQUEST, method="retrain")
     make = functools.partial(build, "gcn", columns=COLUMNS, classes=CLASSES, hidden=4, seed=9)
-    assert gf.unlearn(trained, graph, REQUEST, method="retrain", model=make).level == "exact"
+    with pytest.raises(gf.InputError, match="'model' makes the same parameter 'first.weight' whatever the seed"):
+        gf.unlearn(trained, graph, REQUEST, method="retrain", model=make)
+
+    def drawn() -> nn.Module:
+        return build("gcn", columns=COLUMNS, classes=CLASSES, hidden=4, seed=int(torch.randint(10**6, ())))
+
+    assert gf.unlearn(trained, graph, REQUEST, method="retrain", model=drawn).level == "exact"
     convex = gf.train(graph, build("sgc", columns=COLUMNS, classes=CLASSES), mu=1e-4, tolerance=1e-6)
     fresh = gf.unlearn(convex, graph, REQUEST, method="retrain")
     again = gf.train(graph.without(REQUEST), "sgc", tolerance=1e-6)

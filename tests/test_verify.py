@@ -37,9 +37,10 @@ from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.claims.exact import Exact
 from graphforget.certificates.claims.residual_ball import DECLARED_CONVEX, ResidualBall
 from graphforget.certificates.document import subject
-from graphforget.certificates.gaussian import noise, tolerance
+from graphforget.certificates.gaussian import grid, noise, tolerance
 from graphforget.certificates.ledger import Entry, Ledger, signed_bytes
 from graphforget.certificates.ledger import check as check_chain
+from graphforget.certificates.releases import counted_ratio
 from graphforget.certificates.residual import residual
 from graphforget.certificates.signing import check_entry_signature, entry_signer
 from graphforget.checks import read_fields
@@ -333,10 +334,11 @@ def forged(
     graph = graph or base.graph
     trained = trained or base.trained
     trained = trained.measured_on(trained.objective(graph))
-    if claim is not None and claim.centred and claim.ratio is not None:
-        trained = dataclasses.replace(trained, releases=(*trained.releases[:-1], claim.ratio))
+    if claim is not None and trained.releases_left is not None:
+        counted = counted_ratio(claim, vars(trained.recipe))
+        trained = dataclasses.replace(trained, releases=(*trained.releases[:-1], counted))
     trained = dataclasses.replace(trained, graph_salt=base.trained.graph_salt)
-    released = base.released_theta if released is None else released
+    released = base.released_theta if released is None else on_the_grid(released, claim or base.certificate.claim)
     old = base.certificate
     certificate = dataclasses.replace(
         old,
@@ -358,6 +360,12 @@ def forged(
         },
     )
     return dataclasses.replace(base, trained=trained, graph=graph, released_theta=released, certificate=certificate)
+
+
+def on_the_grid(released: Tensor, claim: Claim) -> Tensor:
+    """Rounded as an honest release is."""
+    step = grid(claim.number("sigma") or 0.0) if claim.number("sigma") else 0.0
+    return (released / step).round() * step if step else released
 
 
 def restated(base: gf.Outcome, **numbers: Any) -> Claim:
@@ -515,9 +523,9 @@ def test_old_weights_called_exact_are_caught(tmp_path: Path) -> None:
 def test_noise_left_out_is_caught(tmp_path: Path) -> None:
     """Around which point it should lie does not matter: the weights themselves are far too near as well."""
     theta = outcome().trained.theta
-    for name, point in (("0", outcome().centre), ("(0.000[0-9]*|[0-9]e-05)", theta)):
-        told = f"^the noise in the released weights has standard deviation {name}, not 0.03$"
-        assert_caught(forged(outcome(), released=point.clone()), tmp_path / name[:1], told)
+    for name, point in (("centre", outcome().centre), ("weights", theta)):  # rounded to the grid, as a release is
+        told = "^the noise in the released weights has standard deviation (0.000[0-9]*|[0-9]e-05), not 0.03$"
+        assert_caught(forged(outcome(), released=point.clone()), tmp_path / name, told)
     bare = with_sigma(outcome().trained, 0.0)
     with pytest.raises(gf.InputError, match="the claim's sigma is 0.0, a number above 0 is needed"):
         restated(outcome(), sigma=0.0)
@@ -775,13 +783,19 @@ def test_a_gcn_called_certified_is_caught(tmp_path: Path) -> None:
     claim = promise(sigma=1.0, mu=base.trained.recipe.mu)
     given: dict[str, Any] = {"released": theta + noise(size=theta.numel(), sigma=1.0), "claim": claim}
     told = "^the level is too high: the objective is not strongly convex by construction$"
-    assert_caught(forged(base, trained=bold, **given), tmp_path / "timid", told)
     objective = dict(base.certificate.objective) | {"strongly_convex": True, "rounding": "estimated"}
-    cheat = forged(base, trained=bold, objective=objective, **given)
-    assert_caught(cheat, tmp_path / "bold", "^the certificate speaks of the objective")
     declared = given | {"claim": dataclasses.replace(claim, conditions=(DECLARED_CONVEX,))}
-    told = "^only of a strongly convex objective is it known where the optimum can be$"
-    assert_caught(forged(base, trained=bold, **declared), tmp_path / "declared", told)
+    for cheat, seen in (
+        (forged(base, trained=bold, **given), told),
+        (forged(base, trained=bold, objective=objective, **given), "^the certificate speaks of the objective"),
+        (forged(base, trained=bold, **declared), "^only of a strongly convex objective is it known where"),
+    ):
+        with pytest.raises(gf.Mismatch, match=seen):
+            gf.verify(cheat.certificate, cheat.trained, cheat.graph)
+        place = gf.save_outcome(tmp_path / "cheat", cheat, force=True)
+        with pytest.raises(gf.Mismatch, match=r"^run\.json: whether the objective is strongly convex is not as it is$"):
+            gf.verify_run(place)
+        shutil.rmtree(place)
 
 
 IMPLIED = "^epsilon is 1, the bound and the noise imply"
@@ -1225,7 +1239,7 @@ def test_another_key_or_none_is_a_mismatch(run: Path, tmp_path: Path) -> None:
     with pytest.raises(gf.Mismatch, match="^the certificate is not signed$"):
         gf.verify_run(tmp_path / "unsigned", key=KEY.public_key())
     told = {check.name: check.found for check in gf.verify_run(run).checks}
-    assert told["signature"].endswith(", whoever that is")
+    assert told["signature"].endswith(", an unknown signer")
     assert any(gap.startswith("who signed") for gap in gf.verify_run(run).unchecked)
     assert not any(gap.startswith("who signed") for gap in gf.verify_run(run, key=KEY.public_key()).unchecked)
 
@@ -1495,8 +1509,11 @@ def test_a_rolled_back_run_is_caught_by_its_head(kept: Path, tmp_path: Path) -> 
         result = gf.verify_run(place, key=key, head=head)
         assert ROLLBACK not in result.unchecked
     assert ROLLBACK in gf.verify_run(older, key=key).unchecked  # without a head nobody can tell
-    for head in (now, "1" * 64, "", before.upper()):
+    for head in (now, "1" * 64):
         with pytest.raises(gf.Mismatch, match="^the run is not at this head or past it: it was rolled back, or is an"):
+            gf.verify_run(older, key=key, head=head)
+    for head in ("", before.upper(), before[:-1]):
+        with pytest.raises(gf.InputError, match="64 hexadecimal digits are needed"):
             gf.verify_run(older, key=key, head=head)
 
 
@@ -1617,7 +1634,9 @@ def refused_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(gf.Trained, "utility", lambda self, graph: 1.0)
     gf.answer(folder, gf.Request(nodes=[4]), request_id="first", key=KEY)
     monkeypatch.setattr(gf.Trained, "utility", lambda self, graph: 0.0)
-    with pytest.raises(gf.Refused, match="under the floor 0.5, so nothing was released; this counts as a release$"):
+    with pytest.raises(
+        gf.Refused, match="under the floor 0.5, so nothing was released, and this counts as a release: to go on, train"
+    ):
         gf.answer(folder, gf.Request(nodes=[5]), request_id="second", key=KEY)
     monkeypatch.setattr(gf.Trained, "utility", lambda self, graph: 1.0)
     return folder

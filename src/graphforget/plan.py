@@ -68,7 +68,7 @@ def plan(
     way: Way | None = None
     try:
         way = choose(task, wanted=wanted, options=options, named=named)
-        if trained.releases_left == 0 and way.method is not RETRAIN:
+        if trained.releases_left == 0 and way.method.level == "certified":
             why = f"the {trained.recipe.releases} releases that were promised leave no room for one more"
             way = retraining(trained, retained, wanted=wanted, options=model_option(options), why=why)
         meaning = MEANING[way.level]

@@ -458,12 +458,12 @@ def _evidence(
     last = next((entry for entry in reversed(record.entries) if entry.level != REFUSED), None)
     if last is None:
         raise Mismatch(f"the ledger of {folder} is missing")
-    _check_annexes(record, check_entries(record.entries, follows=record.follows))
     upto = record.own_annexes.index(record.annex_of(last)) + 1 + len(record.annexes) - len(record.entries)
     if record.annex_of(last).request != certificate.digests["request"]:
         raise Mismatch("the certificate is not that of this run")
     if public != parse_json(last.answer):
         raise Mismatch(f"{OUTCOME} is not what the ledger says was answered")
+    _check_annexes(record, check_entries(record.entries, follows=record.follows))
     evidence = Evidence(
         certificate=certificate,
         trained=as_certified(trained, record.entries),

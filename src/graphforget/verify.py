@@ -132,7 +132,7 @@ def _signature(given: Evidence) -> str | None:
     if given.certificate.signature is None and given.key is None:
         return None
     signer = check_signature(given.certificate, given.key)
-    return f"signed by {signer[:16]}..." + ("" if given.key else ", which is known to nobody here")
+    return f"signed by {signer[:16]}..." + ("" if given.key else ", an unknown signer")
 
 
 def _graph(given: Evidence) -> str:

@@ -37,7 +37,7 @@ def composed_since_training(
     entries: Sequence[Entry], certificates: Sequence[Certificate | None], *, delta: float
 ) -> Composed:
     """What all releases together tell at most of anything that was deleted: the largest of `since_training`."""
-    parts = [composed(window, delta=delta) for window in since_training(entries, certificates)]
+    parts = [composed(window, delta=delta) for window in since_training(entries, certificates) or [[]]]
     worst = max(parts, key=lambda part: float("inf") if part.epsilon is None else part.epsilon)
     return dataclasses.replace(worst, releases=len(entries))
 

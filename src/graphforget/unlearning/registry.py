@@ -96,7 +96,8 @@ def unlearn(
         may_retrain=otherwise == "retrain",
         chosen=_differing(chosen, trained),
     )
-    exhausted = has_noised_optimum(trained) and not _covers(trained, asked)
+    promises = automatic or named.level == "certified"  # others promise nothing that there could be no room for
+    exhausted = promises and has_noised_optimum(trained) and not _covers(trained, asked)
     if exhausted:
         reason = f"the {trained.recipe.releases} releases that were promised leave no room for one more"
         way = retraining(trained, task.retained, wanted=wanted, options=model_option(options), why=reason)
