@@ -1041,3 +1041,19 @@ def test_an_epsilon_that_promises_next_to_nothing_is_noted() -> None:
 def test_requests_that_were_chosen_by_looking_are_not_covered() -> None:
     (told,) = [line for line in NOT_COVERED if "chosen by looking at models released before" in line]
     assert told in outcome().certificate.not_covered
+
+
+def test_a_request_that_changes_no_loss_is_answered_in_the_same_words() -> None:
+    """A self-loop that goes changes nothing, since every node has one; a refusal would tell so."""
+    _, graph = small()
+    loop = gf.Graph.create(
+        x=graph.x,
+        edges=torch.cat([graph.edge_index, torch.tensor([[7], [7]])], dim=1),
+        y=graph.y,
+        train_mask=graph.train_mask,
+        test_mask=graph.test_mask,
+        num_classes=graph.num_classes,
+    )
+    outcome = cgu(train(loop), loop, gf.Request(edges=[(7, 7)]))
+    assert (outcome.level, outcome.private()["changed"]) == ("conditional", False)
+    assert gf.verify(outcome.certificate, outcome.trained, outcome.graph).checks

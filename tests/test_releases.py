@@ -334,7 +334,8 @@ def test_a_run_that_was_rolled_back_is_caught_by_the_head(run: Run, told: Told, 
     assert ran.stderr == (
         "graphforget: does not hold: the run is not at this head or past it: it was rolled back, or is another one\n"
     )
-    assert run("verify", "run", "--head", "nonsense").code == 1
+    assert run("verify", "run", "--head", "nonsense").code == 2
+    assert run("verify", "run", "--head", "1" * 64).code == 1
 
 
 def test_the_noise_of_the_release_before_is_not_used_again(run: Run, told: Told, place: Path, noise: Noise) -> None:

@@ -146,6 +146,7 @@ class Method(ABC, Generic[Options]):
     models: ClassVar[str] = "all but sharded"  # which it takes, in words
     sequential: ClassVar[str] = "yes"  # whether request may follow on request
     keeps_untouched: ClassVar[bool] = True  # with an empty footprint there is nothing to do
+    refuses_no_op: ClassVar[bool] = True  # unless it looks itself whether the weights may stay
     takes_shards: ClassVar[bool] = False  # whether it can serve an ensemble on shards
     takes_sigma: ClassVar[bool] = False  # whether a caller may set the noise for one request
 
@@ -259,7 +260,7 @@ class Method(ABC, Generic[Options]):
             raise Refused("the method did not end on the retained graph")
         if not torch.isfinite(theta).all():
             raise Refused("the method ended in weights that are not finite, so nothing was released")
-        if not unchanged and self.keeps_untouched and torch.equal(theta, task.trained.theta):
+        if not unchanged and self.refuses_no_op and torch.equal(theta, task.trained.theta):
             raise Refused(
                 "the method changed no weight although the request may touch the training, so nothing was forgotten; "
                 "retrain instead (method 'retrain')"

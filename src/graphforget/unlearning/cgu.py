@@ -60,6 +60,7 @@ class Cgu(Method[CguOptions]):
     level = "conditional"
     models = "cgu"
     sequential = "until the budget is spent"
+    refuses_no_op = False  # a step may be 0; what is left of the gradient is measured
 
     def unsupported(self, trained: Trained) -> str | None:
         if not linear_one_vs_rest(trained):

@@ -47,6 +47,7 @@ class GraphEraser(Method[GraphEraserOptions]):
     level = "exact"
     models = "sharded"
     keeps_untouched = False
+    refuses_no_op = False
     takes_shards = True
 
     def unsupported(self, trained: Trained) -> str | None:

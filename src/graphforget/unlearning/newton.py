@@ -59,6 +59,7 @@ class Newton(Method[NewtonOptions]):
     level = "certified"
     models = "sgc, sign, linearised"
     keeps_untouched = False  # it decides itself whether a step is needed
+    refuses_no_op = False
 
     def unsupported(self, trained: Trained) -> str | None:
         if not trained.strongly_convex:

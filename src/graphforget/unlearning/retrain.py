@@ -60,6 +60,7 @@ class Retrain(Method[RetrainOptions]):
     level = "exact"
     models = "any"
     keeps_untouched = False
+    refuses_no_op = False
     takes_shards = True
 
     def gradients(self, trained: Trained) -> int:
