@@ -80,9 +80,12 @@ class Record:
                 return entry
         return None
 
-    def continues(self, other: Record) -> bool:
-        """Whether its ledger goes on from the other one."""
-        return self.follows == other.follows and self.entries[: len(other.entries)] == other.entries
+    def continues(self, other: Record, trained: Trained) -> bool:
+        """Whether its ledger goes on from the other one, and from the model that belongs to that."""
+        if self.follows != other.follows or self.entries[: len(other.entries)] != other.entries:
+            return False
+        following = self.own_annexes[len(other.entries) :][:1]
+        return all(annex.account.get("weights_before") == annex.weights(trained.theta) for annex in following)
 
     def annex_of(self, entry: Entry) -> Annex:
         return self.own_annexes[self.entries.index(entry)]  # its number may be anything, until the chain is checked
@@ -131,7 +134,8 @@ def answer(
     with turn(target.resolve()):
         for place in dict.fromkeys((target, Path(run))):
             record = read_record(place)
-            if place == target and out is not None and not record.continues(read_record(run)):
+            is_other = place == target and out is not None and bool(record.entries)
+            if is_other and not record.continues(read_record(run), rundir.load(run, model=model, loss=loss)[0]):
                 continue  # another line of runs, whose answers are not this one's
             earlier = record.answered(request_id, request)
             if earlier is not None:

@@ -30,7 +30,7 @@ from graphforget.models.registry import reach_is_proven
 from graphforget.models.sharded import Sharded
 from graphforget.objective import Objective
 from graphforget.request import KINDS, Kind, Request
-from graphforget.trained import Forgotten, Trained
+from graphforget.trained import Forgotten, Trained, new_salt
 from graphforget.training_input import same_training_input
 from graphforget.unlearning.outcome import Asked, Change, Outcome, account
 
@@ -228,15 +228,17 @@ class Method(ABC, Generic[Options]):
         trained = _counted(change.trained, earlier, claim)
         all_notes = (*change.notes, *notes, *_weak(task, claim), *task.notes)
         seconds = time.perf_counter() - task.started - change.uncounted
+        salt = new_salt()
         about = account(
             method=self.name,
+            weights_before=weights_digest(task.trained.theta, salt=salt),
             changed=not torch.equal(trained.theta, task.trained.theta),
             touched=task.touched,
             seconds=seconds,
             change=change,
             notes=all_notes,
         )
-        annex = Annex.of(task.graph, task.request, account=about)
+        annex = Annex.of(task.graph, task.request, salt=salt, account=about)
         outcome = Outcome(
             method=self.name,
             trained=trained,

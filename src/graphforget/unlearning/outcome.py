@@ -113,6 +113,7 @@ class Outcome:
 def account(
     *,
     method: str,
+    weights_before: str,
     changed: bool,
     touched: Footprint,
     seconds: float,
@@ -123,6 +124,7 @@ def account(
     return {
         "audience": "private",
         "method": method,
+        "weights_before": weights_before,
         "changed": changed,
         "footprint": {
             "removed": touched.removed.numel(),
