@@ -86,7 +86,8 @@ def test_an_answer_is_public_and_has_a_private_part(told: Told, place: Path) -> 
         "private",
     )
     assert set(private) == {
-        *("audience", "method", "changed", "footprint", "measured", "details", "notes", "seconds"),
+        *("audience", "method", "weights_before", "changed", "footprint"),
+        *("measured", "details", "notes", "seconds"),
     }
     assert private["measured"].keys() == {"distance", "tolerance", "epsilon_measured", "rounding"}
     assert not private_words(json.dumps(result))
