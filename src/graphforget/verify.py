@@ -83,7 +83,7 @@ def verify(
     if isinstance(released, Trained):
         released = released.theta
     same = _replayed(certificate, trained, graph, model, progress) if replay else False
-    given = Evidence(certificate, trained, graph, released, annexes, entries, follows, key, same, before, model)
+    given = Evidence(certificate, trained, graph, released, annexes, entries, follows, key, same, before)
     checks: list[Check] = []
     unchecked: list[str] = []
     for name, check in CHECKS:

@@ -58,7 +58,6 @@ class Task:
     progress: Progress
     started: float
     may_retrain: bool = True  # where a method's own way fails
-    public_method: str | None = None  # the certificate's; None: the method's own name
     chosen: Mapping[str, Any] = field(default_factory=dict)  # what the caller set for this request alone
     notes: tuple[str, ...] = ()  # private: what the caller should know of how it came to this method
 
@@ -245,7 +244,7 @@ class Method(ABC, Generic[Options]):
             graph=task.retained,
             centre=centre,
             released_theta=released,
-            certificate=_certificate(task.public_method or self.name, claim, task, trained, released, annex),
+            certificate=_certificate(self.name, claim, task, trained, released, annex),
             annex=annex,
             touched=task.touched,
             seconds=seconds,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from torch import Tensor, nn
+from torch import Tensor
 
 from graphforget.certificates.annex import Annex
 from graphforget.certificates.document import Certificate
@@ -32,7 +32,6 @@ class Evidence:
     key: Ed25519PublicKey | None = None
     replayed: bool = False  # training was run again and gave the same weights
     before: Evidence | None = None  # of the release before this one
-    make_module: Callable[[], nn.Module] | None = None
 
     @property
     def strongly_convex(self) -> bool:
