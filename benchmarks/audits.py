@@ -15,9 +15,9 @@ import functools
 from pathlib import Path
 
 import graphforget as gf
-from graphforget.audits.worlds import ByMethod
-from graphforget.certificates.gaussian import with_noise
-from graphforget.draw import Drawing, drawn
+from graphforget.audits.populations import ByMethod
+from graphforget.privacy.noise import with_noise
+from graphforget.request.sampling import Drawing, drawn
 from results import Results, Row
 
 # A GCN has no noise of its own, and no bound of IDEA's holds that would size one: this much is asked for.

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import graphforget as gf
 from graphforget.certificates.claims.paper_bound import distance_bound
-from graphforget.certificates.gaussian import with_noise
 from graphforget.certificates.residual import residual
-from graphforget.draw import Drawing, drawn
 from graphforget.linalg.newton import newton_cg
+from graphforget.privacy.noise import with_noise
+from graphforget.request.sampling import Drawing, drawn
 from results import Results, Row
 
 REQUESTS = (("nodes", 0.05), ("nodes", 0.1), ("edges", 0.05), ("attributes", 0.05), ("partial attributes", 0.05))

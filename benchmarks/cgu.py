@@ -10,7 +10,7 @@ import argparse
 import statistics
 
 import graphforget as gf
-from graphforget.draw import Drawing, drawn
+from graphforget.request.sampling import Drawing, drawn
 
 
 def main() -> None:

@@ -21,10 +21,10 @@ from pathlib import Path
 from torch import Tensor
 
 import graphforget as gf
-from graphforget.draw import Drawing, drawn
-from graphforget.fitting import _polish
 from graphforget.linalg.newton import newton_cg
-from graphforget.request import KINDS
+from graphforget.request.request import KINDS
+from graphforget.request.sampling import Drawing, drawn
+from graphforget.training.fit import _polish
 from results import Results, Row
 
 Start = Callable[[], tuple[gf.Trained, gf.Graph]]

@@ -15,12 +15,12 @@ import time
 from pathlib import Path
 
 import graphforget as gf
+from graphforget.ensembles.aggregation import AGGREGATIONS
+from graphforget.ensembles.partition import PARTITIONS
 from graphforget.experiments.settings import DATA, SHARDS
 from graphforget.models.registry import build
 from graphforget.models.sharded import Sharded
-from graphforget.sharding.aggregation import AGGREGATIONS
-from graphforget.sharding.ensemble import partition
-from graphforget.sharding.partition import PARTITIONS
+from graphforget.training.shards import partition
 from results import Results, Row
 
 

@@ -15,8 +15,8 @@ import random
 import torch
 
 import graphforget as gf
-from graphforget.certificates.gaussian import composed_ratio, epsilon_of, tolerance
 from graphforget.linalg.newton import newton_cg
+from graphforget.privacy.gaussian import composed_ratio, epsilon_of, tolerance
 
 
 def drawn(graph: gf.Graph, number: int) -> gf.Request:

@@ -12,7 +12,7 @@ import argparse
 import statistics
 
 import graphforget as gf
-from graphforget.certificates.gaussian import noise
+from graphforget.privacy.noise import noise
 
 SIGMAS = (0.01, 0.03, 0.05, 0.1, 0.2)
 DRAWS = 10

@@ -23,8 +23,8 @@ import time
 from collections.abc import Callable
 
 import graphforget as gf
-from graphforget.certificates.gaussian import tolerance
 from graphforget.experiments.timing import adam_seconds
+from graphforget.privacy.gaussian import tolerance
 
 REPEATS = 5
 

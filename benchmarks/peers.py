@@ -19,10 +19,10 @@ import sys
 from pathlib import Path
 
 import graphforget as gf
-from graphforget.draw import Drawing, drawn
+from graphforget.ensembles.partition import PARTITIONS
 from graphforget.experiments.settings import DATA, SHARDS
-from graphforget.request import KINDS
-from graphforget.sharding.partition import PARTITIONS
+from graphforget.request.request import KINDS
+from graphforget.request.sampling import Drawing, drawn
 from results import Results, Row
 
 EPOCHS = 2

@@ -18,7 +18,7 @@ import statistics
 import time
 
 import graphforget as gf
-from graphforget.draw import Drawing, drawn
+from graphforget.request.sampling import Drawing, drawn
 
 SHARES = (0.001, 0.01, 0.05, 0.1)
 REPEATS = 3

@@ -14,12 +14,12 @@ import torch
 from torch import nn
 
 import graphforget as gf
-from graphforget.fitting import deterministic
 from graphforget.linalg.pattern import Pattern
 from graphforget.models.dropout import KeyedDropout
 from graphforget.models.parameters import trainable
 from graphforget.models.registry import MODELS, build
-from graphforget.objective import model_inputs
+from graphforget.training.fit import deterministic
+from graphforget.training.objective import model_inputs
 
 
 def steps(module: nn.Module, graph: gf.Graph, *, count: int, keyed: bool, mu: float) -> float:

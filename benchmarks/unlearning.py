@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import graphforget as gf
-from graphforget.draw import Drawing, drawn
-from graphforget.request import KINDS
+from graphforget.request.request import KINDS
+from graphforget.request.sampling import Drawing, drawn
 from results import Results, Row
 
 DATA = ("cora", "citeseer", "pubmed", "cs", "physics")

@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import graphforget as gf
+from graphforget.report.content import footprint_scene
 from graphforget.report.figures import draw_footprint
-from graphforget.report.story import footprint_scene
 
 REQUEST = gf.Request(
     nodes=["patient-0017"],

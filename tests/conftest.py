@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from cases import Ran, Run
-from graphforget import cli
-from graphforget.certificates.gaussian import noise
+from graphforget.cli import app as cli
+from graphforget.privacy.noise import noise
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -47,7 +47,7 @@ def repeatable_objective_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     def drawn(*, size: int, sigma: float, seed: int | None = None) -> Tensor:
         return noise(size=size, sigma=sigma, seed=next(draws) if seed is None else seed)
 
-    monkeypatch.setattr("graphforget.fitting.noise", drawn)
+    monkeypatch.setattr("graphforget.training.fit.noise", drawn)
 
 
 @pytest.fixture

@@ -7,33 +7,36 @@
 True
 """
 
-from graphforget.audit import Audit, Release, audit
-from graphforget.audit_run import audit_run
+from graphforget.audits.audit import Audit, Release, audit
 from graphforget.certificates.document import Certificate
-from graphforget.certificates.paper_bounds import Constants
 from graphforget.certificates.signing import make_keys, private_key, public_key, signed
-from graphforget.compare import compare
-from graphforget.datasets import DATASETS, load
-from graphforget.doctor import Inspection, inspect
+from graphforget.datasets.registry import DATASETS, load
 from graphforget.errors import FloorMissed, InputError, Mismatch, Refused
-from graphforget.footprint import Footprint, PaperSets, footprint, paper_sets
-from graphforget.graph import Graph
-from graphforget.losses import Loss
+from graphforget.graph.graph import Graph
+from graphforget.graph.reach import Reach
+from graphforget.models.inspection import Inspection, inspect
 from graphforget.models.linearised import linearised
-from graphforget.models.reach import Reach
 from graphforget.models.registry import MODELS
-from graphforget.objective import Objective
-from graphforget.plan import Plan, plan
-from graphforget.records import Answer, answer, load_released, releases_so_far, save_outcome, verify_run
-from graphforget.request import Request
-from graphforget.rundir import load as load_run
-from graphforget.rundir import save as save_run
-from graphforget.trained import Recipe, Trained
-from graphforget.training import train
-from graphforget.unlearning.base import Method
+from graphforget.privacy.paper_bounds import Constants
+from graphforget.request.footprint import Footprint, PaperSets, footprint, paper_sets
+from graphforget.request.request import Request
+from graphforget.runs.apply import Answer, answer, save_outcome
+from graphforget.runs.audit import audit_run
+from graphforget.runs.read import load_run
+from graphforget.runs.released import load_released, releases_so_far
+from graphforget.runs.verify import verify_run
+from graphforget.runs.write import save_run
+from graphforget.training.losses import Loss
+from graphforget.training.objective import Objective
+from graphforget.training.recipe import Recipe
+from graphforget.training.train import train
+from graphforget.training.trained import Trained
+from graphforget.unlearning.compare import compare
+from graphforget.unlearning.method import Method
 from graphforget.unlearning.outcome import Outcome
+from graphforget.unlearning.plan import Plan, plan
 from graphforget.unlearning.registry import METHODS, unlearn
-from graphforget.verify import Verification, verify
+from graphforget.verification.verify import Verification, verify
 
 __version__ = "0.1.0"
 

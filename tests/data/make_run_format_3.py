@@ -11,11 +11,11 @@ import tempfile
 from pathlib import Path
 
 import graphforget as gf
-from graphforget import rundir
+from graphforget.runs.layout import FORMAT
 
 GONE = "patient-0017"
 
-assert rundir.FORMAT == 3
+assert FORMAT == 3
 graph = gf.load("patients", seed=0)
 with tempfile.TemporaryDirectory() as place:
     folder = Path(place)

@@ -11,10 +11,10 @@ from torch import Tensor
 from graphforget.audits.items import Items
 from graphforget.audits.links import known_half, link_attacker, matched_non_edges, uniform_non_edges
 from graphforget.audits.membership import Protocol, balanced_accuracy, membership_attacker
+from graphforget.audits.populations import Case
 from graphforget.audits.queries import Answers, Queries
 from graphforget.audits.rows import Scores
 from graphforget.audits.scores import confidence
-from graphforget.audits.worlds import Case
 
 # The answers of the audited models by row of the table; of retrained ones for each seed.
 Targets = Mapping[str, Sequence[Answers]]

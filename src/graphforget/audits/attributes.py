@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from graphforget.checks import UNLABELLED
 from graphforget.errors import InputError
-from graphforget.graph import Graph
+from graphforget.graph.graph import Graph
+from graphforget.graph.validation import UNLABELLED
 from graphforget.linalg.sparse import from_scipy, to_scipy
-from graphforget.request import Request
+from graphforget.request.request import Request
 
 
 class BlankedLoss(NamedTuple):

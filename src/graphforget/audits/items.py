@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from graphforget.audits.scores import confidence
-from graphforget.checks import UNLABELLED
-from graphforget.graph import Graph
-from graphforget.request import Request
+from graphforget.graph.graph import Graph
+from graphforget.graph.validation import UNLABELLED
+from graphforget.request.request import Request
 
 LIMIT = 500  # items that are looked at; more tell little more
 

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from graphforget.audits.network import AttackNetwork, FittedNetwork
-from graphforget.checks import checked_edges, whole_number
 from graphforget.errors import InputError
-from graphforget.fitting import Progress
-from graphforget.graph import Graph
+from graphforget.graph.graph import Graph
+from graphforget.graph.validation import checked_edges
+from graphforget.progress import Progress
+from graphforget.validation import whole_number
 
 NETWORK = AttackNetwork(hidden=(32, 32), dropout=0.5, learning_rate=1e-3, epochs=50, batch=128, standardise=True)
 

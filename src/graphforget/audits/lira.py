@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from graphforget.audits.epsilon import epsilon_at_least
 from graphforget.audits.scores import Interval, auc, between_models, true_positive_rate
 from graphforget.errors import InputError
+from graphforget.privacy.audit_epsilon import epsilon_at_least
 
 UNLIKELY = 1e-3  # the chance of an alarm where there is nothing to find
 FLOOR = 1e-9  # of a standard deviation, beside the values' own size: below it differences are rounding

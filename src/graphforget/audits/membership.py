@@ -12,13 +12,14 @@ from torch import Tensor
 
 from graphforget.audits.network import AttackNetwork, FittedNetwork
 from graphforget.audits.scores import confidence
-from graphforget.checks import UNLABELLED, whole_number
 from graphforget.errors import InputError, Refused
-from graphforget.fitting import Progress
-from graphforget.graph import Graph
-from graphforget.retraining import trained_anew
-from graphforget.trained import Trained
-from graphforget.training import train
+from graphforget.graph.graph import Graph
+from graphforget.graph.validation import UNLABELLED
+from graphforget.progress import Progress
+from graphforget.training.retraining import trained_anew
+from graphforget.training.train import train
+from graphforget.training.trained import Trained
+from graphforget.validation import whole_number
 
 Protocol = Literal["paper", "honest"]
 

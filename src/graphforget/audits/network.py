@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from graphforget.checks import whole_number
 from graphforget.errors import InputError
-from graphforget.fitting import Progress
+from graphforget.progress import Progress
+from graphforget.validation import whole_number
 
 if TYPE_CHECKING:
     from sklearn.preprocessing import StandardScaler

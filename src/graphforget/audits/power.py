@@ -8,9 +8,9 @@ import math
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from graphforget.audits.epsilon import epsilon_at_least, largest_auc
 from graphforget.audits.lira import UNLIKELY, PerExample
 from graphforget.audits.scores import LEVEL, order_is_chance
+from graphforget.privacy.audit_epsilon import epsilon_at_least, largest_auc
 
 FEWEST_MODELS, MOST_MODELS = 8, 10_000  # of a population
 

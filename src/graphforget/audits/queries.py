@@ -12,12 +12,12 @@ from torch import Tensor
 from graphforget.audits.attributes import with_decoys
 from graphforget.audits.canaries import Canaries, plant
 from graphforget.audits.items import Items, items_of, pairs_of, without_removing
-from graphforget.audits.worlds import Case, noised
+from graphforget.audits.populations import Case, noised
 from graphforget.errors import InputError, Refused
-from graphforget.graph import Graph
-from graphforget.request import Kind
-from graphforget.retraining import trained_anew
-from graphforget.trained import Trained
+from graphforget.graph.graph import Graph
+from graphforget.request.request import Kind
+from graphforget.training.retraining import trained_anew
+from graphforget.training.trained import Trained
 
 Answers = dict[str, np.ndarray]
 MOST = 1000

@@ -20,10 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphforget.checks import read_fields
 from graphforget.errors import InputError
-from graphforget.graph import Graph
-from graphforget.request import Request
+from graphforget.graph.graph import Graph
+from graphforget.request.request import Request
+from graphforget.validation import read_fields
 
 SALT_BYTES = 32
 HASH = re.compile("[0-9a-f]{64}")

@@ -10,9 +10,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from graphforget.certificates.paper_bounds import Constants
 from graphforget.linalg.lanczos import extreme_eigenvalues
-from graphforget.objective import Objective
+from graphforget.privacy.paper_bounds import Constants
+from graphforget.training.objective import Objective
 
 Verdict = Literal["holds", "fails", "not checkable"]
 

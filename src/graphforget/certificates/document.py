@@ -9,25 +9,18 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from graphforget.certificates.chain import START
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.kinds import read_claim
-from graphforget.certificates.ledger import START
 from graphforget.certificates.levels import ESTIMATED, MEANING, NOT_COVERED, Level
-from graphforget.certificates.residual import is_bounded
-from graphforget.environment import versions
 from graphforget.errors import InputError, OtherVersion
-from graphforget.graph import DIGEST
-from graphforget.losses import assumed_convex
-from graphforget.models.registry import is_affine
-from graphforget.safe_json import read_json
-from graphforget.trained import Trained
+from graphforget.graph.digest import DIGEST
+from graphforget.json_files import read_json
 
 SCHEMA = "graphforget.certificate/3"
 DIGESTS = ("request", "annex", "state", "graph", "weights", "released")
@@ -36,7 +29,6 @@ ALGORITHMS = {
     "released": "SHA-256 of graphforget-weights-1",
     **dict.fromkeys(("request", "annex", "state", "weights"), "salted SHA-256"),
 }
-SETTINGS = ("epsilon", "delta", "sigma", "releases", "floor", "mu", "objective_noise")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,38 +162,8 @@ def _check_schema(content: Any) -> None:
     raise InputError(f"this is no certificate of schema {SCHEMA}")
 
 
-def subject(trained: Trained, *, strongly_convex: bool) -> dict[str, dict[str, Any]]:
-    """The model, the objective and the settings that a certificate speaks of."""
-    recipe = trained.recipe
-    objective = {"loss": recipe.loss, "mu": recipe.mu, "strongly_convex": strongly_convex}
-    if recipe.objective_noise:
-        objective["noise"] = recipe.objective_noise
-    if is_affine(trained.module) and assumed_convex(trained.loss):
-        objective["rounding"] = "bounded" if is_bounded(trained.module, trained.loss) else "estimated"
-    model = {"name": recipe.model, "options": recipe.options, "parameters": trained.theta.numel()}
-    return {"model": model, "objective": objective, "settings": {name: getattr(recipe, name) for name in SETTINGS}}
-
-
 def not_covered(objective: Mapping[str, Any]) -> tuple[str, ...]:
     return (*NOT_COVERED, *([ESTIMATED] if objective.get("rounding") == "estimated" else []))
-
-
-def written(claim: Claim, **about: Any) -> Certificate:
-    """A certificate for `claim`, dated now."""
-    words = {
-        "statement": claim.statement,
-        "definition": MEANING[claim.level],
-        "not_covered": list(not_covered(about["objective"])),
-    }
-    return Certificate(
-        claim=claim,
-        id=str(uuid.uuid4()),
-        made=datetime.now(UTC).isoformat(timespec="seconds"),
-        words=words,
-        algorithms=ALGORITHMS,
-        environment=versions(),
-        **about,
-    )
 
 
 def canonical(content: Any) -> bytes:

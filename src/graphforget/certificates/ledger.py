@@ -1,46 +1,45 @@
-"""The ledger: deletion requests and the releases that answered them, each entry chained to the one before by its hash.
+"""The ledger: deletion requests and the releases that answered them, in an SQLite file that only grows.
 
-Entries hold public documents and salted digests alone. `check` finds a change, a gap and a false start; a signature
-covers the whole of an entry. Whoever can write the file can still cut off its end, or put an older copy in its place:
-against that, keep `Ledger.head` in another place and compare.
+Entries hold public documents and salted digests alone. `check_chain` finds a change, a gap and a false start; a
+signature covers the whole of an entry. Whoever can write the file can still cut off its end, or put an older copy in
+its place: against that, keep `Ledger.head` in another place and compare.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
-import math
 import os
-import re
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
-from datetime import datetime
 from functools import cache
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
-from typing import Any, Literal, NoReturn, Self
+from typing import Any, Literal, Self
 
-from graphforget.certificates.gaussian import composed_ratio, epsilon_of
-from graphforget.certificates.levels import LEVELS, Level
-from graphforget.checks import read_fields
+from graphforget.certificates.chain import (
+    COLUMNS,
+    FORMAT,
+    PREFIXES,
+    START,
+    Broken,
+    Entry,
+    check_chain,
+    entry_hash,
+    signed_bytes,
+)
+from graphforget.certificates.entry_fields import check_hex, check_id, check_json, check_time, checked_ratio
+from graphforget.certificates.levels import Level
 from graphforget.errors import InputError
-from graphforget.safe_files import check_regular
+from graphforget.files import check_regular
+from graphforget.validation import read_fields
 
-START = "0" * 64  # stands in for the hash before the first entry
-FORMAT = 2
-REFUSED = "refused"  # in place of a level: noise was drawn, and nothing was released
 LARGEST = 2**28  # bytes of a file that is opened
 LONGEST = 2**26  # bytes of one value in it
 PATIENCE = 3.0  # seconds that one statement may take
 APPLICATION = int.from_bytes(b"gfld")
-LONGEST_ID = 200
-_PREFIXES = {1: b"graphforget-ledger-1\n", 2: b"graphforget-ledger-2\n"}
-
 # The last trigger is there for INSERT OR REPLACE, which removes rows without asking the trigger on DELETE.
 _TABLE = """
 CREATE TABLE entries (
@@ -68,47 +67,7 @@ PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {FORMAT};
 {_TABLES[FORMAT]}
 """
-
-
-class Broken(InputError):
-    """The chain of entries does not hold; the message names the first entry that is not what it must be."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One answered request."""
-
-    number: int  # 1, 2, ...
-    time: str  # ISO 8601, UTC
-    request_id: str
-    request_digest: str  # hex; salted, so that it names nobody
-    certificate_digest: str  # hex SHA-256 of the certificate document
-    level: Level | Literal["refused"]
-    ratio: float | None  # at most distance / sigma of the release: 0 for exact, None where nothing is proven
-    answer: str  # JSON text: the public answer
-    previous: str  # hash of the entry before, `START` for the first
-    hash: str  # SHA-256 of all of the above
-    signer: str | None = None  # public key, hex
-    signature: str | None = None  # of the hash, hex
-
-
-_COLUMNS = tuple(field.name for field in dataclasses.fields(Entry))
-_HASHED = tuple(name for name in _COLUMNS if name not in ("hash", "signer", "signature"))
-
 Sign = Callable[[bytes], tuple[str, str]]  # what is signed -> public key and signature, hex
-
-
-@dataclass(frozen=True)
-class Composed:
-    """What all releases together tell at most: `epsilon` at this `delta`, or the `reason` why there is none.
-
-    It is public: it follows from the tolerances, which are settings, and not from what was measured.
-    """
-
-    releases: int
-    epsilon: float | None
-    delta: float
-    reason: str | None
 
 
 class Ledger:
@@ -144,7 +103,7 @@ class Ledger:
         if self._pragma("application_id") != APPLICATION:
             raise InputError(f"{self.path} is a database of another kind, a ledger is needed")
         self.format = self._pragma("user_version")
-        if self.format != FORMAT and not (self.readonly and self.format in _PREFIXES):
+        if self.format != FORMAT and not (self.readonly and self.format in PREFIXES):
             raise InputError(f"{self.path} is a ledger of format {self.format}, this version writes format {FORMAT}")
         objects, expected = _parts(self._execute(_OBJECTS).fetchmany(20)), _objects(self.format)
         if objects != expected:
@@ -162,7 +121,7 @@ class Ledger:
         return self._connection.execute(statement, values)
 
     def entries(self) -> tuple[Entry, ...]:
-        """All entries in order, as they are on disk: `check` tells whether they are what was written."""
+        """All entries in order, as they are on disk: `check_chain` tells whether they are what was written."""
         return self._select("ORDER BY number")
 
     def find(self, request_id: str) -> Entry | None:
@@ -195,12 +154,12 @@ class Ledger:
         """
         if self.readonly:
             raise InputError(f"{self.path} was opened for reading only")
-        _check_time(time)
+        check_time(time)
         check_id(request_id)
-        _check_hex(request_digest, "the digest of the request", shortest=32, longest=128)
-        _check_hex(certificate_digest, "the digest of the certificate", shortest=64, longest=64)
-        ratio = _checked_ratio(level, ratio)
-        _check_json(answer)
+        check_hex(request_digest, "the digest of the request", shortest=32, longest=128)
+        check_hex(certificate_digest, "the digest of the certificate", shortest=64, longest=64)
+        ratio = checked_ratio(level, ratio)
+        check_json(answer)
         with self._transaction():
             if self.find(request_id):
                 raise InputError(f"request {request_id!r} is in the ledger already, each id can be answered once")
@@ -217,7 +176,7 @@ class Ledger:
                 previous=last.hash if last else follows,
                 hash="",
             )
-            entry = dataclasses.replace(unsigned, hash=_hash(unsigned))
+            entry = dataclasses.replace(unsigned, hash=entry_hash(unsigned))
             if sign is not None:
                 signer, signature = sign(signed_bytes(entry))
                 entry = dataclasses.replace(entry, signer=signer, signature=signature)
@@ -227,7 +186,7 @@ class Ledger:
     def take_over(self, entries: Iterable[Entry], *, follows: str = START) -> None:
         """Begins with the entries of another ledger, as they are and all at once. Only an empty one can."""
         entries = tuple(entries)
-        check(entries, follows=follows)
+        check_chain(entries, follows=follows)
         with self._transaction():
             if self._last():
                 raise InputError(f"{self.path} has entries already, those of another ledger cannot come before them")
@@ -235,7 +194,7 @@ class Ledger:
                 self._insert(entry)
 
     def _insert(self, entry: Entry) -> None:
-        marks = ", ".join("?" * len(_COLUMNS))
+        marks = ", ".join("?" * len(COLUMNS))
         self._execute(f"INSERT INTO entries VALUES ({marks})", dataclasses.astuple(entry))
 
     def close(self) -> None:
@@ -255,9 +214,7 @@ class Ledger:
 
     def _select(self, which: str, *values: str) -> tuple[Entry, ...]:
         with _one_sentence(self._unusable):
-            columns = (
-                _COLUMNS if self.format > 1 else [name for name in _COLUMNS if name not in ("signer", "signature")]
-            )
+            columns = COLUMNS if self.format > 1 else [name for name in COLUMNS if name not in ("signer", "signature")]
             rows = self._execute(f"SELECT {', '.join(columns)} FROM entries {which}", values).fetchall()
         return tuple(self._entry(dict(zip(columns, row, strict=True))) for row in rows)
 
@@ -299,59 +256,6 @@ def _objects(format: int) -> set[tuple[Any, ...]]:
 def _parts(rows: Iterable[tuple[Any, ...]]) -> set[tuple[Any, ...]]:
     """The words without the spaces between them, which SQLite does not always keep."""
     return {(*names, "".join(str(sql).split())) for *names, sql in rows}
-
-
-def check(entries: Iterable[Entry], *, follows: str = START, format: int = FORMAT) -> None:
-    """Raises `Broken` unless these are the entries 1, 2, ... of an unbroken chain that continues from `follows`."""
-    previous = follows
-    for number, entry in enumerate(entries, start=1):
-        if entry.number != number:
-            raise Broken(f"the ledger is broken at entry {number}: number {entry.number} stands in its place")
-        if entry.previous != previous:
-            raise Broken(f"the ledger is broken at entry {number}: it does not continue from what stands before it")
-        if not _is_intact(entry, format):
-            raise Broken(f"the ledger is broken at entry {number}: its hash is not that of its content")
-        previous = entry.hash
-
-
-def signed_bytes(entry: Entry) -> bytes:
-    """What an entry's signature covers: by its hash everything that the entry records, and everything before it."""
-    return b"graphforget-ledger-entry\n" + entry.hash.encode()
-
-
-def composed(entries: Iterable[Entry], *, delta: float) -> Composed:
-    """The epsilon of all these releases seen together, which takes a proof for each of them.
-
-    Their ratios add up in squares (docs/maths.md, section 7), and exact releases add nothing. The entries are taken as
-    they are: `check` them first.
-    """
-    entries = sorted(entries, key=lambda entry: entry.number)
-    ratios = [_proven_ratio(entry) for entry in entries]
-    epsilon = epsilon_of(ratio=composed_ratio(ratio for ratio in ratios if ratio is not None), delta=delta)
-    unproven = next((entry for entry, ratio in zip(entries, ratios, strict=True) if ratio is None), None)
-    reason = None
-    if unproven:
-        reason = f"entry {unproven.number} is {unproven.level}, so nothing is proven about its release"
-    elif math.isinf(epsilon):
-        reason = "the noise of all releases together is too little for any epsilon"
-    return Composed(releases=len(entries), epsilon=None if reason else epsilon, delta=delta, reason=reason)
-
-
-def _proven_ratio(entry: Entry) -> float | None:
-    return entry.ratio if entry.level in ("exact", "certified", REFUSED) else None
-
-
-def _is_intact(entry: Entry, format: int) -> bool:
-    try:
-        return entry.hash == _hash(entry, format)
-    except (TypeError, ValueError):  # bytes or infinity, which `append` never writes
-        return False
-
-
-def _hash(entry: Entry, format: int = FORMAT) -> str:
-    content = {name: getattr(entry, name) for name in _HASHED}
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return hashlib.sha256(_PREFIXES[format] + text.encode()).hexdigest()
 
 
 def _check_file(path: Path) -> None:
@@ -416,60 +320,3 @@ def _one_sentence(what: str) -> Iterator[None]:
         yield
     except (sqlite3.Error, OSError) as error:
         raise InputError(f"{what}: {' '.join(str(error).split()).rstrip('.')}") from error
-
-
-def _check_time(time: str) -> None:
-    pattern = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|\+00:00)"
-    try:
-        if re.fullmatch(pattern, time, re.ASCII) and datetime.fromisoformat(time):
-            return
-    except ValueError:
-        pass
-    raise InputError(f"the time is {time!r}, a time in UTC such as 2026-01-31T12:00:00Z is needed")
-
-
-def check_id(request_id: str) -> None:
-    if not request_id.strip():
-        raise InputError("the request id is blank, every request needs one")
-    if not request_id.isprintable():
-        raise InputError(f"the request id is {request_id!r}, only characters that can be printed are allowed")
-    if len(request_id) > LONGEST_ID:
-        raise InputError(f"the request id has {len(request_id)} characters, up to {LONGEST_ID} are allowed")
-
-
-def _check_hex(digest: str, what: str, *, shortest: int, longest: int) -> None:
-    """The lower limit keeps out what is no digest but a number, which could be somebody's."""
-    if not re.fullmatch(rf"[0-9a-f]{{{shortest},{longest}}}", digest):
-        allowed = f"{shortest}" if shortest == longest else f"{shortest} to {longest}"
-        raise InputError(f"{what} is {digest!r}, {allowed} hexadecimal digits in lower case are needed")
-
-
-def _checked_ratio(level: Level | Literal["refused"], ratio: float | None) -> float | None:
-    """The ratio as it is stored and hashed: a float, and never -0.0, of which SQLite does not keep the sign."""
-    if level not in (*LEVELS, REFUSED):
-        raise InputError(f"the level is {level!r}, {', '.join(LEVELS)} are possible")
-    if level in ("conditional", "empirical"):
-        if ratio is not None:
-            raise InputError(f"the ratio is {ratio}, a release of level {level} has none")
-        return None
-    if ratio is None and level == REFUSED:
-        return None
-    if ratio is None:
-        raise InputError(f"the ratio is missing, a release of level {level} needs one")
-    if not 0 <= ratio < math.inf:
-        raise InputError(f"the ratio is {ratio}, a finite number from 0 is needed")
-    if level == "exact" and ratio != 0:
-        raise InputError(f"the ratio is {ratio}, an exact release has ratio 0")
-    return abs(float(ratio))
-
-
-def _check_json(answer: str) -> None:
-    try:
-        answer.encode()
-        json.loads(answer, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"the answer is not JSON: {error}") from error
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")

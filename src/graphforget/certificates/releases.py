@@ -6,10 +6,11 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from graphforget.certificates.chain import REFUSED, Entry
 from graphforget.certificates.claims.base import Claim
+from graphforget.certificates.composition import Composed, composed
 from graphforget.certificates.document import Certificate
-from graphforget.certificates.gaussian import release_ratio
-from graphforget.certificates.ledger import REFUSED, Composed, Entry, composed
+from graphforget.privacy.gaussian import release_ratio
 
 
 def counted_ratio(claim: Claim, settings: Mapping[str, Any]) -> float:

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from graphforget.certificates.gaussian import UNIT
 from graphforget.errors import InputError
-from graphforget.graph import Graph
-from graphforget.losses import Loss, assumed_convex, is_convex
+from graphforget.graph.graph import Graph
 from graphforget.models.fixed import FixedPropagation
 from graphforget.models.linearised import Linearised
 from graphforget.models.registry import is_affine
-from graphforget.objective import LossSum, Objective
-from graphforget.trained import Trained
+from graphforget.privacy.noise import UNIT
+from graphforget.training.losses import Loss, assumed_convex, is_convex
+from graphforget.training.objective import LossSum, Objective
+from graphforget.training.trained import Trained
 
 NOT_CONVEX = "only of a strongly convex objective is it known where the optimum can be"
 

@@ -10,10 +10,11 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from graphforget.certificates.chain import Entry, signed_bytes
 from graphforget.certificates.document import Certificate
-from graphforget.certificates.ledger import Entry, Sign, signed_bytes
+from graphforget.certificates.ledger import Sign
 from graphforget.errors import InputError, Mismatch
-from graphforget.safe_files import read_bytes
+from graphforget.files import read_bytes
 
 ALGORITHM = "Ed25519"
 LARGEST_KEY = 2**16  # bytes of a key's file

@@ -9,9 +9,9 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from graphforget.checks import note_of_dropped_loops
 from graphforget.errors import InputError
-from graphforget.graph import Graph
+from graphforget.graph.graph import Graph
+from graphforget.graph.validation import note_of_dropped_loops
 
 
 def read_coauthor(path: Path, name: str) -> Graph:

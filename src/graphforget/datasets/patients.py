@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from graphforget.graph import Graph
+from graphforget.graph.graph import Graph
 
 NEIGHBOURS = 5
 

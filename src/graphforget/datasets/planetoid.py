@@ -12,9 +12,9 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from graphforget.checks import UNLABELLED, note_of_dropped_loops
 from graphforget.errors import InputError
-from graphforget.graph import Graph
+from graphforget.graph.graph import Graph
+from graphforget.graph.validation import UNLABELLED, note_of_dropped_loops
 
 VALIDATION_NODES = 500  # of the public split: the rows that follow its training rows
 

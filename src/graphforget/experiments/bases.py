@@ -13,21 +13,21 @@ from typing import Any
 from torch import Tensor
 
 import graphforget as gf
-from graphforget.certificates import paper_bounds
-from graphforget.certificates.gaussian import with_noise
-from graphforget.doctor import Inspection
-from graphforget.draw import Drawing, drawn
-from graphforget.environment import environment
 from graphforget.errors import InputError
 from graphforget.experiments.fingerprint import fingerprint
 from graphforget.experiments.settings import SHARDS, percent
-from graphforget.locks import turn
-from graphforget.losses import as_loss
+from graphforget.models.inspection import Inspection
 from graphforget.models.registry import build
 from graphforget.models.sharded import Sharded
-from graphforget.request import Kind
-from graphforget.sharding.ensemble import partition, train_shards
-from graphforget.trained import Recipe
+from graphforget.privacy import paper_bounds
+from graphforget.privacy.noise import with_noise
+from graphforget.request.request import Kind
+from graphforget.request.sampling import Drawing, drawn
+from graphforget.runs.locks import turn
+from graphforget.training.environment import environment
+from graphforget.training.losses import as_loss
+from graphforget.training.recipe import Recipe
+from graphforget.training.shards import partition, train_shards
 from graphforget.unlearning.outcome import Outcome
 
 NOISE_DRAWS = 20

@@ -9,8 +9,6 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 import graphforget as gf
-from graphforget.audits.distance import off_by, optimum
-from graphforget.certificates import paper_bounds
 from graphforget.errors import Refused
 from graphforget.experiments.bases import base, idea_bound, request_of
 from graphforget.experiments.cells import Cell, Key, Row
@@ -18,9 +16,11 @@ from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.paper import published
 from graphforget.experiments.settings import QUICK_EPOCHS, TITLES, percent, step_cost, train_cost, training_part
 from graphforget.experiments.table import Bar, Entry, Spread, Table
+from graphforget.privacy import paper_bounds
 from graphforget.report.charts import Line, Panel, line_chart
+from graphforget.unlearning.distance import off_by, optimum
+from graphforget.unlearning.methods.retrain import trained_on
 from graphforget.unlearning.outcome import Outcome
-from graphforget.unlearning.retrain import trained_on
 
 NAME = "figure-bounds"
 DATA = ("cora", "citeseer", "pubmed")

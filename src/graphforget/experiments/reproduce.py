@@ -20,11 +20,11 @@ from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.machine import told
 from graphforget.experiments.runner import Progress, run
 from graphforget.experiments.table import WANTED_SEEDS, Table
-from graphforget.locks import alone
+from graphforget.files import write_whole
+from graphforget.jobs.pool import processes
 from graphforget.report.charts import inline
 from graphforget.report.results import Section, markdown, page, readme
-from graphforget.whole import write_whole
-from graphforget.workers import processes
+from graphforget.runs.locks import alone
 
 STORE = "models"
 QUICK = "Short form: one seed, fewer epochs, requests and graphs. It shows that everything runs, not what comes of it."

@@ -13,7 +13,7 @@ from typing import Any
 
 from graphforget.errors import InputError, Refused
 from graphforget.experiments.cells import Cell, Record, Row
-from graphforget.workers import processes, stop
+from graphforget.jobs.pool import processes, stop
 
 PRIOR = 60.0  # seconds that estimates are taken to have been right for, before any cell has shown better
 

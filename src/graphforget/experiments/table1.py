@@ -9,7 +9,6 @@ import torch
 from matplotlib.figure import Figure
 
 import graphforget as gf
-from graphforget.certificates.gaussian import epsilon_of
 from graphforget.experiments.bases import (
     base,
     graph_of,
@@ -41,6 +40,7 @@ from graphforget.experiments.settings import (
     training_part,
 )
 from graphforget.experiments.table import Bar, Entry, Spread, Table
+from graphforget.privacy.gaussian import epsilon_of
 from graphforget.report.charts import Dots, Groups, dot_chart
 
 NAME = "table1"

@@ -17,14 +17,7 @@ from graphforget.experiments.cells import Cell, Row
 from graphforget.experiments.contestants import after_each, methods_for
 from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.paper import published
-from graphforget.experiments.settings import (
-    FEWER_EPOCHS,
-    PARTITIONS,
-    QUICK_EPOCHS,
-    TITLES,
-    eraser_cost,
-    train_cost,
-)
+from graphforget.experiments.settings import FEWER_EPOCHS, PARTITIONS, QUICK_EPOCHS, TITLES, eraser_cost, train_cost
 from graphforget.experiments.table import Entry, Spread, Table
 
 NAME = "table-attacks"

@@ -9,8 +9,6 @@ from typing import Any
 from matplotlib.figure import Figure
 
 import graphforget as gf
-from graphforget.certificates import paper_bounds
-from graphforget.certificates.gaussian import epsilon_of, exact_sigma, paper_sigma
 from graphforget.experiments.bases import (
     base,
     idea_bound,
@@ -35,6 +33,8 @@ from graphforget.experiments.settings import (
     training_part,
 )
 from graphforget.experiments.table import Bar, Entry, Spread, Table
+from graphforget.privacy import paper_bounds
+from graphforget.privacy.gaussian import epsilon_of, exact_sigma, paper_sigma
 from graphforget.report.charts import Dots, Groups, dot_chart
 
 NAME = "table-noise"

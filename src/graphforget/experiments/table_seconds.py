@@ -8,15 +8,15 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from graphforget.certificates.gaussian import tolerance
-from graphforget.draw import Drawing, drawn
 from graphforget.experiments.bases import base
 from graphforget.experiments.cells import Cell, Row
 from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.settings import DATA, DELTA, EPSILON, SHARES, TITLES, percent, shown, train_cost
 from graphforget.experiments.table import Entry, Spread, Table
 from graphforget.experiments.timing import adam, answer, told_load
+from graphforget.privacy.gaussian import tolerance
 from graphforget.report.charts import Line, Panel, line_chart
+from graphforget.request.sampling import Drawing, drawn
 
 NAME = "table-seconds"
 MODEL = "sgc"

@@ -7,9 +7,9 @@ from abc import abstractmethod
 import torch
 from torch import Tensor, nn
 
+from graphforget.graph.reach import Reach
 from graphforget.linalg.sparse import Matrix, as_matrix, scale_rows_to_unit
 from graphforget.models.propagation import adjacency, normalised_adjacency
-from graphforget.models.reach import Reach
 
 
 class GraphModel(nn.Module):

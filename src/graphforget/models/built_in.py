@@ -6,16 +6,16 @@ import functools
 
 from torch import nn
 
-from graphforget.captured import first_finding
 from graphforget.models.base import Linear
+from graphforget.models.captured import first_finding
 from graphforget.models.fixed import SGC, SIGN, FixedPropagation, MeanSGC
 from graphforget.models.gat import GAT, GATLayer
 from graphforget.models.gcn import GCN
 from graphforget.models.gin import GIN, GINLayer
+from graphforget.models.object_view import MODULE_INTERNALS
 from graphforget.models.released import ReleasedEraser, ReleasedGCN
+from graphforget.models.sage import SAGE
 from graphforget.models.sharded import SHARD_OF, Sharded
-from graphforget.object_view import MODULE_INTERNALS
-from graphforget.sharding.embedding import SAGE
 
 ENSEMBLES = frozenset({Sharded, ReleasedEraser})
 MODEL_TYPES = frozenset({FixedPropagation, SGC, SIGN, MeanSGC, GCN, GAT, GIN, ReleasedGCN, SAGE}) | ENSEMBLES

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from graphforget.hashing import node_hashes, pair_hashes, salt, salted, words
+from graphforget.graph.hashing import node_hashes, pair_hashes, salt, salted, words
 from graphforget.linalg.pattern import Pattern
 
 LANES = 4  # numbers of 16 bits in a 64-bit word

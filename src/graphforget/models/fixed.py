@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from graphforget.errors import InputError
+from graphforget.graph.reach import Reach
 from graphforget.linalg.sparse import DenseMatrix, Matrix, SparseMatrix, row_norms
 from graphforget.models.base import NormalisedModel
 from graphforget.models.propagation import mean_adjacency
-from graphforget.models.reach import Reach
 
 
 class FixedPropagation(NormalisedModel):

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from graphforget.graph.reach import Reach
 from graphforget.linalg.pattern import Pattern
 from graphforget.linalg.sparse import Matrix
 from graphforget.models.base import GraphModel, Linear
-from graphforget.models.reach import Reach
 
 
 class GATLayer(nn.Module):

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from graphforget.graph.reach import Reach
 from graphforget.linalg.sparse import Matrix, SparseMatrix
 from graphforget.models.base import Linear, NormalisedModel
-from graphforget.models.reach import Reach
 
 
 class GCN(NormalisedModel):

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from graphforget.graph.reach import Reach
 from graphforget.linalg.sparse import Matrix, SparseMatrix
 from graphforget.models.base import Linear, PlainModel
-from graphforget.models.reach import Reach
 
 
 class GINLayer(nn.Module):

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from graphforget.doctor import inspect
 from graphforget.errors import InputError
 from graphforget.linalg.jacobian import Jacobian
+from graphforget.models.inspection import inspect
 from graphforget.models.parameters import assign, call_with, flatten, trainable
 
 

@@ -9,9 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from graphforget.checks import whole_number
 from graphforget.errors import InputError
-from graphforget.losses import CROSS_ENTROPY, ONE_VS_REST
 from graphforget.models.base import GraphModel
 from graphforget.models.built_in import alteration, is_built_in
 from graphforget.models.fixed import SGC, SIGN, FixedPropagation, MeanSGC
@@ -21,6 +19,7 @@ from graphforget.models.gin import GIN
 from graphforget.models.linearised import Linearised, linearised
 from graphforget.models.released import ReleasedEraser, ReleasedGCN
 from graphforget.models.sharded import Sharded
+from graphforget.validation import whole_number
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class ModelEntry:
     polish_steps: int = 100
     sigma: float = 0.0  # noise in every release; costs at most 0.15 points of validation F1 (`benchmarks/noise.py`)
     objective_noise: float = 0.0  # noise in the objective
-    loss: str = CROSS_ENTROPY
+    loss: str = "cross_entropy"
 
 
 LINEARISED_SIGMA = 0.05
@@ -87,7 +86,7 @@ MODELS = {
             mu=1e-3,
             affine=True,
             objective_noise=1.0,
-            loss=ONE_VS_REST,
+            loss="one_vs_rest",
         ),
         ModelEntry("gcn", "GCN, two layers", GCN, mu=5e-4, affine=False),
         ModelEntry("gat", "GAT, two layers, eight heads", GAT, mu=1e-3, affine=False, polish_steps=20),

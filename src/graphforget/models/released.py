@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from graphforget.graph.reach import Reach
 from graphforget.linalg.sparse import Matrix, SparseMatrix, as_matrix, entry_rows, with_values
 from graphforget.models.base import GraphModel, Linear
 from graphforget.models.propagation import plain_normalised_adjacency
-from graphforget.models.reach import Reach
 from graphforget.models.sharded import Sharded
 
 SAMPLE, BATCH, EPOCHS, LEARNING_RATE = 1000, 32, 10, 1e-3  # of the learned weights

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from graphforget.ensembles.aggregation import AGGREGATIONS, combined
+from graphforget.ensembles.partition import PARTITIONS
 from graphforget.errors import InputError
 from graphforget.linalg.sparse import Matrix
 from graphforget.models.base import GraphModel
-from graphforget.sharding.aggregation import AGGREGATIONS, combined
-from graphforget.sharding.partition import PARTITIONS
 
 SHARD_OF = "shard_of"
 

@@ -11,8 +11,8 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from graphforget.errors import InputError
-from graphforget.rundir import inside_run
-from graphforget.whole import write_whole
+from graphforget.files import write_whole
+from graphforget.runs.layout import inside_run
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from graphforget.errors import Refused
-from graphforget.footprint import Footprint
-from graphforget.models.reach import Reach
-from graphforget.objective import LossSum, Objective
-from graphforget.trained import Trained
-from graphforget.unlearning.base import Task
-from graphforget.unlearning.solve import Solved, Solver, solve
+from graphforget.graph.reach import Reach
+from graphforget.request.footprint import Footprint
+from graphforget.training.objective import LossSum, Objective
+from graphforget.training.trained import Trained
+from graphforget.unlearning.curvature_solve import Solved, Solver, solve
+from graphforget.unlearning.method import Task
 
 
 @dataclass(frozen=True)

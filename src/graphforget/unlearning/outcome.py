@@ -15,9 +15,9 @@ from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.document import Certificate
 from graphforget.certificates.levels import Level
 from graphforget.errors import InputError
-from graphforget.footprint import Footprint
-from graphforget.graph import Graph
-from graphforget.trained import Trained
+from graphforget.graph.graph import Graph
+from graphforget.request.footprint import Footprint
+from graphforget.training.trained import Trained
 
 
 @dataclass(frozen=True)

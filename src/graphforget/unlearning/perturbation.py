@@ -7,15 +7,10 @@ from typing import Any
 from graphforget.certificates.assumptions import Finding
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.empirical import Empirical
-from graphforget.certificates.claims.objective_noise import (
-    BOUNDED_STEPS,
-    UNBOUNDED,
-    ObjectiveNoise,
-    bounds_its_steps,
-)
-from graphforget.certificates.paper_bounds import Constants
-from graphforget.trained import Trained
-from graphforget.unlearning.base import Task
+from graphforget.certificates.claims.objective_noise import BOUNDED_STEPS, UNBOUNDED, ObjectiveNoise, bounds_its_steps
+from graphforget.privacy.paper_bounds import Constants
+from graphforget.training.trained import Trained
+from graphforget.unlearning.method import Task
 
 
 def claim_of(

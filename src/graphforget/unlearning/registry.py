@@ -7,24 +7,24 @@ import math
 from typing import Any
 
 from graphforget.certificates.assumptions import sentence
-from graphforget.certificates.gaussian import release_ratio
 from graphforget.certificates.levels import Level
 from graphforget.errors import FloorMissed, InputError, Refused
-from graphforget.fitting import Progress
-from graphforget.graph import Graph
-from graphforget.request import Request
-from graphforget.trained import Trained
-from graphforget.unlearning.ascent import Ascent
-from graphforget.unlearning.auto import AUTO, NEWTON, RETRAIN, Otherwise, Wanted, choose, retraining
-from graphforget.unlearning.base import Method, Task
-from graphforget.unlearning.ceu import Ceu
-from graphforget.unlearning.cgu import Cgu
-from graphforget.unlearning.gif import Gif
-from graphforget.unlearning.grapheraser import GraphEraser
-from graphforget.unlearning.idea import Idea
-from graphforget.unlearning.newton import check_noise
+from graphforget.graph.graph import Graph
+from graphforget.privacy.gaussian import release_ratio
+from graphforget.progress import Progress
+from graphforget.request.request import Request
+from graphforget.training.trained import Trained
+from graphforget.unlearning.method import Method, Task
+from graphforget.unlearning.methods.ascent import Ascent
+from graphforget.unlearning.methods.ceu import Ceu
+from graphforget.unlearning.methods.cgu import Cgu
+from graphforget.unlearning.methods.gif import Gif
+from graphforget.unlearning.methods.grapheraser import GraphEraser
+from graphforget.unlearning.methods.idea import Idea
+from graphforget.unlearning.methods.newton import check_noise
+from graphforget.unlearning.methods.retrain import has_noised_optimum
 from graphforget.unlearning.outcome import Asked, Outcome
-from graphforget.unlearning.retrain import has_noised_optimum
+from graphforget.unlearning.selection import AUTO, NEWTON, RETRAIN, Otherwise, Wanted, choose, retraining
 
 # By name only, never chosen by `auto`.
 BY_NAME: tuple[Method[Any], ...] = (Idea(), GraphEraser(), Gif(), Ceu(), Cgu(), Ascent())

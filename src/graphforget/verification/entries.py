@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from graphforget.certificates.chain import REFUSED, START, Entry
+from graphforget.certificates.chain import check_chain as check_chain
 from graphforget.certificates.document import Certificate, canonical
-from graphforget.certificates.ledger import REFUSED, START, Entry
-from graphforget.certificates.ledger import check as check_chain
 from graphforget.certificates.signing import check_entry_signature, check_signature
 from graphforget.errors import InputError, Mismatch, OtherVersion
-from graphforget.safe_json import parse_json
+from graphforget.json_files import parse_json
 
 SETTLED = ("settings", "model", "objective")  # what no request may change
 

@@ -10,12 +10,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from torch import Tensor
 
 from graphforget.certificates.annex import Annex
+from graphforget.certificates.chain import START, Entry
 from graphforget.certificates.document import Certificate
-from graphforget.certificates.ledger import START, Entry
 from graphforget.certificates.residual import Residual, residual
 from graphforget.errors import InputError, Mismatch
-from graphforget.graph import Graph
-from graphforget.trained import Trained
+from graphforget.graph.graph import Graph
+from graphforget.training.trained import Trained
 
 
 @dataclass(frozen=True, eq=False)

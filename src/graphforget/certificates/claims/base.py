@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Protocol, Self
 from graphforget.certificates.levels import Level
 from graphforget.certificates.residual import Residual
 from graphforget.errors import InputError
-from graphforget.graph import Graph
-from graphforget.trained import Trained
+from graphforget.graph.graph import Graph
+from graphforget.training.trained import Trained
 
 
 class Subject(Protocol):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from graphforget.certificates.claims.base import Claim, Subject, checked_number
 from graphforget.certificates.levels import Level
 from graphforget.errors import Mismatch
-from graphforget.numbers import rounded_up
+from graphforget.privacy.rounding import rounded_up
 
 
 @dataclass(frozen=True)

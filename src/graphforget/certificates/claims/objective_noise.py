@@ -10,15 +10,15 @@ from typing import Any, Self
 
 from graphforget.certificates.assumptions import CONVEX, OPTIMUM, Finding, refuted_by, unproven_reach
 from graphforget.certificates.claims.base import Claim, Subject, checked_ids, checked_number
-from graphforget.certificates.gaussian import epsilon_of, mu_gdp
 from graphforget.certificates.levels import Level
-from graphforget.certificates.paper_bounds import Constants
 from graphforget.errors import InputError, Mismatch
-from graphforget.losses import OneVsRest
 from graphforget.models.fixed import FixedPropagation
 from graphforget.models.registry import reach_is_proven
-from graphforget.numbers import rounded_up
-from graphforget.trained import Trained
+from graphforget.privacy.gaussian import epsilon_of, mu_gdp
+from graphforget.privacy.paper_bounds import Constants
+from graphforget.privacy.rounding import rounded_up
+from graphforget.training.losses import OneVsRest
+from graphforget.training.trained import Trained
 
 SECRET = "secret noise"
 FIXED = "leftover independent of the noise"

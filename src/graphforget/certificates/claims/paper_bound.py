@@ -10,13 +10,13 @@ from typing import Any, Self
 
 from graphforget.certificates.assumptions import BOUNDED, CONVEX, LIPSCHITZ, OPTIMUM, REACH, Finding, refuted_by
 from graphforget.certificates.claims.base import Claim, Subject, checked_ids, checked_number
-from graphforget.certificates.gaussian import epsilon_of, exact_sigma, paper_sigma
 from graphforget.certificates.levels import Level
-from graphforget.certificates.paper_bounds import Constants, sequential_bound
 from graphforget.errors import InputError, Mismatch
-from graphforget.losses import is_convex
 from graphforget.models.registry import reach_is_proven
-from graphforget.trained import Trained
+from graphforget.privacy.gaussian import epsilon_of, exact_sigma, paper_sigma
+from graphforget.privacy.paper_bounds import Constants, sequential_bound
+from graphforget.training.losses import is_convex
+from graphforget.training.trained import Trained
 
 CONDITIONS = (BOUNDED, LIPSCHITZ, CONVEX, OPTIMUM)
 

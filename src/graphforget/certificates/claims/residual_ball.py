@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphforget.certificates.claims.base import Claim, Subject, checked_ids, checked_number
-from graphforget.certificates.gaussian import LARGEST_DELTA, ROUNDING_SHARE, epsilon_of, release_ratio, tolerance
 from graphforget.certificates.levels import Level
 from graphforget.certificates.residual import Residual
-from graphforget.checks import whole_number
 from graphforget.errors import Mismatch, Refused
-from graphforget.losses import is_convex
-from graphforget.numbers import rounded_up
-from graphforget.trained import Trained
+from graphforget.privacy.gaussian import LARGEST_DELTA, ROUNDING_SHARE, epsilon_of, release_ratio, tolerance
+from graphforget.privacy.rounding import rounded_up
+from graphforget.training.losses import is_convex
+from graphforget.training.trained import Trained
+from graphforget.validation import whole_number
 
 DECLARED_CONVEX = "convex loss"  # a condition's id
 

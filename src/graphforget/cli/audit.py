@@ -1,0 +1,110 @@
+"""The command `graphforget audit`."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphforget.audits.audit import audit as gf_audit
+from graphforget.cli.console import complain, progress, say
+from graphforget.cli.options import AsJson, Option, Run, named_options
+from graphforget.cli.render_audit import tell_audit
+from graphforget.errors import InputError
+from graphforget.runs.audit import PIECES, REHEARSED, RESULT, audit_run
+
+FLAGGED, INCONCLUSIVE = 1, 3
+
+
+def add_audit(app: typer.Typer) -> None:
+    app.command(epilog="Example: graphforget audit runs/cora-2 --before runs/cora --request request.json")(audit)
+
+
+@contextmanager
+def _interrupted(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        if (folder / PIECES).exists():
+            complain(f"{folder / PIECES} holds what is finished and tells of deleted data: call again, or remove it")
+        raise
+
+
+def audit(
+    run: Run,
+    before: Annotated[
+        Path | None, typer.Option(help="The run that RUN came from: its deletion itself is audited.")
+    ] = None,
+    request: Annotated[
+        str | None,
+        typer.Option(help=f"With --before the request's file; else what to rehearse, by default {REHEARSED}."),
+    ] = None,
+    out_folder: Annotated[
+        Path | None, typer.Option("--out", help="Where result, plot and pieces go; by default RUN.audit.")
+    ] = None,
+    method: Annotated[str | None, typer.Option(help="By default that of RUN's certificate, or auto.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="The epsilon to ask the method for.")] = None,
+    delta: Annotated[float | None, typer.Option(help="The delta to ask the method for.")] = None,
+    models: Annotated[
+        int | None,
+        typer.Option(min=8, max=10_000, help="Models of each population; default 64 where convex, else 32."),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=2, max=1000, help="Retrained models to compare with; default 20 or 5."),
+    ] = None,
+    share: Annotated[float, typer.Option(help="Share of the training nodes in each model of a population.")] = 0.9,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn.")] = 0,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 2,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the pieces, which tell of what was deleted.")] = False,
+    option: Option = None,
+    as_json: AsJson = False,
+) -> None:
+    """Attack a model before and after a deletion, and compare with retrained ones.
+
+    Exit code 0: passed. 1: the model remembers, or the claim is refuted. 3: inconclusive, a deletion that did nothing
+    would have ended in the same way; a sentence says how many models are needed. What is printed and written tells of
+    deleted data and is private.
+
+    Without --before nothing of the deleted data is there to ask for, so a deletion is rehearsed: the same model and
+    method forget what is drawn from the data that RUN still holds. A stopped audit goes on when it is called again.
+    """
+    place = run if run.name else run.resolve()  # it may be "."
+    folder = place.with_name(f"{place.name}.audit") if out_folder is None else out_folder
+    options = named_options(option)
+    taken = [
+        name for name in options if any(name in inspect.signature(each).parameters for each in (gf_audit, audit_run))
+    ]
+    if taken:
+        raise InputError(f"option {taken[0]!r} is none of the method's, it belongs to the audit itself")
+    with _interrupted(folder), progress(quiet=as_json) as report:
+        found = audit_run(
+            run,
+            before=before,
+            request=request,
+            out=folder,
+            keep=keep,
+            method=method,
+            epsilon=epsilon,
+            delta=delta,
+            models=models,
+            seeds=seeds,
+            share=share,
+            seed=seed,
+            jobs=jobs,
+            progress=report,
+            **options,
+        )
+    if as_json:
+        print(json.dumps(found.to_dict() | {"folder": str(folder)}))
+    else:
+        tell_audit(found)
+        kept = f" and the pieces in {PIECES}, to be removed with the deleted data" if keep else ""
+        say(f"Written to {folder}: {RESULT}, a plot{kept}.")
+    if not found.passed:
+        raise typer.Exit(FLAGGED if found.findings else INCONCLUSIVE)

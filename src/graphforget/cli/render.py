@@ -1,0 +1,230 @@
+"""What the command line tells people of a training, a plan, an outcome, a verification and a ledger."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import graphforget as gf
+from graphforget.certificates.assumptions import sentence
+from graphforget.certificates.chain import Entry
+from graphforget.certificates.composition import Composed
+from graphforget.cli.console import facts, say, show
+
+
+def training_result(graph: gf.Graph, trained: gf.Trained) -> dict[str, Any]:
+    """What `train --json` shows."""
+    has_test = bool(graph.test_mask.any())
+    return {
+        "data": graph.name,
+        "nodes": graph.num_nodes,
+        "edges": graph.num_edges,
+        "train_nodes": int(graph.train_mask.sum()),
+        "test_nodes": int(graph.test_mask.sum()),
+        "test_micro_f1": trained.micro_f1(graph) if has_test else None,
+        **trained.summary(),
+        "notes": [*graph.notes, *trained.notes],
+    }
+
+
+def tell_training(result: dict[str, Any]) -> None:
+    f1 = result["test_micro_f1"]
+    reached = f"||grad F|| / mu = {result['gradient_norm_over_mu']:.1e}"
+    if result["strongly_convex"]:
+        bound = f"{reached}, a bound on the distance to the optimum"
+        state = (
+            bound
+            if result["converged"]
+            else f"{reached}: NOT CONVERGED, the tolerance is {result['recipe']['tolerance']}"
+        )
+    else:
+        state = f"||grad F|| = {result['gradient_norm']:.1e} (not convex: no bound follows from it)"
+    if result["recipe"]["objective_noise"]:
+        level = "cannot be certified: the noise in the objective can be made to fit any weights (see 'cgu' and 'ceu')"
+    elif result["certifiable"] and not result["recipe"]["sigma"]:
+        level = "cannot be certified: sigma = 0, and without noise no distance is near enough"
+    elif result["certifiable"]:
+        level = "can be certified: strongly convex by construction"
+    elif result["obstacles"]:
+        level = f"cannot be certified: {result['obstacles'][0]}"
+    elif result["strongly_convex"]:
+        level = "conditional at best: the loss is convex because its author declares it"
+    else:
+        level = "cannot be certified: the objective is not convex"
+    pairs = (
+        ("graph", f"{result['data']}: {result['nodes']:,} nodes, {result['edges']:,} edges"),
+        ("split", f"{result['train_nodes']:,} training nodes, {result['test_nodes']:,} test nodes"),
+        (
+            "model",
+            f"{result['recipe']['model']}, {result['parameters']:,} parameters, mu = {result['recipe']['mu']:g}",
+        ),
+        ("test micro-F1", "no test nodes" if f1 is None else f"{100 * f1:.2f} %"),
+        ("optimum", state),
+        ("certificate", level),
+        (
+            "noise",
+            _noise_of(result["recipe"]),
+        ),
+        ("promise", _promise_of(result)),
+        ("time", f"{result['seconds']:.2f} s"),
+    )
+    facts(pair for pair in pairs if pair[1])
+    for note in result["notes"]:
+        say(f"Note: {note}.")
+
+
+def _promise_of(result: dict[str, Any]) -> str:
+    recipe, left = result["recipe"], result["releases_left"]
+    if left is None:
+        return ""
+    return f"epsilon = {recipe['epsilon']:g}, delta = {recipe['delta']:g} for {recipe['releases']} releases together"
+
+
+def _noise_of(recipe: dict[str, Any]) -> str:
+    if recipe["objective_noise"]:
+        return f"standard deviation {recipe['objective_noise']:g} in the objective"
+    return f"sigma = {recipe['sigma']:g} in every release" if recipe["sigma"] else "none fixed"
+
+
+def tell_plan(plan: gf.Plan) -> None:
+    facts(
+        (
+            ("nodes that go", f"{plan.nodes:,}, of which {plan.training_nodes:,} in training"),
+            ("edges that go", f"{plan.edges:,}"),
+            ("values set to 0", f"{plan.values:,}, of nodes: {plan.attribute_nodes:,}"),
+            ("training losses", f"{plan.affected:,} may change, {plan.untouched:,} stay as they are"),
+            ("  by kind", ", ".join(f"{kind}: {count:,}" for kind, count in plan.affected_by.items())),
+            ("method", plan.method),
+            ("best level", plan.meaning if plan.level is None else f"{plan.level}: {plan.meaning}"),
+            ("time", f"about {plan.seconds:.2g} s; training took {plan.retrain_seconds:.2g} s"),
+            ("releases left", "not counted" if plan.releases_left is None else str(plan.releases_left)),
+        )
+    )
+    if plan.level == "conditional":
+        say("\nThe conditions are measured by unlearn. If one fails, as they often do, it is refused (exit code 3),")
+        say("unless you ask for --level empirical; --method retrain trains the model again instead.")
+    say("\nNot covered, whatever the level (what to purge, and what to know):")
+    for gap in plan.not_covered:
+        say(f"  - {gap}")
+
+
+def tell_outcome(result: dict[str, Any]) -> None:
+    certificate, private = result["certificate"], result["private"]
+    claim = certificate["claim"]
+    pairs = [("level", f"{result['level']}: {certificate['words']['statement']}")]
+    if claim.get("sigma"):
+        pairs.append(("noise", f"sigma = {claim['sigma']:.4g}"))
+    if certificate["releases_left"] is not None:
+        pairs.append(("releases left", f"{certificate['releases_left']} of {certificate['settings']['releases']}"))
+    released = result["test_micro_f1"]["released"]
+    if released is not None:
+        pairs.append(("test micro-F1", f"released {100 * released:.2f} %"))
+    if certificate["chosen"]:
+        chosen = ", ".join(f"{name} = {value}" for name, value in certificate["chosen"].items())
+        pairs.append(("chosen for this request", chosen))
+    say("Public: may be shown." if result["audience"] == "public" else "Would be public:")
+    facts(pairs)
+    say("\nPrivate: depends on what was deleted.")
+    touched, measured = private["footprint"], private["measured"]
+    own = [
+        ("method", private["method"]),
+        ("training losses", f"{touched['removed']:,} removed, {touched['affected']:,} may have changed"),
+    ]
+    if measured.get("epsilon_measured") is not None:
+        reached, allowed = f"{measured['distance']:.2g}", f"{measured['tolerance']:.2g}"
+        own.append(("distance", f"the optimum is at most {reached} from the centre of the release, allowed {allowed}"))
+        own.append(("epsilon", f"{measured['epsilon_measured']:.2g} by what was measured, for this release alone"))
+    if measured.get("sigma_needed"):
+        own.append(("noise needed", f"sigma = {measured['sigma_needed']:.4g} for what was asked"))
+        own.append(("distance", f"at most {measured['distance']:.4g} from retrained, under the constants assumed"))
+    facts([*own, ("time", f"{private['seconds']:.2f} s")])
+    if measured.get("conditions"):
+        say("\nWhat the claim assumes, and what was measured:")
+        rows = [
+            {
+                "assumption": sentence(condition["name"]),
+                "verdict": condition["verdict"],
+                "measured": condition["measured"],
+                "constant": condition["threshold"],
+            }
+            for condition in measured["conditions"]
+        ]
+        show(rows, as_json=False, hidden=())
+    if measured.get("refuted"):
+        say("\nSome of it does NOT hold here, so nothing follows for this model.")
+    for note in private["notes"]:
+        say(f"Note: {note}.")
+
+
+def tell_verification(found: gf.Verification) -> None:
+    facts((f"ok  {check.name}", check.found) for check in found.checks)
+    for gap in found.unchecked:
+        say(f"Not checked: {gap}.")
+
+
+def ledger_result(entries: tuple[Entry, ...], together: Composed, left: int | None) -> dict[str, Any]:
+    """What `ledger --json` shows: the public form."""
+    shown = (
+        *("number", "time", "request_id", "request_digest", "certificate_digest"),
+        *("level", "ratio", "previous", "hash", "signer"),
+    )
+    return {
+        "audience": "public",
+        "entries": [{name: getattr(entry, name) for name in shown} for entry in entries],
+        "composed": dataclasses.asdict(together),
+        "releases_left": left,
+        "head": entries[-1].hash,
+    }
+
+
+def tell_ledger(result: dict[str, Any]) -> None:
+    columns = ("number", "time", "request_id", "level", "ratio")
+    show([{name: entry[name] for name in columns} for entry in result["entries"]], as_json=False, hidden=())
+    together = result["composed"]
+    if together["epsilon"] is None:
+        say(f"\nNo epsilon for all releases together: {together['reason']}.")
+    else:
+        releases = f"{together['releases']} release{'s' * (together['releases'] != 1)} in this line of runs"
+        promise = f"epsilon = {together['epsilon']:.3g} at delta = {together['delta']:g}"
+        say(f"\nAll together, {releases} promise {promise}.")
+    if result["releases_left"] is not None:
+        say(f"Releases left: {result['releases_left']}.")
+
+
+def tell_measured(measured: list[dict[str, Any]]) -> None:
+    """The private form of a ledger: what was measured for each request."""
+    say("\nPrivate: depends on what was deleted.")
+    show(measured, as_json=False, hidden=())
+
+
+def tell_comparison(rows: list[dict[str, Any]]) -> None:
+    """Times in seconds, F1 and agreement in percent of the test nodes; notes below, where there is room."""
+    shown = [
+        {
+            "method": row["method"],
+            "level": row["level"],
+            "epsilon": _digits(row["epsilon"]),
+            "time": _digits(row["seconds"]),
+            "F1": _percent(row["f1"]),
+            "released": _percent(row["f1_released"]),
+            "agrees": _percent(row["agreement"]),
+            "distance": _digits(row["distance"]),
+        }
+        for row in rows
+    ]
+    show(shown, as_json=False, hidden=())
+    say(
+        "\nSeconds; F1 of the private and of the released weights; answers that agree with the retrained model's, in "
+        "%; distance of the private weights to the retrained ones."
+    )
+    for row in rows:
+        if row["note"]:
+            say(f"  {row['method']}: {row['note']}.")
+
+
+def _percent(share: float | None) -> str | None:
+    return None if share is None else f"{100 * share:.2f}"
+
+
+def _digits(value: float | None) -> str | None:
+    return None if value is None else f"{value:.3g}"

@@ -1,0 +1,139 @@
+"""The command `graphforget reproduce`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn
+from rich.progress import Progress as Bars
+
+from graphforget.cli.console import err, say
+from graphforget.cli.options import AsJson
+from graphforget.errors import InputError
+from graphforget.experiments.experiment import Experiment
+from graphforget.experiments.registry import ALL, EXPERIMENTS, cost, find
+from graphforget.experiments.reproduce import Plan, Result, reproduce, write_pages
+from graphforget.experiments.runner import Progress
+
+FAILED = 1
+
+
+def add_reproduce(app: typer.Typer) -> None:
+    app.command("reproduce", epilog="Example: graphforget reproduce table1 --quick")(reproduce_command)
+
+
+def reproduce_command(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help=f"{', '.join(EXPERIMENTS)}, or {ALL} for one after the other.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="The folder that results go to and are found in again.")] = Path(
+        "results"
+    ),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A short form in files of its own, under three minutes.")
+    ] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes at a time; what measures time has one.")] = 2,
+    seeds: Annotated[int, typer.Option(min=1, max=100, help="Splits to average over; the short form has one.")] = 3,
+    only: Annotated[
+        str | None, typer.Option(help="Compute only cells with this in their name, such as 'data=cora'.")
+    ] = None,
+    render: Annotated[
+        bool, typer.Option("--render", help="Compute nothing, write the tables of what is there already.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """A table or figure of the paper, with its own numbers beside ours. A stopped run goes on when it is called again.
+
+    Cells are kept in OUT/NAME.jsonl as they come, the cheapest first; then NAME.json, NAME.md and, where there is a
+    figure, NAME.png are written, and for 'all' README.md and index.html. Exit code 1 if a cell failed: it is tried
+    again by the next run. Cells that were computed with other settings of the models are computed again.
+    """
+    experiments = find(name)
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is not a folder, results need one")
+    plan = Plan(out, quick=quick, jobs=jobs, seeds=seeds, only=only, run=not render)
+    if plan.run:
+        first = experiments[0].cells(quick=quick, seeds=seeds)[0].label
+        experiments = [experiment for experiment in experiments if plan.chosen(experiment)]
+        if not experiments:
+            raise InputError(f"no cell of {name} has {only!r} in its name, the first is {first!r}")
+    if render:
+        experiments = [each for each in experiments if plan.path(each.name, ".jsonl").exists()]
+        if not experiments:
+            raise InputError(f"{out} holds nothing of {name} yet, leave --render out to compute it")
+    found: dict[str, Result] = {}
+    for experiment in experiments:
+        if not as_json and not render:
+            say(f"{experiment.name}: {experiment.title}; all of it takes about {_duration(_cost(experiment, plan))}.")
+        try:
+            with _progress(experiment.name, quiet=as_json) as report:
+                found[experiment.name] = reproduce(experiment, plan, report=report)
+        except KeyboardInterrupt:
+            err.print(
+                f"Stopped. What is finished is kept in {out}; the same command goes on from there.", soft_wrap=True
+            )
+            raise
+    results = [found[each] for each in EXPERIMENTS if each in found]  # in the order of the paper
+    pages = write_pages(results, plan) if name.lower() == ALL else ()
+    if as_json:
+        told = [result.summary() for result in results]
+        print(json.dumps({"results": told, "out": str(out), "pages": [str(path) for path in pages]}))
+    else:
+        for result in results:
+            _tell(result, plan)
+    if any(result.errors for result in results):
+        raise typer.Exit(FAILED)
+
+
+def _tell(result: Result, plan: Plan) -> None:
+    for bar in result.table.bars:
+        say(bar.text)
+    for label, why in result.errors.items():
+        say(f"FAILED {label}: {why}")
+    if result.left_out:
+        say(result.left_out)
+    written = plan.path(result.experiment.name, ".md")
+    say(f"{result.done} of {result.total} cells of {result.experiment.name} are there. Written to {written}.")
+
+
+def _cost(experiment: Experiment, plan: Plan) -> float:
+    return cost(experiment, quick=plan.quick, seeds=plan.seeds, jobs=plan.jobs)
+
+
+@contextmanager
+def _progress(name: str, *, quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
+    """A bar on a terminal, a line for each cell elsewhere, both on standard error."""
+    if quiet:
+        yield None
+        return
+    if not err.is_terminal:
+        yield lambda now: err.print(_line(name, now), markup=False, highlight=False, soft_wrap=True)
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Bars(*columns, console=err, transient=True) as bars:
+        task = bars.add_task(name, total=None)
+
+        def report(now: Progress) -> None:
+            told = f"{name}, about {_duration(now.left)} left"
+            bars.update(task, description=told, completed=now.done, total=now.total)
+            if now.error is not None:
+                err.print(_line(name, now), markup=False, highlight=False, soft_wrap=True)
+
+        yield report
+
+
+def _line(name: str, now: Progress) -> str:
+    what = "" if now.error is None else f" FAILED: {now.error};"
+    return f"{name} {now.done}/{now.total} {now.label}: {now.seconds:.1f} s;{what} about {_duration(now.left)} left"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,64 @@
+"""A graph from a file: a PyG `Data` saved by torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from graphforget.errors import InputError
+from graphforget.graph.graph import Graph
+
+SMALL = 2**24  # numbers that a tensor may have in a file of any size
+
+
+def read_pyg_file(path: Path) -> Graph:
+    """The graph of a PyG `Data` that was written by `torch.save(data, path)`; no code in the file ever runs.
+
+    See `Graph.from_pyg` for what the data must hold.
+    """
+    from torch_geometric.data import Data, HeteroData
+    from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
+    from torch_geometric.data.storage import BaseStorage, EdgeStorage, GlobalStorage, NodeStorage
+
+    # PyG tells torch that `Data` and `HeteroData` are safe to load, but not the classes that every saved one contains.
+    parts = [GlobalStorage, DataEdgeAttr, DataTensorAttr, BaseStorage, EdgeStorage, NodeStorage]
+    safe = torch.serialization.safe_globals(parts)
+    try:
+        # Unchecked, a sparse tensor with indices out of range would pass and read foreign memory later.
+        with safe, torch.sparse.check_sparse_tensor_invariants():
+            data = torch.load(path, map_location="cpu", weights_only=True)
+        wrong = _not_tensors(data, path.stat().st_size) if isinstance(data, Data) else []
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+    except Exception as error:  # a damaged file can raise any exception there is
+        raise InputError(f"{path} is not a PyG Data of tensors and plain values, or it is damaged") from error
+    if not isinstance(data, Data | HeteroData):
+        kind = type(data).__name__
+        raise InputError(f"{path} holds a {kind}, one PyG Data is needed (of a dataset, save dataset[0])")
+    if wrong:
+        raise InputError(f"{path} holds a Data whose '{wrong[0]}' is not a tensor of its size, which a Graph needs")
+    if (
+        isinstance(data, Data)
+        and data.edge_index is not None
+        and (data.edge_index.dim() != 2 or data.edge_index.shape[0] != 2)
+    ):
+        raise InputError(f"{path} holds edges of shape {tuple(data.edge_index.shape)}, 2 x E is needed")
+    try:
+        return Graph.from_pyg(data, name=path.stem)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def _not_tensors(data: object, size: int) -> list[str]:
+    """What is no tensor, or one that would take far more memory than the file: its numbers can stand for many."""
+    needed = ("x", "edge_index", "y", "train_mask", "val_mask", "test_mask")
+    given = {name: getattr(data, name, None) for name in needed}
+    return [name for name, value in given.items() if value is not None and not _fits(value, max(size, SMALL))]
+
+
+def _fits(value: object, size: int) -> bool:
+    if not isinstance(value, Tensor):
+        return False
+    return (value.numel() if value.layout == torch.strided else max(value.shape, default=0)) <= size

@@ -1,0 +1,109 @@
+"""Graphs to train on: six by name, and one's own from files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import torch
+
+from graphforget.errors import InputError
+from graphforget.graph.graph import Graph
+from graphforget.graph.validation import UNLABELLED
+
+SPLITS = ("random", "public", "given")
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What `load` gives under one name. Edges are undirected, each counted once."""
+
+    title: str
+    nodes: int
+    edges: int
+    columns: int
+    classes: int
+    source: str
+
+
+_TABLE = "scikit-learn (Wolberg, Street and Mangasarian 1995)"
+_PLANETOID = "Planetoid (Yang, Cohen and Salakhutdinov 2016)"
+_COAUTHOR = "gnn-benchmark (Shchur et al. 2018)"
+
+DATASETS: Mapping[str, Dataset] = MappingProxyType(
+    {
+        "patients": Dataset("Breast cancer patients", 569, 2_140, 30, 2, _TABLE),
+        "cora": Dataset("Cora", 2_708, 5_278, 1_433, 7, _PLANETOID),
+        "citeseer": Dataset("CiteSeer", 3_327, 4_552, 3_703, 6, _PLANETOID),
+        "pubmed": Dataset("PubMed", 19_717, 44_324, 500, 3, _PLANETOID),
+        "cs": Dataset("Coauthor CS", 18_333, 81_894, 6_805, 15, _COAUTHOR),
+        "physics": Dataset("Coauthor Physics", 34_493, 247_962, 8_415, 5, _COAUTHOR),
+    }
+)
+
+
+def load(name_or_path: str | Path, *, seed: int = 0, split: str | None = None, root: str | Path | None = None) -> Graph:
+    """A graph by name (see `DATASETS`), from a folder with nodes.csv and edges.csv, or from a PyG file (.pt).
+
+    `split` says who trains and who tests:
+    - "random": 90/10 of the labelled nodes, drawn by `seed`, as in the paper;
+    - "public": the benchmark's fixed split (cora, citeseer and pubmed only);
+    - "given": own data's masks as they are; without any, every labelled node trains;
+    - None: "given" for own data that keeps any labelled node out of training, "random" for everything else.
+
+    The raw files of all names but `patients` are looked for in $GRAPHFORGET_DATA, then in
+    ~/.cache/graphforget, and downloaded into the latter if need be; `root` is one folder that stands in place
+    of both. Names may be written in any case; a folder of one's own that has the name of a dataset is reached
+    as a `Path` or as "./name". Edges in a CSV folder count in both directions; for directed ones use
+    `Graph.from_csv(folder, directed=True)`.
+    """
+    if split is not None and split not in SPLITS:
+        raise InputError(f"split {split!r} is not known, there are {', '.join(SPLITS)}")
+    name = name_or_path.lower() if isinstance(name_or_path, str) else ""
+    if name in DATASETS:
+        return _load_named(name, seed=seed, split=split, root=root)
+    graph = _read_own(Path(name_or_path))
+    if split == "public":
+        raise InputError(f"{name_or_path} has no 'public' split, 'random' and 'given' are possible for it")
+    if split == "given" or (split is None and not torch.equal(graph.train_mask, graph.y != UNLABELLED)):
+        return graph
+    return graph.split(seed=seed)
+
+
+def _load_named(name: str, *, seed: int, split: str | None, root: str | Path | None) -> Graph:
+    has_public = name in ("cora", "citeseer", "pubmed")
+    if split == "given" or (split == "public" and not has_public):
+        allowed = "'random' and 'public' are" if has_public else "only 'random' is"
+        raise InputError(f"{name} has no {split!r} split, {allowed} possible for it")
+    if name == "patients":
+        from graphforget.datasets.patients import read_patients
+
+        graph = read_patients()
+    elif has_public:
+        from graphforget.datasets.locate import raw_folder
+        from graphforget.datasets.planetoid import read_planetoid
+
+        graph = read_planetoid(raw_folder(name, root=root), name)
+    else:
+        from graphforget.datasets.coauthor import read_coauthor
+        from graphforget.datasets.locate import RAW_FILES, raw_folder
+
+        (file,) = RAW_FILES[name].checksums
+        graph = read_coauthor(raw_folder(name, root=root) / file, name)
+    return graph if split == "public" else graph.split(seed=seed)
+
+
+def _read_own(path: Path) -> Graph:
+    from graphforget.datasets.pyg_file import read_pyg_file
+    from graphforget.graph.csv_folder import read_csv_folder
+
+    if path.is_dir():
+        return read_csv_folder(path, directed=False)
+    if path.is_file() and path.suffix.lower() == ".pt":
+        return read_pyg_file(path)
+    raise InputError(
+        f"{str(path)!r} is neither a dataset ({', '.join(DATASETS)}) "
+        "nor a folder with nodes.csv and edges.csv nor a PyG file that ends in .pt"
+    )

@@ -1,0 +1,226 @@
+"""A graph from a folder with nodes.csv and edges.csv."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from graphforget.errors import InputError
+from graphforget.files import comma_separated, open_regular
+from graphforget.graph.graph import Graph
+from graphforget.graph.validation import UNLABELLED
+
+SPARSE_BELOW = 0.1  # share of non-zero attributes under which they are kept sparse
+PARTS = ("train", "val", "test")
+LARGEST = 2**34  # bytes of one file
+LONGEST_LINE = 2**26  # characters
+
+_ZEROS = frozenset({"0", "0.0"})  # the usual spellings; any other zero is found after parsing
+_MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "null", "none", "nil", "missing", "?", "-", "."})  # in lower case
+_DECIMAL_COMMA = re.compile(r"[+-]?[\d.]*,\d+")
+
+
+def read_csv_folder(folder: Path, *, directed: bool) -> Graph:
+    """The graph in `folder`'s nodes.csv and edges.csv: ids become subject ids, the header names the columns.
+
+    nodes.csv has the columns `id`, `label` and one or more attributes (finite numbers). Labels are any words
+    or numbers; an empty one means unlabelled. A column `split` may say train, val, test or nothing; without
+    it every labelled node trains. edges.csv has the columns `source` and `target`, which hold ids; repeated
+    edges count once, and a note of the graph counts them. Attributes are sparse if fewer than 10 % of them are
+    non-zero. Whatever is wrong is told with file and line.
+    """
+    nodes = _read_nodes(folder / "nodes.csv")
+    edges = _read_edges(folder / "edges.csv", nodes.row_of)
+    x = nodes.attributes()
+    classes = _in_order({label for label in nodes.labels if label})
+    number = {label: place for place, label in enumerate(classes)} | {"": UNLABELLED}
+    try:
+        return Graph.create(
+            x=x if x.nnz < SPARSE_BELOW * math.prod(x.shape) else torch.from_numpy(x.toarray()),
+            edges=edges,
+            y=torch.tensor([number[label] for label in nodes.labels]),
+            train_mask=nodes.mask("train"),
+            val_mask=nodes.mask("val"),
+            test_mask=nodes.mask("test"),
+            directed=directed,
+            subject_ids=list(nodes.row_of),
+            column_names=nodes.columns,
+            class_names=classes,
+            name=folder.resolve().name,
+        )
+    except InputError as error:
+        raise InputError(f"{folder}: {error}") from error
+
+
+# -- nodes.csv ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Nodes:
+    """nodes.csv as it is read, the attributes as the growing parts of a CSR matrix."""
+
+    columns: list[str]
+    parts: list[str] | None  # None: the file has no column `split`
+    row_of: dict[str, int] = field(default_factory=dict)
+    labels: list[str] = field(default_factory=list)
+    values: array[float] = field(default_factory=lambda: array("d"))
+    indices: array[int] = field(default_factory=lambda: array("q"))
+    starts: array[int] = field(default_factory=lambda: array("q", [0]))
+
+    def mask(self, part: str) -> Tensor | None:
+        return None if self.parts is None else torch.tensor([p == part for p in self.parts])
+
+    def attributes(self) -> sp.csr_matrix:
+        parts = (np.array(self.values), np.array(self.indices), np.array(self.starts))
+        matrix = sp.csr_matrix(parts, shape=(len(self.labels), len(self.columns)))
+        matrix.eliminate_zeros()
+        return matrix
+
+
+def _read_nodes(path: Path) -> _Nodes:
+    lines = _lines(path, columns=("id", "label"))
+    line, header = next(lines, (1, []))
+    header = [cell.strip() for cell in header]
+    _check_header(path, line, header)
+    special = [(name, header.index(name)) for name in ("id", "label", "split") if name in header]
+    special.sort(key=lambda entry: -entry[1])  # from the right, so that taking one out moves no other
+    nodes = _Nodes([name for name in header if name not in dict(special)], [] if "split" in header else None)
+    line_of: dict[str, int] = {}
+    for line, cells in lines:
+        if len(cells) != len(header):
+            advice = "; a decimal comma counts as a separator, write 0.5 and not 0,5" * (len(cells) > len(header))
+            _refuse(path, line, f"there are {len(cells)} cells, the header has {len(header)}{advice}")
+        taken = {name: cells.pop(place).strip() for name, place in special}
+        subject, label, part = taken["id"], taken["label"], taken.get("split", "")
+        if not subject:
+            _refuse(path, line, "the id is empty, every node needs one")
+        if subject in line_of:
+            _refuse(path, line, f"id {subject!r} stands on line {line_of[subject]} already, ids are unique")
+        if part and part not in PARTS:
+            _refuse(path, line, f"split is {part!r}, it must be train, val, test or empty")
+        if part and not label:
+            _refuse(path, line, f"node {subject!r} is a {part} node without a label, leave its split empty")
+        line_of[subject] = line
+        nodes.row_of[subject] = len(nodes.row_of)
+        nodes.labels.append(label)
+        if nodes.parts is not None:
+            nodes.parts.append(part)
+        _add_attributes(nodes, cells, path, line)
+    if not nodes.row_of:
+        raise InputError(f"{path} holds no node")
+    return nodes
+
+
+def _check_header(path: Path, line: int, header: Sequence[str]) -> None:
+    for needed in ("id", "label"):
+        if needed not in header:
+            _refuse(path, line, f"the header has no column {needed!r}, id,label,<attributes...> is needed")
+    seen: set[str] = set()
+    for place, name in enumerate(header):
+        if not name:
+            _refuse(path, line, f"column {place + 1} of the header has no name")
+        if name in seen:
+            _refuse(path, line, f"column {name!r} stands twice in the header")
+        seen.add(name)
+    if not seen - {"id", "label", "split"}:
+        _refuse(path, line, "the header names no attribute, id,label,<attributes...> is needed")
+
+
+def _add_attributes(nodes: _Nodes, cells: Sequence[str], path: Path, line: int) -> None:
+    filled = [column for column, cell in enumerate(cells) if cell not in _ZEROS]
+    for column in filled:
+        try:
+            value = float(cells[column])
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            _refuse(path, line, f"{nodes.columns[column]!r} is {cells[column]!r}, {_advice(cells[column].strip())}")
+        nodes.values.append(value)
+    nodes.indices.extend(filled)
+    nodes.starts.append(len(nodes.values))
+
+
+def _advice(cell: str) -> str:
+    """What is wrong with a cell that is no finite number, and what to do."""
+    if cell.lower() in _MISSING:
+        return (
+            "a missing value: fill it in, or remove the row or the column (graphforget fills in nothing itself, "
+            "because a value that is computed from other rows carries their data)"
+        )
+    if _DECIMAL_COMMA.fullmatch(cell):
+        return f"a decimal comma: write {cell.replace('.', '').replace(',', '.')}"
+    return "it must be a finite number"
+
+
+def _in_order(labels: set[str]) -> list[str]:
+    """Sorted as numbers if all are whole numbers ("10" after "9"), else as text."""
+    if all(re.fullmatch(r"[+-]?[0-9]+", label) for label in labels):
+        return sorted(labels, key=lambda label: (int(label), label))
+    return sorted(labels)
+
+
+# -- edges.csv ----------------------------------------------------------------------------------------------
+
+
+def _read_edges(path: Path, row_of: Mapping[str, int]) -> Tensor:
+    lines = _lines(path, columns=("source", "target"))
+    line, header = next(lines, (1, []))
+    if [cell.strip() for cell in header] != ["source", "target"]:
+        _refuse(path, line, f"the header is {','.join(header)!r}, source,target is needed (edges have no weights)")
+    ends = array("q")
+    for line, cells in lines:
+        if len(cells) != 2:
+            _refuse(path, line, f"there are {len(cells)} cells, source,target is needed")
+        for cell in cells:
+            row = row_of.get(cell.strip())
+            if row is None:
+                _refuse(path, line, f"node {cell.strip()!r} is not in nodes.csv")
+            ends.append(row)
+    return torch.from_numpy(np.array(ends, dtype=np.int64).reshape(-1, 2).T)
+
+
+# -- both ---------------------------------------------------------------------------------------------------
+
+
+def _lines(path: Path, *, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    """Every line that is not blank, as its number and its cells; the header, which has these columns, comes first."""
+    try:
+        with (
+            open_regular(path, largest=LARGEST, links=True) as content,
+            io.TextIOWrapper(content, encoding="utf-8-sig", newline="") as file,
+        ):
+            reader = csv.reader(comma_separated(_short_lines(file), path, columns=columns), strict=True)
+            for cells in reader:
+                if cells:
+                    yield reader.line_num, cells
+    except FileNotFoundError as error:
+        raise InputError(f"{path} does not exist, a folder with nodes.csv and edges.csv is needed") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text: {error}") from error
+    except csv.Error as error:
+        raise InputError(f"line {reader.line_num} of {path} is not CSV: {error}") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+
+
+def _short_lines(file: io.TextIOWrapper) -> Iterator[str]:
+    for line in iter(lambda: file.readline(LONGEST_LINE), ""):
+        if len(line) == LONGEST_LINE:
+            raise csv.Error(f"a line has {LONGEST_LINE:,} characters or more")
+        yield line
+
+
+def _refuse(path: Path, line: int, what: str) -> NoReturn:
+    raise InputError(f"line {line} of {path}: {what}")

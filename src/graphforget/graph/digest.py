@@ -1,0 +1,76 @@
+"""A graph's digest: SHA-256 of everything that decides what a request means: content, names, numbers, split."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from graphforget.linalg.sparse import to_scipy
+
+if TYPE_CHECKING:
+    from graphforget.graph.graph import Graph
+
+DIGEST = "graphforget-graph-3"  # the algorithm of `digest`
+
+
+def digest(graph: Graph) -> str:
+    """The same for any order of nodes and edges, and for sparse or dense attributes."""
+    return _sha256(graph, DIGEST, graph.numbers.numpy().astype("<i8"), [graph.digit_ids])
+
+
+def digest_of_format_2(graph: Graph) -> str:
+    """As earlier versions computed it: without numbers where there are subject ids."""
+    return _sha256(graph, "graphforget-graph-2", None, [])
+
+
+def _sha256(graph: Graph, name: str, numbers: np.ndarray | None, more: list[Any]) -> str:
+    if graph.subject_ids is None:
+        order = np.arange(graph.num_nodes)
+        identities = graph.numbers.numpy().astype("<i8").tobytes()
+    else:
+        order = np.argsort(np.array(graph.subject_ids, dtype=object), kind="stable")
+        identities = "\n".join(f"{len(s)}:{s}" for s in sorted(graph.subject_ids)).encode()
+    rank = np.empty(graph.num_nodes, dtype=np.int64)
+    rank[order] = np.arange(graph.num_nodes)
+    edges = rank[graph.edge_index.numpy()]
+    keys = edges[1] * graph.num_nodes + edges[0]
+    if (keys[1:] <= keys[:-1]).any():
+        keys.sort()
+    sha = hashlib.sha256(name.encode())
+    header = [
+        graph.num_nodes,
+        graph.num_columns,
+        graph.num_classes,
+        graph.directed,
+        graph.column_names,
+        graph.class_names,
+        *more,
+    ]
+    columns = _attribute_parts(graph, order)
+    masks = (m.numpy()[order] for m in (graph.train_mask, graph.val_mask, graph.test_mask))
+    parts = [
+        repr(header).encode(),
+        identities,
+        *([] if numbers is None or graph.subject_ids is None else [numbers[order]]),
+        keys.astype("<i8"),
+        graph.y.numpy()[order].astype("<i8"),
+    ]
+    for part in (*parts, *columns, *masks):
+        content = part if isinstance(part, bytes) else np.ascontiguousarray(part).data.cast("B")
+        sha.update(len(content).to_bytes(8, "little"))
+        sha.update(content)
+    return sha.hexdigest()
+
+
+def _attribute_parts(graph: Graph, order: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The attributes as the arrays of a CSR matrix without zeros, rows in this order."""
+    if graph.subject_ids is None and graph.x.layout == torch.sparse_csr:  # canonical already
+        parts = (graph.x.crow_indices(), graph.x.col_indices(), graph.x.values())
+        return tuple(part.numpy().astype(kind) for part, kind in zip(parts, ("<i8", "<i4", "<f8"), strict=True))
+    x = to_scipy(graph.x).astype(np.float64)[order]
+    x.eliminate_zeros()
+    x.sort_indices()
+    return x.indptr.astype("<i8"), x.indices.astype("<i4"), x.data.astype("<f8")

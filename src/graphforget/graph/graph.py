@@ -1,0 +1,292 @@
+"""The graph a model is trained on: nodes, edges, attributes, labels, a split. Immutable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from graphforget.errors import InputError
+from graphforget.graph import digest, pyg, surgery
+from graphforget.graph.split import hold_out, split
+from graphforget.graph.validation import (
+    UNLABELLED,
+    canonical_edges,
+    check_split,
+    checked_attributes,
+    checked_labels,
+    checked_mask,
+    checked_names,
+    checked_numbers,
+    count_repeated_edges,
+)
+from graphforget.validation import as_whole_number, is_digits, is_number
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+    from graphforget.graph.resolved import Resolvable, Resolved
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Graph:
+    """A graph with attributes, labels and a split. Make one with `load`, `from_pyg`, `from_csv` or `create`.
+
+    Rows are where a node lies in the tensors; numbers are its name. A removed node leaves no row behind, and the
+    other nodes keep their numbers, so a request that names node 17 means the same node before and after any deletion.
+    """
+
+    x: Tensor  # n x d attributes, sparse CSR or dense
+    edge_index: Tensor  # 2 x E, messages flow from row 0 to row 1; sorted by (target, source), no duplicates
+    y: Tensor  # n labels, UNLABELLED where unknown
+    train_mask: Tensor
+    val_mask: Tensor
+    test_mask: Tensor
+    num_classes: int
+    directed: bool  # False: every edge is stored in both directions
+    numbers: Tensor  # n stable node numbers, ascending
+    subject_ids: tuple[str, ...] | None = None
+    column_names: tuple[str, ...] | None = None
+    class_names: tuple[str, ...] | None = None
+    name: str = "graph"
+    digit_ids: bool = False  # some subject id was a number, so a whole number means a subject id, also later
+    notes: tuple[str, ...] = ()  # what was dropped of the input; no part of the digest, gone after a deletion
+
+    # -- making one ----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls,
+        *,
+        x: Tensor | sp.spmatrix,
+        edges: Tensor,
+        y: Tensor,
+        train_mask: Tensor | None = None,
+        val_mask: Tensor | None = None,
+        test_mask: Tensor | None = None,
+        directed: bool = False,
+        num_classes: int | None = None,
+        numbers: Tensor | None = None,
+        subject_ids: Sequence[str] | None = None,
+        column_names: Sequence[str] | None = None,
+        class_names: Sequence[str] | None = None,
+        name: str = "graph",
+        notes: Sequence[str] = (),
+    ) -> Graph:
+        """A checked graph. `edges` is 2 x E; unless `directed`, each edge counts in both directions. Copies its input.
+
+        Every labelled node trains unless masks say otherwise. `numbers` are stable node numbers, 0 to n - 1 by default.
+        `notes` say what the caller dropped of its input; repeated edges are counted here.
+        """
+        x = checked_attributes(x)
+        n = x.shape[0]
+        y = checked_labels(y, n)
+        classes = int(y.max()) + 1 if n and num_classes is None else int(num_classes or 0)
+        if class_names is not None:
+            classes = max(classes, len(class_names))
+        if classes < 2:
+            raise InputError(f"the labels name {classes} class(es), at least 2 are needed")
+        if int(y.max()) >= classes:
+            raise InputError(f"label {int(y.max())} is out of range for {classes} classes")
+        none = torch.zeros(n, dtype=torch.bool)
+        val = checked_mask(none if val_mask is None else val_mask, n, "val_mask")
+        test = checked_mask(none if test_mask is None else test_mask, n, "test_mask")
+        rest = (y != UNLABELLED) & ~val & ~test
+        train = checked_mask(rest if train_mask is None else train_mask, n, "train_mask")
+        check_split(y, train, val, test)
+        subjects = checked_names(subject_ids, n, "subject ids")
+        repeated = count_repeated_edges(edges, n)
+        if repeated:
+            entries = "entry of the edge list was" if repeated == 1 else "entries of the edge list were"
+            notes = (*notes, f"{repeated:,} repeated {entries} dropped, each edge counts once")
+        return cls(
+            x=x,
+            edge_index=canonical_edges(edges, n, directed=directed),
+            y=y,
+            train_mask=train,
+            val_mask=val,
+            test_mask=test,
+            num_classes=classes,
+            directed=directed,
+            numbers=torch.arange(n) if numbers is None else checked_numbers(numbers, n),
+            subject_ids=subjects,
+            column_names=checked_names(column_names, x.shape[1], "column names"),
+            class_names=checked_names(class_names, classes, "class names"),
+            name=name,
+            digit_ids=any(map(is_number, subjects or ())),
+            notes=tuple(notes),
+        )
+
+    @classmethod
+    def from_pyg(
+        cls,
+        data: Data,
+        *,
+        name: str = "graph",
+        directed: bool | None = None,
+        subject_ids: Sequence[str] | None = None,
+        column_names: Sequence[str] | None = None,
+        class_names: Sequence[str] | None = None,
+    ) -> Graph:
+        """From a PyG `Data` with `x`, `edge_index`, `y` and, if it has them, boolean masks and `node_numbers`.
+
+        Undirected if every edge is there in both directions, unless `directed` says otherwise.
+        """
+        names: Any = {"subject_ids": subject_ids, "column_names": column_names, "class_names": class_names}
+        return pyg.from_pyg(data, name=name, directed=directed, **names)
+
+    @classmethod
+    def from_csv(cls, folder: str | Path, *, directed: bool = False) -> Graph:
+        """From a folder with `nodes.csv` (id, label, attributes...) and `edges.csv` (source, target)."""
+        from graphforget.graph.csv_folder import read_csv_folder
+
+        return read_csv_folder(Path(folder), directed=directed)
+
+    def to_pyg(self) -> Data:
+        """As a PyG `Data`; `node_numbers` holds each row's stable number, `num_classes` how many classes there are."""
+        return pyg.to_pyg(self)
+
+    # -- what it holds -------------------------------------------------------------------------------------------
+
+    @property
+    def num_nodes(self) -> int:
+        return self.x.shape[0]
+
+    @property
+    def num_columns(self) -> int:
+        return self.x.shape[1]
+
+    @cached_property
+    def num_edges(self) -> int:
+        """Edges as people count them: an undirected edge once."""
+        if self.directed:
+            return self.edge_index.shape[1]
+        source, target = self.edge_index
+        return int((source <= target).sum())
+
+    @cached_property
+    def train_rows(self) -> Tensor:
+        return self.train_mask.nonzero().flatten()
+
+    @cached_property
+    def _row_of(self) -> dict[str, int]:
+        return {subject: row for row, subject in enumerate(self.subject_ids or ())}
+
+    def _row_of_number(self, number: int) -> int | None:
+        row = int(np.searchsorted(self.numbers.numpy(), number))
+        return row if row < self.num_nodes and int(self.numbers[row]) == number else None
+
+    def row(self, node: int | str) -> int:
+        """The row of a node named by its number or its subject id.
+
+        A string is a subject id if the graph has those, and may otherwise spell a number. A whole number is a node
+        number, unless subject ids are numbers themselves: then it is one of them, lest 5 mean somebody other than "5".
+        """
+        name = node if isinstance(node, str) else as_whole_number(node)
+        if self.subject_ids is None and isinstance(name, str) and is_digits(name):
+            name = int(name)
+        if name is None:
+            raise InputError(f"node {node!r} is not in the graph")
+        if isinstance(name, int) and not self.digit_ids:
+            found = self._row_of_number(name)
+        else:
+            found = self._row_of.get(str(name))
+        if found is None:
+            raise InputError(f"node {name!r} is not in the graph")
+        return found
+
+    def name_of(self, row: int) -> int | str:
+        """What a request calls the node of this row: its subject id if it has one, else its number."""
+        return int(self.numbers[row]) if self.subject_ids is None else self.subject_ids[row]
+
+    def column(self, column: int | str) -> int:
+        """The position of a column named by its position or its name, by the same rules as `row`."""
+        names = self.column_names
+        name = column if isinstance(column, str) else as_whole_number(column)
+        if name is None:
+            raise InputError(f"column {column!r} is neither a whole number nor a name")
+        if names is not None and (isinstance(name, str) or any(map(is_number, names))):
+            if str(name) not in names:
+                raise InputError(f"column {column!r} is not in the graph")
+            return names.index(str(name))
+        if isinstance(name, str) and not is_digits(name):
+            raise InputError(f"column {column!r} is not in the graph, whose columns have no names")
+        position = int(name)
+        if not 0 <= position < self.num_columns:
+            raise InputError(f"column {position} is out of range, the graph has columns 0 to {self.num_columns - 1}")
+        return position
+
+    def __repr__(self) -> str:
+        kind = "directed" if self.directed else "undirected"
+        return (
+            f"Graph({self.name!r}: {self.num_nodes} nodes, {self.num_edges} {kind} edges, {self.num_columns} columns, "
+            f"{self.num_classes} classes, {int(self.train_mask.sum())} train / {int(self.test_mask.sum())} test)"
+        )
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of everything that decides what a request means: content, names, numbers, split.
+
+        The same for any order of nodes and edges, and for sparse or dense attributes.
+        """
+        return digest.digest(self)
+
+    def numbered_as(self, other: Graph) -> Graph:
+        """The same graph with the node numbers that `other` has for the same subjects.
+
+        For records of one's own, which know subjects and not the numbers that they were given here. A subject that
+        `other` does not know is an `InputError`.
+        """
+        return surgery.numbered_as(self, other)
+
+    # -- other graphs made from it -------------------------------------------------------------------------------
+
+    def without(self, request: Resolvable) -> Graph:
+        """`G (-) dG`: the graph as if it had never held what `request` names (docs/maths.md, section 1)."""
+        return surgery.without(self, request.resolve(self))
+
+    def induced(self, keep: Tensor) -> Graph:
+        """The nodes where `keep`, and the edges among them."""
+        return surgery.induced(self, keep)
+
+    def neighbourhood(self, rows: Tensor, *, hops: int) -> tuple[Graph, Tensor]:
+        """The part of the graph that decides what `hops` rounds of messages bring to `rows`, and their rows in it.
+
+        It holds every node within `hops + 1` steps, whichever way the edges point, and all edges among those: one
+        step more than messages travel, so that the degrees that weigh them are those of the whole graph.
+        """
+        return surgery.neighbourhood(self, rows, hops=hops)
+
+    def changed_attribute_rows(self, resolved: Resolved) -> Tensor:
+        """Rows whose attributes really change: a value that is 0 already is not changed by setting it to 0."""
+        return surgery.changed_attribute_rows(self, resolved)
+
+    def count_named_values(self, resolved: Resolved) -> int:
+        """How many attribute values are not 0 and will be."""
+        return surgery.count_named_values(self, resolved)
+
+    def split(self, *, seed: int = 0, test: float = 0.1) -> Graph:
+        """Labelled nodes split at random into training and test nodes, 90/10 by default as in the paper.
+
+        A keyed hash of its own number decides on which side a node is, so removing a node moves no other. The sizes
+        are those of independent draws. Where these would leave a side without any node, as may happen in small
+        graphs, the node with the lowest hash tests, or the one with the highest trains.
+
+        Raises:
+            InputError: There are fewer than two labelled nodes, or the share is out of range.
+        """
+        return split(self, seed=seed, test=test)
+
+    def hold_out(self, *, seed: int = 0, share: float = 0.1) -> Graph:
+        """A share of the training nodes becomes validation nodes: to choose settings without looking at test nodes.
+
+        Drawn as by `split`; with a share of 0 there are none.
+        """
+        return hold_out(self, seed=seed, share=share)

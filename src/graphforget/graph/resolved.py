@@ -1,0 +1,32 @@
+"""What a request means in the rows of one graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from graphforget.graph.graph import Graph
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A request in terms of one graph's rows. Made by `Request.resolve`, which has checked it."""
+
+    node_rows: Tensor  # rows of the nodes to remove
+    edge_mask: Tensor  # over the columns of edge_index: the edges named (not those that go with a node)
+    full_rows: Tensor  # rows whose attributes go altogether
+    partial_rows: Tensor  # with partial_columns: the single attribute values that go
+    partial_columns: Tensor
+
+    @property
+    def names_attributes(self) -> bool:
+        return bool(self.full_rows.numel() or self.partial_rows.numel())
+
+
+class Resolvable(Protocol):
+    """Whatever can say what it means in a graph, as `Request` can."""
+
+    def resolve(self, graph: Graph) -> Resolved: ...

@@ -1,0 +1,161 @@
+"""Other graphs made from a graph: without what a request names, a part of it, with the numbers of another one."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from graphforget.errors import InputError
+from graphforget.graph.resolved import Resolved
+from graphforget.linalg.sparse import entry_rows, from_scipy, keep_entries, masked, to_scipy, without_rows
+
+if TYPE_CHECKING:
+    from graphforget.graph.graph import Graph
+
+
+def without(graph: Graph, resolved: Resolved) -> Graph:
+    """`G (-) dG`: the graph as if it had never held resolved a request names (docs/maths.md, section 1)."""
+    keep = torch.ones(graph.num_nodes, dtype=torch.bool)
+    keep[resolved.node_rows] = False
+    edges = ~resolved.edge_mask & _among(graph, keep)
+    kept = _rows(graph, keep, _blanked(graph, resolved, keep))
+    return dataclasses.replace(kept, edge_index=_renumbered(masked(graph.edge_index, edges), keep))
+
+
+def induced(graph: Graph, keep: Tensor) -> Graph:
+    """The nodes where `keep`, and the edges among them."""
+    edges = masked(graph.edge_index, _among(graph, keep))
+    return dataclasses.replace(_rows(graph, keep, _select(graph.x, keep)), edge_index=_renumbered(edges, keep))
+
+
+def neighbourhood(graph: Graph, rows: Tensor, *, hops: int) -> tuple[Graph, Tensor]:
+    """The part of the graph that decides resolved `hops` rounds of messages bring to `rows`, and their rows in it.
+
+    It holds every node within `hops + 1` steps, whichever way the edges point, and all edges among those: one
+    step more than messages travel, so that the degrees that weigh them are those of the whole graph.
+    """
+    source, target = graph.edge_index
+    keep = torch.zeros(graph.num_nodes, dtype=torch.bool)
+    keep[rows] = True
+    for _ in range(hops + 1):
+        sends, receives = keep[source], keep[target]
+        keep[source[receives]] = True
+        keep[target[sends]] = True
+    return induced(graph, keep), _renumbered(rows, keep)
+
+
+def changed_attribute_rows(graph: Graph, resolved: Resolved) -> Tensor:
+    """Rows whose attributes really change: a value that is 0 already is not changed by setting it to 0."""
+    if not resolved.names_attributes:
+        return torch.zeros(0, dtype=torch.int64)
+    if graph.x.layout == torch.sparse_csr:
+        changed = _named_entries(graph, resolved) & (graph.x.values() != 0)
+        return entry_rows(graph.x)[changed].unique()
+    whole = resolved.full_rows[(graph.x[resolved.full_rows] != 0).any(dim=1)]
+    single = resolved.partial_rows[graph.x[resolved.partial_rows, resolved.partial_columns] != 0]
+    return torch.cat([whole, single]).unique()
+
+
+def count_named_values(graph: Graph, resolved: Resolved) -> int:
+    """How many attribute values are not 0 and will be."""
+    if graph.x.layout == torch.sparse_csr:
+        return int((_named_entries(graph, resolved) & (graph.x.values() != 0)).sum())
+    named = torch.zeros(graph.x.shape, dtype=torch.bool)
+    named[resolved.full_rows] = True
+    named[resolved.partial_rows, resolved.partial_columns] = True
+    return int((graph.x[named] != 0).sum())
+
+
+def numbered_as(graph: Graph, other: Graph) -> Graph:
+    """The same graph with the node numbers that `other` has for the same subjects.
+
+    For records of one's own, which know subjects and not the numbers that they were given here. A subject that
+    `other` does not know is an `InputError`.
+    """
+    if graph.subject_ids is None or other.subject_ids is None:
+        return graph
+    if graph.class_names != other.class_names and set(graph.class_names or ()) == set(other.class_names or ()):
+        return _with_classes(graph, other.class_names or ()).numbered_as(other)
+    known = {subject: int(number) for subject, number in zip(other.subject_ids, other.numbers, strict=True)}
+    unknown = [subject for subject in graph.subject_ids if subject not in known]
+    if unknown:
+        raise InputError(f"subject {unknown[0]!r} is not in the other graph")
+    numbers = torch.tensor([known[subject] for subject in graph.subject_ids])
+    if (numbers.diff() > 0).all():
+        return dataclasses.replace(graph, numbers=numbers, digit_ids=other.digit_ids)
+    order = numbers.argsort()
+    there = torch.empty_like(order)
+    there[order] = torch.arange(order.numel())
+    keys = (there[graph.edge_index[1]] * graph.num_nodes + there[graph.edge_index[0]]).sort().values
+    rows: dict[str, Any] = {name: getattr(graph, name)[order] for name in ("y", "train_mask", "val_mask", "test_mask")}
+    return dataclasses.replace(
+        graph,
+        x=from_scipy(to_scipy(graph.x)[order.numpy()]) if graph.x.layout == torch.sparse_csr else graph.x[order],
+        edge_index=torch.stack([keys % graph.num_nodes, keys // graph.num_nodes]),
+        numbers=numbers[order],
+        subject_ids=tuple(graph.subject_ids[row] for row in order.tolist()),
+        digit_ids=other.digit_ids,
+        **rows,
+    )
+
+
+def _with_classes(graph: Graph, names: tuple[str, ...]) -> Graph:
+    """The same labels where the classes stand in another order."""
+    place = torch.tensor([names.index(name) for name in graph.class_names or ()])
+    y = torch.where(graph.y >= 0, place[graph.y.clamp_min(0)], graph.y)
+    return dataclasses.replace(graph, y=y, class_names=names)
+
+
+def _among(graph: Graph, keep: Tensor) -> Tensor:
+    """Which edges have both of their ends where `keep`."""
+    ends = keep.numpy()[graph.edge_index.numpy()]
+    return torch.from_numpy(ends[0] & ends[1])
+
+
+def _rows(graph: Graph, keep: Tensor, x: Tensor) -> Graph:
+    """The kept rows with attributes `x`; the caller sets the edges."""
+    subjects = graph.subject_ids
+    if subjects is not None:
+        subjects = tuple(s for s, kept in zip(subjects, keep.tolist(), strict=True) if kept)
+    names = ("y", "train_mask", "val_mask", "test_mask", "numbers")
+    rows: dict[str, Any] = {name: masked(getattr(graph, name), keep) for name in names}
+    return dataclasses.replace(graph, x=x, subject_ids=subjects, notes=(), **rows)  # notes would tell of a deletion
+
+
+def _blanked(graph: Graph, resolved: Resolved, keep: Tensor) -> Tensor:
+    """The attributes of the kept rows, with resolved the request names set to 0."""
+    if graph.x.layout == torch.sparse_csr:
+        if not resolved.names_attributes:
+            return without_rows(graph.x, keep)
+        return keep_entries(graph.x, ~_named_entries(graph, resolved), keep)
+    x = graph.x.clone()
+    x[resolved.full_rows] = 0
+    x[resolved.partial_rows, resolved.partial_columns] = 0
+    return x[keep]
+
+
+def _named_entries(graph: Graph, resolved: Resolved) -> Tensor:
+    """Which stored entries of sparse attributes the request names."""
+    if not resolved.names_attributes:
+        return torch.zeros(graph.x.values().numel(), dtype=torch.bool)
+    rows, d = entry_rows(graph.x), graph.num_columns
+    whole = torch.zeros(graph.num_nodes, dtype=torch.bool)
+    whole[resolved.full_rows] = True
+    named = whole[rows]
+    if resolved.partial_rows.numel():
+        named |= torch.isin(rows * d + graph.x.col_indices(), resolved.partial_rows * d + resolved.partial_columns)
+    return named
+
+
+def _renumbered(rows: Tensor, keep: Tensor) -> Tensor:
+    """Rows of a graph as rows of what is kept of it."""
+    return torch.from_numpy((keep.numpy().cumsum() - 1)[rows.numpy()])
+
+
+def _select(x: Tensor, keep: Tensor) -> Tensor:
+    if x.layout != torch.sparse_csr:
+        return x[keep]
+    return without_rows(x, keep)

@@ -1,0 +1,125 @@
+"""What a graph may be made of: every check of its parts, each with its own sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from graphforget.errors import InputError
+from graphforget.linalg.sparse import from_scipy, to_scipy
+
+UNLABELLED = -1
+LARGEST = 1e15  # attributes are squared in float32
+
+
+def checked_attributes(x: Any) -> Tensor:
+    if sp.issparse(x):
+        x = from_scipy(sp.csr_matrix(x))
+    x = torch.as_tensor(x).detach().cpu()
+    if x.dim() != 2 or x.shape[0] == 0 or x.shape[1] == 0:
+        raise InputError(f"the attributes have shape {tuple(x.shape)}, nodes x columns is needed")
+    if x.layout not in (torch.strided, torch.sparse_csr):
+        x = x.to_sparse_csr()
+    if x.dtype.is_complex:
+        raise InputError(f"the attributes are {x.dtype}, real numbers are needed")
+    if x.dtype not in (torch.float32, torch.float64):
+        x = x.to(torch.float32)  # exact for half precision, which scipy does not take
+    values = x.values() if x.layout == torch.sparse_csr else x
+    if not torch.isfinite(values).all():
+        raise InputError("the attributes hold NaN or infinity, every value must be finite")
+    if values.numel() and float(values.abs().max()) > LARGEST:
+        raise InputError(f"an attribute is {float(values.abs().max()):g}, values up to {LARGEST:g} are possible")
+    return from_scipy(to_scipy(x)) if x.layout == torch.sparse_csr else x + 0.0  # a copy in which -0.0 is 0.0
+
+
+def checked_labels(y: Any, n: int) -> Tensor:
+    y = torch.as_tensor(y).detach().cpu().flatten()
+    if y.numel() != n:
+        raise InputError(f"there are {y.numel()} labels for {n} nodes, each node needs one ({UNLABELLED}: unlabelled)")
+    if y.dtype.is_floating_point and not torch.equal(y, y.round()):
+        raise InputError("the labels are not whole numbers")
+    y = y.to(torch.int64)
+    if (y < UNLABELLED).any():
+        raise InputError(f"label {int(y.min())} is negative, classes count from 0 ({UNLABELLED}: unlabelled)")
+    return y.clone()
+
+
+def checked_mask(mask: Tensor, n: int, what: str) -> Tensor:
+    mask = torch.as_tensor(mask).detach().cpu()
+    if mask.dtype != torch.bool or mask.shape != (n,):
+        raise InputError(f"{what} is {mask.dtype} of shape {tuple(mask.shape)}, one boolean a node is needed")
+    return mask.clone()
+
+
+def check_split(y: Tensor, train: Tensor, val: Tensor, test: Tensor) -> None:
+    if not train.any():
+        raise InputError("the graph has no training node")
+    if (train & (val | test)).any() or (val & test).any():
+        raise InputError("a node is in two parts of the split, the masks must not overlap")
+    unlabelled = ((train | val | test) & (y == UNLABELLED)).nonzero()
+    if unlabelled.numel():
+        raise InputError(f"node {int(unlabelled[0])} is in the split but has no label")
+
+
+def checked_names(names: Sequence[str] | None, count: int, what: str) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    names = tuple(map(str, names))
+    if len(names) != count:
+        raise InputError(f"there are {len(names)} {what} for {count}")
+    if not all(map(str.strip, names)):
+        raise InputError(f"one of the {what} is blank, so nobody could name it")
+    if len(set(names)) != count:
+        seen: set[str] = set()
+        twice = next(n for n in names if n in seen or seen.add(n))  # type: ignore[func-returns-value]
+        raise InputError(f"{twice!r} stands twice among the {what}")
+    return names
+
+
+def checked_numbers(numbers: Tensor, n: int) -> Tensor:
+    numbers = torch.as_tensor(numbers).detach().cpu()
+    whole = not numbers.dtype.is_floating_point and numbers.shape == (n,)
+    if not whole or int(numbers.min()) < 0 or (numbers.diff() <= 0).any():
+        raise InputError("the node numbers must be one whole number from 0 a node, in ascending order")
+    return numbers.to(torch.int64).clone()
+
+
+def checked_edges(edges: Tensor, n: int) -> Tensor:
+    edges = torch.as_tensor(edges).detach().cpu()
+    if edges.numel() == 0:
+        return torch.zeros(2, 0, dtype=torch.int64)
+    if edges.dim() != 2 or edges.shape[0] != 2 or edges.dtype.is_floating_point:
+        raise InputError(f"the edges are {edges.dtype} of shape {tuple(edges.shape)}, whole numbers 2 x E are needed")
+    edges = edges.to(torch.int64)
+    if int(edges.min()) < 0 or int(edges.max()) >= n:
+        bad = int(edges.min()) if int(edges.min()) < 0 else int(edges.max())
+        raise InputError(f"an edge names node {bad}, the graph has nodes 0 to {n - 1}")
+    return edges
+
+
+def canonical_edges(edges: Tensor, n: int, *, directed: bool) -> Tensor:
+    edges = checked_edges(edges, n)
+    if not directed:
+        edges = torch.cat([edges, edges.flip(0)], dim=1)
+    keys = torch.unique(edges[1] * n + edges[0])
+    return torch.stack([keys % n, keys // n])
+
+
+def count_repeated_edges(edges: Tensor, n: int) -> int:
+    """How many entries of the edge list repeat an earlier one; the other direction of an edge is no repetition."""
+    edges = checked_edges(edges, n)
+    return edges.shape[1] - torch.unique(edges[1] * n + edges[0]).numel()
+
+
+def note_of_dropped_loops(count: int) -> tuple[str, ...]:
+    """The note of a loader that leaves out self-loops; none if there are none."""
+    return (f"{count:,} self-loop{'s were' if count > 1 else ' was'} dropped",) if count else ()
+
+
+def is_symmetric(edges: Tensor, n: int) -> bool:
+    forward = torch.unique(edges[1] * n + edges[0])
+    return torch.equal(forward, torch.unique(edges[0] * n + edges[1]))

@@ -1,0 +1,87 @@
+"""JSON from files that somebody else may have written: of limited size and depth, every field once, finite numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from graphforget.errors import InputError
+from graphforget.files import read_bytes
+
+LARGEST = 64 * 2**20  # bytes
+DEEPEST = 64  # nested lists and objects
+MOST = 5_000_000  # values: each takes far more memory than its few bytes in the file
+LARGEST_NUMBER = 2**128  # of whole numbers
+
+
+class JsonError(InputError):
+    """This cannot be read as JSON. The message says why."""
+
+
+def read_json(path: Path, *, what: str = "the file", largest: int = LARGEST) -> Any:
+    """Raises `InputError`, or `FileNotFoundError` where there is no file."""
+    return parse_json(read_bytes(path, largest=largest), what=what)
+
+
+def parse_json(content: bytes | str, *, what: str = "the file") -> Any:
+    """Raises `JsonError` on what is no JSON, too deep, too much, or names a field twice."""
+    try:
+        text = content if isinstance(content, str) else content.decode("utf-8-sig")
+        if sum(map(text.count, ",[{")) > MOST:
+            raise ValueError(f"it holds more than {MOST:,} values")
+        parsed = json.loads(
+            text,
+            object_pairs_hook=fields_once(what),
+            parse_constant=_number,
+            parse_float=_number,
+            parse_int=_whole_number,
+        )
+        if re.search(r"\\u[dD]", text):  # half of a character has no bytes, so nothing could be made of it later
+            json.dumps(parsed, ensure_ascii=False).encode()
+    except InputError as error:
+        raise JsonError(str(error)) from error
+    except (ValueError, RecursionError) as error:
+        raise JsonError(f"{what} is not JSON: {error}") from error
+    level: list[Any] = [parsed]
+    for _ in range(DEEPEST + 1):
+        level = [
+            part
+            for container in level
+            if isinstance(container, dict | list)
+            for part in (container.values() if isinstance(container, dict) else container)
+        ]
+        if not level:
+            return parsed
+    raise JsonError(f"{what} is nested more than {DEEPEST} deep")
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:40]} is no finite number")
+    return number
+
+
+def _whole_number(text: str) -> int:
+    number = int(text)
+    if abs(number) > LARGEST_NUMBER:
+        raise ValueError(f"{text[:40]}... is too large a number")
+    return number
+
+
+def fields_once(what: str) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
+    """A hook for JSON objects: the parser itself would silently keep the last of two equal fields."""
+
+    def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        content: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in content:
+                raise InputError(f"field {name[:80]!r} stands twice in {what}")
+            content[name] = value
+        return content
+
+    return object_of

@@ -1,0 +1,273 @@
+"""A doctor for models: how far messages travel, and what would spoil a certificate."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from graphforget.errors import InputError
+from graphforget.graph.graph import Graph
+from graphforget.graph.reach import Reach
+from graphforget.models.built_in import alteration, has_built_in_type, is_built_in
+from graphforget.models.captured import fingerprint, first_finding
+from graphforget.models.object_view import attributes
+from graphforget.models.parameters import trainable
+from graphforget.request.footprint import footprint
+from graphforget.request.request import Request
+
+# PyG layers that send along the edges, with weights that depend on the degree of the sender or not.
+NORMALISED_LAYERS = ("GCNConv", "SGConv", "APPNP")
+MAX_FLOAT_ATTRIBUTES = 32  # of one module
+PLAIN_LAYERS = ("GATConv", "GATv2Conv", "GINConv", "GINEConv", "SAGEConv", "GraphConv", "TransformerConv")
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What was found: the reach, and each thing that rules out a certificate, in words."""
+
+    reach: Reach
+    obstacles: tuple[str, ...]
+
+
+def inspect(
+    module: nn.Module, *, columns: int, classes: int | None = None, declared: Reach | None = None
+) -> Inspection:
+    """Looks at a model of one's own and tries it on small graphs of `columns` attributes.
+
+    The reach is `declared`, or the module's own `reach`, or counted: one hop for every propagation of PyG's
+    message-passing layers. A module that passes messages by other means has an unknown reach, which means that every
+    node counts as touched; declare it to do better. Then nodes, edges and attributes are removed from small graphs,
+    under random weights; outputs that change outside the footprint refute the reach (a declared one is then an
+    `InputError`). Passing these trials is evidence, not proof: a module can be built to fool them.
+    """
+    if is_built_in(module):
+        if declared is not None:
+            raise InputError(f"the reach of {type(module).__name__} is known, declare one only for your own modules")
+        return Inspection(module.reach, tuple(data_carriers(module)))  # type: ignore[arg-type]
+    _refuse_cached_graphs(module)
+    own = getattr(module, "reach", None)
+    if not isinstance(own, Reach | None):
+        raise InputError(f"the module's 'reach' is {own!r}, a graphforget.Reach is needed")
+    obstacles = list(data_carriers(module))
+    try:
+        reach = declared or own or _counted_reach(_copy(module), columns)
+        with torch.random.fork_rng(devices=[]):
+            complaint, refutes = _tried(module, columns, classes, reach)
+            if refutes and not reach.both_ways:
+                reach = dataclasses.replace(reach, both_ways=True)
+                complaint, refutes = _tried(module, columns, classes, reach)
+    except InputError:
+        raise
+    except Exception as error:
+        message = " ".join(str(error).split())
+        raise InputError(f"the model does not run as model(x, edge_index) on {columns} columns: {message}") from error
+    if complaint and refutes and (declared or own):
+        raise InputError(f"the model's declared reach ({reach}) is too small: {complaint}")
+    if complaint:
+        obstacles.append(complaint)
+        reach = Reach(None)
+    return Inspection(reach, tuple(obstacles))
+
+
+# -- looking ---------------------------------------------------------------------------------------------------------
+
+
+def _refuse_cached_graphs(module: nn.Module) -> None:
+    for name, part in module.named_modules():
+        if getattr(part, "cached", False) is True:
+            raise InputError(
+                f"layer '{name}' ({type(part).__name__}) is built with cached=True and would go on using the old graph "
+                "after a deletion, build it with cached=False"
+            )
+
+
+def data_carriers(module: nn.Module) -> Iterator[str]:
+    """Everything in the module, trainable parameters apart, that may hold data or what was learned from it.
+
+    Attributes, class attributes and methods are followed through containers, objects, closures and globals
+    (`captured.py`). A model of this package holds none; of a linearised one the base is looked at.
+    """
+    if has_built_in_type(module):
+        altered = alteration(module)
+        if not altered:
+            base = getattr(module, "base", None)
+            yield from data_carriers(base) if isinstance(base, nn.Module) else ()
+            return
+        yield altered
+    registered = _registered(module)
+    for name, part in module.named_modules():
+        where = _place(name, part)
+        if isinstance(part, nn.modules.batchnorm._NormBase):
+            yield f"{where} carries statistics of the training data"
+            continue
+        if isinstance(part, torch.jit.ScriptModule):
+            yield f"{where} is compiled and cannot be looked into"
+            continue
+        for buffer in part._buffers:
+            if not (buffer == "eps" and _has_constant_eps(part)):
+                yield f"buffer '{f'{name}.{buffer}'.lstrip('.')}' may carry statistics of the training data"
+        for attribute, value in attributes(part):
+            finding = first_finding(value, registered=registered)
+            if finding:
+                place = f" in '{attribute}{finding.path}'" if finding.path else ""
+                yield f"attribute '{attribute}' of {where} holds {finding.kind}{place}, which may carry data"
+        if sum(isinstance(value, float) for value in vars(part).values()) > MAX_FLOAT_ATTRIBUTES:
+            yield f"{where} holds more than {MAX_FLOAT_ATTRIBUTES} numbers as attributes"
+        if any(hooks for attribute, hooks in vars(part).items() if _runs_in_forward(attribute)):
+            yield f"{where} has hooks, which cannot be looked into"
+    for name, parameter in module.named_parameters():
+        if not parameter.requires_grad:
+            yield f"parameter '{name}' is frozen and keeps what it was trained on"
+
+
+def attribute_state(module: nn.Module) -> dict[tuple[str, str], str]:
+    """A digest of every attribute and of all that it reaches, by layer and name: to be compared after training."""
+    registered = _registered(module)
+    return {
+        (_place(name, part), attribute): fingerprint(value, registered=registered)
+        for name, part in module.named_modules()
+        for attribute, value in attributes(part)
+    }
+
+
+def changed_attributes(before: dict[tuple[str, str], str], module: nn.Module) -> Iterator[str]:
+    """Attributes that training has changed or added: a running mean in a plain number or a list carries data too."""
+    after = attribute_state(module)
+    for where, attribute in dict.fromkeys([*before, *after]):
+        if before.get((where, attribute)) != after.get((where, attribute)):
+            yield f"attribute '{attribute}' of {where} changed in training and may carry data"
+
+
+def _registered(module: nn.Module) -> dict[int, object]:
+    return {id(item): item for item in (*module.parameters(), *module.buffers(), *module.modules())}
+
+
+def _place(name: str, part: nn.Module) -> str:
+    return f"layer '{name}' ({type(part).__name__})" if name else f"the module ({type(part).__name__})"
+
+
+def _has_constant_eps(part: nn.Module) -> bool:
+    """Whether it is PyG's GIN layer, which registers a number of its own as a buffer."""
+    if type(part).__name__ not in ("GINConv", "GINEConv"):
+        return False
+    import torch_geometric.nn as pyg
+
+    eps = part._buffers.get("eps")
+    return type(part) in (pyg.GINConv, pyg.GINEConv) and eps is not None and eps.numel() == 1
+
+
+def _runs_in_forward(attribute: str) -> bool:
+    """Hooks of torch and of PyG's layers, apart from those of state dicts, which `attributes` gives."""
+    return attribute.endswith("_hooks") and "state_dict" not in attribute
+
+
+def _counted_reach(module: nn.Module, columns: int) -> Reach:
+    import torch_geometric.nn as pyg
+
+    called: list[nn.Module] = []
+    for part in module.modules():
+        if isinstance(part, pyg.MessagePassing):
+            part.register_propagate_forward_pre_hook(lambda layer, _: called.append(layer))
+    graph = _small_graph(columns, directed=False, arm=4)
+    with torch.no_grad():
+        module(graph.x, graph.edge_index)
+    if not called:
+        return Reach(None)
+    plain = tuple(getattr(pyg, name) for name in PLAIN_LAYERS)
+    known = plain + tuple(getattr(pyg, name) for name in NORMALISED_LAYERS)
+    one_way = all(type(layer) in known and layer.flow == "source_to_target" for layer in called)
+    normalised = not all(type(layer) in plain for layer in called)
+    return Reach(len(called), degree_normalised=normalised, both_ways=not one_way)
+
+
+# -- trying ----------------------------------------------------------------------------------------------------------
+
+
+def _tried(module: nn.Module, columns: int, classes: int | None, reach: Reach) -> tuple[str, bool]:
+    """The first complaint in words, or nothing, and whether it speaks against the reach."""
+    arm = 6 if reach.hops is None else reach.hops + 4
+    graphs = [_small_graph(columns, directed=directed, arm=arm) for directed in (False, True)]
+    for seed in range(2):
+        drawn = _with_random_weights(module, seed)
+        for graph in graphs:
+            before = _logits(_copy(drawn), graph)
+            if (
+                before.dim() != 2
+                or before.shape[0] != graph.num_nodes
+                or before.shape[1] != (classes or before.shape[1])
+            ):
+                wanted = f"{graph.num_nodes} x {classes or 'classes'}"
+                raise InputError(f"the model gives an output of shape {tuple(before.shape)}, {wanted} is needed")
+            if not torch.isfinite(before).all():
+                return "its outputs are not finite on small positive attributes", False
+            if not torch.equal(before, _logits(_copy(drawn), graph)):
+                return "the same input gives different outputs in eval mode", False
+            for request in _small_requests(graph, arm):
+                after = graph.without(request)
+                expected = _logits(_copy(drawn), after)
+                used = _copy(drawn)
+                _logits(used, graph)
+                if not torch.equal(_logits(used, after), expected):
+                    return "its output depends on a graph it has seen before", False
+                stays = torch.ones(graph.num_nodes, dtype=torch.bool)
+                stays[footprint(graph, request, reach).reached] = False
+                rows = torch.isin(graph.numbers, after.numbers) & stays
+                there = torch.searchsorted(after.numbers, graph.numbers[rows])
+                if not torch.allclose(before[rows], expected[there], rtol=1e-8, atol=1e-9):
+                    hops = f"more than {reach.hops} hops away"
+                    return (
+                        f"a change reaches nodes {hops} (pooling, normalisation over nodes, the order of nodes ...)",
+                        True,
+                    )
+    return "", False
+
+
+def _copy(module: nn.Module) -> nn.Module:
+    """A fresh one in float64 and eval mode, so that nothing that a trial leaves behind meets the next."""
+    return copy.deepcopy(module).eval().to(device="cpu", dtype=torch.float64)
+
+
+def _with_random_weights(module: nn.Module, seed: int) -> nn.Module:
+    """Weights as they are may be zero here and there, and hide a path that training would open."""
+    module = _copy(module)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for _, parameter in trainable(module):
+            width = max(1, parameter.shape[0] if parameter.dim() == 2 else 1) ** 0.5
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) / width)
+    return module
+
+
+def _logits(module: nn.Module, graph: Graph) -> Tensor:
+    with torch.no_grad():
+        out: Tensor = module(graph.x, graph.edge_index)
+        return out
+
+
+def _small_graph(columns: int, *, directed: bool, arm: int) -> Graph:
+    """A hub with five neighbours and two triangles (0 to 5), a long arm from there, a triangle apart, a lone node."""
+    last = 5 + arm
+    edges = [(0, i) for i in range(1, 6)] + [(1, 2), (2, 3)] + [(i, i + 1) for i in range(5, last)]
+    edges += [(last + 1, last + 2), (last + 2, last + 3), (last + 3, last + 1)]
+    n = last + 5
+    x = torch.rand(n, columns, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.1
+    x[3] *= 3  # the extremes lie on nodes that the requests change
+    x[last] *= 0.2
+    return Graph.create(x=x, edges=torch.tensor(edges).T, y=torch.arange(n) % 2, directed=directed)
+
+
+def _small_requests(graph: Graph, arm: int) -> list[Request]:
+    last = 5 + arm
+    return [
+        Request(nodes=[0]),
+        Request(nodes=[last]),
+        Request(edges=[(1, 2)]),
+        Request(edges=[(last - 1, last)]),
+        Request(attributes={3: "all"}),
+        Request(attributes={last: "all"}),
+    ]

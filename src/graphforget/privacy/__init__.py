@@ -1,0 +1,1 @@
+"""Pure mathematics of privacy on numbers and vectors."""

@@ -1,0 +1,132 @@
+"""Which training losses a request changes (docs/maths.md, section 2), and the paper's node sets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from graphforget.graph.graph import Graph
+from graphforget.graph.reach import Reach
+from graphforget.request.request import Request
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Rows of the graph before the request. Outside them every training loss is the same before and after.
+
+    `removed` are the training nodes that go (`dV & V_trn`), `affected` the training nodes that stay and whose loss may
+    differ (`A`), `reached` all nodes that stay and whose output may differ, training nodes or not.
+    """
+
+    removed: Tensor
+    affected: Tensor
+    reached: Tensor
+
+    @property
+    def empty(self) -> bool:
+        """No training loss changes and no training node goes: the trained model never depended on what is removed."""
+        return self.removed.numel() == 0 and self.affected.numel() == 0
+
+
+def footprint(graph: Graph, request: Request, reach: Reach, *, inside: Tensor | None = None) -> Footprint:
+    """The footprint of `request` for a model of this reach.
+
+    Follows the layers: a node's output differs after a layer if its own input or a neighbour's differed before it, if
+    it lost an incoming edge, or, in degree-normalised layers, if a neighbour did and so weighs its messages anew.
+    With `inside` it is that of a model on the nodes of this mask and the edges among them, all else left out.
+    """
+    what = request.resolve(graph)
+    source, target = graph.edge_index.numpy()  # numpy's masks take a fraction of torch's time
+    train_mask = graph.train_mask.numpy()
+    gone = _mask(graph, what.node_rows).numpy()
+    lost = what.edge_mask.numpy() | gone[source] | gone[target]
+    within = np.ones_like(gone) if inside is None else inside.numpy()
+    among = within[source] & within[target]
+    ways = [(source, target)] + ([(target, source)] if reach.both_ways and graph.directed else [])
+    lost_input = np.zeros_like(gone)
+    for _, receiver in ways:
+        lost_input[receiver[lost & among]] = True
+    changed = _mask(graph, graph.changed_attribute_rows(what)).numpy() & within
+    if reach.hops is None:
+        changed = within & (changed | lost_input | (gone & within)).any()
+    for _ in range(reach.hops or 0):
+        sends_anew = changed | lost_input if reach.degree_normalised else changed
+        following = changed | lost_input
+        for sender, receiver in ways:
+            following[receiver[sends_anew[sender] & among & ~lost]] = True
+        changed = following
+    changed &= ~gone
+    found = (gone & within & train_mask, changed & train_mask, changed)
+    return Footprint(*(torch.from_numpy(mask.nonzero()[0]) for mask in found))
+
+
+@dataclass(frozen=True)
+class PaperSets:
+    """The paper's `V_1 .. V_4` and `V~_1 .. V~_4`, and the `V~` of its Theorem 2, as rows of the graph before.
+
+    As printed there, with its errors (docs/maths.md, section 2): `V_1` ends one hop short for degree-normalised
+    layers and holds removed nodes that neighbour each other; attribute and removed nodes count even if they do not
+    train.
+    """
+
+    v1: Tensor
+    v2: Tensor
+    v3: Tensor
+    v4: Tensor
+    v1_tilde: Tensor
+    v2_tilde: Tensor
+    v3_tilde: Tensor
+    v4_tilde: Tensor
+    v_tilde: Tensor
+
+
+def paper_sets(graph: Graph, request: Request, *, layers: int) -> PaperSets:
+    """The node sets of the paper's section 3 for a model with `layers` message-passing layers."""
+    what = request.resolve(graph)
+    ends = graph.edge_index[:, what.edge_mask].flatten()
+    partial = what.partial_rows.unique()
+
+    around_nodes = _within(graph, what.node_rows, layers) & graph.train_mask
+    around_full = _within(graph, what.full_rows, layers) & graph.train_mask
+    around_partial = _within(graph, partial, layers) & graph.train_mask
+    v2 = around_full | _mask(graph, what.full_rows)
+    v3 = around_partial | _mask(graph, partial)
+    v4 = _within(graph, ends, layers) & graph.train_mask
+    sets = {"v1": around_nodes, "v2": v2, "v3": v3, "v4": v4}
+    sets |= {
+        "v1_tilde": around_nodes | _mask(graph, what.node_rows),
+        "v2_tilde": v2,
+        "v3_tilde": v3,
+        "v4_tilde": v4,
+    }
+    sets["v_tilde"] = around_nodes | v4 | around_full | around_partial
+    return PaperSets(**{name: mask.nonzero().flatten() for name, mask in sets.items()})
+
+
+def _within(graph: Graph, rows: Tensor, hops: int) -> Tensor:
+    """`union of phi_k(v)` over `rows`: nodes at most `hops` steps away along the messages from some *other* row.
+
+    `phi_k(v)` leaves out `v` itself, so a row is in the union only if it is near another one of `rows`.
+    """
+    rows = rows.unique()
+    source, target = graph.edge_index.numpy()
+    n = graph.num_nodes
+    ones = np.ones(max(source.size, len(rows)), dtype=np.int64)
+    step = sp.csr_matrix((ones[: source.size], (source, target)), shape=(n, n)) + sp.eye(n, dtype=np.int64)
+    ball = sp.csr_matrix((ones[: len(rows)], (np.arange(len(rows)), rows.numpy())), shape=(len(rows), n))
+    for _ in range(hops):
+        ball = ball @ step
+        ball.data[:] = 1  # how many ways there are does not matter
+    balls_over = torch.from_numpy(np.asarray(ball.sum(axis=0)).ravel())
+    balls_over[rows] -= 1  # each row lies in its own ball
+    return balls_over > 0
+
+
+def _mask(graph: Graph, rows: Tensor) -> Tensor:
+    mask = torch.zeros(graph.num_nodes, dtype=torch.bool)
+    mask[rows] = True
+    return mask

@@ -1,0 +1,314 @@
+"""What to forget: nodes, edges, whole attribute rows and single attribute values, in any mixture."""
+
+from __future__ import annotations
+
+import csv
+import io
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphforget.errors import InputError
+from graphforget.files import comma_separated, read_bytes
+from graphforget.graph.resolved import Resolved
+from graphforget.json_files import parse_json
+from graphforget.validation import as_whole_number
+
+if TYPE_CHECKING:
+    from graphforget.graph.graph import Graph
+
+Name = int | str
+Columns = Literal["all"] | tuple[Name, ...]
+Kind = Literal["nodes", "edges", "attributes", "partial attributes"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+CSV_HEADER = ("kind", "node", "target", "column")
+LARGEST = 2**28  # bytes of a request's file
+
+
+@dataclass(frozen=True, init=False)
+class Request:
+    """What to forget. Nodes are named by number or by subject id, columns by position or by name.
+
+    >>> Request(nodes=[17], edges=[(3, 9)], attributes={42: "all", 43: [0, 5]})
+    Request(1 node, 1 edge, all attributes of 1 node, 2 single attributes)
+    """
+
+    nodes: tuple[Name, ...] = ()
+    edges: tuple[tuple[Name, Name], ...] = ()
+    attributes: Mapping[Name, Columns] = field(default_factory=dict)
+
+    def __init__(
+        self,
+        nodes: Iterable[Name] = (),
+        edges: Iterable[tuple[Name, Name]] = (),
+        attributes: Mapping[Name, Literal["all"] | Iterable[Name]] | None = None,
+    ) -> None:
+        """Raises `InputError` on names that no graph could have, duplicates, and an empty request."""
+        if not isinstance(attributes, Mapping | None):
+            raise InputError(f"'attributes' is {attributes!r}, a dictionary of nodes and their columns is needed")
+        listed = [(_name(node, "node"), columns) for node, columns in (attributes or {}).items()]
+        _refuse_twice(tuple(node for node, _ in listed), "attributes of node")
+        checked: dict[int, Columns] = {}  # nodes that share one list of columns have it checked once
+        named: dict[Name, Columns] = {}
+        for node, columns in listed:
+            if id(columns) not in checked:
+                checked[id(columns)] = _columns(node, columns)
+            named[node] = checked[id(columns)]
+        object.__setattr__(self, "nodes", tuple(_name(node, "node") for node in _listed(nodes, "nodes")))
+        object.__setattr__(self, "edges", tuple(_edge(edge) for edge in _listed(edges, "edges")))
+        object.__setattr__(self, "attributes", MappingProxyType(named))
+        _refuse_twice(self.nodes, "node")
+        _refuse_twice(self.edges, "edge")
+        if not (self.nodes or self.edges or self.attributes):
+            raise InputError("the request is empty: it names no node, no edge and no attribute")
+
+    def __repr__(self) -> str:
+        whole = sum(columns == "all" for columns in self.attributes.values())
+        single = sum(len(columns) for columns in self.attributes.values() if columns != "all")
+        parts = [_count(len(self.nodes), "node"), _count(len(self.edges), "edge")]
+        parts += [
+            f"all attributes of {_count(whole, 'node')}" if whole else "",
+            _count(single, "single attribute"),
+        ]
+        return f"Request({', '.join(part for part in parts if part)})"
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """What it names, in the order of `KINDS`."""
+        columns = self.attributes.values()
+        named = (self.nodes, self.edges, "all" in columns, any(c != "all" for c in columns))
+        return tuple(kind for kind, some in zip(KINDS, named, strict=True) if some)
+
+    def only(self, *kinds: Kind) -> Request:
+        """The part of it that is of these kinds."""
+        whole, partial = "attributes" in kinds, "partial attributes" in kinds
+        return Request(
+            self.nodes if "nodes" in kinds else (),
+            self.edges if "edges" in kinds else (),
+            {node: columns for node, columns in self.attributes.items() if (whole if columns == "all" else partial)},
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.nodes, self.edges, frozenset(self.attributes.items())))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.nodes, self.edges, dict(self.attributes))
+
+    # -- reading and writing -------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_dict(cls, content: Any) -> Self:
+        """From a request.json: `{"nodes": [..], "edges": [[u, v], ..], "attributes": [{"node": u}, ..]}`."""
+        if not isinstance(content, dict):
+            raise InputError("a request is an object with 'nodes', 'edges' and 'attributes'")
+        unknown = sorted(map(str, set(content) - {"nodes", "edges", "attributes"}))
+        if unknown:
+            raise InputError(f"a request has no field {unknown[0]!r}, only 'nodes', 'edges' and 'attributes'")
+        attributes: dict[Any, Any] = {}
+        for entry in _listed(content.get("attributes", ()), "attributes"):
+            if not isinstance(entry, dict) or "node" not in entry or set(entry) - {"node", "columns"}:
+                raise InputError(f'{entry!r} is no attribute entry, {{"node": u, "columns": [..]}} is needed')
+            node = _name(entry["node"], "node")
+            if node in attributes:
+                raise InputError(f"node {node!r} stands twice among the attributes")
+            attributes[node] = entry.get("columns", "all")
+        return cls(content.get("nodes", ()), content.get("edges", ()), attributes)
+
+    @classmethod
+    def from_json(cls, path: str | Path) -> Self:
+        """From a `request.json` file."""
+        return cls.from_dict(parse_json(_text(path), what=str(path)))
+
+    @classmethod
+    def from_csv(cls, path: str | Path) -> Self:
+        """From a CSV file with the header `kind,node,target,column`; kind is node, edge or attribute.
+
+        An attribute line without a column means all of that node's attributes.
+        """
+        text = comma_separated(io.StringIO(_text(path), newline=""), path, columns=CSV_HEADER)
+        lines = _rows(csv.reader(text, strict=True), path)
+        header = tuple(cell.strip() for cell in next(lines, []))
+        if header != CSV_HEADER:
+            raise InputError(f"{path} starts with {','.join(header)!r}, the header {','.join(CSV_HEADER)!r} is needed")
+        nodes: list[Name] = []
+        edges: list[tuple[Name, Name]] = []
+        attributes: dict[Name, Any] = {}
+        for number, line in enumerate(lines, start=2):
+            cells = [cell.strip() for cell in line]
+            if not any(cells):
+                continue
+            match cells:
+                case ["node", node, "", ""] if node:
+                    nodes.append(node)
+                case ["edge", node, target, ""] if node and target:
+                    edges.append((node, target))
+                case ["attribute", node, "", ""] if node and node not in attributes:
+                    attributes[node] = "all"
+                case ["attribute", node, "", column] if node and column and attributes.get(node) != "all":
+                    attributes.setdefault(node, []).append(column)
+                case ["attribute", node, "", _] if node:
+                    raise InputError(f"line {number} of {path}: node {node!r} stands twice among the attributes")
+                case _:
+                    raise InputError(
+                        f"line {number} of {path} is {','.join(line)!r}, which is no node, edge or attribute"
+                    )
+        return cls(nodes, edges, attributes)
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Self:
+        """From a .json or .csv file."""
+        readers = {".json": cls.from_json, ".csv": cls.from_csv}
+        reader = readers.get(Path(path).suffix.lower())
+        if reader is None:
+            raise InputError(f"{path} is neither a .json nor a .csv file")
+        return reader(path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The object of a `request.json`; `from_dict` reads it back."""
+        attributes = [
+            {"node": node} if columns == "all" else {"node": node, "columns": list(columns)}
+            for node, columns in self.attributes.items()
+        ]
+        return {
+            "nodes": list(self.nodes),
+            "edges": [list(edge) for edge in self.edges],
+            "attributes": attributes,
+        }
+
+    # -- against a graph -----------------------------------------------------------------------------------------
+
+    def resolve(self, graph: Graph) -> Resolved:
+        """The request in `graph`'s rows. Raises `InputError` naming the first thing that `graph` cannot forget.
+
+        Footprint, surgery and annex all ask for it, so the last answer is kept as long as its graph is.
+        """
+        kept = self.__dict__.get("_resolved")
+        if kept is None or kept[0]() is not graph:
+            kept = (weakref.ref(graph), self._resolve(graph))
+            object.__setattr__(self, "_resolved", kept)
+        found: Resolved = kept[1]
+        return found
+
+    def _resolve(self, graph: Graph) -> Resolved:
+        node_rows = _unique_rows(((node, graph.row(node)) for node in self.nodes), "node")
+        full: list[int] = []
+        partial: list[tuple[int, Tensor]] = []
+        known: dict[Columns, Tensor] = {}  # many nodes of a request often share one list of columns
+        attribute_rows = _unique_rows(((node, graph.row(node)) for node in self.attributes), "attributes of node")
+        for row, (node, columns) in zip(attribute_rows, self.attributes.items(), strict=True):
+            if columns == "all":
+                full.append(row)
+                continue
+            if columns not in known:
+                places = _unique_rows(((c, graph.column(c)) for c in columns), f"node {node!r}, column")
+                known[columns] = torch.tensor(places, dtype=torch.int64)
+            partial.append((row, known[columns]))
+        edge_mask = self._edge_mask(graph)
+        none = torch.empty(0, dtype=torch.int64)
+        _refuse_emptied(graph, node_rows)
+        return Resolved(
+            node_rows=torch.tensor(node_rows, dtype=torch.int64),
+            edge_mask=edge_mask,
+            full_rows=torch.tensor(full, dtype=torch.int64),
+            partial_rows=torch.cat([none, *(torch.full_like(places, row) for row, places in partial)]),
+            partial_columns=torch.cat([none, *(places for _, places in partial)]),
+        )
+
+    def _edge_mask(self, graph: Graph) -> Tensor:
+        mask = torch.zeros(graph.edge_index.shape[1], dtype=torch.bool)
+        if not self.edges:
+            return mask
+        n = graph.num_nodes
+        keys = graph.edge_index[1] * n + graph.edge_index[0]  # ascending, see Graph.edge_index
+        ends = torch.tensor([[graph.row(u), graph.row(v)] for u, v in self.edges], dtype=torch.int64).T
+        wanted = ends[1] * n + ends[0]
+        places = torch.searchsorted(keys, wanted).clamp(max=max(keys.numel() - 1, 0))
+        missing = keys[places] != wanted if keys.numel() else torch.ones_like(wanted, dtype=torch.bool)
+        if missing.any():
+            raise InputError(f"edge {self.edges[int(missing.nonzero()[0])]!r} is not in the graph")
+        asked = wanted if graph.directed else torch.minimum(wanted, ends[0] * n + ends[1])
+        _unique_rows(zip(self.edges, asked.tolist(), strict=True), "edge")
+        mask[places] = True
+        if not graph.directed:
+            mask[torch.searchsorted(keys, ends[0] * n + ends[1])] = True
+        return mask
+
+
+def _refuse_emptied(graph: Graph, node_rows: list[int]) -> None:
+    """A model needs a training node. A class may lose its last one: how many there are is a setting, and stays."""
+    train_mask = graph.train_mask.numpy()
+    if train_mask[np.array(node_rows, dtype=np.int64)].sum() == train_mask.sum():
+        raise InputError("the request leaves no training node")
+
+
+def _unique_rows(named: Iterable[tuple[Any, int]], what: str) -> list[int]:
+    """The rows, refusing two names for one row (a number and a subject id, an edge and its reverse)."""
+    rows: dict[int, Any] = {}
+    for name, row in named:
+        if row in rows:
+            raise InputError(f"{what} {name!r} stands twice in the request")
+        rows[row] = name
+    return list(rows)
+
+
+def _refuse_twice(names: tuple[Any, ...], what: str) -> None:
+    seen: set[Any] = set()
+    for name in names:
+        if name in seen:
+            raise InputError(f"{what} {name!r} stands twice in the request")
+        seen.add(name)
+
+
+def _listed(values: Any, what: str) -> Iterable[Any]:
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0:
+        raise InputError(f"'{what}' is {values!r}, a list is needed")
+    return values
+
+
+def _rows(lines: Iterator[list[str]], path: str | Path) -> Iterator[list[str]]:
+    try:
+        yield from lines
+    except csv.Error as error:
+        raise InputError(f"{path} is not CSV: {error}") from error
+
+
+def _name(value: Any, what: str) -> Name:
+    name = (value if value.strip() else None) if isinstance(value, str) else as_whole_number(value)
+    if name is None:
+        raise InputError(f"{what} {value!r} is neither a whole number from 0 nor a name")
+    return name
+
+
+def _edge(edge: Any) -> tuple[Name, Name]:
+    ends = tuple(edge) if isinstance(edge, Iterable) and not isinstance(edge, str | bytes | Mapping | Set) else ()
+    if len(ends) != 2:
+        raise InputError(f"edge {edge!r} is not a pair of nodes")
+    return _name(ends[0], "node"), _name(ends[1], "node")
+
+
+def _columns(node: Name, columns: Any) -> Columns:
+    if isinstance(columns, str) and columns == "all":
+        return "all"
+    listed = tuple(_name(column, "column") for column in _listed(columns, "columns"))
+    if not listed:
+        raise InputError(f"the columns of node {node!r} are an empty list, leave them out to mean all")
+    _refuse_twice(listed, f"node {node!r}, column")
+    return listed
+
+
+def _text(path: str | Path) -> str:
+    try:
+        return read_bytes(Path(path), largest=LARGEST, links=True).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}" if number else ""

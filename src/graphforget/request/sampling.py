@@ -1,0 +1,70 @@
+"""Deletion requests drawn at random by a seed, for experiments: of nodes, edges or attributes, a share or a number."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import dataclass
+
+from graphforget.errors import InputError
+from graphforget.graph.graph import Graph
+from graphforget.request.request import KINDS, Kind, Request
+
+NAMES: dict[str, Kind] = {"node": "nodes", "edge": "edges", "attribute": "attributes", "partial": "partial attributes"}
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What to draw: a kind of request, and a share between 0 and 1 or a number of training nodes or edges."""
+
+    kind: Kind
+    share: float | None = None
+    count: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Drawing:
+        """`node:5%`, `edge:10`, `attribute:1%`, `partial:5%` (half of the columns)."""
+        found = re.fullmatch(r"(\w+):(?:(\d+(?:\.\d+)?)%|(\d+))", text.strip(), flags=re.ASCII)
+        if found is None or found[1] not in NAMES:
+            raise InputError(f"the request {text!r} is neither a file nor of the form node:5%, edge:10, {_others()}")
+        kind = NAMES[found[1]]
+        return cls(kind, count=int(found[3])) if found[2] is None else cls(kind, share=float(found[2]) / 100)
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise InputError(f"there is no kind of request {self.kind!r}, only {', '.join(KINDS)}")
+        if (self.share is None) == (self.count is None):
+            raise InputError("either a share or a number is to be drawn")
+        if self.share is not None and not 0 < self.share < 1:
+            raise InputError(f"a share of {100 * self.share:g}% cannot be drawn, it must lie between 0 and 100")
+        if self.count is not None and self.count < 1:
+            raise InputError(f"{self.count} cannot be drawn, at least 1 is needed")
+
+    def number(self, available: int) -> int:
+        wanted = max(1, int((self.share or 0) * available)) if self.count is None else self.count
+        if wanted > available:
+            raise InputError(f"{wanted} are to be drawn and there are only {available}")
+        return wanted
+
+
+def drawn(graph: Graph, what: Drawing, *, seed: int) -> Request:
+    """Training nodes to remove or to take all or half of the attributes from, or edges (each undirected one once)."""
+    chance = random.Random(f"{what.kind} {seed}")
+    if what.kind == "edges":
+        source, target = graph.edge_index
+        once = graph.edge_index if graph.directed else graph.edge_index[:, source < target]
+        edges = chance.sample(once.T.tolist(), what.number(once.shape[1]))
+        return Request(edges=[(graph.name_of(u), graph.name_of(v)) for u, v in edges])
+    rows = graph.train_rows.tolist()
+    nodes = [graph.name_of(row) for row in chance.sample(rows, what.number(len(rows)))]
+    if what.kind == "nodes":
+        return Request(nodes=nodes)
+    if what.kind == "attributes":
+        return Request(attributes=dict.fromkeys(nodes, "all"))
+    places = chance.sample(range(graph.num_columns), max(1, graph.num_columns // 2))
+    columns = places if graph.column_names is None else [graph.column_names[place] for place in places]
+    return Request(attributes=dict.fromkeys(nodes, columns))
+
+
+def _others() -> str:
+    return ", ".join(f"{name}:5%" for name in NAMES if name not in ("node", "edge"))

@@ -1,1 +1,0 @@
-"""Ensembles of models trained on shards of the graph."""

@@ -1,0 +1,1 @@
+"""What is minimised, and how: objective, losses, fit, train, retraining."""

@@ -1,0 +1,197 @@
+"""Minimises one objective: Newton's method where it is convex, Adam and then a polish elsewhere."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from graphforget.errors import InputError
+from graphforget.graph.graph import Graph
+from graphforget.linalg.newton import newton_cg
+from graphforget.linalg.pattern import Pattern
+from graphforget.models.built_in import is_built_in
+from graphforget.models.dropout import KeyedDropout
+from graphforget.models.inspection import Inspection, attribute_state, changed_attributes, data_carriers
+from graphforget.models.parameters import assign, flatten, trainable
+from graphforget.models.registry import is_affine
+from graphforget.privacy.noise import noise
+from graphforget.progress import Progress
+from graphforget.training.losses import Loss, assumed_convex, captured_by_loss
+from graphforget.training.objective import Objective, model_inputs
+from graphforget.training.recipe import Recipe
+from graphforget.training.trained import Trained
+from graphforget.training.training_input import training_input
+
+UNKEYED = "the module draws random numbers in training that no node number decides, so no training can be replayed"
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    """Torch's deterministic algorithms, with a warning where it has none: else threads add up in any order.
+
+    What the caller has set is restored afterwards. Memory is not filled first, which would only take time.
+    """
+    enabled = torch.are_deterministic_algorithms_enabled()
+    lenient = torch.is_deterministic_algorithms_warn_only_enabled()
+    settings: Any = torch.utils.deterministic
+    filled = settings.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=lenient or not enabled)
+    settings.fill_uninitialized_memory = False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(enabled, warn_only=lenient)
+        settings.fill_uninitialized_memory = filled
+
+
+@deterministic()
+def fit_one(
+    module: nn.Module,
+    graph: Graph,
+    recipe: Recipe,
+    loss: Loss,
+    inspection: Inspection,
+    *,
+    warm: bool = False,
+    device: str = "cpu",
+    progress: Progress | None = None,
+    started: float | None = None,
+    tilt: Tensor | None = None,
+) -> Trained:
+    """Follows `recipe` from the weights that `module` comes with, which it changes.
+
+    It sees the graph's training input and nothing else of it. A strongly convex objective has one minimum, and
+    Newton's method starts at 0 unless `warm`; a loss that is declared convex counts as convex. `tilt` is the noise in
+    the objective if it has been drawn already.
+    """
+    started = time.perf_counter() if started is None else started
+    convex = is_affine(module) and assumed_convex(loss)
+    before = None if is_built_in(module) else attribute_state(module)
+    if tilt is None and recipe.objective_noise:
+        tilt = noise(size=flatten(module).numel(), sigma=recipe.objective_noise, seed=recipe.noise_seed)
+    part = training_input(graph, inspection.reach)
+    unkeyed = False if convex else _adam(module, part, recipe, loss, tilt, device, progress)
+    objective = Objective(module, part, mu=recipe.mu, loss=loss, tilt=tilt, device=device)
+    start = flatten(module).to(objective.like)
+    if convex:
+        start = start if warm else torch.zeros_like(start)
+        theta, converged = _newton(objective, start, recipe, progress)
+    else:
+        theta, converged = _polish(objective, start, recipe, progress), False
+    value, gradient = objective.value_and_gradient(theta)
+    module = module.double().eval().cpu()
+    assign(module, theta)
+    return Trained(
+        module=module,
+        theta=theta.cpu(),
+        recipe=recipe,
+        reach=inspection.reach,
+        obstacles=_obstacles(inspection, before, module, loss, unkeyed=unkeyed),
+        strongly_convex=convex,
+        converged=converged,
+        objective_value=value,
+        gradient_norm=float(gradient.norm()),
+        graph_digest=graph.digest,
+        seconds=time.perf_counter() - started,
+        loss=loss,
+        tilt=tilt,
+    )
+
+
+def _obstacles(
+    inspection: Inspection,
+    before: dict[tuple[str, str], str] | None,
+    module: nn.Module,
+    loss: Loss,
+    *,
+    unkeyed: bool,
+) -> tuple[str, ...]:
+    """The findings before training, what the module has come to hold or drew since, and what the loss holds.
+
+    `before` is the state of its attributes then; a model of this package needs none.
+    """
+    findings = [*inspection.obstacles, *([UNKEYED] if unkeyed else []), *data_carriers(module)]
+    if before is not None:
+        findings += changed_attributes(before, module)
+    return tuple(dict.fromkeys([*findings, *captured_by_loss(loss)]))
+
+
+def _newton(objective: Objective, start: Tensor, recipe: Recipe, progress: Progress | None) -> tuple[Tensor, bool]:
+    def report(step: int, norm: float) -> None:
+        if progress is not None:
+            progress(f"Newton, ||grad F||/mu = {norm / recipe.mu:.1e}", step, 0)
+
+    minimum = newton_cg(objective, start, gradient_tolerance=recipe.tolerance * recipe.mu, on_step=report)
+    return minimum.theta, minimum.status == "converged"
+
+
+def _adam(
+    module: nn.Module,
+    graph: Graph,
+    recipe: Recipe,
+    loss: Loss,
+    tilt: Tensor | None,
+    device: str,
+    progress: Progress | None,
+) -> bool:
+    """Full-batch Adam on `F` with dropout on, from the module's own weights, which it changes.
+
+    Dropout is keyed by node number. Returns whether the module drew any other random number.
+    """
+    module.to(device=device, dtype=torch.float32).train()
+    inputs = model_inputs(module, graph, dtype=torch.float32, device=device)
+    rows, labels = graph.train_rows.to(device), graph.y[graph.train_rows].to(device)
+    parameters = [p for _, p in trainable(module)]
+    pull = None if tilt is None else tilt.to(parameters[0]) / rows.numel()
+    optimiser = torch.optim.Adam(parameters, lr=recipe.learning_rate)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        edges = inputs[1] if isinstance(inputs[1], Pattern) else graph.edge_index.to(device)
+        dropout = KeyedDropout(graph.numbers, edges, seed=recipe.seed, device=device)
+        for epoch in range(recipe.epochs):
+            optimiser.zero_grad()
+            with dropout.at(epoch):
+                logits = module(*inputs)
+            data = loss(logits[rows], labels).mean()
+            penalty = sum(p.square().sum() for p in parameters)
+            value = data + 0.5 * recipe.mu * penalty
+            if pull is not None:
+                value = value + pull @ torch.cat([p.reshape(-1) for p in parameters])
+            value.backward()
+            optimiser.step()
+            if progress is not None:
+                progress("Adam", epoch + 1, recipe.epochs)
+    if not torch.isfinite(flatten(module)).all():
+        raise InputError(f"training diverged, lower the learning rate {recipe.learning_rate}")
+    return dropout.unkeyed
+
+
+def _polish(objective: Objective, start: Tensor, recipe: Recipe, progress: Progress | None) -> Tensor:
+    """L-BFGS on `F` itself, dropout off, in float64: brings the gradient down without going anywhere else."""
+    theta = start.clone().requires_grad_()
+    if recipe.polish_steps == 0:
+        return theta.detach()
+    optimiser = torch.optim.LBFGS(
+        [theta],
+        max_iter=recipe.polish_steps,
+        history_size=20,
+        tolerance_grad=recipe.tolerance * recipe.mu,
+        tolerance_change=0.0,
+        line_search_fn="strong_wolfe",
+    )
+    evaluations = itertools.count(1)
+
+    def closure() -> float:
+        value, theta.grad = objective.value_and_gradient(theta.detach())
+        if progress is not None:
+            progress("polish", min(next(evaluations), recipe.polish_steps), recipe.polish_steps)
+        return value
+
+    optimiser.step(closure)
+    return theta.detach()

@@ -1,0 +1,303 @@
+"""Per-node losses, with their first and second derivative in the logits."""
+
+from __future__ import annotations
+
+import copy
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graphforget.errors import InputError
+from graphforget.graph.validation import UNLABELLED
+from graphforget.models.captured import first_finding
+
+CROSS_ENTROPY = "cross_entropy"
+ONE_VS_REST = "one_vs_rest"
+
+LossFunction = Callable[[Tensor, Tensor], Tensor]
+Convexity = Literal["proven", "declared", "unknown"]
+
+
+class Loss:
+    """Any callable `(logits, labels) -> one loss a node`. Each loss must depend on its own node's logits alone.
+
+    Args:
+        function: the callable.
+        name: how the recipe calls it; the function's own name by default.
+        convex: declares that it is convex in the logits. Training then uses Newton's method on models that are affine
+            in their weights; `check_loss` tries the declaration, and it stays an assumption.
+    """
+
+    smoothness = math.inf  # the largest eigenvalue that its curvature in the logits can have
+    gradient_scale = 1.0  # the factor by which rounding in softmax or sigmoid enters the gradient in the logits
+    declared_convex = False
+
+    def steepness(self, classes: int) -> float:
+        """The largest norm that its gradient in the logits can have."""
+        return math.inf
+
+    def __init__(self, function: LossFunction, *, name: str | None = None, convex: bool = False) -> None:
+        if not callable(function):
+            raise InputError(f"the loss is {function!r}, a callable (logits, labels) -> one loss a node is needed")
+        self.function = function
+        self.name = name or str(getattr(function, "__name__", type(function).__name__))
+        if convex:
+            self.declared_convex = True
+
+    @property
+    def convexity(self) -> Convexity:
+        """Whether it is convex in the logits by construction, by its author's word, or not known to be."""
+        if is_convex(self):
+            return "proven"
+        return "declared" if vars(self).get("declared_convex") is True else "unknown"
+
+    def check_classes(self, classes: int) -> None:
+        """Refuses a number of classes that the loss was not made for."""
+
+    def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return self.function(logits, labels)
+
+    def gradient(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The derivative of the summed losses in the logits, row by row."""
+        with torch.enable_grad():
+            logits = logits.detach().requires_grad_()
+            return torch.autograd.grad(self(logits, labels).sum(), logits)[0]
+
+    def curvature(self, logits: Tensor, labels: Tensor) -> Callable[[Tensor], Tensor]:
+        """`U -> B U`, with `B` the block-diagonal second derivative of the summed losses in the logits."""
+        with torch.enable_grad():
+            logits = logits.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(self(logits, labels).sum(), logits, create_graph=True)
+        if not slope.requires_grad:
+            return torch.zeros_like
+        return lambda u: torch.autograd.grad(slope, logits, u, retain_graph=True)[0]
+
+
+class CrossEntropy(Loss):
+    """`-sum_c v_c log softmax(logits)_c` with targets `v = w q`, `q = (1 - s) e_y + s/C`: convex, at least 0.
+
+    As `torch.nn.CrossEntropyLoss` has it: `w` are weights of the classes (1 by default), `s` is the label smoothing
+    (0 by default, then the loss is `-w_y log softmax(logits)[y]`). With `W = sum_c v_c` the gradient is `W p - v` and
+    the curvature `W (diag(p) - p p^T)`, `p = softmax(logits)`. The name records weights and smoothing.
+
+    >>> CrossEntropy(weight=[1, 2.5], label_smoothing=0.1).name
+    'cross_entropy(weight=[1.0,2.5],label_smoothing=0.1)'
+    """
+
+    def __init__(self, weight: Sequence[float] | Tensor | None = None, label_smoothing: float = 0.0) -> None:
+        self.weight = _class_weights(weight)
+        self.label_smoothing = _share(label_smoothing)
+        given = [] if self.weight is None else [f"weight=[{','.join(map(repr, self.weight))}]"]
+        given += [f"label_smoothing={self.label_smoothing!r}"] if self.label_smoothing else []
+        super().__init__(_cross_entropy, name=f"{CROSS_ENTROPY}({','.join(given)})" if given else CROSS_ENTROPY)
+        if self.weight is not None:
+            self.gradient_scale = float(self._targets(len(self.weight)).sum(dim=1).max())
+        self.smoothness = self.gradient_scale / 2
+
+    def check_classes(self, classes: int) -> None:
+        if self.weight is not None and len(self.weight) != classes:
+            raise InputError(f"the loss has weights of {len(self.weight)} classes, the graph has {classes} classes")
+
+    def steepness(self, classes: int) -> float:
+        """`||W p - v||` at most: a convex function of `p`, so its maximum is at a corner `p = e_k`.
+
+        There its square is `W^2 - 2 W v_k + ||v||^2`, largest for the smallest `v_k`.
+        """
+        if self._is_plain:
+            return math.sqrt(2)
+        targets = self._targets(classes)
+        total = targets.sum(dim=1)
+        squares = total.square() - 2 * total * targets.amin(dim=1) + targets.square().sum(dim=1)
+        return math.sqrt(float(squares.max()))
+
+    def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
+        if self._is_plain:
+            return _cross_entropy(logits, labels)
+        targets = self._targets(logits.shape[1]).to(logits)[labels]
+        return -(targets * logits.log_softmax(dim=1)).sum(dim=1)
+
+    def gradient(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """`W p - v`; without weights and smoothing `softmax(z) - e_y`."""
+        gradient = _softmax(logits)
+        if self._is_plain:
+            gradient[torch.arange(labels.numel(), device=labels.device), labels] -= 1
+            return gradient
+        targets = self._targets(logits.shape[1])
+        return gradient * self._totals(targets, logits, labels) - targets.to(logits)[labels]
+
+    def curvature(self, logits: Tensor, labels: Tensor) -> Callable[[Tensor], Tensor]:
+        """`W (diag(p) - p p^T) u` for each row."""
+        p = _softmax(logits)
+        scale = None if self._is_plain else self._totals(self._targets(logits.shape[1]), logits, labels)
+
+        def product(u: Tensor) -> Tensor:
+            weighted = p * u
+            bent = weighted - p * weighted.sum(dim=1, keepdim=True)
+            return bent if scale is None else bent * scale
+
+        return product
+
+    @property
+    def _is_plain(self) -> bool:
+        return self.weight is None and not self.label_smoothing
+
+    def _targets(self, classes: int) -> Tensor:
+        """`v` of each label, a row a label, in float64."""
+        targets = torch.full((classes, classes), self.label_smoothing / classes, dtype=torch.float64)
+        targets.diagonal().add_(1 - self.label_smoothing)
+        return targets if self.weight is None else targets * torch.tensor(self.weight, dtype=torch.float64)
+
+    @staticmethod
+    def _totals(targets: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
+        """`W` of each node, as a column."""
+        return targets.sum(dim=1, keepdim=True).to(logits)[labels]
+
+
+class OneVsRest(Loss):
+    """`sum_k log(1 + exp(-y_k z_k))` with `y_k = 1` for the label, -1 for the others: a logistic regression a class.
+
+    Convex, at least 0, with closed derivatives; the classes are coupled by nothing.
+    """
+
+    smoothness = 1 / 4
+
+    def __init__(self) -> None:
+        super().__init__(_one_vs_rest, name=ONE_VS_REST)
+
+    def steepness(self, classes: int) -> float:
+        """`||sigmoid(z) - e_y||` at most."""
+        return math.sqrt(classes)
+
+    def gradient(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """`sigmoid(z) - e_y`."""
+        gradient = logits.sigmoid()
+        gradient[torch.arange(labels.numel(), device=labels.device), labels] -= 1
+        return gradient
+
+    def curvature(self, logits: Tensor, labels: Tensor) -> Callable[[Tensor], Tensor]:
+        """`s (1 - s) u` for each number, `s = sigmoid(z)`."""
+        s = logits.sigmoid()
+        weights = s * (1 - s)
+        return lambda u: weights * u
+
+
+def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    by_class = logits.T.contiguous()
+    return -by_class.log_softmax(dim=0).gather(0, labels.unsqueeze(0)).squeeze(0)
+
+
+def _softmax(logits: Tensor) -> Tensor:
+    """By rows, computed by columns: torch's sums over few numbers that lie side by side take five times as long."""
+    return logits.T.contiguous().softmax(dim=0).T.contiguous()
+
+
+def _one_vs_rest(logits: Tensor, labels: Tensor) -> Tensor:
+    signs = torch.full_like(logits, -1.0).scatter_(1, labels.unsqueeze(1), 1.0)
+    return -F.logsigmoid(signs * logits).sum(dim=1)  # torch's softplus gives up log(1 + exp(-z)) at z = 20
+
+
+def _class_weights(weight: Sequence[float] | Tensor | None) -> tuple[float, ...] | None:
+    """Weights as numbers; equal to 1 they are none."""
+    if weight is None:
+        return None
+    try:
+        numbers = tuple(float(w) for w in weight)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"the class weights are a {type(weight).__name__}, one number a class is needed") from error
+    if not numbers or not all(0 <= w < math.inf for w in numbers) or not any(numbers):
+        raise InputError("the class weights must be finite numbers from 0, not all of them 0")
+    return None if all(w == 1 for w in numbers) else numbers
+
+
+def _share(value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise InputError(f"label_smoothing is {value!r}, a number from 0 to 1 is needed")
+    return float(value)
+
+
+# -- names and kinds -------------------------------------------------------------------------------------------------
+
+BUILT_IN: dict[str, type[CrossEntropy] | type[OneVsRest]] = {CROSS_ENTROPY: CrossEntropy, ONE_VS_REST: OneVsRest}
+WITH_SETTINGS = re.compile(
+    rf"{CROSS_ENTROPY}\((?:weight=\[(?P<weight>[^\]]+)\])?(?:(?:(?<=\]),|(?<=\())label_smoothing=(?P<smoothing>[^,]+))?\)"
+)
+
+
+def is_recorded(name: str) -> bool:
+    """Whether the name alone gives the loss back: that of a built-in one, with its settings if it has any."""
+    return _from_name(name) is not None
+
+
+def _from_name(name: str) -> CrossEntropy | OneVsRest | None:
+    if name in BUILT_IN:
+        return BUILT_IN[name]()
+    settings = WITH_SETTINGS.fullmatch(name)
+    if settings is None:
+        return None
+    try:
+        weight = None if settings["weight"] is None else [float(w) for w in settings["weight"].split(",")]
+        loss = CrossEntropy(weight, float(settings["smoothing"] or 0))
+    except (ValueError, InputError):
+        return None
+    return loss if loss.name == name else None
+
+
+def is_convex(loss: Loss) -> bool:
+    """Whether the loss is convex in the logits by construction: a built-in one itself, nothing that claims to be."""
+    if type(loss) not in BUILT_IN.values():
+        return False
+    original = _from_name(loss.name)
+    return type(original) is type(loss) and vars(original) == vars(loss)
+
+
+def assumed_convex(loss: Loss) -> bool:
+    """Whether the loss is convex by construction or declared to be; the latter is a condition of what follows."""
+    return loss.convexity != "unknown"
+
+
+def as_loss(loss: Loss | LossFunction | str | None) -> Loss:
+    """The default is cross-entropy; a built-in loss goes by its name, and no loss of one's own can.
+
+    `torch.nn.CrossEntropyLoss` becomes the built-in one, with its class weights and label smoothing.
+    """
+    if loss is None:
+        return CrossEntropy()
+    if isinstance(loss, str):
+        named = _from_name(loss)
+        if named is None:
+            raise InputError(f"there is no loss {loss!r}, only {', '.join(BUILT_IN)} or a function of one's own")
+        return named
+    if type(loss) is nn.CrossEntropyLoss and vars(loss).keys() == vars(nn.CrossEntropyLoss()).keys():
+        return _from_torch(loss)
+    if not isinstance(loss, Loss):
+        loss = Loss(loss)
+        loss.name = f"own {loss.name}" if is_recorded(loss.name) else loss.name
+    original = _from_name(loss.name)
+    if original is None or is_convex(loss):
+        return loss
+    if isinstance(loss, type(original)) and type(loss) is not type(original):  # a subclass, which computes otherwise
+        loss = copy.copy(loss)
+        loss.name = f"own {loss.name}"
+        return loss
+    raise InputError(f"a loss of one's own cannot be named {loss.name!r}")
+
+
+def _from_torch(loss: nn.CrossEntropyLoss) -> CrossEntropy:
+    if loss.ignore_index not in (-100, UNLABELLED):
+        raise InputError(
+            f"the loss has ignore_index={loss.ignore_index}, take nodes out of train_mask instead of ignoring a class"
+        )
+    return CrossEntropy(loss.weight, loss.label_smoothing)
+
+
+def captured_by_loss(loss: Loss) -> list[str]:
+    """What a loss of one's own brings along that may be data: class weights that were counted on the data, say."""
+    if is_convex(loss):
+        return []
+    finding = first_finding(loss, registered={})
+    return [f"the loss {loss.name!r} holds {finding.kind}, which may carry data"] if finding else []

@@ -1,0 +1,88 @@
+"""How a model was trained, and what was forgotten since: numbers alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphforget.errors import InputError
+from graphforget.privacy.gaussian import release_ratio
+from graphforget.validation import LARGEST_STORED, whole_number
+
+SMALLEST_NOISE = 1e-100  # noise is squared, and its grid is finer
+RELEASES = 64  # a year of weekly batches, and a dozen that cannot wait
+MOST_STEPS = 10**6  # epochs or polish steps of a training
+# Gradients are measured in float64; below this norm what is measured may be rounding.
+ROUNDING_FLOOR = 1e-12
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How it was trained. For built-in models this and the graph decide the weights; a module of one's own also
+    brings initial weights, which are not recorded."""
+
+    model: str
+    options: dict[str, Any]
+    seed: int
+    mu: float
+    loss: str
+    epochs: int
+    learning_rate: float
+    polish_steps: int
+    tolerance: float
+    sigma: float = 0.0  # standard deviation of the noise in every release, fixed here and by no request
+    objective_noise: float = 0.0  # standard deviation of `b` in F (objective perturbation)
+    noise_seed: int | None = None  # of `b`; None: from the operating system, as it has to be to hide anything
+    epsilon: float = 1.0  # what `releases` releases together guarantee, with `delta`: fixed here and by no request
+    delta: float = 1e-5
+    releases: int = RELEASES
+    floor: float | None = None  # the least score of a release, see `utility`
+    environment: dict[str, Any] = field(default_factory=dict)  # library versions and threads; {} if unknown
+
+    def __post_init__(self) -> None:
+        for name, value, good in (
+            ("mu", self.mu, 0 < self.mu <= LARGEST_STORED),
+            ("tolerance", self.tolerance, 0 < self.tolerance <= LARGEST_STORED),
+            ("tolerance x mu", self.tolerance * self.mu, self.tolerance * self.mu >= ROUNDING_FLOOR),
+            ("learning_rate", self.learning_rate, 0 < self.learning_rate <= LARGEST_STORED),
+        ):
+            if not good:
+                raise InputError(f"{name} is {value}, it must be positive, finite and well above rounding")
+        for name in ("sigma", "objective_noise"):
+            value = getattr(self, name)
+            if not (value == 0 or SMALLEST_NOISE <= value <= LARGEST_STORED):
+                raise InputError(f"{name} is {value}, 0 or a finite number from {SMALLEST_NOISE:g} is needed")
+        for name in ("epochs", "polish_steps"):
+            if whole_number(getattr(self, name), name) > MOST_STEPS:
+                raise InputError(f"{name} is {getattr(self, name)}, up to {MOST_STEPS:,} are possible")
+        whole_number(self.seed, "seed")
+        whole_number(0 if self.noise_seed is None else self.noise_seed, "noise_seed")
+        release_ratio(epsilon=self.epsilon, delta=self.delta, releases=self.releases)  # checks all three
+        if self.floor is not None and not 0 <= self.floor <= 1:
+            raise InputError(f"floor is {self.floor!r}, a share of the nodes from 0 to 1 is needed")
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """A request that was unlearned since the model was trained: numbers alone, nobody's name."""
+
+    method: str
+    m: int  # training nodes before it
+    removed: int  # of those, how many went
+    affected: int  # of those that stayed, how many losses may have changed
+    step_norm: float  # how far the weights moved
+    gradient_norm: float  # ||grad F|| before it
+    leftover: float | None = None  # a bound on what the step leaves of the gradient of m F; None: there is none
+    leftover_by_class: float = 0.0  # the same added up over the classes
+    refuted: tuple[str, ...] = ()  # conditions of its claim that were measured and did not hold
+
+    def __post_init__(self) -> None:
+        for name in ("m", "removed", "affected"):
+            whole_number(getattr(self, name), f"{name} in the history")
+        for name in ("step_norm", "gradient_norm", "leftover", "leftover_by_class"):
+            value = getattr(self, name)
+            if name == "leftover" and value is None:
+                continue
+            if not isinstance(value, int | float) or not 0 <= value <= LARGEST_STORED:
+                raise InputError(f"{name} in the history is {value!r}, a finite number from 0 is needed")
+        object.__setattr__(self, "refuted", tuple(map(str, self.refuted)))

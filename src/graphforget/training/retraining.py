@@ -1,0 +1,145 @@
+"""Trains a model again by its recipe, from weights that have seen nothing; compared bit for bit this is a replay."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from graphforget.errors import InputError, Refused
+from graphforget.graph.graph import Graph
+from graphforget.models.inspection import Inspection
+from graphforget.models.parameters import trainable
+from graphforget.models.registry import MODELS, build, is_affine
+from graphforget.models.sharded import Sharded
+from graphforget.progress import Progress
+from graphforget.training.losses import assumed_convex
+from graphforget.training.recipe import Recipe
+from graphforget.training.train import fit
+from graphforget.training.trained import Trained
+
+
+def replayed(
+    trained: Trained,
+    graph: Graph,
+    *,
+    tilt: Tensor | None = None,
+    model: Callable[[], nn.Module] | None = None,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> Trained:
+    """The model that the recipe of `trained` makes on `graph`, with all its seeds and from fresh weights.
+
+    An `exact` claim is right if its `theta` equals that of `trained` bit for bit, in the same environment
+    (`graphforget.training.environment`). Noise in the objective is drawn from the recipe's seed; where it has none, it is
+    `tilt`, by default the noise that `trained` holds. A module of one's own is reset, or made by `model`.
+
+    Raises:
+        Refused: The recipe cannot have made these weights, or a parameter of the module cannot be drawn anew.
+    """
+    recipe = trained.recipe
+    if tilt is None and recipe.noise_seed is None:
+        tilt = trained.tilt
+    if recipe.objective_noise and recipe.noise_seed is None and tilt is None:
+        raise Refused("the noise in the objective has no seed and was not kept, so the training cannot be replayed")
+    given: Any = {"model": model, "tilt": tilt, "device": device, "progress": progress}
+    return trained_anew(trained, graph, seed=recipe.seed, noise_seed=recipe.noise_seed, **given)
+
+
+def trained_anew(
+    old: Trained,
+    graph: Graph,
+    *,
+    seed: int,
+    noise_seed: int | None = None,
+    model: Callable[[], nn.Module] | None = None,
+    tilt: Tensor | None = None,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> Trained:
+    """A model of the same kind, by the same recipe but for its seeds, from weights that have seen nothing.
+
+    `tilt` is the noise in the objective, if no other is to be drawn.
+    """
+    recipe = dataclasses.replace(old.recipe, seed=seed, noise_seed=noise_seed)
+    module = fresh_module(old, graph, recipe, model)
+    given: Any = {"tilt": tilt, "device": device, "progress": progress}
+    return fit(module, graph, recipe, old.loss, Inspection(old.reach, old.obstacles), **given)
+
+
+def refuse_untrained(trained: Trained) -> None:
+    """Raises `Refused` if the recipe cannot have made the weights, so that following it again would not either."""
+    recipe, module = trained.recipe, trained.module
+    one = module.models[0] if isinstance(module, Sharded) else module
+    if is_affine(one) and assumed_convex(trained.loss):
+        return
+    if recipe.epochs == 0 and (recipe.polish_steps == 0 or recipe.model not in MODELS):
+        raise Refused(
+            f"the recipe has {recipe.epochs} epochs and {recipe.polish_steps} polish steps, so it did not make these "
+            "weights and cannot make them anew; train the model on the retained graph as it was trained before"
+        )
+
+
+def fresh_module(old: Trained, graph: Graph, recipe: Recipe, make: Callable[[], nn.Module] | None = None) -> nn.Module:
+    """The same architecture with weights that have seen nothing. May raise `Refused`."""
+    refuse_untrained(old)
+    if recipe.model in MODELS:
+        if make is not None:
+            raise InputError(f"{recipe.model} is a built-in model and is made anew by itself, leave model out")
+        shape: dict[str, Any] = {"columns": graph.num_columns, "classes": graph.num_classes, "seed": recipe.seed}
+        return build(recipe.model, **shape, **recipe.options)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        if make is not None:
+            made = _made(old.module, make)
+            torch.manual_seed(recipe.seed + 1)
+            _refuse_fixed(made, make())
+            return made
+        if old.strongly_convex:  # trained from 0, whatever the weights are
+            return copy.deepcopy(old.module)
+        return _reset(old.module)
+
+
+def _reset(old: nn.Module) -> nn.Module:
+    """A copy whose parameters have all been drawn anew: blanked first, so that one that is not drawn shows."""
+    module = copy.deepcopy(old)
+    with torch.no_grad():
+        for _, parameter in trainable(module):
+            parameter.fill_(float("nan"))
+    for part in module.modules():
+        reset = getattr(part, "reset_parameters", None)
+        if callable(reset):
+            reset()
+    kept = [name for name, parameter in trainable(module) if not torch.isfinite(parameter).all()]
+    if kept:
+        raise Refused(
+            f"parameter {kept[0]!r} is not drawn anew by any reset_parameters(), so hand a function over that makes a "
+            "fresh module, model=..."
+        )
+    return module
+
+
+def _refuse_fixed(made: nn.Module, other: nn.Module) -> None:
+    """Weights that do not follow the seed came from somewhere else, and may have seen anything."""
+    for (name, first), (_, second) in zip(trainable(made), trainable(other), strict=True):
+        constant = bool((first == first.flatten()[0]).all()) if first.numel() else True
+        if not constant and torch.equal(first, second):
+            raise InputError(f"'model' makes the same parameter {name!r} whatever the seed, so it is not a fresh one")
+
+
+def _made(old: nn.Module, make: Callable[[], nn.Module]) -> nn.Module:
+    module = make()
+    if not isinstance(module, nn.Module) or type(module) is not type(old):
+        raise InputError(f"'model' made a {type(module).__name__}, a {type(old).__name__} is needed")
+    learned = dict(trainable(old))
+    shapes = {name: p.shape for name, p in trainable(module)}
+    if shapes != {name: p.shape for name, p in learned.items()}:
+        raise InputError(f"'model' made a {type(old).__name__} of another shape")
+    for name, p in trainable(module):
+        if ((p.double() - learned[name]).abs() <= 1e-6 * learned[name].abs()).logical_and(p != 0).float().mean() > 0.5:
+            raise InputError(f"'model' made a module whose parameter {name!r} is the trained one, not a fresh one")
+    return copy.deepcopy(module)

@@ -1,0 +1,201 @@
+"""Trains a model by name or of one's own, and says what was reached."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+import time
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from graphforget.errors import InputError
+from graphforget.graph.graph import Graph
+from graphforget.graph.reach import Reach
+from graphforget.graph.validation import is_symmetric
+from graphforget.models.inspection import Inspection, inspect
+from graphforget.models.parameters import trainable
+from graphforget.models.registry import LINEARISED_SIGMA, MODELS, ModelEntry, build, is_affine
+from graphforget.models.sharded import Sharded
+from graphforget.privacy.gaussian import LARGEST_DELTA, release_ratio
+from graphforget.privacy.noise import with_noise
+from graphforget.progress import Progress
+from graphforget.training.environment import checked_device, environment
+from graphforget.training.fit import fit_one
+from graphforget.training.loss_checks import check_loss
+from graphforget.training.losses import Loss, LossFunction, as_loss, assumed_convex
+from graphforget.training.recipe import RELEASES, Recipe
+from graphforget.training.shards import fit_shards
+from graphforget.training.trained import Trained
+from graphforget.validation import whole_number
+
+LARGEST_LOSS = 0.02  # of the score, by noise, before training warns
+NOISE_DRAWS = 3
+HALF_PRECISION = (torch.float16, torch.bfloat16)
+
+OWN_MODEL = ModelEntry("own", "a model of one's own", nn.Module, mu=5e-4, affine=False, sigma=LINEARISED_SIGMA)
+
+
+def train(
+    graph: Graph,
+    model: str | nn.Module = "sgc",
+    *,
+    seed: int = 0,
+    mu: float | None = None,
+    loss: Loss | LossFunction | str | None = None,
+    epochs: int | None = None,
+    learning_rate: float | None = None,
+    polish_steps: int | None = None,
+    tolerance: float | None = None,
+    epsilon: float = 1.0,
+    delta: float = 1e-5,
+    sigma: float | None = None,
+    releases: int = RELEASES,
+    floor: float | None = None,
+    objective_noise: float | None = None,
+    noise_seed: int | None = None,
+    reach: Reach | None = None,
+    device: str = "cpu",
+    progress: Progress | None = None,
+    **options: Any,
+) -> Trained:
+    """Trains `model` on the graph's training nodes and returns it with what was reached.
+
+    `model` is a name (`graphforget models` lists them) with its own `options` (`hidden=32`), or any `torch.nn.Module`
+    called as `module(x, edge_index)`; it is copied, never changed. `reach` declares how far its messages travel.
+
+    What is promised of releases after deletions is fixed here, because a promise that follows from a request would tell
+    of it. `epsilon` and `delta` hold for `releases` releases *together*. `sigma` is the noise that every release will
+    carry: a larger one is met by less work, a smaller one leaves the model more accurate. By default it is small where
+    the objective is strongly convex, and 0 elsewhere. A release whose score (`Trained.utility`) is under `floor` is
+    refused. `trained.notes` warn where the noise costs more than two points.
+
+    `objective_noise` is the noise that CGU and CEU put into the objective instead (the standard deviation of `b` in
+    `(1/m) b . theta`); it comes from the operating system, or from a `noise_seed` for experiments.
+
+    A strongly convex objective is minimised from 0 by Newton's method until `||grad F|| / mu <= tolerance`, in float64;
+    by default 1e-3, or a fiftieth of sigma, or the distance that a release may have, if that is less. Any other is
+    trained by Adam in float32 with dropout on, then polished by L-BFGS in float64, dropout off. Nothing is seen of the
+    graph but what training nodes can feel, and dropout is keyed by node number, so that what comes out can be replayed
+    (docs/maths.md, section 11).
+    """
+    started = time.perf_counter()
+    if not isinstance(graph, Graph):
+        raise InputError(f"the graph is a {type(graph).__name__}, a graphforget.Graph is needed")
+    if not graph.directed and not is_symmetric(graph.edge_index, graph.num_nodes):  # gradients count on it
+        raise InputError("the graph says that it is undirected and has an edge that goes one way only")
+    seed, device = whole_number(seed, "seed"), checked_device(device)
+    name, module = _module(graph, model, seed, options)
+    defaults = MODELS.get(name, OWN_MODEL)
+    loss = as_loss(defaults.loss if loss is None else loss)
+    within = _number(defaults.objective_noise if objective_noise is None else objective_noise, "objective_noise")
+    if sigma is None:  # 0 where no tolerance follows from it
+        sigma = defaults.sigma if is_affine(module) and assumed_convex(loss) and not within else 0.0
+    sigma = _number(sigma, "sigma")
+    if whole_number(releases, "releases") == 0:
+        raise InputError("releases is 0, at least 1 is needed")
+    share = release_ratio(epsilon=epsilon, delta=delta, releases=releases)  # checks both
+    certifies = bool(sigma) and is_affine(module) and not within
+    if certifies and delta > LARGEST_DELTA:
+        raise InputError(f"delta is {delta:g}, and over {LARGEST_DELTA:g} nothing is certified")
+    recipe = Recipe(
+        model=name,
+        options=options,
+        seed=seed,
+        mu=defaults.mu if mu is None else float(mu),
+        loss=loss.name,
+        epochs=defaults.epochs if epochs is None else whole_number(epochs, "epochs"),
+        learning_rate=defaults.learning_rate if learning_rate is None else float(learning_rate),
+        polish_steps=defaults.polish_steps if polish_steps is None else whole_number(polish_steps, "polish_steps"),
+        tolerance=min(1e-3, sigma / 50 or 1e-3, share * sigma or 1e-3) if tolerance is None else float(tolerance),
+        sigma=sigma,
+        objective_noise=within,
+        noise_seed=None if noise_seed is None else whole_number(noise_seed, "noise_seed"),
+        epsilon=float(epsilon),
+        delta=float(delta),
+        releases=releases,
+        floor=None if floor is None else _number(floor, "floor"),
+    )
+    check_loss(loss, classes=graph.num_classes)
+    inspection = inspect(module, columns=graph.num_columns, classes=graph.num_classes, declared=reach)
+    precision = _precision_notes(module)
+    trained = fit(module, graph, recipe, loss, inspection, device=device, progress=progress, started=started)
+    return dataclasses.replace(trained, notes=(*precision, *_notes(trained, graph)))
+
+
+def _precision_notes(module: nn.Module) -> tuple[str, ...]:
+    halves = sorted({str(p.dtype).removeprefix("torch.") for p in module.parameters() if p.dtype in HALF_PRECISION})
+    if not halves:
+        return ()
+    return (f"the module came in {' and '.join(halves)}; it was trained in float32 or float64 and is now in float64",)
+
+
+def _notes(trained: Trained, graph: Graph) -> list[str]:
+    """What whoever trained it should know before its first release."""
+    recipe, m = trained.recipe, graph.train_rows.numel()
+    notes = []
+    if recipe.sigma and recipe.delta > 1 / m:
+        notes.append(f"delta = {recipe.delta:g} is over 1 / {m}, one over the number of training nodes")
+    if not (recipe.sigma or recipe.floor):
+        return notes
+    private, noised = trained.utility(graph), noised_utility(trained, graph)
+    if private - noised > LARGEST_LOSS:
+        cost = f"{100 * (private - noised):.1f} points of micro-F1, {100 * private:.1f} % to {100 * noised:.1f} %"
+        notes.append(f"noise of sigma = {recipe.sigma:g} costs {cost}: train with a smaller sigma")
+    if recipe.floor is not None and noised < recipe.floor:
+        notes.append(f"with noise the model scores {noised:.3f}, under its floor {recipe.floor:g}")
+    return notes
+
+
+def noised_utility(trained: Trained, graph: Graph) -> float:
+    """The score that a release has in the mean over a few draws of its noise."""
+    sigma = trained.recipe.sigma
+    if not sigma:
+        return trained.utility(graph)
+    draws = (with_noise(trained.theta, sigma=sigma, seed=seed) for seed in range(NOISE_DRAWS))
+    return sum(trained.with_weights(theta).utility(graph) for theta in draws) / NOISE_DRAWS
+
+
+def _number(value: Any, what: str) -> float:
+    real = isinstance(value, int | float) and not isinstance(value, bool)
+    if not real or not 0 <= value < math.inf:
+        raise InputError(f"{what} is {value!r}, a finite number from 0 is needed")
+    return float(value)
+
+
+def _module(graph: Graph, model: str | nn.Module, seed: int, options: dict[str, Any]) -> tuple[str, nn.Module]:
+    if isinstance(model, str):
+        return model.lower(), build(model, columns=graph.num_columns, classes=graph.num_classes, seed=seed, **options)
+    if not isinstance(model, nn.Module):
+        raise InputError(f"the model is a {type(model).__name__}, a name or a torch.nn.Module is needed")
+    if options:
+        raise InputError(f"option {next(iter(options))!r} belongs to built-in models, set it on your module instead")
+    if not trainable(model):
+        raise InputError("the model has no trainable parameter")
+    return f"{type(model).__module__}.{type(model).__qualname__}", copy.deepcopy(model)
+
+
+def fit(
+    module: nn.Module,
+    graph: Graph,
+    recipe: Recipe,
+    loss: Loss,
+    inspection: Inspection,
+    *,
+    warm: bool = False,
+    device: str = "cpu",
+    progress: Progress | None = None,
+    started: float | None = None,
+    tilt: Tensor | None = None,
+) -> Trained:
+    """Follows `recipe` from the weights that `module` comes with, which it changes; shard by shard where it has any.
+
+    `tilt` is the noise in the objective if it has been drawn already.
+    """
+    recipe = dataclasses.replace(recipe, environment=environment(device=device))
+    given: Any = {"warm": warm, "device": device, "progress": progress, "started": started}
+    if isinstance(module, Sharded):
+        return fit_shards(module, graph, recipe, loss, inspection, **given)
+    return fit_one(module, graph, recipe, loss, inspection, tilt=tilt, **given)

@@ -1,0 +1,206 @@
+"""A trained model and what is known of it, kept in memory or in a run directory."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import hashlib
+import hmac
+import math
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from graphforget.errors import InputError
+from graphforget.graph.graph import Graph
+from graphforget.graph.reach import Reach
+from graphforget.models.parameters import assign
+from graphforget.models.registry import is_affine
+from graphforget.models.sharded import Sharded
+from graphforget.privacy.gaussian import release_ratio
+from graphforget.training.losses import Loss, is_convex
+from graphforget.training.objective import Objective, model_inputs
+from graphforget.training.recipe import Forgotten, Recipe
+from graphforget.training.sharded_objective import ShardedObjective
+
+SALT_BYTES = 32
+
+
+def new_salt() -> bytes:
+    return os.urandom(SALT_BYTES)
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A trained model. `theta` are its flat parameters in float64; `module` holds the same and can be called."""
+
+    module: nn.Module
+    theta: Tensor = field(repr=False)
+    recipe: Recipe
+    reach: Reach
+    obstacles: tuple[str, ...]  # what rules out a certificate, in words
+    strongly_convex: bool  # by construction, or because its loss is declared convex
+    converged: bool  # strongly convex and ||grad F|| / mu <= tolerance
+    objective_value: float
+    gradient_norm: float  # ||grad F(theta)|| in float64, dropout off
+    graph_digest: str
+    seconds: float
+    loss: Loss = field(repr=False)
+    history: tuple[Forgotten, ...] = ()  # since it was trained, oldest first
+    noise: float = 0.0  # standard deviation of the noise in released weights, which no request can start from
+    tilt: Tensor | None = field(default=None, repr=False)  # `b`, the noise in the objective: private, as the weights
+    releases: tuple[float, ...] = ()  # the ratio that each release since training may have, see `releases_left`
+    graph_salt: bytes = field(default_factory=new_salt, repr=False)  # of the graph's digest in public documents
+    notes: tuple[str, ...] = ()  # on its training, for whoever trained it
+
+    def graph_commitment(self, graph: Graph) -> str:
+        """The graph's digest as public documents hold it: nobody can try guesses without the salt."""
+        return hmac.new(self.graph_salt, graph.digest.encode(), hashlib.sha256).hexdigest()
+
+    @property
+    def releases_left(self) -> int | None:
+        """How many more releases the recipe's epsilon and delta cover; None where they cover none."""
+        recipe = self.recipe
+        if not (self.strongly_convex and recipe.sigma) or self.obstacles or self.tilt is not None:
+            return None
+        share = release_ratio(epsilon=recipe.epsilon, delta=recipe.delta, releases=recipe.releases)
+        spent = math.fsum(ratio * ratio for ratio in self.releases) / share**2
+        return max(0, math.floor((recipe.releases - spent) * (1 + 1e-9) + 1e-9))
+
+    @property
+    def proven_convex(self) -> bool:
+        """Whether the objective is strongly convex by construction, whatever anybody declares or wrote down."""
+        return is_affine(self.module) and is_convex(self.loss)
+
+    @property
+    def certifiable(self) -> bool:
+        """Whether the `certified` level is in reach: an objective that is strongly convex by construction, nothing in
+        the model against it.
+
+        Noise in the objective is against it: some could be found afterwards that fits any weights.
+        """
+        return self.strongly_convex and is_convex(self.loss) and not self.obstacles and self.tilt is None
+
+    @property
+    def residual(self) -> float:
+        """`||grad F|| / mu`; for a strongly convex objective an upper bound on the distance to its minimiser.
+
+        Measured in float64 and without an allowance for its rounding, which `train` keeps far below the tolerance;
+        a certificate adds one (`certificates/residual.py`).
+        """
+        return self.gradient_norm / self.recipe.mu
+
+    def objective(self, graph: Graph, *, device: str = "cpu") -> Objective:
+        """The objective it was trained by, on `graph`."""
+        given: Any = {"mu": self.recipe.mu, "loss": self.loss, "device": device}
+        if isinstance(self.module, Sharded):
+            return ShardedObjective(self.module, graph, **given)
+        return Objective(self.module, graph, tilt=self.tilt, **given)
+
+    def moved(
+        self, theta: Tensor, objective: Objective, forgotten: Forgotten, *, found: tuple[float, float] | None = None
+    ) -> Trained:
+        """The same model with weights `theta` on the objective's graph, and one request more in its history.
+
+        `found` are the objective's value and its gradient's norm there, if they are known.
+        """
+        there = self.with_weights(theta, history=(*self.history, forgotten))
+        return there.measured_on(objective, found=found)
+
+    @property
+    def refuted(self) -> tuple[str, ...]:
+        """What claims of earlier requests took for granted and measurements refuted, oldest first."""
+        return tuple(name for entry in self.history for name in entry.refuted)
+
+    def with_last(self, **known: Any) -> Trained:
+        """The same with more known of the last request in its history."""
+        *earlier, last = self.history
+        return dataclasses.replace(self, history=(*earlier, dataclasses.replace(last, **known)))
+
+    def measured_on(self, objective: Objective, *, found: tuple[float, float] | None = None) -> Trained:
+        """The same weights on the objective's graph, and what is measured of them there."""
+        if found is None:
+            value, gradient = objective.value_and_gradient(self.theta.to(objective.like))
+            found = value, float(gradient.norm())
+        value, norm = found
+        return dataclasses.replace(
+            self,
+            converged=self.strongly_convex and norm <= self.recipe.tolerance * self.recipe.mu,
+            objective_value=value,
+            gradient_norm=norm,
+            graph_digest=objective.graph.digest,
+            graph_salt=new_salt(),
+        )
+
+    def with_weights(self, theta: Tensor, **changes: Any) -> Trained:
+        """A copy with other weights; whoever calls it says what else changes with them."""
+        module = copy.deepcopy(self.module)
+        theta = theta.detach().to(device="cpu", dtype=torch.float64)
+        assign(module, theta)
+        return dataclasses.replace(self, module=module, theta=theta, **changes)
+
+    def released(self, theta: Tensor, graph: Graph, *, noise: float) -> Trained:
+        """The model to go out: weights `theta`, which carry `noise`, and what is measured of them on `graph`.
+
+        The noise in the objective stays behind: with it the weights would tell what it was to hide. So does what was
+        measured of requests.
+        """
+        private: dict[str, Any] = {"tilt": None, "history": (), "releases": (), "notes": (), "seconds": 0.0}
+        released = self.with_weights(theta, noise=noise, **private)
+        return released.measured_on(released.objective(graph))
+
+    def logits(self, graph: Graph) -> Tensor:
+        """The n x C logits on `graph`, dropout off."""
+        with torch.no_grad():
+            out: Tensor = self.module(*model_inputs(self.module, graph, dtype=torch.float64))
+            return out
+
+    def utility(self, graph: Graph) -> float:
+        """The score that a floor is about: micro-F1 on the test nodes, else on the validation or training nodes."""
+        masks = (graph.test_mask, graph.val_mask, graph.train_mask)
+        return self.micro_f1(graph, next(mask for mask in masks if mask.any()))
+
+    def micro_f1(self, graph: Graph, mask: Tensor | None = None) -> float:
+        """Micro-F1 (for one label a node: accuracy) on the nodes of `mask`, the test nodes by default."""
+        mask = graph.test_mask if mask is None else mask
+        if not mask.any():
+            raise InputError("there is no node to score, the mask is empty")
+        return float((self.logits(graph).argmax(dim=1)[mask] == graph.y[mask]).double().mean())
+
+    def facts(self) -> dict[str, Any]:
+        """What later requests build on beside the weights and the graph."""
+        measured = ("objective", "gradient_norm_over_mu", "seconds", "graph_digest", "parameters", "notes")
+        told = {name: value for name, value in self.summary().items() if name not in measured}
+        kept = {"tilt": self.tilt} | dict(self.module.named_buffers())
+        digests = {name: digest_of(value) for name, value in kept.items() if value is not None}
+        return told | ({"kept": digests} if digests else {})
+
+    def summary(self) -> dict[str, Any]:
+        """What `run.json` and `--json` show of it."""
+        return {
+            "recipe": dataclasses.asdict(self.recipe),
+            "parameters": self.theta.numel(),
+            "reach": dataclasses.asdict(self.reach),
+            "certifiable": self.certifiable,
+            "obstacles": list(self.obstacles),
+            "strongly_convex": self.strongly_convex,
+            "converged": self.converged,
+            "objective": self.objective_value,
+            "gradient_norm": self.gradient_norm,
+            "gradient_norm_over_mu": self.residual,
+            "graph_digest": self.graph_digest,
+            "seconds": self.seconds,
+            "noise": self.noise,
+            "history": [dataclasses.asdict(entry) for entry in self.history],
+            "releases": list(self.releases),
+            "releases_left": self.releases_left,
+            "notes": list(self.notes),
+        }
+
+
+def digest_of(values: Tensor) -> str:
+    """SHA-256 of a tensor; it is looked at under a salt alone."""
+    return hashlib.sha256(values.detach().cpu().contiguous().numpy().tobytes()).hexdigest()

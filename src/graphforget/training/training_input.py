@@ -1,0 +1,106 @@
+"""What training sees of a graph. The weights are a function of it: where it is unchanged, they may stand."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphforget.graph.graph import Graph
+from graphforget.graph.reach import Reach
+from graphforget.graph.validation import UNLABELLED
+from graphforget.linalg.sparse import entry_rows, keep_entries, masked
+
+ROW_FIELDS = ("y", "train_mask", "val_mask", "test_mask", "numbers")
+
+
+def training_input(graph: Graph, reach: Reach) -> Graph:
+    """The part of `graph` that can be felt at its training nodes through a model of this reach (docs/maths.md, 11).
+
+    With `k` the number of hops, it holds the nodes within k hops of the training nodes, against the messages, and the
+    edges that end within k - 1 hops. Where layers are degree-normalised, it holds the edges that end within k hops, so
+    that every degree that weighs a message is true; nodes that are there only to count, at k + 1 hops, have attributes
+    of 0. If the reach goes both ways, distances ignore directions, and an edge is held if either end is near enough.
+    An unknown reach gives the whole graph. Labels of nodes that do not train are blanked, and they are in no mask;
+    subject ids are left out. Rows are sorted by node number. Making the input of an input changes nothing.
+    """
+    if reach.hops is None:
+        return _blanked(graph)
+    source, target = graph.edge_index.numpy()
+    hops = _hops(graph, reach)
+    last = reach.hops if reach.degree_normalised and reach.hops else reach.hops - 1
+    ends = hops[target] <= last
+    if reach.both_ways:
+        ends |= hops[source] <= last
+    keep = hops <= reach.hops
+    keep[source[ends]] = True
+    keep[target[ends]] = True
+    row_of = keep.cumsum() - 1
+    rows = torch.from_numpy(keep)
+    fields: dict[str, Any] = {name: masked(getattr(graph, name), rows) for name in ROW_FIELDS}
+    part = dataclasses.replace(
+        graph,
+        x=_attributes(graph.x, rows, torch.from_numpy(hops <= reach.hops)),
+        edge_index=torch.from_numpy(row_of[graph.edge_index.numpy()[:, ends]]),
+        # An undirected edge is stored twice, and both must be in.
+        directed=graph.directed or not (reach.both_ways or bool((hops[source[ends]] <= last).all())),
+        **fields,
+    )
+    return _blanked(part)
+
+
+def same_training_input(before: Graph, after: Graph, reach: Reach) -> bool:
+    """Whether a model of this reach sees the same in training on both graphs, number for number.
+
+    Then training by one recipe gives the same weights, bit for bit on one machine and thread count.
+    """
+    first, second = training_input(before, reach), training_input(after, reach)
+    settings = ("num_classes", "directed")
+    if any(getattr(first, name) != getattr(second, name) for name in settings):
+        return False
+    names = ("numbers", "train_mask", "y", "edge_index")
+    return _equal(first.x, second.x) and all(_equal(getattr(first, name), getattr(second, name)) for name in names)
+
+
+def _hops(graph: Graph, reach: Reach) -> np.ndarray:
+    """How many messages away each node is from the nearest training node, as far as the reach goes."""
+    assert reach.hops is not None
+    source, target = graph.edge_index.numpy()
+    ways = [(source, target), (target, source)] if reach.both_ways else [(source, target)]
+    far = reach.hops + 2
+    hops = np.where(graph.train_mask.numpy(), 0, far)
+    for hop in range(1, reach.hops + 1):
+        for sender, receiver in ways:
+            new = sender[hops[receiver] == hop - 1]
+            hops[new] = np.minimum(hops[new], hop)
+    return hops
+
+
+def _attributes(x: Tensor, rows: Tensor, seen: Tensor) -> Tensor:
+    """The attributes of `rows`, 0 for those that are not `seen`. What need not be copied is shared."""
+    if bool(seen.all()):
+        return x
+    if x.layout == torch.sparse_csr:
+        return keep_entries(x, seen[entry_rows(x)], rows)
+    part = x[rows]
+    part[~seen[rows]] = 0
+    return part
+
+
+def _blanked(graph: Graph) -> Graph:
+    """With no label and no role of nodes that do not train."""
+    none = torch.zeros_like(graph.train_mask)
+    y = torch.where(graph.train_mask, graph.y, UNLABELLED)
+    return dataclasses.replace(graph, y=y, val_mask=none, test_mask=none, subject_ids=None, digit_ids=False)
+
+
+def _equal(first: Tensor, second: Tensor) -> bool:
+    if first.layout != second.layout or first.dtype != second.dtype or first.shape != second.shape:
+        return False
+    if first.layout != torch.sparse_csr:
+        return torch.equal(first, second)
+    parts = ((m.crow_indices(), m.col_indices(), m.values()) for m in (first, second))
+    return all(torch.equal(a, b) for a, b in zip(*parts, strict=True))

@@ -1,0 +1,78 @@
+"""Gradient ascent on what is to go: the first thing that everybody tries."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphforget.certificates.claims.base import Claim
+from graphforget.certificates.claims.empirical import Empirical
+from graphforget.errors import InputError, Refused
+from graphforget.training.trained import Trained
+from graphforget.unlearning.method import Method, Task
+from graphforget.unlearning.outcome import Change
+from graphforget.validation import whole_number
+
+
+@dataclass(frozen=True)
+class AscentOptions:
+    """So many steps of this length times the gradient."""
+
+    steps: int = 10
+    learning_rate: float = 0.01
+
+    def __post_init__(self) -> None:
+        if whole_number(self.steps, "steps") == 0:
+            raise InputError("steps is 0, at least 1 is needed")
+        rate = self.learning_rate
+        if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < float("inf"):
+            raise InputError(f"learning_rate is {rate!r}, a positive number is needed")
+
+
+class Ascent(Method[AscentOptions]):
+    """`theta + eta grad (1/|U|) sum_U l_i(theta; G)`, a few times.
+
+    `U` are the training nodes that the request names: those that go, the ends of edges, those that lose attributes; if
+    none of them trains, those whose loss it changes. It makes the model worse on them, which is not to have forgotten
+    them: nothing leads it to where retraining would.
+    """
+
+    options = AscentOptions
+    name = "ascent"
+    title = "Gradient ascent on what is to go"
+    reference = "Golatkar et al., CVPR 2020"
+    level = "empirical"
+
+    def gradients(self, trained: Trained) -> int:
+        return 10
+
+    def change(self, task: Task, options: AscentOptions) -> Change:
+        rows = named_rows(task)
+        losses = task.before.on(rows, reach=task.trained.reach)
+        theta = task.theta
+        start = losses.value(theta) / rows.numel()
+        for done in range(options.steps):
+            task.progress("ascent", done, options.steps)
+            theta = theta + options.learning_rate * losses.gradient(theta) / rows.numel()
+        if not math.isfinite(float(theta.norm())):
+            raise Refused("the ascent diverged; take fewer steps or lower the learning rate, or retrain")
+        moved = task.trained.moved(theta, task.after, task.forgotten(self.name, theta))
+        claim, _ = self.claim(task, moved, options)
+        details = {"nodes": rows.numel(), "loss_before": start, "loss_after": losses.value(theta) / rows.numel()}
+        return Change(moved, claim, details=details)
+
+    def claim(self, task: Task, trained: Trained, options: AscentOptions) -> tuple[Claim, dict[str, Any]]:
+        return Empirical("the loss on what was removed was raised, of which nothing follows"), {}
+
+
+def named_rows(task: Task) -> Tensor:
+    """The training nodes that the request names, or else those that it reaches, as rows of the graph before."""
+    what, graph = task.request.resolve(task.graph), task.graph
+    ends = graph.edge_index[:, what.edge_mask].flatten()
+    named = torch.cat([what.node_rows, ends, what.full_rows, what.partial_rows]).unique()
+    named = named[graph.train_mask[named]]
+    return named if named.numel() else torch.cat([task.touched.affected, task.touched.removed]).sort().values

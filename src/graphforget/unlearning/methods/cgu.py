@@ -1,0 +1,164 @@
+"""CGU, certified graph unlearning for linear models: a Newton step under a budget, paid by noise in the objective."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from torch import Tensor
+
+from graphforget.certificates.assumptions import sentence
+from graphforget.certificates.claims.base import Claim
+from graphforget.certificates.claims.objective_noise import leftover, linear_one_vs_rest
+from graphforget.certificates.residual import rounding_allowance
+from graphforget.errors import InputError, Refused
+from graphforget.linalg.cg import conjugate_gradient
+from graphforget.linalg.lanczos import extreme_eigenvalues
+from graphforget.models.fixed import FixedPropagation
+from graphforget.privacy.gaussian import mu_gdp
+from graphforget.training.objective import Objective
+from graphforget.training.retraining import trained_anew
+from graphforget.training.trained import Trained
+from graphforget.unlearning.method import Method, Task
+from graphforget.unlearning.outcome import Change
+from graphforget.unlearning.perturbation import claim_of
+
+Budget = Literal["joint", "published"]
+
+SOLVED = 1e-8  # relative residual of the step's equation; what is left of it is counted
+THIRD_DERIVATIVE = 1 / 4  # of the logistic loss, as published; its true maximum is 1 / (6 sqrt 3)
+
+
+@dataclass(frozen=True)
+class CguOptions:
+    """How the budget is counted: over all classes together, or as published, each class's share added up.
+
+    The published count lets the classes spend `C` budgets of `noise epsilon / sqrt(2 ln(1.5 / delta))` together; the
+    epsilon that the claim tells is that of all classes together either way.
+    """
+
+    budget: Budget = "joint"
+
+    def __post_init__(self) -> None:
+        if self.budget not in get_args(Budget):
+            raise InputError(f"the budget is {self.budget!r}, it must be one of {', '.join(get_args(Budget))}")
+
+
+class Cgu(Method[CguOptions]):
+    """`theta + H'^-1 (grad m F - grad m' F')` with `H'` the Hessian of `m' F'` (docs/maths.md, section 10).
+
+    What the step leaves of the gradient is at most `(1/4) max_i ||z_i|| ||Z|| ||s_k|| ||Z s_k||` for class k, with
+    `s_k` its part of the step and `z_i` the propagated rows. These bounds add up over requests; when they pass the
+    budget `noise mu_gdp(epsilon, delta)`, the model is trained anew with fresh noise.
+    """
+
+    options = CguOptions
+    name = "cgu"
+    title = "CGU, one Newton step under a budget, retraining when it is spent"
+    reference = "Chien et al., ICLR 2023"
+    level = "conditional"
+    models = "cgu"
+    sequential = "until the budget is spent"
+    refuses_no_op = False  # a step may be 0; what is left of the gradient is measured
+
+    def unsupported(self, trained: Trained) -> str | None:
+        if not linear_one_vs_rest(trained):
+            return "it needs fixed propagation, the loss one_vs_rest and noise in the objective, as the model 'cgu' has"
+        return None
+
+    def gradients(self, trained: Trained) -> int:
+        return 30
+
+    def change(self, task: Task, options: CguOptions) -> Change:
+        trained, before, after, theta = task.trained, task.before, task.after, task.theta
+        task.progress("gradients", 0, 0)
+        there = after.gradient(theta)
+        change = before.m * before.gradient(theta) - after.m * there
+        task.progress("step", 0, 0)
+        product = after.hessian(theta)
+        solved = conjugate_gradient(product, change / after.m, tolerance=SOLVED)
+        unsolved = float((change - after.m * product(solved.x)).norm())
+        unsolved += after.m * rounding_allowance(after, theta, gradient_norm=float(there.norm()))
+        by_class = step_bounds(after, solved.x)
+        joint = float(by_class.norm()) + unsolved
+        added = float(by_class.sum()) + math.sqrt(by_class.numel()) * unsolved
+        entry = task.forgotten(self.name, theta + solved.x)
+        moved = trained.moved(theta + solved.x, after, entry).with_last(leftover=joint, leftover_by_class=added)
+        spent, allowed = _spending(moved, task, options)
+        details: dict[str, Any] = {
+            "iterations": solved.iterations,
+            "bound": joint,
+            "bound_by_class": added,
+            "spent": spent,
+            "budget": allowed,
+            "retrained": False,
+        }
+        claim, measurements = self.claim(task, moved, options)
+        if spent > allowed:
+            return self._trained_anew(task, options, details, f"the budget is spent ({spent:.3g} of {allowed:.3g})")
+        if claim.void:
+            return self._trained_anew(task, options, details, _why_void(measurements))
+        return Change(moved, claim, measurements, details)
+
+    def _trained_anew(self, task: Task, options: CguOptions, details: dict[str, Any], reason: str) -> Change:
+        """With fresh noise, where a step has no guarantee. The claim is worded as after a step."""
+        if not task.may_retrain:
+            raise Refused(f"{reason}, and retraining was ruled out")
+        recipe = task.trained.recipe
+        given: Any = {"noise_seed": task.noise_seed, "device": task.device, "progress": task.progress}
+        seed = recipe.seed if task.seed is None else task.seed
+        fitted = trained_anew(task.trained, task.retained, seed=seed, **given)
+        claim, measurements = self.claim(task, fitted, options)
+        note = f"{reason}, so the model was trained anew"
+        return Change(fitted, claim, measurements, details | {"retrained": True}, (note,))
+
+    def _untouched(self, task: Task, options: CguOptions) -> Change:
+        change = super()._untouched(task, options)
+        if not change.claim.void:
+            return change
+        return self._trained_anew(task, options, {"untouched": True}, _why_void(change.measurements))
+
+    def claim(self, task: Task, trained: Trained, options: CguOptions) -> tuple[Claim, dict[str, Any]]:
+        budget = None if options.budget == "joint" else _published_budget(trained, task)
+        return claim_of(trained, task, budget=budget)
+
+
+def step_bounds(objective: Objective, step: Tensor) -> Tensor:
+    """For each class at most what the Newton step `s_k` leaves of the gradient of the summed objective.
+
+    `||sum_i (l''(z_i . w') - l''(z_i . w)) (z_i . s) z_i|| <= (1/4) max ||z_i|| ||s|| ||Z|| ||Z s||`, with at least the
+    length of every row and the spectral norm of `Z` by Lanczos: a hundredth more, at most its Frobenius norm. That is
+    an estimate; the 1/4, five times what the proof needs, leaves room for it.
+    """
+    data, module = objective.data, objective.data.module
+    assert isinstance(module, FixedPropagation)
+    jacobian = data.jacobian(step)
+    rows = module.feature_norms(*data.inputs)[data.rows]
+    largest = extreme_eigenvalues(lambda v: jacobian.adjoint(jacobian.apply(v)), step, steps=30).largest
+    norm = min(1.01 * math.sqrt(largest), float(rows.norm()))
+    weight, bias = module.parts(step)
+    squares = weight.square().sum(dim=(0, 1)) + (0 if bias is None else bias.square())
+    return THIRD_DERIVATIVE * rows.max() * norm * squares.sqrt() * jacobian.apply(step).norm(dim=0)
+
+
+def _spending(moved: Trained, task: Task, options: CguOptions) -> tuple[float, float]:
+    """What is spent with this step and what there is, both of the gradient's norm."""
+    if options.budget == "joint":
+        m, noise = task.after.m, moved.recipe.objective_noise
+        return leftover(moved, m=m), noise * mu_gdp(epsilon=task.asked.epsilon, delta=task.asked.delta)
+    return math.fsum(entry.leftover_by_class for entry in moved.history), _published_budget(moved, task)
+
+
+def _why_void(measurements: dict[str, Any]) -> str:
+    """Why nothing follows for the weights as they are."""
+    if measurements.get("obstacles"):
+        return f"nothing can be claimed ({measurements['obstacles'][0]})"
+    refuted = measurements.get("refuted")
+    return f"a condition does not hold ({sentence(refuted[0])})" if refuted else "the budget is spent"
+
+
+def _published_budget(trained: Trained, task: Task) -> float:
+    """Of all classes together, each of which may leave as much."""
+    noise, asked = trained.recipe.objective_noise, task.asked
+    return task.graph.num_classes * noise * asked.epsilon / math.sqrt(2 * math.log(1.5 / asked.delta))

@@ -1,0 +1,45 @@
+"""GIF, the influence update that IDEA grew from, without a certificate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from graphforget.certificates.claims.base import Claim
+from graphforget.certificates.claims.empirical import Empirical
+from graphforget.training.trained import Trained
+from graphforget.unlearning.curvature_solve import Name, SolverOptions
+from graphforget.unlearning.influence import influence_step
+from graphforget.unlearning.method import Method, Task
+from graphforget.unlearning.outcome import Change
+
+
+@dataclass(frozen=True)
+class GifOptions(SolverOptions):
+    """How the step is solved for: by default a hundred rounds of LiSSA, as published."""
+
+    solver: Name = "lissa"
+    iterations: int | None = 100
+
+
+class Gif(Method[GifOptions]):
+    """`theta - (1/m) H^-1 (grad L_add - grad L_sub)`, the same step as IDEA's; nothing is claimed of it."""
+
+    options = GifOptions
+    name = "gif"
+    title = "GIF, one influence step without a certificate"
+    reference = "Wu et al., WWW 2023"
+    level = "empirical"
+    kinds = frozenset({"nodes", "edges", "attributes"})
+
+    def gradients(self, trained: Trained) -> int:
+        return 240
+
+    def change(self, task: Task, options: GifOptions) -> Change:
+        step = influence_step(task, options.way(), method=self.name)
+        claim, _ = self.claim(task, step.trained, options)
+        details = {"step": step.summary(), "objective_after": step.trained.objective_value}
+        return Change(step.trained, claim, details=details, notes=tuple(step.notes))
+
+    def claim(self, task: Task, trained: Trained, options: GifOptions) -> tuple[Claim, dict[str, Any]]:
+        return Empirical("an influence step, of which nothing is guaranteed"), {}

@@ -1,0 +1,144 @@
+"""GraphEraser: the models of those shards are trained anew that have seen what is to go."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from graphforget.certificates.claims.base import Claim
+from graphforget.certificates.claims.empirical import Empirical
+from graphforget.certificates.claims.exact import Exact
+from graphforget.certificates.levels import Level
+from graphforget.errors import Refused
+from graphforget.graph.graph import Graph
+from graphforget.models.inspection import Inspection
+from graphforget.models.sharded import Sharded
+from graphforget.training.environment import environment
+from graphforget.training.retraining import refuse_untrained
+from graphforget.training.sharded_objective import shard_graph
+from graphforget.training.shards import train_shards
+from graphforget.training.trained import Trained
+from graphforget.training.training_input import same_training_input
+from graphforget.unlearning.method import Method, Task
+from graphforget.unlearning.outcome import Change
+
+
+@dataclass(frozen=True)
+class GraphEraserOptions:
+    """There are none: shards, partition and aggregation were chosen when the ensemble was trained."""
+
+
+class GraphEraser(Method[GraphEraserOptions]):
+    """Trains the touched shards anew from fresh weights on what is retained, and fits the weights of all shards anew.
+
+    Touched is a shard if its training input changes. Its model is trained with the shard's own seed, whatever seed the
+    caller gives, so that the ensemble is the one that training on the retained graph would give: `exact` for `random`
+    partitions, where a node's own number decides. `blpa` and `bekm` partitions are made with the edges and attributes
+    of the nodes that go and keep a trace of them, so the level is `empirical`, whatever the request.
+    """
+
+    options = GraphEraserOptions
+    name = "grapheraser"
+    title = "GraphEraser, the touched shards trained anew"
+    reference = "Chen et al., CCS 2022"
+    level = "exact"
+    models = "sharded"
+    keeps_untouched = False
+    refuses_no_op = False
+    takes_shards = True
+
+    def unsupported(self, trained: Trained) -> str | None:
+        if not isinstance(trained.module, Sharded):
+            return "the model was not trained on shards, as sharded-gcn and its like are"
+        return None
+
+    def gradients(self, trained: Trained) -> int:
+        return trained.recipe.epochs
+
+    def reachable(self, trained: Trained, graph: Graph, options: GraphEraserOptions) -> Level:
+        return _claim(trained).level
+
+    def foreseen(self, task: Task, options: GraphEraserOptions) -> Level:
+        refuse_untrained(task.trained)
+        claim = _claim(task.trained)
+        _refuse_nothing(claim, touched_shards(task))
+        return claim.level
+
+    def change(self, task: Task, options: GraphEraserOptions) -> Change:
+        trained, module = task.trained, task.trained.module
+        assert isinstance(module, Sharded)
+        refuse_untrained(trained)
+        touched = touched_shards(task)
+        here = environment(device=task.device)
+        claim = _claim(trained)
+        _refuse_nothing(claim, touched)
+        fitted = train_shards(
+            module,
+            _retained_shards(task),
+            task.retained,
+            dataclasses.replace(trained.recipe, environment=here),
+            trained.loss,
+            Inspection(trained.reach, trained.obstacles),
+            touched,
+            device=task.device,
+            progress=task.progress,
+            started=task.started,
+        )
+        if claim.level != "exact":
+            fitted = dataclasses.replace(fitted, history=(*trained.history, task.forgotten(self.name, fitted.theta)))
+        details = {
+            "shards": module.shards,
+            "retrained": len(touched),
+            "partition": module.partition,
+            "aggregation": module.aggregation,
+            "untouched": not touched,
+        }
+        return Change(fitted, claim, details=details)
+
+
+def touched_shards(task: Task) -> list[int]:
+    """The shards whose training input is not the same, bit for bit, without what the request names.
+
+    In another environment training gives other bits, so all of them are.
+    """
+    module, retained = task.trained.module, _retained_shards(task)
+    assert isinstance(module, Sharded)
+    if task.trained.recipe.environment != environment(device=task.device):
+        return list(range(module.shards))
+
+    def touched(shard: int) -> bool:
+        before = shard_graph(task.graph, module.shard_of, shard)
+        return not same_training_input(before, shard_graph(task.retained, retained, shard), task.trained.reach)
+
+    return [shard for shard in range(module.shards) if touched(shard)]
+
+
+def _retained_shards(task: Task) -> Tensor:
+    """The shard of each node of the retained graph."""
+    module = task.trained.module
+    assert isinstance(module, Sharded)
+    return module.shard_of[torch.searchsorted(task.graph.numbers, task.retained.numbers)]
+
+
+def _refuse_nothing(claim: Claim, touched: list[int]) -> None:
+    """Raises `Refused` where no shard would change and yet a trace of what goes may be in the model."""
+    if not touched and claim.level != "exact":
+        raise Refused(
+            f"no shard's training has seen what is to go, but {claim.statement}; retrain instead (method 'retrain')"
+        )
+
+
+def _claim(trained: Trained) -> Claim:
+    """It follows from the model alone: which shards were touched tells of the request."""
+    module = trained.module
+    assert isinstance(module, Sharded)
+    if trained.obstacles:
+        return Empirical("the model may carry data past its weights")
+    if module.partition != "random":
+        return Empirical(f"the partition ({module.partition}) was made with what was removed and keeps a trace of it")
+    if trained.history:
+        return Empirical("a request before was answered by a method that guarantees nothing")
+    return Exact(sigma=trained.recipe.sigma)

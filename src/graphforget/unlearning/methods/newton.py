@@ -1,0 +1,171 @@
+"""Newton steps on the retained graph, until the optimum is measurably near enough."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from graphforget.certificates.claims.base import Claim
+from graphforget.certificates.claims.empirical import Empirical
+from graphforget.certificates.claims.residual_ball import ResidualBall
+from graphforget.certificates.levels import Level
+from graphforget.certificates.residual import residual, rounding_allowance
+from graphforget.errors import InputError, Refused
+from graphforget.graph.graph import Graph
+from graphforget.linalg.newton import newton_cg
+from graphforget.privacy.gaussian import LARGEST_DELTA, tolerance
+from graphforget.privacy.rounding import rounded_up
+from graphforget.training.losses import is_convex
+from graphforget.training.recipe import ROUNDING_FLOOR
+from graphforget.training.retraining import trained_anew
+from graphforget.training.trained import Trained
+from graphforget.unlearning.method import Method, Task
+from graphforget.unlearning.outcome import Asked, Change
+from graphforget.validation import whole_number
+
+CLOSELY = 16  # of the tolerance that part is left to the gradient where rounding takes most of it
+
+
+@dataclass(frozen=True)
+class NewtonOptions:
+    """At most so many steps; few are ever needed."""
+
+    steps: int = 50
+
+    def __post_init__(self) -> None:
+        if whole_number(self.steps, "steps") == 0:
+            raise InputError("steps is 0, at least 1 is needed")
+
+
+def check_noise(trained: Trained, asked: Asked) -> None:
+    """A model's noise is its own: another one for one request would tell of it, and nothing would be fixed."""
+    own = trained.recipe.sigma
+    if own and asked.sigma not in (None, own):
+        raise InputError(f"sigma is {asked.sigma:g}, but this model's was fixed at {own:g} when it was trained")
+
+
+class Newton(Method[NewtonOptions]):
+    """`theta - H^-1 grad F` on `G'`, repeated until `||grad F|| / (2 mu)` is at most the tolerance of a release.
+
+    For strongly convex objectives (docs/maths.md, section 9). The bound is measured on the graph as it is now, over
+    every training node: no constant is assumed, no history adds up, and no reach has to be right. Where steps do not
+    get there, the model is trained from 0 on `G'`, by the same test. What is published is the same on every path.
+    """
+
+    options = NewtonOptions
+    name = "newton"
+    title = "Newton steps on the retained graph, to a measured distance"
+    reference = "-"
+    level = "certified"
+    models = "sgc, sign, linearised"
+    keeps_untouched = False  # it decides itself whether a step is needed
+    refuses_no_op = False
+
+    def unsupported(self, trained: Trained) -> str | None:
+        if not trained.strongly_convex:
+            return "the objective is not strongly convex by construction, as that of sgc, sign and linearised models is"
+        if trained.tilt is not None:
+            return "the model was trained with noise in its objective, which only 'cgu' and 'ceu' account for"
+        if not trained.recipe.sigma:
+            return "the model was trained with sigma = 0, and without noise no distance is near enough"
+        return None
+
+    def gradients(self, trained: Trained) -> int:
+        return 25  # about ten curvature products of two passes each, and what is measured
+
+    def reachable(self, trained: Trained, graph: Graph, options: NewtonOptions) -> Level:
+        return certified_level(trained)
+
+    def change(self, task: Task, options: NewtonOptions) -> Change:
+        trained, asked = task.trained, task.asked
+        check_noise(trained, asked)
+        allowed, mu = release_tolerance(trained, asked), trained.recipe.mu
+        objective, theta = task.after, task.theta
+        norms: list[float] = []
+
+        def report(step: int, norm: float) -> None:
+            norms.append(norm)
+            task.progress(f"Newton, distance at most {norm / (2 * mu):.1e}, wanted {allowed:.1e}", step, 0)
+
+        slack = rounding_allowance(objective, theta, gradient_norm=trained.gradient_norm)
+        wanted = 2 * (allowed * mu - 1.25 * slack)  # it follows the norm of the weights, which a step changes a little
+        if not wanted > 0:  # no step can tell, so training on the retained graph decides
+            return _retrained(task, {"steps": 0, "products": 0, "distances": []}, why=drowned(allowed, slack / mu))
+        steps: Any = {"min_steps": 0 if task.training_unchanged else 1, "max_steps": options.steps}
+        minimum = newton_cg(objective, theta, gradient_tolerance=wanted, on_step=report, **steps)
+        details: dict[str, Any] = {
+            "steps": minimum.steps,
+            "products": minimum.products,
+            "distances": [rounded_up(norm / (2 * mu)) for norm in norms],
+            "retrained": False,
+        }
+        moved = trained.moved(
+            minimum.theta,
+            objective,
+            task.forgotten(self.name, minimum.theta),
+            found=(minimum.value, minimum.gradient_norm),
+        )
+        if task.training_unchanged and minimum.steps == 0:
+            moved = dataclasses.replace(moved, history=())  # they are the weights of training on the retained graph
+        return released_around_centre(task, moved, details, gradient=minimum.gradient)
+
+
+def release_tolerance(trained: Trained, asked: Asked) -> float:
+    recipe = trained.recipe
+    return tolerance(sigma=recipe.sigma, epsilon=asked.epsilon, delta=asked.delta, releases=recipe.releases)
+
+
+def certified_level(trained: Trained) -> Level:
+    """Of a release around the centre of where the optimum can be."""
+    if trained.obstacles:
+        return "empirical"
+    return "certified" if is_convex(trained.loss) else "conditional"
+
+
+def released_around_centre(task: Task, trained: Trained, details: dict[str, Any], *, gradient: Any = None) -> Change:
+    """The end of every path of a strongly convex model with noise: the radius test, and one claim.
+
+    Weights that do not pass are replaced by those of training from 0 on the retained graph. Raises `Refused` if these
+    do not pass either, or the caller ruled retraining out.
+    """
+    asked, allowed = task.asked, release_tolerance(trained, task.asked)
+    if asked.delta > LARGEST_DELTA:
+        raise Refused(f"delta is {asked.delta:g}, and over {LARGEST_DELTA:g} nothing is certified")
+    theta = trained.theta.to(task.after.like)
+    measured = residual(task.after, theta, gradient=gradient)
+    if not measured.radius <= allowed:
+        reason = f"the optimum may be {measured.radius:.2e} away, over the tolerance {allowed:.2e}"
+        rounding = measured.rounding / measured.mu
+        return _retrained(task, details, why=reason if rounding < allowed else drowned(allowed, rounding))
+    centre = measured.centre.cpu()
+    if trained.obstacles:
+        claim: Claim = Empirical(
+            "the model may carry data past its weights", sigma=trained.recipe.sigma, around_centre=True, refuted=True
+        )
+        return Change(trained, claim, {"obstacles": list(trained.obstacles)}, details, centre=centre)
+    ball = ResidualBall.issue(measured, trained, epsilon=asked.epsilon, delta=asked.delta)
+    return Change(trained, ball, ball.measurements(measured), details, centre=centre)
+
+
+def drowned(allowed: float, rounding: float) -> str:
+    return f"the tolerance {allowed:.1e} of this sigma drowns in rounding, {rounding:.1e}"
+
+
+def _retrained(task: Task, details: dict[str, Any], *, why: str) -> Change:
+    """Trained from 0 on the retained graph, where nothing else passes; whether that is refused tells of that alone."""
+    if not task.may_retrain or details.get("closely"):
+        raise Refused(f"{why}, and retraining {'was ruled out' if not task.may_retrain else 'ended there'}")
+    allowed, again = release_tolerance(task.trained, task.asked), bool(details.get("retrained"))
+    trained = trained_to(task, allowed / CLOSELY if again else allowed)
+    return released_around_centre(task, trained, details | {"retrained": True, "closely": again, "reason": why})
+
+
+def trained_to(task: Task, distance: float, *, seed: int | None = None, model: Any = None) -> Trained:
+    """Trained from 0 on the retained graph by the model's recipe, to at most this distance from the optimum."""
+    old, recipe = task.trained, task.trained.recipe
+    near = min(recipe.tolerance, max(distance, ROUNDING_FLOOR / recipe.mu))
+    closer = dataclasses.replace(old, recipe=dataclasses.replace(recipe, tolerance=near))
+    given: Any = {"model": model, "device": task.device, "progress": task.progress}
+    fitted = trained_anew(closer, task.retained, seed=recipe.seed if seed is None else seed, **given)
+    return dataclasses.replace(fitted, recipe=dataclasses.replace(fitted.recipe, tolerance=recipe.tolerance))

@@ -1,0 +1,129 @@
+"""Retraining on the retained graph: the reference that every other method is measured against."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from torch import nn
+
+from graphforget.certificates.claims.base import Claim
+from graphforget.certificates.claims.empirical import Empirical
+from graphforget.certificates.claims.exact import Exact
+from graphforget.certificates.levels import Level
+from graphforget.errors import InputError, Refused
+from graphforget.graph.graph import Graph
+from graphforget.models.inspection import Inspection
+from graphforget.models.sharded import Sharded
+from graphforget.progress import Progress
+from graphforget.training.retraining import fresh_module, trained_anew
+from graphforget.training.train import fit
+from graphforget.training.trained import Trained
+from graphforget.unlearning.method import Method, Task
+from graphforget.unlearning.methods.newton import certified_level, release_tolerance, released_around_centre, trained_to
+from graphforget.unlearning.outcome import Change
+
+Start = Literal["fresh", "continued"]
+
+
+@dataclass(frozen=True)
+class RetrainOptions:
+    """Where to start from; `model` makes a fresh module of one's own, where it cannot be reset: `model=MyGNN`."""
+
+    start: Start = "fresh"
+    model: Callable[[], nn.Module] | None = None
+
+    def __post_init__(self) -> None:
+        if self.start not in get_args(Start):
+            raise InputError(f"the start is {self.start!r}, it must be one of {', '.join(get_args(Start))}")
+        if isinstance(self.model, nn.Module) or not (self.model is None or callable(self.model)):
+            raise InputError("model is not a function that makes a fresh module, such as the module's class")
+        if self.start == "continued" and self.model is not None:
+            raise InputError("a fresh model does not go with start='continued'")
+
+
+class Retrain(Method[RetrainOptions]):
+    """Training anew on `G'` by the same recipe, from weights that have seen nothing.
+
+    Unless the caller gives another seed it keeps the recipe's, so that it ends at the weights of training on `G'`.
+    `start="continued"` is what the paper calls re-training: it goes on from the old weights at a hundredth of the
+    learning rate, and so guarantees nothing for a model that is not convex.
+    """
+
+    options = RetrainOptions
+    name = "retrain"
+    title = "Retraining from scratch on the retained graph"
+    reference = "-"
+    level = "exact"
+    models = "any"
+    keeps_untouched = False
+    refuses_no_op = False
+    takes_shards = True
+
+    def gradients(self, trained: Trained) -> int:
+        recipe = trained.recipe
+        return 100 if trained.strongly_convex else recipe.epochs + 2 * recipe.polish_steps
+
+    def reachable(self, trained: Trained, graph: Graph, options: RetrainOptions) -> Level:
+        _refuse_continued_shards(trained, options)
+        if options.start == "continued":
+            return "empirical"
+        fresh_module(trained, graph, trained.recipe, options.model)
+        return certified_level(trained) if has_noised_optimum(trained) else super().reachable(trained, graph, options)
+
+    def leaves_weights_unchanged(self, task: Task) -> bool:
+        return False  # `change` looks itself
+
+    def change(self, task: Task, options: RetrainOptions) -> Change:
+        _refuse_continued_shards(task.trained, options)
+        trained, start = task.trained, options.start
+        details: dict[str, Any] = {"start": start, "untouched": False, "retrained": True}
+        given: Any = {"device": task.device, "progress": task.progress}
+        if start == "continued":
+            fitted = trained_on(trained, task.retained, **given)
+            entry = task.forgotten(self.name, fitted.theta)
+            fitted = dataclasses.replace(fitted, history=(*trained.history, entry))
+            claim = Empirical("training went on from weights that had seen what was removed")
+            return Change(fitted, claim, details=details)
+        own: dict[str, Any] = {"model": options.model}
+        seed = trained.recipe.seed if task.seed is None else task.seed
+        if has_noised_optimum(trained):
+            allowed, unchanged = release_tolerance(trained, task.asked), task.training_unchanged
+            fitted = trained.measured_on(task.after) if unchanged else trained_to(task, allowed, seed=seed, **own)
+            details |= {"seed": seed, "retrained": not unchanged}
+            change = released_around_centre(dataclasses.replace(task, may_retrain=True), fitted, details)
+            return dataclasses.replace(change, restarts=True)
+        if task.training_unchanged and seed == trained.recipe.seed and trained.tilt is None:
+            fitted = trained.measured_on(task.after)
+            details |= {"untouched": True, "retrained": False}
+        else:
+            given |= {"noise_seed": task.noise_seed, **own}
+            fitted = trained_anew(trained, task.retained, seed=seed, **given)
+        return Change(fitted, _claim(fitted), details=details | {"seed": seed})
+
+
+def has_noised_optimum(trained: Trained) -> bool:
+    """Whether every release of it is the optimum with noise: then every path is published in the same words."""
+    return trained.releases_left is not None
+
+
+def trained_on(old: Trained, graph: Graph, *, device: str = "cpu", progress: Progress | None = None) -> Trained:
+    """Training that goes on from the old weights at a hundredth of the learning rate."""
+    slower = dataclasses.replace(old.recipe, learning_rate=old.recipe.learning_rate / 100)
+    module, found = copy.deepcopy(old.module), Inspection(old.reach, old.obstacles)
+    fitted = fit(module, graph, slower, old.loss, found, warm=True, device=device, progress=progress)
+    return dataclasses.replace(fitted, recipe=old.recipe)
+
+
+def _refuse_continued_shards(trained: Trained, options: RetrainOptions) -> None:
+    if options.start == "continued" and isinstance(trained.module, Sharded):
+        raise Refused("an ensemble on shards cannot be continued, only its shards be trained anew")
+
+
+def _claim(fitted: Trained) -> Claim:
+    if fitted.obstacles:
+        return Empirical("the model was retrained, but it may carry data past its weights")
+    return Exact(sigma=fitted.recipe.sigma)

@@ -1,0 +1,92 @@
+"""Checks of numbers and names that several rooms need."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import operator
+import re
+import types
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from graphforget.errors import InputError
+
+LARGEST_STORED = 1e100  # of what is known of a model: products of a few such numbers are finite
+Fields = TypeVar("Fields")
+
+
+def is_number(text: str) -> bool:
+    """Whether the text could be taken for a whole number: "5", "5.0", "+5" ..."""
+    return re.fullmatch(r"[+-]?\d+(\.0*)?", text.strip()) is not None
+
+
+def is_digits(text: str) -> bool:
+    """Whether the text spells a whole number; none that a node could have is longer than 20 digits."""
+    return text.isascii() and text.isdigit() and len(text) <= 20
+
+
+def as_whole_number(value: Any) -> int | None:
+    """The value as an int from 0, or None; booleans and fractions are no whole numbers."""
+    if isinstance(value, bool) or str(getattr(value, "dtype", "")) in ("bool", "torch.bool"):
+        return None
+    try:
+        number = operator.index(value)
+    except TypeError:
+        return None
+    return number if number >= 0 else None
+
+
+def whole_number(value: Any, what: str) -> int:
+    """The value as an int from 0 that fits into 64 bits."""
+    number = as_whole_number(value)
+    if number is None or number >= 2**63:
+        raise InputError(f"{what} is {value!r}, a whole number from 0 is needed")
+    return number
+
+
+def check_from_zero(value: float, what: str) -> None:
+    """Refuses what is negative or not a number; infinity is from 0."""
+    if not value >= 0:
+        raise InputError(f"{what} is {value}, a number from 0 is needed")
+
+
+def read_fields(kind: type[Fields], content: Any, what: str) -> Fields:
+    """A dataclass from the JSON object that holds its fields: none missing, none unknown, each of its declared type."""
+    if not isinstance(content, Mapping):
+        raise InputError(f"{what} is no object with fields")
+    hints = get_type_hints(kind)
+    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    for name, field in fields.items():
+        if name not in content and field.default is field.default_factory is dataclasses.MISSING:
+            raise InputError(f"{what} lacks its field {name!r}")
+    for name in content:
+        if name not in fields:
+            raise InputError(f"{what} has an unknown field {name[:80]!r}")
+    return kind(**{name: _of_type(hints[name], value, name, what) for name, value in content.items()})
+
+
+def _of_type(hint: Any, value: Any, name: str, what: str) -> Any:
+    """The value as this type: lists become tuples, objects dataclasses; whole numbers may stand for numbers."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (types.UnionType, Union):
+        if value is None and type(None) in parts:
+            return None
+        fitting = (part for part in parts if get_origin(part) is Literal and value in get_args(part))
+        return _of_type(next(fitting, parts[0]), value, name, what)
+    if dataclasses.is_dataclass(hint):
+        return read_fields(hint, value, f"the {name}")  # type: ignore[arg-type]
+    if hint is Any or (origin is Literal and value in parts) or (origin is dict and isinstance(value, dict)):
+        return value
+    if origin is tuple and isinstance(value, list):
+        if parts[0] is str and all(type(item) is str for item in value):  # at once: there may be millions
+            return tuple(value)
+        return tuple(_of_type(parts[0], item, name, what) for item in value)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is float and number and math.isfinite(value):
+        return float(value)
+    if hint in (int, bool, str) and type(value) is hint:
+        return value
+    names = {float: "a number", int: "a whole number", bool: "true or false", str: "text", dict: "an object"}
+    needed = f"one of {', '.join(parts)}" if origin is Literal else names.get(origin or hint, "a list")
+    raise InputError(f"{name} in {what} is {str(value)[:80]!r}, {needed} is needed")

@@ -1,0 +1,104 @@
+"""Noise in float64 is rounded to the grid as exact noise would be, whatever the number of weights."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+import graphforget as gf
+from cases import random_graph
+from graphforget.certificates.annex import weights_digest
+from graphforget.errors import Mismatch
+from graphforget.models.dropout import dropout_mask
+from graphforget.privacy import gaussian
+from graphforget.privacy.gaussian import noise_error_within_budget
+from graphforget.privacy.noise import grid, slip, with_noise
+from graphforget.verification.noise import check_fresh
+
+
+def test_many_digits_decide_as_float64_does_where_that_is_sure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every weight is computed anew with many digits, and comes out where float64 put it."""
+    theta = torch.linspace(-30, 30, 200, dtype=torch.float64)
+    words = gaussian._random_words(400)
+    monkeypatch.setattr(gaussian, "_random_words", lambda count: words[:count])
+    plain = with_noise(theta, sigma=0.1)
+    monkeypatch.setattr(gaussian, "UNIT", 1.0)  # nothing is sure any more
+    calls = []
+    exact = gaussian._exact_point
+    monkeypatch.setattr(gaussian, "_exact_point", lambda *given, **more: calls.append(1) or exact(*given, **more))
+    assert torch.equal(with_noise(theta, sigma=0.1), plain)
+    assert len(calls) == 200
+
+
+def test_a_sum_in_the_middle_between_two_points_is_decided_by_more_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same random bits with other further digits fall on both sides."""
+    sigma = 1.0
+    words = gaussian._random_words(2)
+    z = float(gaussian._normal_of(words.reshape(2, 1))[0])
+    theta = torch.tensor([(round(z / grid(sigma)) + 0.5) * grid(sigma) - z], dtype=torch.float64)
+    monkeypatch.setattr(gaussian, "_random_words", lambda count: words)
+    points = {float(with_noise(theta, sigma=sigma)) for _ in range(60)}
+    assert 1 <= len(points) <= 2
+    assert max(points) - min(points) in (0.0, grid(sigma))
+    calls = []
+    exact = gaussian._exact_point
+    monkeypatch.setattr(gaussian, "_exact_point", lambda *given, **more: calls.append(1) or exact(*given, **more))
+    with_noise(theta, sigma=sigma)
+    assert calls == [1]
+
+
+@pytest.mark.parametrize("weights", [10**3, 10**5, 10**7])
+def test_the_error_leaves_room_for_a_thousand_releases_of_large_models(weights: int) -> None:
+    theta = torch.full((weights,), 10.0, dtype=torch.float64)
+    error = slip(theta, sigma=0.05)
+    assert noise_error_within_budget(error, epsilon=8.0, delta=1e-9, releases=1000)
+
+
+def test_a_model_of_many_weights_is_certified_with_default_settings() -> None:
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.random((60, 4000)) * (rng.random((60, 4000)) < 0.05))
+    edges = torch.from_numpy(rng.integers(0, 60, size=(2, 120)))
+    graph = gf.Graph.create(x=x.to_sparse_csr(), edges=edges, y=torch.arange(60) % 10)
+    trained = gf.train(graph, "sign")
+    assert trained.theta.numel() > 10**5
+    outcome = gf.unlearn(trained, graph, gf.Request(nodes=[7]))
+    assert outcome.level == "certified"
+    assert gf.verify(outcome.certificate, outcome.trained, outcome.graph, released=outcome.released).checks
+
+
+def test_weights_that_are_not_on_the_grid_are_noticed() -> None:
+    graph = random_graph(3, nodes=40, edges=60)
+    outcome = gf.unlearn(gf.train(graph, "sgc"), graph, gf.Request(nodes=[4]))
+    released = outcome.released_theta + 1e-9
+    digests = dict(outcome.certificate.digests) | {"released": weights_digest(released)}
+    certificate = dataclasses.replace(outcome.certificate, digests=digests)
+    with pytest.raises(Mismatch, match="not on the grid"):
+        gf.verify(certificate, outcome.trained, outcome.graph, released=released)
+
+
+@pytest.mark.parametrize("count", [3, 5, 15, 60])
+def test_noise_that_is_used_again_is_noticed_in_small_models_too(count: int) -> None:
+    noise = torch.randn(count, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    with pytest.raises(Mismatch, match="correlation 1.00"):
+        check_fresh(noise, noise)
+
+
+def test_honest_noise_is_seldom_taken_for_reused() -> None:
+    generator = torch.Generator().manual_seed(2)
+    alarms = 0
+    for _ in range(3000):
+        first, second = torch.randn(2, 12, dtype=torch.float64, generator=generator)
+        try:
+            check_fresh(first, second)
+        except Mismatch:
+            alarms += 1
+    assert alarms <= 12  # 3 are expected
+
+
+def test_a_tiny_dropout_drops_next_to_nothing() -> None:
+    keys = torch.arange(1000)
+    for p in (1e-6, 1e-9):
+        assert torch.equal(dropout_mask(keys, torch.Size([8]), p=p, dtype=torch.float64), torch.ones(1000, 8).double())

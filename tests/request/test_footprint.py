@@ -1,0 +1,202 @@
+"""The footprint: outside it nothing changes, inside it things do (docs/maths.md, section 2)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import graphforget as gf
+from cases import DEGREE_NORMALISED, MODELS, graphs, make, random_graph, reach_of, requests
+from graphforget.training.objective import model_inputs
+
+
+def logits(module: nn.Module, graph: gf.Graph) -> Tensor:
+    with torch.no_grad():
+        return module(*model_inputs(module, graph, dtype=torch.float64))
+
+
+def with_ghosts(graph: gf.Graph, after: gf.Graph) -> gf.Graph:
+    """`after` with the removed nodes put back as isolated rows of zeros.
+
+    They send nothing to anybody, but every tensor keeps its shape: a dense product may round the same row
+    differently at another place, and "bit for bit" should mean the graph, not that.
+    """
+    rows = torch.isin(graph.numbers, after.numbers).nonzero().flatten()
+    x = torch.zeros(graph.x.shape, dtype=graph.x.dtype)
+    x[rows] = after.x.to_dense()
+    x = x if graph.x.layout == torch.strided else x.to_sparse_csr()
+    return dataclasses.replace(graph, x=x, edge_index=rows[after.edge_index])
+
+
+def changed_rows(module: nn.Module, graph: gf.Graph, request: gf.Request) -> set[int]:
+    """The oracle: rows that stay and whose logits are not bit for bit the same."""
+    after = graph.without(request)
+    stays = torch.isin(graph.numbers, after.numbers).nonzero().flatten()
+    before_logits, after_logits = (
+        logits(module, graph)[stays],
+        logits(module, with_ghosts(graph, after))[stays],
+    )
+    torch.testing.assert_close(logits(module, after), after_logits, rtol=1e-9, atol=1e-11)
+    return set(stays[(before_logits != after_logits).any(dim=1)].tolist())
+
+
+@pytest.mark.parametrize("name", MODELS)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_outside_the_footprint_logits_are_bit_for_bit_equal(name: str, data: st.DataObject) -> None:
+    graph = data.draw(graphs())
+    request = data.draw(requests(graph))
+    module = make(name, seed=data.draw(st.integers(0, 99)))
+    reach = reach_of(name)
+    assert reach.hops is not None
+    found = gf.footprint(graph, request, reach)
+    assert changed_rows(module, graph, request) <= set(found.reached.tolist())
+    train = set(graph.train_rows.tolist())
+    gone = set(request.resolve(graph).node_rows.tolist())
+    assert set(found.affected.tolist()) == set(found.reached.tolist()) & train
+    assert set(found.removed.tolist()) == gone & train
+    assert not gone & set(found.reached.tolist())
+
+
+@pytest.mark.parametrize("name", ["sgc", "sgc-3", "sign", "gcn", "gat", "gin", "own-gcn", "own-appnp", "own-mlp"])
+@pytest.mark.parametrize("directed", [False, True])
+def test_the_footprint_is_not_needlessly_large(name: str, directed: bool) -> None:
+    """With full attributes and several random weights, every node that is said to be reached does change."""
+    for seed in range(8):
+        graph = random_graph(seed, nodes=16, edges=18, directed=directed, sparse=False)
+        graph = gf.Graph.create(
+            x=torch.from_numpy(np.random.default_rng(seed).uniform(0.5, 1.5, size=tuple(graph.x.shape))),
+            edges=graph.edge_index,
+            y=graph.y,
+            train_mask=graph.train_mask,
+            directed=directed,
+        )
+        edge = tuple(graph.edge_index[:, seed].tolist())
+        for request in (
+            gf.Request(nodes=[5]),
+            gf.Request(edges=[edge]),
+            gf.Request(attributes={7: "all", 8: [1]}),
+            gf.Request(nodes=[6], edges=[edge], attributes={9: [0, 2]}),
+        ):
+            reached: set[int] = set()
+            changed: set[int] = set()
+            for weights in range(4):
+                module = make(name, seed=weights)
+                reached = set(gf.footprint(graph, request, reach_of(name)).reached.tolist())
+                changed |= changed_rows(module, graph, request)
+            assert changed == reached
+
+
+@pytest.fixture
+def path() -> gf.Graph:
+    """0 - 1 - 2 - 3 - 4 - 5 - 6, all training nodes."""
+    edges = torch.stack([torch.arange(6), torch.arange(1, 7)])
+    x = torch.arange(1.0, 29.0).reshape(7, 4)
+    return gf.Graph.create(x=x, edges=edges, y=torch.tensor([0, 1, 2, 0, 1, 2, 0]))
+
+
+@pytest.mark.parametrize("name", DEGREE_NORMALISED)
+def test_the_papers_v1_is_one_hop_short_for_degree_normalised_layers(name: str, path: gf.Graph) -> None:
+    """Node 0 goes: its neighbour's degree changes, so with two layers node 3 does change; the paper stops at 2."""
+    module = make(name)
+    request = gf.Request(nodes=[0])
+    assert changed_rows(module, path, request) == {1, 2, 3}
+    found = gf.footprint(path, request, gf.Reach(2, degree_normalised=True))
+    assert found.affected.tolist() == [1, 2, 3]
+    assert gf.paper_sets(path, request, layers=2).v1.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["gat", "gin"])
+def test_plain_layers_reach_k_hops_from_a_removed_node(name: str, path: gf.Graph) -> None:
+    request = gf.Request(nodes=[0])
+    assert set().union(*(changed_rows(make(name, seed=s), path, request) for s in range(4))) == {1, 2}
+    assert gf.footprint(path, request, gf.Reach(2, degree_normalised=False)).affected.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("request_", "normalised", "plain"),
+    [
+        (gf.Request(attributes={3: "all"}), [1, 2, 3, 4, 5], [1, 2, 3, 4, 5]),
+        (gf.Request(edges=[(0, 1)]), [0, 1, 2, 3], [0, 1, 2]),
+        (gf.Request(nodes=[6]), [3, 4, 5], [4, 5]),
+    ],
+)
+def test_the_table_of_distances(path: gf.Graph, request_: gf.Request, normalised: list[int], plain: list[int]) -> None:
+    assert gf.footprint(path, request_, gf.Reach(2, degree_normalised=True)).reached.tolist() == normalised
+    assert gf.footprint(path, request_, gf.Reach(2, degree_normalised=False)).reached.tolist() == plain
+
+
+def test_a_value_that_is_zero_already_has_an_empty_footprint(path: gf.Graph) -> None:
+    blank = path.without(gf.Request(attributes={3: [1, 2]}))
+    again = gf.footprint(blank, gf.Request(attributes={3: [1, 2]}), gf.Reach(2))
+    assert again.empty
+    assert blank.digest == blank.without(gf.Request(attributes={3: [1, 2]})).digest
+    assert not gf.footprint(blank, gf.Request(attributes={3: [0, 1]}), gf.Reach(2)).empty
+
+
+def test_an_isolated_test_node_has_an_empty_footprint() -> None:
+    graph = gf.Graph.create(
+        x=torch.eye(4),
+        edges=torch.tensor([[0], [1]]),
+        y=torch.tensor([0, 1, 0, 1]),
+        test_mask=torch.tensor([False, False, False, True]),
+    )
+    assert gf.footprint(graph, gf.Request(nodes=[3]), gf.Reach(2)).empty
+    assert not gf.footprint(graph, gf.Request(nodes=[2]), gf.Reach(2)).empty
+
+
+def test_an_unknown_reach_touches_every_training_node(path: gf.Graph) -> None:
+    assert gf.footprint(path, gf.Request(attributes={0: [0]}), gf.Reach(None)).affected.tolist() == list(range(7))
+
+
+@settings(max_examples=80, deadline=None)
+@given(data=st.data())
+def test_paper_sets_by_shortest_paths(data: st.DataObject) -> None:
+    """Against the paper's formulas read literally, with distances from a dense oracle."""
+    graph = data.draw(graphs())
+    request = data.draw(requests(graph))
+    layers = data.draw(st.integers(1, 3))
+    n = graph.num_nodes
+    distance = np.full((n, n), np.inf)
+    np.fill_diagonal(distance, 0)
+    distance[graph.edge_index[0], graph.edge_index[1]] = 1
+    np.fill_diagonal(distance, 0)
+    for via in range(n):
+        distance = np.minimum(distance, distance[:, [via]] + distance[[via], :])
+    what = request.resolve(graph)
+    train = set(graph.train_rows.tolist())
+
+    def phi(rows: set[int]) -> set[int]:
+        return {i for j in rows for i in range(n) if i != j and distance[j, i] <= layers} & train
+
+    nodes, full, partial = (set(t.tolist()) for t in (what.node_rows, what.full_rows, what.partial_rows))
+    ends = set(graph.edge_index[:, what.edge_mask].flatten().tolist())
+    expected = {
+        "v1": phi(nodes),
+        "v2": phi(full) | full,
+        "v3": phi(partial) | partial,
+        "v4": phi(ends),
+        "v1_tilde": phi(nodes) | nodes,
+        "v2_tilde": phi(full) | full,
+        "v3_tilde": phi(partial) | partial,
+        "v4_tilde": phi(ends),
+        "v_tilde": phi(nodes) | phi(ends) | phi(full | partial),
+    }
+    found = gf.paper_sets(graph, request, layers=layers)
+    assert {name: set(getattr(found, name).tolist()) for name in expected} == expected
+
+
+def test_paper_sets_count_no_paths() -> None:
+    """Node 1 is reached from node 0 in 256 ways."""
+    middle = torch.arange(2, 258)
+    edges = torch.cat(
+        [torch.stack([torch.zeros(256, dtype=torch.int64), middle]), torch.stack([middle, torch.ones_like(middle)])], 1
+    )
+    graph = gf.Graph.create(x=torch.ones(258, 1), edges=edges, y=torch.arange(258) % 2)
+    assert 1 in gf.paper_sets(graph, gf.Request(nodes=[0]), layers=2).v1.tolist()

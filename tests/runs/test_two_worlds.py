@@ -1,0 +1,224 @@
+"""Nothing that is published depends on what was deleted, other than through the noised weights (docs/maths.md, 12).
+
+Two worlds have the same retained graph, settings and node numbers, and differ in what is deleted: labels, roles,
+attributes and degrees of the nodes that go, which edges go, the values that are forgotten, how much goes. Everything
+that is published is compared: documents, exit codes, levels, names and sizes of files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+import graphforget as gf
+from cases import CLASSES, COLUMNS, Run
+from graphforget.report.content import run_story
+
+# The fields that may differ: ids, times, salted digests, signatures, and the noised weights with their score. Hashes of
+# the ledger are over documents that hold them.
+MAY_DIFFER = {
+    "id",
+    "made",
+    "time",
+    "request_id",
+    *(f"digests.{name}" for name in ("request", "annex", "state", "graph", "weights", "released")),
+    "request_digest",
+    "certificate_digest",
+    "follows",
+    "previous",
+    "hash",
+    "head",
+    "signature.value",
+    "test_micro_f1.released",
+}
+PUBLIC_FILES = ("certificate.json", "outcome.json", "released.safetensors")
+
+MODELS: dict[str, tuple[str, dict[str, Any], list[str]]] = {  # the model's name, its options, how it forgets
+    "sgc": ("sgc", {}, []),
+    "sign": ("sign", {"hops": 2}, []),
+    "linearised-gcn": ("linearised-gcn", {"hidden": 5}, []),
+    "cgu": ("cgu", {}, ["--method", "cgu"]),
+    "grapheraser": ("sharded-gcn", {"hidden": 5, "shards": 2, "epochs": 3}, ["--method", "grapheraser"]),
+    "sharded": ("sharded-gcn", {"hidden": 5, "shards": 2, "epochs": 3}, []),
+    "sgc, smaller epsilon": ("sgc", {}, ["--epsilon", "0.01", "--method", "retrain"]),
+    "gcn": ("gcn", {"hidden": 5, "epochs": 3, "polish_steps": 1}, []),
+    "retrained sgc": ("sgc", {}, ["--method", "retrain"]),
+    "sgc without noise": ("sgc", {"sigma": 0.0}, []),
+}
+NOISED = ("sgc", "sign", "linearised-gcn", "cgu", "retrained sgc", "sgc, smaller epsilon")
+# The others release the same bits in both worlds.
+KINDS = ("nodes", "edges", "attributes", "mixed")
+
+
+class World(NamedTuple):
+    graph: gf.Graph
+    request: gf.Request
+
+
+def two_worlds(seed: int, kind: str) -> tuple[World, World]:
+    """With the same retained graph, and as different as they can be in what goes."""
+    rng = np.random.default_rng([seed, KINDS.index(kind)])
+    n = int(rng.integers(10, 16))
+    train = np.ones(n, dtype=bool)
+    train[rng.choice(np.arange(CLASSES, n), size=3, replace=False)] = False
+    y = np.concatenate([np.arange(CLASSES), rng.integers(0, CLASSES, n - CLASSES)])
+    x = rng.normal(size=(n, COLUMNS)) * (rng.random((n, COLUMNS)) < 0.7)
+    pairs = {tuple(sorted(rng.choice(n, size=2, replace=False).tolist())) for _ in range(2 * n)}
+    forgotten = rng.choice(n, size=2, replace=False).tolist() if kind in ("attributes", "mixed") else []
+    partial = bool(rng.integers(2))
+    columns = [0, 2] if partial else list(range(COLUMNS))
+    x[np.ix_(forgotten, columns)] = 0
+    worlds = []
+    for world in range(2):
+        own = np.random.default_rng([seed, KINDS.index(kind), world])
+        more = int(own.integers(1, 4)) if kind in ("nodes", "mixed") else 0
+        quiet = more > 0 and own.random() < 0.3  # far away, in no part of the split: training never saw it
+        role = np.array([False] * more if quiet else own.random(more) < 0.7, dtype=bool)
+        values = np.vstack([x, own.normal(size=(more, COLUMNS))])
+        if own.random() < 0.7:  # otherwise what is forgotten was 0 before
+            values[np.ix_(forgotten, columns)] = own.normal(size=(len(forgotten), len(columns)))
+        labels = np.concatenate([y, own.integers(0, CLASSES, more)])
+        labels[n:][~role] = -1
+        edges = set(pairs)
+        if not quiet:
+            edges |= {(int(own.integers(n)), n + new) for new in range(more) for _ in range(int(own.integers(0, 5)))}
+        gone: set[tuple[int, int]] = set()
+        while kind in ("edges", "mixed") and len(gone) < 1 + own.integers(3):
+            pair = tuple(sorted(own.choice(n, size=2, replace=False).tolist()))
+            gone |= {pair} - edges  # type: ignore[arg-type]
+        graph = gf.Graph.create(
+            x=torch.from_numpy(values).to_sparse_csr() if seed % 2 else torch.from_numpy(values),
+            edges=torch.tensor(sorted(edges | gone)).T,
+            y=torch.from_numpy(labels),
+            train_mask=torch.from_numpy(np.concatenate([train, role])),
+            test_mask=torch.from_numpy(np.concatenate([~train, np.zeros(more, dtype=bool)])),
+            num_classes=CLASSES,
+        )
+        listed: Any = dict.fromkeys(forgotten, columns if partial else "all")
+        worlds.append(World(graph, gf.Request(range(n, n + more), sorted(gone), listed)))
+    first, second = worlds
+    assert first.graph.without(first.request).digest == second.graph.without(second.request).digest
+    return first, second
+
+
+def published(world: World, place: Path, model: str, run: Run, key: Path) -> dict[str, Any]:
+    """Everything that leaves the operator's hands for the request, by its name."""
+    name, options, how = MODELS[model]
+    trained = gf.train(world.graph, name, seed=0, **options)
+    folder, request, page = place / "run", place / "request.json", place / "report.html"
+    gf.save_run(folder, trained, world.graph)
+    request.write_text(json.dumps(world.request.to_dict()))
+    codes = {}
+    documents: dict[str, Any] = {}
+    for command, *arguments in (
+        ("unlearn", str(request), "--in-place", "--key", str(key), "--id", "one", *how),
+        ("verify", "--key", f"{key}.pub"),
+        ("ledger",),
+        ("report", "--out", str(page)),
+    ):
+        ended = run(command, folder, *arguments, "--json")
+        codes[command] = ended.code
+        assert ended.code == 0, ended.stderr
+        documents[command] = json.loads(ended.stdout)
+    del documents["unlearn"]["private"], documents["report"]["report"]
+    documents["unlearn"] = {name: value for name, value in documents["unlearn"].items() if name != "run"}
+    story = dataclasses.asdict(run_story(folder, key=gf.public_key(f"{key}.pub")))
+    assert story["audience"].startswith("public")
+    for part in ("pictures", "certificate", "made"):  # drawn from the score; the document, compared above; the time
+        del story[part]
+    story["facts"] = [fact for fact in story["facts"] if fact[0] != "certificate"]
+    weights = (folder / "released.safetensors").read_bytes()
+    return {
+        "weights": None if model in NOISED else weights,
+        "codes": codes,
+        "documents": documents,
+        "files": {name: json.loads((folder / name).read_text()) for name in PUBLIC_FILES if name.endswith("json")},
+        "names": sorted(path.name for path in folder.iterdir()),
+        "sizes": {name: (folder / name).stat().st_size for name in PUBLIC_FILES},
+        "story": story,
+    }
+
+
+def differences(first: Any, second: Any, path: str = "") -> list[str]:
+    """Where two documents differ, but for what may."""
+    if isinstance(first, dict) and isinstance(second, dict):
+        names = dict.fromkeys([*first, *second])
+        return [
+            line
+            for name in names
+            for line in differences(first.get(name), second.get(name), f"{path}.{name}".lstrip("."))
+        ]
+    if isinstance(first, list | tuple) and isinstance(second, list | tuple) and len(first) == len(second):
+        pairs = zip(first, second, strict=True)
+        return [line for one, other in pairs for line in differences(one, other, path)]
+    allowed = any(path == name or path.endswith(f".{name}") for name in MAY_DIFFER)
+    return [] if allowed or _plain(first) == _plain(second) else [f"{path}: {first!r} against {second!r}"]
+
+
+def _plain(value: Any) -> Any:
+    """Texts without the abbreviated key of who signed: it is the same key, and no more than that."""
+    return re.sub(r"\s+", " ", value) if isinstance(value, str) else value
+
+
+def check(seed: int, model: str, tmp_path: Path, run: Run, key: Path) -> None:
+    kind = KINDS[seed % len(KINDS)]
+    one, other = two_worlds(seed, kind)
+    told = []
+    for number, world in enumerate((one, other)):
+        place = tmp_path / f"{seed}-{number}"
+        place.mkdir()
+        told.append(published(world, place, model, run, key))
+    assert differences(*told) == [], (seed, model, kind)
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    gf.make_keys(tmp_path / "key")
+    return tmp_path / "key"
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_what_is_published_is_the_same_in_two_worlds(model: str, tmp_path: Path, run: Run, key: Path) -> None:
+    for seed in range(4):
+        check(seed, model, tmp_path, run, key)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(10))
+@pytest.mark.parametrize("model", MODELS)
+def test_what_is_published_is_the_same_in_hundreds_of_pairs_of_worlds(
+    model: str, part: int, tmp_path: Path, run: Run, key: Path
+) -> None:
+    for seed in range(100 + 4 * part, 104 + 4 * part):
+        check(seed, model, tmp_path, run, key)
+
+
+def test_a_leak_would_be_seen(tmp_path: Path, run: Run, key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were the number of removed training nodes published, the comparison would find it."""
+    honest = gf.Outcome.public
+    monkeypatch.setattr(
+        gf.Outcome,
+        "public",
+        lambda self: honest(self) | {"removed": self.touched.removed.numel()},
+    )
+    with pytest.raises(AssertionError, match="removed"):
+        check(0, "sgc", tmp_path, run, key)
+
+
+def test_the_worlds_are_as_different_as_they_should_be() -> None:
+    """Empty against non-empty footprints, requests of different size, values that were 0 already."""
+    sizes, empty = 0, 0
+    for seed in range(40):
+        worlds = two_worlds(seed, KINDS[seed % len(KINDS)])
+        first, second = (gf.footprint(world.graph, world.request, gf.Reach(2)) for world in worlds)
+        sizes += repr(worlds[0].request) != repr(worlds[1].request)
+        empty += first.empty != second.empty
+    assert sizes > 10
+    assert empty > 3

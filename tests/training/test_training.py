@@ -1,0 +1,251 @@
+"""Training: what it reaches, that it says so, and that it leaves its input alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from test_doctor import WithNorm
+from torch import Tensor, nn
+from torch.nn import functional
+
+import graphforget as gf
+from cases import OwnGCN, random_graph
+from graphforget.models.parameters import flatten
+from graphforget.training.losses import CrossEntropy
+from graphforget.training.objective import Objective
+
+CONVEX = ("sgc", "sign", "linearised-gcn", "linearised-gat", "linearised-gin")
+OTHERS = ("gcn", "gat", "gin")
+
+
+@pytest.fixture(scope="module")
+def patients() -> gf.Graph:
+    return gf.load("patients")
+
+
+@pytest.mark.parametrize("model", CONVEX)
+def test_a_convex_model_ends_within_its_tolerance_and_says_so(model: str) -> None:
+    graph = random_graph(0, nodes=40, edges=60)
+    trained = gf.train(graph, model, tolerance=1e-6)
+    assert trained.converged
+    assert trained.certifiable
+    objective = Objective(trained.module, graph, mu=trained.recipe.mu)
+    measured = float(objective.gradient(trained.theta).norm())
+    assert measured == pytest.approx(trained.gradient_norm, rel=1e-6)
+    assert trained.residual <= 1e-6
+    assert torch.equal(flatten(trained.module), trained.theta)
+
+
+def test_the_residual_bounds_the_distance_to_the_optimum() -> None:
+    """docs/maths.md, section 4, on an optimum found by a dense Newton method."""
+    graph = random_graph(1, nodes=30, edges=40)
+    for tolerance in (100.0, 1.0, 1e-2):
+        trained = gf.train(graph, "sgc", tolerance=tolerance)
+        objective = trained.objective(graph)
+        theta = trained.theta.clone()
+        for _ in range(30):
+            hessian = torch.stack([objective.hessian(theta)(e) for e in torch.eye(theta.numel(), dtype=theta.dtype)])
+            theta = theta - torch.linalg.solve(hessian, objective.gradient(theta))
+        assert float(objective.gradient(theta).norm()) < 1e-13
+        assert float((trained.theta - theta).norm()) <= trained.residual
+
+
+def test_the_bound_is_tight() -> None:
+    """A shift of all biases by one amount changes no softmax, so there the residual *is* the distance."""
+    graph = random_graph(1, nodes=30, edges=40)
+    trained = gf.train(graph, "sgc", tolerance=1e-6)
+    shift = torch.zeros_like(trained.theta)
+    shift[-3:] = 1.0
+    gradient = trained.objective(graph).gradient(trained.theta + shift)
+    assert float(gradient.norm()) / trained.recipe.mu == pytest.approx(float(shift.norm()), rel=1e-5)
+
+
+def test_adam_minimises_the_whole_objective(patients: gf.Graph) -> None:
+    """The L2 term too: with a heavy one the weights shrink to almost nothing."""
+    light, heavy = (gf.train(patients, "gcn", mu=mu, epochs=200, polish_steps=0) for mu in (1e-4, 1.0))
+    assert float(heavy.theta.norm()) < 0.05 * float(light.theta.norm())
+
+
+@pytest.mark.parametrize("model", OTHERS)
+def test_other_models_lower_the_objective_and_are_not_called_certifiable(model: str, patients: gf.Graph) -> None:
+    trained = gf.train(patients, model, epochs=60)
+    assert not trained.certifiable
+    assert not trained.converged
+    assert trained.micro_f1(patients) > 0.85
+    objective = trained.objective(patients)
+    assert trained.objective_value == pytest.approx(objective.value(trained.theta), rel=1e-9)
+    assert trained.gradient_norm == pytest.approx(float(objective.gradient(trained.theta).norm()), rel=1e-6)
+
+
+def test_the_polish_lowers_the_gradient_and_the_objective(patients: gf.Graph) -> None:
+    rough, fine = (gf.train(patients, "gcn", epochs=60, polish_steps=steps) for steps in (0, 60))
+    assert fine.gradient_norm < 0.5 * rough.gradient_norm
+    assert fine.objective_value < rough.objective_value
+
+
+@pytest.mark.parametrize("model", ["sgc", "gcn", "gat", "gin", "linearised-gcn"])
+def test_the_seed_decides_everything(model: str) -> None:
+    graph = random_graph(2, nodes=30, edges=40)
+    torch.manual_seed(0)
+    one = gf.train(graph, model, seed=4, epochs=5)
+    torch.manual_seed(1)
+    state = torch.random.get_rng_state()
+    same = gf.train(graph, model, seed=4, epochs=5)
+    assert torch.equal(one.theta, same.theta)
+    assert torch.equal(state, torch.random.get_rng_state())
+    if not one.strongly_convex:
+        assert not torch.equal(one.theta, gf.train(graph, model, seed=5, epochs=5).theta)
+
+
+def test_only_training_labels_are_used() -> None:
+    graph = random_graph(3, nodes=30, edges=40)
+    other = graph.y.clone()
+    other[graph.test_mask] = (other[graph.test_mask] + 1) % 3
+    relabelled = gf.Graph.create(
+        x=graph.x, edges=graph.edge_index, y=other, train_mask=graph.train_mask, test_mask=graph.test_mask
+    )
+    for model in ("sgc", "gcn"):
+        assert torch.equal(gf.train(graph, model, epochs=5).theta, gf.train(relabelled, model, epochs=5).theta)
+
+
+def test_own_module_own_loss_and_own_reach(patients: gf.Graph) -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(30, 2)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            h = self.linear(x)
+            return h.index_add(0, edge_index[1], h[edge_index[0]])
+
+    def hinge(logits: Tensor, labels: Tensor) -> Tensor:
+        return functional.multi_margin_loss(logits, labels, reduction="none")
+
+    module = Own()
+    before = flatten(module)
+    reach = gf.Reach(1, degree_normalised=False)
+    trained = gf.train(patients, module, loss=hinge, reach=reach, epochs=100)
+    assert torch.equal(before, flatten(module))
+    assert trained.reach == reach
+    assert trained.recipe.loss == "hinge"
+    assert not trained.certifiable
+    assert trained.micro_f1(patients) > 0.85
+
+
+def test_a_module_with_batchnorm_trains_and_is_named_not_certifiable() -> None:
+    graph = random_graph(4, nodes=30, edges=40)
+    module = WithNorm(nn.BatchNorm1d(3))
+    trained = gf.train(graph, module, epochs=20)
+    assert not trained.certifiable
+    assert "carries statistics of the training data" in trained.obstacles[0]
+    assert float(trained.module.norm.running_mean.abs().sum()) > 0
+    assert float(module.norm.running_mean.abs().sum()) == 0
+
+
+def test_nothing_can_claim_to_be_convex() -> None:
+    class Claims(OwnGCN):
+        affine = True
+        convex = True
+
+    class CrossEntropyToo(CrossEntropy):
+        convex = True
+
+    graph = random_graph(5)
+    assert not gf.train(graph, Claims(), epochs=1, polish_steps=0).strongly_convex
+    assert not gf.train(graph, "sgc", loss=CrossEntropyToo(), epochs=1, polish_steps=0).strongly_convex
+
+
+def test_a_convex_model_with_a_loss_of_ones_own_is_not_called_convex() -> None:
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        return functional.cross_entropy(logits, labels, reduction="none").sqrt()
+
+    trained = gf.train(random_graph(5), "sgc", loss=loss, polish_steps=0)
+    assert not trained.strongly_convex
+    assert trained.recipe.epochs > 0
+    assert float(trained.theta.norm()) > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"mu": 0.0}, "mu is 0.0"),
+        ({"mu": float("inf")}, "mu is inf"),
+        ({"tolerance": -1.0}, "tolerance is -1.0"),
+        ({"learning_rate": float("nan")}, "learning_rate is nan"),
+        ({"tolerance": 1e-9, "mu": 1e-4}, "tolerance x mu"),
+        ({"seed": 1.5}, "seed is 1.5"),
+        ({"hidden": 10**11, "model": "gcn"}, "does not take these options"),
+        ({"reach": gf.Reach(0)}, "the reach of SGC is known"),
+        ({"epochs": -1}, "epochs is -1"),
+        ({"model": "none"}, "there is no model 'none'"),
+        ({"model": 3}, "the model is a int"),
+        ({"model": nn.Identity()}, "no trainable parameter"),
+        ({"model": OwnGCN(), "hidden": 3}, "option 'hidden' belongs to built-in models"),
+    ],
+)
+def test_bad_options_are_refused_in_one_sentence(options: dict, words: str) -> None:
+    with pytest.raises(gf.InputError, match=words):
+        gf.train(random_graph(0), **options)
+
+
+def class_weighted(logits: Tensor, labels: Tensor) -> Tensor:
+    weights = 1.0 / torch.bincount(labels, minlength=logits.shape[1]).clamp_min(1).to(logits.dtype)
+    return weights[labels] * functional.cross_entropy(logits, labels, reduction="none")
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (nn.MultiMarginLoss(), r"gives \(\) for 7 nodes, one loss a node is needed"),
+        (lambda logits, labels: logits, r"gives \(7, 3\) for 7 nodes"),
+        (lambda logits, labels: 1.0, "gives float for 7 nodes"),
+        (functional.cross_entropy, r"'own cross_entropy' gives \(\) for 7 nodes"),
+        (gf.Loss(functional.cross_entropy, name="cross_entropy"), "cannot be named 'cross_entropy'"),
+        (class_weighted, "depends on other nodes"),
+        (lambda logits, labels: logits[:, 0] / 0, "is not finite"),
+        ("mse", "there is no loss 'mse', only cross_entropy, one_vs_rest"),
+        (lambda logits: logits, "does not run"),
+    ],
+)
+def test_a_loss_that_is_not_one_loss_a_node_is_refused(loss: object, words: str) -> None:
+    with pytest.raises(gf.InputError, match=words):
+        gf.train(random_graph(0), "gcn", loss=loss)  # type: ignore[arg-type]
+
+
+def test_a_loss_on_probabilities_is_tried_on_probabilities() -> None:
+    class Probabilities(OwnGCN):
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return super().forward(x, edge_index).softmax(dim=1)
+
+    trained = gf.train(
+        random_graph(0),
+        Probabilities(),
+        loss=lambda p, y: -p.gather(1, y[:, None])[:, 0].log(),
+        epochs=2,
+        polish_steps=0,
+    )
+    assert torch.isfinite(trained.theta).all()
+
+
+def test_scoring_without_nodes_is_refused() -> None:
+    graph = random_graph(0)
+    trained = gf.train(graph, "sgc")
+    with pytest.raises(gf.InputError, match="no node to score"):
+        trained.micro_f1(graph, torch.zeros(graph.num_nodes, dtype=torch.bool))
+
+
+def test_progress_is_reported(patients: gf.Graph) -> None:
+    seen: list[tuple[str, int, int]] = []
+    gf.train(patients, "gcn", epochs=3, polish_steps=2, progress=lambda *step: seen.append(step))
+    assert ("Adam", 3, 3) in seen
+    assert seen[-1] == ("polish", 2, 2)
+
+
+@pytest.mark.parametrize("name", ["cora", "citeseer", "pubmed", "cs", "physics"])
+@pytest.mark.usefixtures("raw_data")
+def test_certifiable_models_reach_their_tolerance_on_the_five_datasets(name: str) -> None:
+    graph = gf.load(name)
+    trained = gf.train(graph, "sgc")
+    assert trained.converged
+    assert trained.residual <= 1e-3
+    assert trained.micro_f1(graph) > {"cora": 0.85, "citeseer": 0.73, "pubmed": 0.86, "cs": 0.91, "physics": 0.94}[name]

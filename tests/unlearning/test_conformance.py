@@ -1,0 +1,489 @@
+"""The suite that every unlearning method must pass. A method added to the registry is tested here by itself."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import json
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import graphforget as gf
+from cases import COLUMNS, OwnGCN, idea, random_graph
+from graphforget.certificates.assumptions import REACH
+from graphforget.certificates.claims.base import Claim
+from graphforget.certificates.claims.empirical import Empirical
+from graphforget.certificates.claims.exact import Exact
+from graphforget.certificates.claims.paper_bound import PaperBound
+from graphforget.certificates.levels import LEVELS
+from graphforget.request.request import KINDS
+from graphforget.unlearning.method import Method, Task
+from graphforget.unlearning.outcome import Change
+from graphforget.verification.noise import check_gaussian
+
+MODELS: dict[str, tuple[str | nn.Module, dict[str, Any]]] = {
+    "sgc": ("sgc", {}),
+    "linearised-gcn": ("linearised-gcn", {"hidden": 5}),
+    "gcn": ("gcn", {"hidden": 5, "epochs": 30, "polish_steps": 10}),
+    "gat": ("gat", {"hidden": 2, "heads": 2, "epochs": 30, "polish_steps": 5}),
+    "gin": ("gin", {"hidden": 8, "epochs": 30, "polish_steps": 3, "seed": 0}),  # with its ReLUs alive
+    "own": (OwnGCN, {"epochs": 30, "polish_steps": 10}),
+    "cgu": ("cgu", {"mu": 0.1, "objective_noise": 1.0}),
+    "noisy-gcn": ("gcn", {"hidden": 5, "epochs": 30, "polish_steps": 10, "objective_noise": 0.1}),
+    "sharded-gcn": ("sharded-gcn", {"hidden": 5, "epochs": 20, "shards": 2}),
+    "sharded-sgc": ("sharded-sgc", {"shards": 3, "partition": "blpa", "aggregation": "learned"}),
+}
+# Methods that serve one kind of model alone are shown on it.
+MODEL_OF = {"cgu": "cgu", "grapheraser": "sharded-gcn"}
+REQUESTS = {
+    "nodes": gf.Request(nodes=[4, 5]),
+    "edges": None,  # depends on the graph, see below
+    "attributes": gf.Request(attributes={6: "all"}),
+    "partial attributes": gf.Request(attributes={7: [0, 2]}),
+}
+CASES = [(method, model) for method in gf.METHODS for model in MODELS]
+
+
+@functools.cache
+def trained_on(model: str) -> tuple[gf.Trained, gf.Graph]:
+    graph = random_graph(3, nodes=40, edges=60)
+    what, options = MODELS[model]
+    torch.manual_seed(0)
+    return gf.train(graph, what if isinstance(what, str) else what(), **options), graph
+
+
+def request_of(kind: str, graph: gf.Graph) -> gf.Request:
+    if kind == "edges":
+        source, target = graph.edge_index
+        edge = graph.edge_index[:, source < target].T[3].tolist()
+        return gf.Request(edges=[tuple(edge)])
+    found = REQUESTS[kind]
+    assert found is not None
+    return found
+
+
+def mixed(graph: gf.Graph) -> gf.Request:
+    edge = request_of("edges", graph).edges
+    return gf.Request(nodes=[20], edges=edge, attributes={6: "all", 7: [0, 2]})
+
+
+def model_of(method: str) -> tuple[gf.Trained, gf.Graph]:
+    return trained_on(MODEL_OF.get(method, "sgc"))
+
+
+def some_request(method: str, graph: gf.Graph) -> gf.Request:
+    """One that the method can forget."""
+    return request_of(next(kind for kind in KINDS if kind in gf.METHODS[method].kinds), graph)
+
+
+def supported(method: str, trained: gf.Trained) -> None:
+    reason = gf.METHODS[method].unsupported(trained)
+    if reason is not None:
+        with pytest.raises(gf.InputError, match=f"method '{method}' does not work here"):
+            gf.unlearn(trained, trained_on("sgc")[1], gf.Request(nodes=[4]), method=method)
+        pytest.skip(reason)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "mixed"])
+@pytest.mark.parametrize(("method", "model"), CASES)
+def test_it_deletes_what_was_asked_and_leaves_its_input_alone(method: str, model: str, kind: str) -> None:
+    trained, graph = trained_on(model)
+    supported(method, trained)
+    request = mixed(graph) if kind == "mixed" else request_of(kind, graph)
+    if not set(request.kinds) <= gf.METHODS[method].kinds:
+        with pytest.raises(gf.InputError, match=f"method '{method}' cannot forget"):
+            gf.unlearn(trained, graph, request, method=method)
+        return
+    theta, state = trained.theta.clone(), copy.deepcopy(trained.module.state_dict())
+    asked, tensors = request.to_dict(), {f.name: getattr(graph, f.name) for f in dataclasses.fields(graph)}
+    before = {name: value.clone() for name, value in tensors.items() if isinstance(value, torch.Tensor)}
+    random_state = torch.random.get_rng_state()
+
+    plan = gf.plan(trained, graph, request, method=method, level="empirical")
+    outcome = gf.unlearn(trained, graph, request, method=method, level="empirical")
+
+    void = outcome.certificate.claim.void
+    assert outcome.level == ("empirical" if void else plan.level)
+    assert not void or method in ("idea", "ceu")  # no other is conditional on what was refuted here
+    if void:
+        with pytest.raises(gf.Refused, match=f"^the guarantee of '{method}' does not hold here"):
+            gf.unlearn(trained, graph, request, method=method)
+    else:
+        assert gf.plan(trained, graph, request, method=method).level == outcome.level
+    assert outcome.graph.digest == graph.without(request).digest
+    assert outcome.trained.graph_digest == outcome.graph.digest
+    if method != "grapheraser" or outcome.details["retrained"]:
+        assert not torch.equal(outcome.trained.theta, theta)
+    else:  # no shard has seen it
+        assert outcome.level == "exact"
+    assert torch.isfinite(outcome.trained.theta).all()
+    assert torch.isfinite(outcome.released_theta).all()
+    assert LEVELS.index(outcome.level) >= LEVELS.index(gf.METHODS[method].level)
+    if not trained.certifiable:
+        assert outcome.level != "certified"
+    for entry in outcome.trained.history[len(trained.history) :]:
+        touched = gf.footprint(graph, request, trained.reach)
+        assert (entry.m, entry.removed) == (graph.train_rows.numel(), touched.removed.numel())
+        assert entry.affected == touched.affected.numel()
+        assert entry.step_norm == pytest.approx(float((outcome.trained.theta - theta).norm()))
+        assert entry.gradient_norm == trained.gradient_norm
+    assert torch.equal(outcome.released.theta, outcome.released_theta)
+    objective = outcome.trained.objective(outcome.graph)
+    assert outcome.trained.gradient_norm == pytest.approx(float(objective.gradient(outcome.trained.theta).norm()))
+    # input
+    assert torch.equal(trained.theta, theta)
+    assert all(torch.equal(value, state[name]) for name, value in trained.module.state_dict().items())
+    assert request.to_dict() == asked
+    for name, value in before.items():
+        same = value.to_dense() if value.layout == torch.sparse_csr else value
+        now = tensors[name].to_dense() if value.layout == torch.sparse_csr else tensors[name]
+        assert torch.equal(same, now), name
+    assert torch.equal(random_state, torch.random.get_rng_state())
+
+
+@pytest.mark.parametrize(("method", "model"), CASES)
+def test_it_is_deterministic_by_seed(method: str, model: str) -> None:
+    trained, graph = trained_on(model)
+    supported(method, trained)
+    request = some_request(method, graph)
+    given: dict[str, Any] = {"method": method, "level": "empirical", "seed": 5, "noise_seed": 1}
+    first, second = (gf.unlearn(trained, graph, request, **given) for _ in range(2))
+    assert torch.equal(first.trained.theta, second.trained.theta)
+    assert torch.equal(first.released_theta, second.released_theta)
+
+
+@pytest.mark.parametrize(("method", "model"), CASES)
+def test_it_works_a_second_and_a_tenth_time(method: str, model: str) -> None:
+    trained, graph = trained_on(model)
+    supported(method, trained)
+    by_nodes, size = "nodes" in gf.METHODS[method].kinds, (graph.num_nodes, graph.num_edges)
+    for node in range(10, 20):
+        request = gf.Request(nodes=[node]) if by_nodes else request_of("edges", graph)
+        if gf.footprint(graph, request, trained.reach).empty:
+            continue
+        outcome = gf.unlearn(trained, graph, request, method=method, level="empirical")
+        assert not by_nodes or node not in outcome.graph.numbers
+        assert outcome.trained.graph_digest == outcome.graph.digest
+        trained, graph = outcome.trained, outcome.graph
+    assert size[0] - graph.num_nodes >= 7 or (not by_nodes and size[1] - graph.num_edges >= 7)
+
+
+@pytest.mark.parametrize("method", gf.METHODS)
+def test_it_refuses_bad_requests_in_one_sentence(method: str) -> None:
+    trained, graph = model_of(method)
+    other = random_graph(4, nodes=40, edges=60)
+    kinds = gf.METHODS[method].kinds
+    beyond = f"method '{method}' cannot forget"
+    for bad, told in (
+        ({"request": gf.Request(nodes=[99])}, "node 99 is not in the graph" if "nodes" in kinds else beyond),
+        ({"request": gf.Request(edges=[(0, 0)])}, r"edge \(0, 0\) is not in the graph"),
+        (
+            {"request": gf.Request(attributes={0: [99]})},
+            "column 99 is out of range" if "partial attributes" in kinds else beyond,
+        ),
+        ({"request": {"nodes": [1]}}, "the request is a dict, a graphforget.Request is needed"),
+        ({"graph": other}, "the graph is not the one that this model stands on"),
+        ({"graph": None}, "the graph is a NoneType"),
+        ({"trained": trained.module}, f"the model is a {type(trained.module).__name__}"),
+        ({"epsilon": 0}, "epsilon is 0, a positive number"),
+        ({"epsilon": float("nan")}, "epsilon is nan"),
+        ({"epsilon": 10**400}, "epsilon is 1000"),
+        ({"epsilon": True}, "epsilon is True"),
+        ({"device": "nonsense"}, "device 'nonsense' cannot be used"),
+        ({"delta": 1.0}, "delta is 1.0"),
+        ({"sigma": -1}, "sigma is -1"),
+        ({"seed": -1}, "seed is -1"),
+        ({"no_such_option": 1}, f"method '{method}' has no option 'no_such_option'"),
+    ):
+        given: dict[str, Any] = {"trained": trained, "graph": graph, "request": some_request(method, graph)} | bad
+        with pytest.raises(gf.InputError, match=f"^{told}") as caught:
+            gf.unlearn(method=method, **given)
+        assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_method_is_refused() -> None:
+    trained, graph = trained_on("sgc")
+    known = "auto, newton, retrain, idea, grapheraser, gif, ceu, cgu, ascent"
+    with pytest.raises(gf.InputError, match=f"^there is no method 'magic', only {known}$"):
+        gf.unlearn(trained, graph, gf.Request(nodes=[4]), method="magic")
+
+
+@pytest.mark.parametrize("method", gf.METHODS)
+def test_what_it_tells_is_json_and_names_nobody(method: str) -> None:
+    graph = gf.load("patients")
+    trained = gf.train(graph, *MODELS[MODEL_OF.get(method, "sgc")][:1], **MODELS[MODEL_OF.get(method, "sgc")][1])
+    request = gf.Request(nodes=["patient-0017"], attributes={"patient-0042": "all"})
+    if method == "ceu":
+        u, v = graph.edge_index[:, 0].tolist()
+        request = gf.Request(edges=[(graph.name_of(u), graph.name_of(v))])
+    outcome = gf.unlearn(trained, graph, request, method=method, level="empirical")
+    assert (outcome.public()["audience"], outcome.private()["audience"]) == ("public", "private")
+    assert outcome.answer() == outcome.public() | {"private": outcome.private()}
+    told = json.dumps(outcome.answer(), allow_nan=False)
+    assert "patient-" not in told
+    assert "mean radius" not in told
+
+
+# -- planted failures ------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class NoOptions:
+    pass
+
+
+def conditional_claim() -> Claim:
+    return PaperBound(epsilon=1.0, delta=1e-5, sigma=0.0, constants=gf.Constants(), conditions=())
+
+
+class Planted(Method[NoOptions]):
+    options = NoOptions
+    name, title, reference, level = "planted", "-", "-", "empirical"
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def gradients(self, trained: gf.Trained) -> int:
+        return 1
+
+    def on(self, trained: gf.Trained, graph: gf.Graph, request: gf.Request) -> gf.Outcome:
+        self.check(trained, graph, request)
+        return self.unlearn(Task.of(trained, graph, request), NoOptions())
+
+    def change(self, task: Task, options: NoOptions) -> Change:
+        theta = task.theta.clone()
+        if self.what == "NaN":
+            theta[0] = float("nan")
+        if self.what not in ("NaN", "nothing"):
+            theta += 1
+        objective = task.before if self.what == "old graph" else task.after
+        moved = task.trained.moved(theta, objective, task.forgotten("planted", task.theta))
+        good = self.what in ("good", "too good", "another centre")
+        claim = conditional_claim() if self.what == "too good" else Empirical("-") if good else Exact()
+        if self.what == "no centre":
+            claim = Empirical("-", around_centre=True)
+        centre = theta if self.what == "another centre" else None
+        return Change(moved, Exact() if self.what == "exact" else claim, centre=centre)
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("nothing", "changed no weight although the request may touch the training"),
+        ("NaN", "weights that are not finite"),
+        ("old graph", "did not end on the retained graph"),
+        ("too good", "claims 'conditional' and can give 'empirical' at best"),
+        ("no centre", "does not say what the noise is to be added to"),
+        ("another centre", "does not say what the noise is to be added to"),
+    ],
+)
+def test_a_method_that_does_nothing_or_the_wrong_thing_is_caught(what: str, told: str) -> None:
+    trained, graph = trained_on("sgc")
+    with pytest.raises(gf.Refused, match=told):
+        Planted(what).on(trained, graph, gf.Request(nodes=[4]))
+    assert Planted("good").on(trained, graph, gf.Request(nodes=[4])).level == "empirical"
+    bold = Planted("exact")
+    bold.level = "exact"  # type: ignore[misc]
+    with pytest.raises(gf.Refused, match="claims 'exact' for weights that moved away"):
+        bold.on(trained, graph, gf.Request(nodes=[4]))
+
+
+def test_a_method_says_which_requests_and_models_it_takes() -> None:
+    class Narrow(Planted):
+        kinds = frozenset({"edges"})
+
+        def unsupported(self, trained: gf.Trained) -> str | None:
+            return None if trained.recipe.model == "sgc" else "it is for SGC"
+
+    trained, graph = trained_on("sgc")
+    with pytest.raises(gf.InputError, match=r"^method 'planted' cannot forget nodes, only edges$"):
+        Narrow("good").on(trained, graph, mixed(graph))
+    with pytest.raises(gf.InputError, match=r"^method 'planted' does not work here: it is for SGC$"):
+        Narrow("good").on(*trained_on("gcn"), request_of("edges", graph))
+    assert Narrow("good").on(trained, graph, request_of("edges", graph)).graph.num_edges == graph.num_edges - 1
+
+
+# -- an empty footprint ----------------------------------------------------------------------------------------------
+
+
+def lonely_graph() -> gf.Graph:
+    """Nodes 0 and 1 are an island that does not train."""
+    graph = random_graph(3, nodes=40, edges=60, unlabelled=0)
+    source, target = graph.edge_index
+    inside = (source > 1) & (target > 1)
+    edges = torch.cat([graph.edge_index[:, inside], torch.tensor([[0], [1]])], dim=1)
+    train, test = graph.train_mask.clone(), graph.test_mask.clone()
+    train[:2], test[:2] = False, True
+    return gf.Graph.create(x=graph.x, edges=edges, y=graph.y, train_mask=train, test_mask=test)
+
+
+@pytest.mark.parametrize(
+    "request_", [gf.Request(nodes=[0]), gf.Request(edges=[(0, 1)]), gf.Request(attributes={1: "all"})]
+)
+@pytest.mark.parametrize("model", ["sgc", "gcn"])
+def test_what_no_training_loss_depends_on_leaves_the_weights_of_training_on_the_rest(
+    model: str, request_: gf.Request
+) -> None:
+    graph = lonely_graph()
+    trained = gf.train(graph, model, **MODELS[model][1])
+    outcome = gf.unlearn(trained, graph, request_)
+    assert (outcome.level, outcome.certificate.epsilon) == (("certified", 1) if model == "sgc" else ("exact", 0))
+    assert not outcome.private()["changed"]
+    assert torch.equal(outcome.trained.theta, trained.theta)
+    assert outcome.certificate.sigma == trained.recipe.sigma  # every release has the noise of the model
+    assert torch.equal(outcome.released_theta, trained.theta) == (not trained.recipe.sigma)
+    assert outcome.trained.graph_digest == outcome.graph.digest == graph.without(request_).digest
+    assert torch.equal(gf.train(outcome.graph, model, **MODELS[model][1]).theta, trained.theta)
+    assert gf.plan(trained, graph, request_, method="idea").level is None  # a condition of it is refuted already
+
+
+def test_after_an_approximate_step_an_empty_footprint_is_not_exact() -> None:
+    """The weights are then as far from retraining as the steps before left them."""
+    graph = lonely_graph()
+    go_on: dict[str, Any] = {"level": "empirical"}
+    first = idea(gf.train(graph, "sgc"), graph, gf.Request(nodes=[20]), **go_on)
+    second = idea(first.trained, first.graph, gf.Request(nodes=[0]), **go_on)
+    assert torch.equal(second.trained.theta, first.trained.theta)
+    assert second.level == "empirical"
+    assert second.measured["distance"] == first.measured["distance"]
+    assert second.certificate.sigma == first.certificate.sigma
+    assert second.measured["refuted"] == first.measured["refuted"] != []
+    silent = idea(first.trained, first.graph, gf.Request(nodes=[0]), audit=False, **go_on)
+    assert silent.measured["refuted"] == first.measured["refuted"]  # what was refuted once stays so
+    with pytest.raises(gf.Refused, match="^the guarantee of 'idea' does not hold here"):
+        idea(first.trained, first.graph, gf.Request(nodes=[0]), audit=False, sigma=1e9)
+    others = gf.Constants(loss_bound=5.0)
+    wider = idea(first.trained, first.graph, gf.Request(nodes=[0]), constants=others, **go_on)
+    assert wider.certificate.claim.constants == others
+    assert wider.measured["distance"] > first.measured["distance"]
+    assert Planted("good").on(first.trained, first.graph, gf.Request(nodes=[0])).level == "empirical"
+    assert gf.plan(first.trained, first.graph, gf.Request(nodes=[0]), method="idea").level is None
+
+
+def test_the_reach_of_a_module_of_ones_own_proves_nothing() -> None:
+    graph = lonely_graph()
+    trained = gf.train(graph, OwnGCN(), epochs=5, polish_steps=2)
+    assert gf.footprint(graph, gf.Request(nodes=[0]), trained.reach).empty
+    with pytest.raises(gf.Refused, match="the reach of a module of one's own is not proven"):
+        idea(trained, graph, gf.Request(nodes=[0]))
+    assert gf.plan(trained, graph, gf.Request(nodes=[0]), method="idea").level is None
+    assert gf.unlearn(trained, graph, gf.Request(nodes=[0]), method="retrain").level == "exact"
+    linear = gf.train(graph, gf.linearised(OwnGCN(), columns=COLUMNS), mu=1e-2)
+    with pytest.raises(gf.Refused, match="the reach of a module of one's own is not proven"):
+        idea(linear, graph, gf.Request(nodes=[0]))
+    touched = idea(linear, graph, gf.Request(nodes=[20]), audit=False, level="empirical")
+    assert touched.certificate.conditions[-1] == REACH
+
+
+def test_retraining_to_the_same_weights_is_no_failure_where_nothing_is_touched() -> None:
+    graph = lonely_graph()
+    trained = gf.train(graph, "sgc")
+    outcome = gf.unlearn(trained, graph, gf.Request(edges=[(0, 1)]), method="retrain")
+    assert outcome.level == "certified"
+    assert torch.equal(outcome.trained.theta, trained.theta)
+
+
+def test_a_reach_that_measurements_refute_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained, graph = trained_on("sgc")
+    nothing = gf.Footprint(*(torch.zeros(0, dtype=torch.int64) for _ in range(3)))
+    monkeypatch.setattr("graphforget.unlearning.method.footprint", lambda *_: nothing)
+    with pytest.raises(gf.Refused, match="training losses changed where none should have"):
+        idea(trained, graph, gf.Request(attributes={6: "all"}))
+
+
+def test_released_weights_are_no_start_for_another_request() -> None:
+    """Their noise would be missing from the bound."""
+    trained, graph = trained_on("sgc")
+    outcome = idea(trained, graph, gf.Request(nodes=[4]), audit=False, level="empirical")
+    assert outcome.released.noise == outcome.certificate.sigma > 0
+    assert outcome.trained.noise == 0
+    with pytest.raises(gf.InputError, match="^these are released weights with noise"):
+        idea(outcome.released, outcome.graph, gf.Request(nodes=[5]))
+
+
+@pytest.mark.parametrize("method", gf.METHODS)
+def test_noise_that_is_asked_for_is_added_whatever_the_level(method: str) -> None:
+    trained, graph = trained_on(MODEL_OF.get(method, "own"))
+    supported(method, trained)
+    request = some_request(method, graph)
+    given: dict[str, Any] = {"method": method, "level": "empirical"}
+    outcome = gf.unlearn(trained, graph, request, sigma=0.5, **given)
+    assert outcome.certificate.sigma == 0.5
+    assert outcome.certificate.chosen["sigma"] == 0.5
+    check_gaussian(outcome.released_theta - outcome.trained.theta, sigma=0.5, what="the noise")
+    seeded = gf.unlearn(trained, graph, request, sigma=0.5, noise_seed=1, **given)
+    assert any("whoever knows the seed can take it off" in note for note in seeded.notes)
+    bare = gf.unlearn(trained, graph, request, sigma=0, **given)
+    assert torch.equal(bare.released_theta, bare.trained.theta)
+    with pytest.raises(gf.Refused, match="leaves no finite weights"):
+        gf.unlearn(trained, graph, request, sigma=1.7e308, **given)
+
+
+@pytest.mark.parametrize(("method", "model"), [(m, model) for m, model in CASES if model in ("own", "sgc", "cgu")])
+def test_a_model_that_carries_data_gets_no_guarantee(method: str, model: str) -> None:
+    trained, graph = trained_on(model)
+    supported(method, trained)
+    trained = dataclasses.replace(trained, obstacles=("layer 'norm' keeps statistics of the data",))
+    request = some_request(method, graph)
+    outcome = gf.unlearn(trained, graph, request, method=method, level="empirical")
+    assert outcome.level == "empirical"
+    assert outcome.certificate.epsilon is None
+    assert gf.plan(trained, graph, request, method=method, level="empirical").level == "empirical"
+    void = gf.METHODS[method].level in ("certified", "conditional")
+    assert outcome.certificate.claim.void == void
+    if void:
+        assert outcome.measured == {"obstacles": list(trained.obstacles)}
+        assert "may carry data past its weights" in outcome.certificate.statement
+        with pytest.raises(gf.Refused, match=f"^the guarantee of '{method}' does not hold here: layer 'norm'"):
+            gf.unlearn(trained, graph, request, method=method)
+        assert gf.plan(trained, graph, request, method=method).level is None
+    else:
+        assert gf.unlearn(trained, graph, request, method=method).level == "empirical"
+
+
+class Remembering(OwnGCN):
+    """Keeps what it saw in training, out of sight of an inspection before."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.what, self.mean = what, 0.0
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        if self.training and self.what == "rows":
+            self.seen = x.detach().clone()
+        if self.training and self.what == "mean":
+            self.mean = 0.9 * self.mean + float(x.to_dense().mean())
+        return super().forward(x, edge_index)
+
+
+@pytest.mark.parametrize(("what", "told"), [("rows", "holds a tensor"), ("mean", "changed in training")])
+def test_what_a_module_picks_up_in_training_is_no_secret(what: str, told: str) -> None:
+    graph = random_graph(3, nodes=40, edges=60, sparse=False)
+    trained = gf.train(graph, Remembering(what), epochs=3, polish_steps=0)
+    assert any(told in obstacle for obstacle in trained.obstacles)
+    assert idea(trained, graph, gf.Request(nodes=[4]), level="empirical").level == "empirical"
+    with pytest.raises(gf.Refused, match=f"^the guarantee of 'idea' does not hold here: .*{told}"):
+        idea(trained, graph, gf.Request(nodes=[4]))
+    assert not gf.train(graph, Remembering("nothing"), epochs=3, polish_steps=0).obstacles
+
+
+def test_a_loss_that_holds_a_tensor_gets_no_guarantee() -> None:
+    graph = random_graph(3, nodes=40, edges=60)
+    weights = torch.bincount(graph.y[graph.train_rows]).double()
+
+    def weighted(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(logits, labels, weight=weights.to(logits), reduction="none")
+
+    trained = gf.train(graph, "gcn", loss=weighted, hidden=4, epochs=3, polish_steps=0)
+    assert trained.obstacles == ("the loss 'weighted' holds a tensor, which may carry data",)
+    assert gf.unlearn(trained, graph, gf.Request(nodes=[4]), method="retrain").level == "empirical"
+
+
+def test_an_empirical_claim_promises_nothing() -> None:
+    claim = Empirical("nothing")
+    assert [claim.number(name) for name in ("epsilon", "delta", "tolerance", "ratio")] == [None] * 4
+    assert (claim.level, claim.sigma, claim.void) == ("empirical", 0.0, False)
