@@ -22,7 +22,7 @@ from torch import Tensor
 
 import graphforget as gf
 from graphforget.linalg.newton import newton_cg
-from graphforget.request.request import KINDS
+from graphforget.request.kinds import KINDS
 from graphforget.request.sampling import Drawing, drawn
 from graphforget.training.fit import _polish
 from results import Results, Row

@@ -21,7 +21,7 @@ from pathlib import Path
 import graphforget as gf
 from graphforget.ensembles.partition import PARTITIONS
 from graphforget.experiments.settings import DATA, SHARDS
-from graphforget.request.request import KINDS
+from graphforget.request.kinds import KINDS
 from graphforget.request.sampling import Drawing, drawn
 from results import Results, Row
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import graphforget as gf
-from graphforget.request.request import KINDS
+from graphforget.request.kinds import KINDS
 from graphforget.request.sampling import Drawing, drawn
 from results import Results, Row
 

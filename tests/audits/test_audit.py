@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import importlib
 import io
 import json
 import pickle
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -23,6 +23,7 @@ from cases import Run
 from graphforget.audits import findings as audit_findings
 from graphforget.audits import measurements as measured
 from graphforget.audits.attributes import BlankedLoss
+from graphforget.audits.figure import audit_figure
 from graphforget.audits.findings import Finding, position_notes, promised
 from graphforget.audits.measurements import Position
 from graphforget.audits.populations import ByMethod
@@ -38,11 +39,10 @@ from graphforget.privacy.audit_epsilon import largest_auc
 from graphforget.privacy.gaussian import epsilon_of
 from graphforget.privacy.noise import with_noise
 from graphforget.privacy.paper_bounds import Constants
-from graphforget.report.audit_figure import audit_figure
-from graphforget.runs.audit import PICTURE, PIECES, RESULT
+from graphforget.runs.layout import AUDIT_PICTURE, AUDIT_PIECES, AUDIT_RESULT
 from graphforget.unlearning.distance import optimum
 
-MODULE = sys.modules["graphforget.audits.audit"]  # which the function of that name hides
+MODULE = importlib.import_module("graphforget.audits.audit")  # which the function of that name hides
 MODELS = ("before", "nothing", "retrained", "method")
 NODES, GONE = 90, range(20, 36)
 
@@ -725,9 +725,9 @@ def test_a_trained_run_rehearses_a_deletion(runs: Runs, tmp_path: Path) -> None:
     assert found.claim == {"level": "certified", "epsilon": 1.0, "delta": 1e-5, "sigma": SIGMA}
     assert found.settings["method"] == "auto"
     assert found.settings["items"] == 3  # 5 % of 66 training nodes
-    assert {file.name for file in out.iterdir()} == {RESULT, PICTURE}
-    assert strict((out / RESULT).read_text()) == found.to_dict()
-    assert (out / PICTURE).read_bytes().startswith(b"\x89PNG")
+    assert {file.name for file in out.iterdir()} == {AUDIT_RESULT, AUDIT_PICTURE}
+    assert strict((out / AUDIT_RESULT).read_text()) == found.to_dict()
+    assert (out / AUDIT_PICTURE).read_bytes().startswith(b"\x89PNG")
     assert tree(runs.plain.parent) == before
     with pytest.raises(gf.InputError, match="holds the result of an audit already, remove it or choose another folder"):
         gf.audit_run(runs.plain, out=out, **FEW)
@@ -737,7 +737,7 @@ def test_a_run_that_came_of_a_deletion_rehearses_by_its_method_and_epsilon(runs:
     found = gf.audit_run(runs.after, request="node:4", out=tmp_path / "audit", keep=True, **FEW)
     assert found.claim == {"level": "certified", "epsilon": 3.0, "delta": 1e-5, "sigma": SIGMA}
     assert (found.settings["method"], found.settings["items"]) == ("newton", 4)
-    pieces = {file.name for file in (tmp_path / "audit" / PIECES).iterdir()}
+    pieces = {file.name for file in (tmp_path / "audit" / AUDIT_PIECES).iterdir()}
     assert {"world-7.npz", "retrained-2.npz", "canaries.npz"} <= pieces
     other = gf.audit_run(runs.after, request=gf.Request(nodes=named([1])), method="retrain", epsilon=None, **FEW)
     assert (other.claim["level"], other.claim["epsilon"], other.settings["items"]) == ("certified", 3.0, 1)
@@ -813,9 +813,9 @@ def test_an_audit_that_is_passed_ends_with_0_and_is_json(run: Run, runs: Runs, t
     assert ran.stdout.count("\n") == 1
     told = strict(ran.stdout)
     assert told.pop("folder") == str(tmp_path / "audit")
-    assert told == strict((tmp_path / "audit" / RESULT).read_text())
+    assert told == strict((tmp_path / "audit" / AUDIT_RESULT).read_text())
     assert told["passed"] is True
-    assert {file.name for file in (tmp_path / "audit").iterdir()} == {RESULT, PICTURE}
+    assert {file.name for file in (tmp_path / "audit").iterdir()} == {AUDIT_RESULT, AUDIT_PICTURE}
     again = run(runs.plain, *QUICK, "--out", tmp_path / "audit", "--json")
     assert (again.code, again.stdout) == (2, "")
     assert "holds the result of an audit already" in again.stderr
@@ -827,7 +827,7 @@ def test_an_audit_of_too_few_models_ends_with_3_and_never_says_passed(run: Run, 
     assert "Passed" not in ran.stdout
     assert "\nInconclusive: these tests found nothing, but the per-example test cannot fail with 4" in ran.stdout
     assert "--models 11" in ran.stdout
-    assert strict((tmp_path / "audit" / RESULT).read_text())["verdict"] == "inconclusive"
+    assert strict((tmp_path / "audit" / AUDIT_RESULT).read_text())["verdict"] == "inconclusive"
 
 
 def test_a_model_that_remembers_ends_with_1_and_a_sentence(run: Run, runs: Runs, tmp_path: Path) -> None:
@@ -836,8 +836,8 @@ def test_a_model_that_remembers_ends_with_1_and_a_sentence(run: Run, runs: Runs,
     assert "\nREMEMBERS: " in ran.stdout
     assert "Passed" not in ran.stdout
     assert "REFUTED" not in ran.stdout
-    assert f"the pieces in {PIECES}, to be removed with the deleted data" in ran.stdout
-    assert (tmp_path / "audit" / PIECES / "world-0.npz").exists()
+    assert f"the pieces in {AUDIT_PIECES}, to be removed with the deleted data" in ran.stdout
+    assert (tmp_path / "audit" / AUDIT_PIECES / "world-0.npz").exists()
 
 
 def test_a_refuted_claim_ends_with_1(run: Run, runs: Runs, tmp_path: Path) -> None:
@@ -867,7 +867,7 @@ def test_people_are_told_what_was_measured(run: Run, runs: Runs, monkeypatch: py
     ):
         assert told in ran.stdout
     assert "Written to plain.audit: audit.json, a plot." in ran.stdout
-    assert (runs.plain.parent / "plain.audit" / RESULT).exists()
+    assert (runs.plain.parent / "plain.audit" / AUDIT_RESULT).exists()
     assert "person" not in ran.stdout
     shutil.rmtree(runs.plain.parent / "plain.audit")
 
@@ -902,7 +902,7 @@ def test_the_run_may_be_the_folder_one_is_in(
     shutil.copytree(runs.plain, tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
     assert run(".", *QUICK).code == 0
-    assert (tmp_path / "here.audit" / RESULT).exists()
+    assert (tmp_path / "here.audit" / AUDIT_RESULT).exists()
 
 
 def test_help_has_an_example(run: Run) -> None:

@@ -14,7 +14,8 @@ import torch
 
 import graphforget as gf
 from cases import CLASSES, COLUMNS, random_graph
-from graphforget.certificates.annex import SALT_BYTES, Annex, request_digest, weights_digest
+from graphforget.certificates.annex import Annex, request_digest, weights_digest
+from graphforget.privacy.salt import SALT_BYTES
 
 IDS = [f"person {'abcdefghijklmnopqrst'[row]}" for row in range(20)]
 

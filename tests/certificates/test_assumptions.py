@@ -13,20 +13,20 @@ from torch import Tensor
 
 import graphforget as gf
 from cases import idea, random_graph, train_without_noise
-from graphforget.certificates.assumptions import (
+from graphforget.certificates.assumptions import measure_conditions
+from graphforget.certificates.claims.objective_noise import CEU_CONDITIONS, FIXED, SECRET, WITHIN
+from graphforget.certificates.claims.paper_bound import CONDITIONS, PaperBound, distance_bound
+from graphforget.certificates.claims.residual_ball import DECLARED_CONVEX
+from graphforget.certificates.conditions import (
     BOUNDED,
     CONVEX,
     LIPSCHITZ,
     OPTIMUM,
     SENTENCES,
     Finding,
-    audit,
     refuted_by,
     sentence,
 )
-from graphforget.certificates.claims.objective_noise import CEU_CONDITIONS, FIXED, SECRET, WITHIN
-from graphforget.certificates.claims.paper_bound import CONDITIONS, PaperBound, distance_bound
-from graphforget.certificates.claims.residual_ball import DECLARED_CONVEX
 from graphforget.linalg.dense import dense_matrix
 
 NAMES = (BOUNDED, LIPSCHITZ, CONVEX, OPTIMUM)
@@ -43,7 +43,7 @@ def audited(
     graph = random_graph(3, nodes=30, edges=40)
     trained = train_without_noise(graph, model, mu=1e-2, **options)
     retained = graph.without(gf.Request(nodes=[20]))
-    found = audit(
+    found = measure_conditions(
         trained.objective(graph),
         trained.objective(retained),
         start=trained.theta,
@@ -237,7 +237,7 @@ def test_a_measurement_that_is_not_a_number_holds_nothing() -> None:
     trained = train_without_noise(graph, "sgc", mu=1e-2)
     objective = trained.objective(graph)
     theta = trained.theta * float("nan")
-    found = audit(
+    found = measure_conditions(
         objective,
         objective,
         start=theta,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import functools
 import json
@@ -16,8 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import graphforget as gf
 from cases import idea, random_graph, train_without_noise
-from graphforget.certificates import assumptions, document, levels
-from graphforget.certificates.assumptions import CONVEX
+from graphforget.certificates import conditions, document, levels
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.combined import Combined
 from graphforget.certificates.claims.empirical import Empirical
@@ -26,6 +24,7 @@ from graphforget.certificates.claims.kinds import KINDS, read_claim
 from graphforget.certificates.claims.objective_noise import ObjectiveNoise
 from graphforget.certificates.claims.paper_bound import PaperBound
 from graphforget.certificates.claims.residual_ball import DECLARED_CONVEX, ResidualBall
+from graphforget.certificates.conditions import CONVEX
 from graphforget.privacy.gaussian import epsilon_of, mu_gdp
 from graphforget.runs.history import read_history
 from graphforget.verification.evidence import Evidence
@@ -416,8 +415,8 @@ def test_parts_that_are_none_are_refused(parts: Any) -> None:
 
 def reword(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every sentence that a certificate or a claim holds, in other words."""
-    for condition in assumptions.SENTENCES:
-        monkeypatch.setitem(assumptions.SENTENCES, condition, "autre condition")
+    for condition in conditions.SENTENCES:
+        monkeypatch.setitem(conditions.SENTENCES, condition, "autre condition")
     for level in levels.MEANING:
         monkeypatch.setitem(levels.MEANING, level, "autre niveau")
     for module in (levels, document):
@@ -482,55 +481,3 @@ def test_what_was_refuted_is_known_by_its_id(monkeypatch: pytest.MonkeyPatch) ->
     refuted = outcome.trained.with_last(refuted=(CONVEX,))
     with pytest.raises(gf.Mismatch, match=f"a condition does not hold, {CONVEX}$"):
         outcome.certificate.claim.recheck(dataclasses.replace(evidence(outcome), trained=refuted))
-
-
-# -- verification stands alone ---------------------------------------------------------------------------------------
-
-PACKAGE = Path(gf.__file__).parent
-
-
-def module_path(name: str) -> Path | None:
-    """The file of one of the package's own modules."""
-    place = PACKAGE.joinpath(*name.split(".")[1:])
-    return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file()), None)
-
-
-def imported_by(path: Path) -> set[str]:
-    """The package's own modules that a file imports, wherever in it."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0
-            module = node.module or ""
-            for alias in node.names:
-                inner = f"{module}.{alias.name}"
-                is_module = module.split(".")[0] == "graphforget" and module_path(inner) is not None
-                found.add(inner if is_module else module)
-    return {name for name in found if name.split(".")[0] == "graphforget"}
-
-
-def test_the_walk_sees_every_import() -> None:
-    seen = imported_by(PACKAGE / "records.py")
-    assert {"graphforget.runs.rundir", "graphforget.unlearning.registry", "graphforget.verification.verify"} <= seen
-    assert "graphforget.certificates.claims.kinds" in imported_by(PACKAGE / "certificates" / "claims" / "combined.py")
-
-
-def test_verification_imports_no_unlearning() -> None:
-    """Whoever verifies runs none of the code that made the claim. The package's root, which re-exports, is left out."""
-    starts = [PACKAGE / "verify.py"]
-    starts += [path for room in ("verification", "certificates") for path in sorted((PACKAGE / room).rglob("*.py"))]
-    assert len(starts) > 15
-    waiting, seen = list(starts), set(starts)
-    while waiting:
-        path = waiting.pop()
-        for name in imported_by(path):
-            assert name != "graphforget", f"{path} imports the package's root, which imports everything"
-            assert not name.startswith("graphforget.unlearning"), f"{path} imports {name}"
-            inner = module_path(name)
-            assert inner is not None, f"{path} imports {name}, which has no file"
-            if inner not in seen:
-                seen.add(inner)
-                waiting.append(inner)
-    assert PACKAGE / "trained.py" in seen  # it looked further than the first files

@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphforget.certificates.chain import FORMAT, START, Broken, Entry, check_chain, signed_bytes
-from graphforget.certificates.composition import Composed, composed
 from graphforget.certificates.ledger import APPLICATION, Ledger
+from graphforget.certificates.releases import Composed, composed
 from graphforget.errors import InputError
 from graphforget.privacy.gaussian import epsilon_of
 

@@ -18,12 +18,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from scipy import stats
-from test_footprint import changed_rows
 from torch import Tensor, nn
 from torch.nn import functional
 
 import graphforget as gf
-from cases import CLASSES, COLUMNS, graphs, make, random_graph, requests
+from cases import CLASSES, COLUMNS, changed_rows, graphs, make, random_graph, requests
 from graphforget.certificates.residual import rounding_allowance
 from graphforget.models.fixed import SGC, SIGN, FixedPropagation, MeanSGC
 from graphforget.models.parameters import call_with, flatten

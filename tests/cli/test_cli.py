@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 
 import graphforget as gf
 from cases import Run, random_graph
-from graphforget.certificates.assumptions import sentence
+from graphforget.certificates.conditions import sentence
 from graphforget.cli import app as cli
 from graphforget.cli import console as terminal
 from graphforget.linalg.newton import newton_cg

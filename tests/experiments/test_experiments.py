@@ -21,7 +21,8 @@ from graphforget.experiments.cells import Cell, Record, Row
 from graphforget.experiments.fingerprint import fingerprint
 from graphforget.experiments.machine import machine
 from graphforget.experiments.paper import published, sources
-from graphforget.experiments.registry import EXPERIMENTS, cost, find
+from graphforget.experiments.registry import NAMES, cost, find
+from graphforget.experiments.registry import experiment as experiment_of
 from graphforget.experiments.runner import Progress, run
 from graphforget.experiments.settings import DATA, GNNS, PARTITIONS, SHARES, percent
 from graphforget.experiments.table import FEW, NOTHING, Bar, Entry, Spread, Table
@@ -312,7 +313,7 @@ def test_there_is_no_number_that_the_paper_lacks() -> None:
 # -- every experiment --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda e: e.name)
+@pytest.mark.parametrize("experiment", map(experiment_of, NAMES), ids=lambda e: e.name)
 def test_cells_can_be_told_apart_and_priced(experiment) -> None:
     for quick in (True, False):
         found = experiment.cells(quick=quick, seeds=3)
@@ -324,7 +325,7 @@ def test_cells_can_be_told_apart_and_priced(experiment) -> None:
     assert {c.key.get("seed", 0) for c in experiment.cells(quick=True, seeds=3)} == {0}
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda e: e.name)
+@pytest.mark.parametrize("experiment", map(experiment_of, NAMES), ids=lambda e: e.name)
 def test_more_seeds_add_cells_and_change_none(experiment) -> None:
     few, many = (
         {json.dumps(cell.key, sort_keys=True) for cell in experiment.cells(quick=False, seeds=seeds)}
@@ -333,7 +334,7 @@ def test_more_seeds_add_cells_and_change_none(experiment) -> None:
     assert few <= many
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda e: e.name)
+@pytest.mark.parametrize("experiment", map(experiment_of, NAMES), ids=lambda e: e.name)
 def test_a_table_of_nothing_invents_nothing(experiment) -> None:
     table = experiment.table([])
     assert table.notes
@@ -347,7 +348,7 @@ def test_a_table_of_nothing_invents_nothing(experiment) -> None:
 
 
 def test_names() -> None:
-    assert list(EXPERIMENTS) == [
+    assert [experiment_of(name).name for name in NAMES] == [
         "table1",
         "figure-bounds",
         "figure-time",
@@ -360,14 +361,14 @@ def test_names() -> None:
         "table-seconds",
     ]
     assert [e.name for e in find("Table1")] == ["table1"]
-    assert {e.name for e in find("all")} == set(EXPERIMENTS)
+    assert {e.name for e in find("all")} == set(NAMES)
     assert find("all")[0].name == "table-datasets"
     with pytest.raises(InputError, match="there is no experiment 'table9', only table1, "):
         find("table9")
 
 
 def test_what_measures_time_runs_alone() -> None:
-    assert {e.name for e in EXPERIMENTS.values() if e.alone} == {"figure-time", "table-edge-time", "table-seconds"}
+    assert {e.name for e in map(experiment_of, NAMES) if e.alone} == {"figure-time", "table-edge-time", "table-seconds"}
 
 
 # -- tables from rows --------------------------------------------------------------------------------------------------

@@ -18,24 +18,25 @@ from typer.testing import CliRunner
 import graphforget as gf
 from graphforget.audits.links import NETWORK
 from graphforget.cli import reproduce as cli_reproduce
-from graphforget.cli.reproduce import add_reproduce
 from graphforget.errors import InputError
 from graphforget.experiments import (
     bases,
     figure_bounds,
     figure_time,
+    registry,
     table1,
     table_attacks,
     table_attributes,
     table_noise,
     table_seconds,
 )
+from graphforget.experiments import reproduce as engine
 from graphforget.experiments.bases import base
 from graphforget.experiments.cells import Cell, Row
 from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.fingerprint import fingerprint
 from graphforget.experiments.machine import machine, told
-from graphforget.experiments.registry import EXPERIMENTS
+from graphforget.experiments.registry import experiment
 from graphforget.experiments.reproduce import Plan, reproduce, write_pages
 from graphforget.experiments.table import Bar, Entry, Spread, Table
 from graphforget.report.charts import Line, Panel, line_chart
@@ -209,11 +210,11 @@ def _rows(given: list[Cell], store: Path) -> list[Row]:
 
 
 def test_table_datasets_from_end_to_end(raw_data: Path, tmp_path: Path) -> None:
-    result = reproduce(EXPERIMENTS["table-datasets"], Plan(tmp_path, quick=True), pool=threads)
+    result = reproduce(experiment("table-datasets"), Plan(tmp_path, quick=True), pool=threads)
     assert (result.done, result.errors) == (6, {})
     text = (tmp_path / "table-datasets-quick.md").read_text()
     assert "| Physics | 34,493 (34,493) | 247,962 (495,924) |" in text
-    again = reproduce(EXPERIMENTS["table-datasets"], Plan(tmp_path, quick=True), pool=threads)
+    again = reproduce(experiment("table-datasets"), Plan(tmp_path, quick=True), pool=threads)
     assert again.table == result.table
 
 
@@ -287,11 +288,11 @@ def test_attacks_tell_removed_edges_from_other_pairs(
 def app(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
     made = typer.Typer()
     made.callback()(lambda: None)
-    add_reproduce(made)
-    monkeypatch.setattr(cli_reproduce, "find", lambda name: [TOY])
-    monkeypatch.setattr(cli_reproduce, "EXPERIMENTS", {"toy": TOY})
+    made.command()(cli_reproduce.reproduce)
+    monkeypatch.setattr(registry, "find", lambda name: [TOY])
+    monkeypatch.setattr(cli_reproduce, "NAMES", ("toy",))
     monkeypatch.setattr(
-        cli_reproduce,
+        engine,
         "reproduce",
         lambda experiment, plan, report: reproduce(experiment, plan, report=report, pool=threads),
     )
@@ -326,7 +327,7 @@ def test_all_takes_the_experiments_that_have_such_cells(
     app: typer.Typer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = dataclasses.replace(TOY, name="other", cells=lambda **how: [Cell({"letter": "a"}, 1.0, doubled)])
-    monkeypatch.setattr(cli_reproduce, "find", lambda name: [TOY, other])
+    monkeypatch.setattr(registry, "find", lambda name: [TOY, other])
     ran = CliRunner().invoke(app, ["reproduce", "all", "--only", "number=1", "--out", str(tmp_path / "a")])
     assert ran.exit_code == 0, ran.output
     assert not list((tmp_path / "a").glob("other*"))
@@ -340,7 +341,7 @@ def test_all_takes_the_experiments_that_have_such_cells(
 def test_the_command_refuses_an_unknown_name(tmp_path: Path) -> None:
     made = typer.Typer()
     made.callback()(lambda: None)
-    add_reproduce(made)
+    made.command()(cli_reproduce.reproduce)
     ran = CliRunner().invoke(made, ["reproduce", "table9", "--out", str(tmp_path / "new")])
     assert isinstance(ran.exception, InputError)
     assert not (tmp_path / "new").exists()
@@ -411,10 +412,10 @@ def test_data_that_cannot_be_had_is_told_before_anything_is_computed(
     monkeypatch.setattr("graphforget.experiments.reproduce.raw_folder", nowhere)
     out = tmp_path / "new"
     with pytest.raises(InputError, match="no cora here"):
-        reproduce(EXPERIMENTS["figure-bounds"], Plan(out, quick=True), pool=threads)
+        reproduce(experiment("figure-bounds"), Plan(out, quick=True), pool=threads)
     assert not out.exists()
     only = Plan(out, quick=True, only="data=patients share=0.01")
-    assert reproduce(EXPERIMENTS["figure-bounds"], only, pool=threads).done == 1
+    assert reproduce(experiment("figure-bounds"), only, pool=threads).done == 1
 
 
 def test_an_interrupted_command_says_how_to_go_on(
@@ -423,7 +424,7 @@ def test_an_interrupted_command_says_how_to_go_on(
     def stopped(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli_reproduce, "reproduce", stopped)
+    monkeypatch.setattr(engine, "reproduce", stopped)
     ran = CliRunner().invoke(app, ["reproduce", "toy", "--out", str(tmp_path)])
     assert "the same command goes on from there" in ran.output
     assert ran.exit_code == 130

@@ -18,6 +18,7 @@ from torch_geometric.data import Data, HeteroData
 
 import graphforget as gf
 from cases import CLASSES, COLUMNS, MODELS, graphs, make, random_graph, reach_of, requests
+from graphforget.graph.digest import digest_of_format_2
 from graphforget.graph.graph import UNLABELLED
 from graphforget.training.objective import model_inputs
 

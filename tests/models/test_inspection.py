@@ -11,19 +11,10 @@ from torch_geometric.nn import ChebConv, DirGNNConv, GCNConv, GraphNorm, SAGECon
 from torch_geometric.utils import sort_edge_index
 
 import graphforget as gf
-from cases import CLASSES, COLUMNS, OwnGCN, make
+from cases import CLASSES, COLUMNS, OwnGCN, WithNorm, make
 from graphforget.linalg.sparse import Matrix
 from graphforget.models.gcn import GCN
 from graphforget.models.parameters import flatten
-
-
-class WithNorm(OwnGCN):
-    def __init__(self, norm: nn.Module) -> None:
-        super().__init__()
-        self.norm = norm
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.norm(super().forward(x, edge_index))
 
 
 class WithPooling(OwnGCN):

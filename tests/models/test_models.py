@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_doctor import WithNorm
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GCNConv, GINConv, SGConv
 
 import graphforget as gf
-from cases import CLASSES, COLUMNS, MODELS, OwnGCN, make, random_graph
+from cases import CLASSES, COLUMNS, MODELS, OwnGCN, WithNorm, make, random_graph
 from graphforget.linalg.sparse import scale_rows_to_unit
 from graphforget.models.gat import GATLayer
 from graphforget.models.gin import GINLayer

@@ -20,7 +20,7 @@ from scipy import integrate, stats
 from scipy.special import ndtri
 
 from graphforget.errors import InputError
-from graphforget.privacy import gaussian
+from graphforget.privacy import noise as noise_module
 from graphforget.privacy.gaussian import (
     ROUNDING_SHARE,
     composed_ratio,
@@ -334,7 +334,7 @@ def test_unseeded_noise_has_a_key_of_the_operating_systems_each_time(monkeypatch
 def test_unseeded_noise_is_finite_for_every_random_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     words = [0, 1, 2**64 - 1, 2**64 - 2]  # the two ends of a scale, with either sign
     scales = [0, 0, 2**64 - 1, 2**64 - 1]  # the smallest and the largest
-    monkeypatch.setattr(gaussian, "_random_words", lambda count: np.array(words + scales, dtype=np.uint64)[:count])
+    monkeypatch.setattr(noise_module, "_random_words", lambda count: np.array(words + scales, dtype=np.uint64)[:count])
     far, far_below, near_below, near = noise(size=4, sigma=1).tolist()
     assert far == -far_below == pytest.approx(float(stats.norm.isf(2.0**-55)))
     assert 0 <= near == -near_below < 1e-15

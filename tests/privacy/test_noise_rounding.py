@@ -13,7 +13,7 @@ from cases import random_graph
 from graphforget.certificates.annex import weights_digest
 from graphforget.errors import Mismatch
 from graphforget.models.dropout import dropout_mask
-from graphforget.privacy import gaussian
+from graphforget.privacy import noise as noise_module
 from graphforget.privacy.gaussian import noise_error_within_budget
 from graphforget.privacy.noise import grid, slip, with_noise
 from graphforget.verification.noise import check_fresh
@@ -22,13 +22,13 @@ from graphforget.verification.noise import check_fresh
 def test_many_digits_decide_as_float64_does_where_that_is_sure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every weight is computed anew with many digits, and comes out where float64 put it."""
     theta = torch.linspace(-30, 30, 200, dtype=torch.float64)
-    words = gaussian._random_words(400)
-    monkeypatch.setattr(gaussian, "_random_words", lambda count: words[:count])
+    words = noise_module._random_words(400)
+    monkeypatch.setattr(noise_module, "_random_words", lambda count: words[:count])
     plain = with_noise(theta, sigma=0.1)
-    monkeypatch.setattr(gaussian, "UNIT", 1.0)  # nothing is sure any more
+    monkeypatch.setattr(noise_module, "UNIT", 1.0)  # nothing is sure any more
     calls = []
-    exact = gaussian._exact_point
-    monkeypatch.setattr(gaussian, "_exact_point", lambda *given, **more: calls.append(1) or exact(*given, **more))
+    exact = noise_module._exact_point
+    monkeypatch.setattr(noise_module, "_exact_point", lambda *given, **more: calls.append(1) or exact(*given, **more))
     assert torch.equal(with_noise(theta, sigma=0.1), plain)
     assert len(calls) == 200
 
@@ -36,16 +36,16 @@ def test_many_digits_decide_as_float64_does_where_that_is_sure(monkeypatch: pyte
 def test_a_sum_in_the_middle_between_two_points_is_decided_by_more_digits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same random bits with other further digits fall on both sides."""
     sigma = 1.0
-    words = gaussian._random_words(2)
-    z = float(gaussian._normal_of(words.reshape(2, 1))[0])
+    words = noise_module._random_words(2)
+    z = float(noise_module._normal_of(words.reshape(2, 1))[0])
     theta = torch.tensor([(round(z / grid(sigma)) + 0.5) * grid(sigma) - z], dtype=torch.float64)
-    monkeypatch.setattr(gaussian, "_random_words", lambda count: words)
+    monkeypatch.setattr(noise_module, "_random_words", lambda count: words)
     points = {float(with_noise(theta, sigma=sigma)) for _ in range(60)}
     assert 1 <= len(points) <= 2
     assert max(points) - min(points) in (0.0, grid(sigma))
     calls = []
-    exact = gaussian._exact_point
-    monkeypatch.setattr(gaussian, "_exact_point", lambda *given, **more: calls.append(1) or exact(*given, **more))
+    exact = noise_module._exact_point
+    monkeypatch.setattr(noise_module, "_exact_point", lambda *given, **more: calls.append(1) or exact(*given, **more))
     with_noise(theta, sigma=sigma)
     assert calls == [1]
 

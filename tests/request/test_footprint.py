@@ -2,48 +2,23 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
 
 import graphforget as gf
-from cases import DEGREE_NORMALISED, MODELS, graphs, make, random_graph, reach_of, requests
-from graphforget.training.objective import model_inputs
-
-
-def logits(module: nn.Module, graph: gf.Graph) -> Tensor:
-    with torch.no_grad():
-        return module(*model_inputs(module, graph, dtype=torch.float64))
-
-
-def with_ghosts(graph: gf.Graph, after: gf.Graph) -> gf.Graph:
-    """`after` with the removed nodes put back as isolated rows of zeros.
-
-    They send nothing to anybody, but every tensor keeps its shape: a dense product may round the same row
-    differently at another place, and "bit for bit" should mean the graph, not that.
-    """
-    rows = torch.isin(graph.numbers, after.numbers).nonzero().flatten()
-    x = torch.zeros(graph.x.shape, dtype=graph.x.dtype)
-    x[rows] = after.x.to_dense()
-    x = x if graph.x.layout == torch.strided else x.to_sparse_csr()
-    return dataclasses.replace(graph, x=x, edge_index=rows[after.edge_index])
-
-
-def changed_rows(module: nn.Module, graph: gf.Graph, request: gf.Request) -> set[int]:
-    """The oracle: rows that stay and whose logits are not bit for bit the same."""
-    after = graph.without(request)
-    stays = torch.isin(graph.numbers, after.numbers).nonzero().flatten()
-    before_logits, after_logits = (
-        logits(module, graph)[stays],
-        logits(module, with_ghosts(graph, after))[stays],
-    )
-    torch.testing.assert_close(logits(module, after), after_logits, rtol=1e-9, atol=1e-11)
-    return set(stays[(before_logits != after_logits).any(dim=1)].tolist())
+from cases import (
+    DEGREE_NORMALISED,
+    MODELS,
+    changed_rows,
+    graphs,
+    make,
+    random_graph,
+    reach_of,
+    requests,
+)
 
 
 @pytest.mark.parametrize("name", MODELS)

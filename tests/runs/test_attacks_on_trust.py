@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 import graphforget as gf
 from cases import random_graph
 from graphforget.certificates.signing import make_keys, private_key, public_key
-from graphforget.runs.write import rewrite_checksums
 from graphforget.runs.history import read_history
+from graphforget.runs.write import rewrite_checksums
 
 SHARDS: dict[str, Any] = {"hidden": 4, "shards": 2, "epochs": 2}
 

@@ -20,9 +20,9 @@ from cases import Run
 from graphforget.certificates import ledger as ledgers
 from graphforget.certificates.chain import START, check_chain
 from graphforget.certificates.ledger import Ledger
-from graphforget.runs.write import rewrite_checksums
 from graphforget.runs.history import read_history
 from graphforget.runs.layout import ANNEX, CERTIFICATE, EARLIER_LEDGER, LEDGER
+from graphforget.runs.write import rewrite_checksums
 
 ARCHIVE = Path(__file__).parents[1] / "data" / "run-format-3.tar.xz"  # by make_run_format_3.py beside it
 GONE, NEXT, LAST = "patient-0017", "patient-0100", "patient-0200"

@@ -24,7 +24,9 @@ from graphforget.certificates.ledger import APPLICATION, Ledger
 from graphforget.models.registry import MODELS, build, count_parameters
 from graphforget.models.sharded import Sharded
 from graphforget.report.content import run_story
-from graphforget.runs import records, rundir
+from graphforget.runs.history import read_history
+from graphforget.runs.layout import LIMITS
+from graphforget.runs.write import rewrite_checksums
 from hostile import copied, in_time, make_run, snapshot
 
 Plant = Callable[[Path], object]
@@ -478,7 +480,7 @@ def test_json_has_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_large_annex_is_not_read(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(LIMITS, "annex.json", 100)
     with pytest.raises(gf.InputError, match="up to 100 are possible"):
-        records.read_record(place)
+        read_history(place)
 
 
 def test_an_annex_of_a_large_graph_is_read(tmp_path: Path) -> None:
@@ -513,10 +515,10 @@ def test_an_answer_is_repeated_only_from_a_ledger_that_holds(good: Path, tmp_pat
 def test_an_account_that_lacks_something_is_not_told(
     account: dict[str, Any], place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = records.read_record(place)
+    record = read_history(place)
     whole = dict(record.annexes[-1].account)
     forged = dataclasses.replace(record.annexes[-1], account=whole | account if account else {"audience": "private"})
     changed = dataclasses.replace(record, annexes=(*record.annexes[:-1], forged))
-    monkeypatch.setattr("graphforget.report.content.read_record", lambda run: changed)
+    monkeypatch.setattr("graphforget.report.content.read_history", lambda run: changed)
     with pytest.raises(gf.Mismatch, match="cannot be told"):
         run_story(place, private=True)

@@ -28,10 +28,12 @@ from graphforget.certificates.chain import START, check_chain
 from graphforget.certificates.ledger import Ledger
 from graphforget.certificates.signing import entry_signer
 from graphforget.privacy.gaussian import composed_ratio, epsilon_of
-from graphforget.runs import records, rundir
-from graphforget.runs.locks import steady
+from graphforget.runs import apply, write
 from graphforget.runs.history import read_history
 from graphforget.runs.layout import ANNEX, CERTIFICATE, LEDGER, OUTCOME, RELEASED
+from graphforget.runs.locks import steady
+from graphforget.runs.released import released_weights
+from graphforget.runs.write import rewrite_checksums
 from graphforget.verification.verify import CANNOT_BE_SEEN
 
 FILES = {
@@ -359,7 +361,7 @@ WAYS: tuple[tuple[Any, str], ...] = (
     (os, "link"),
     (os, "unlink"),
     (os, "rmdir"),
-    (rundir, "save_file"),
+    (write, "save_file"),
     (Ledger, "append"),
 )
 
@@ -597,7 +599,7 @@ def test_a_reader_waits_while_a_run_is_replaced(run: Path) -> None:
 def test_a_verifier_beside_a_writer_gives_no_false_alarm(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gf.answer(run, gone(4))
     other = gf.unlearn(*gf.load_run(run), gone(5))
-    meanwhile(monkeypatch, rundir, "load", lambda: gf.save_outcome(run, other, after=run, force=True))
+    meanwhile(monkeypatch, apply, "load_run", lambda: gf.save_outcome(run, other, after=run, force=True))
     try:
         found = gf.verify_run(run)
     except gf.Mismatch as mismatch:
@@ -610,7 +612,7 @@ def test_an_answer_elsewhere_takes_model_and_record_of_one_state(
 ) -> None:
     gf.answer(run, gone(4))
     other = gf.unlearn(*gf.load_run(run), gone(5))
-    meanwhile(monkeypatch, rundir, "load", lambda: gf.save_outcome(run, other, after=run, force=True))
+    meanwhile(monkeypatch, apply, "load_run", lambda: gf.save_outcome(run, other, after=run, force=True))
     gf.answer(run, gone(6), out=tmp_path / "new")
     monkeypatch.undo()
     try:
@@ -627,7 +629,7 @@ def test_two_writers_to_one_new_place_do_not_overwrite_each_other(
     trained, graph = start()
     first = gf.unlearn(trained, graph, gone(4))
     second = gf.unlearn(trained, graph, gone(5))
-    meanwhile(monkeypatch, rundir, "_write", lambda: gf.save_outcome(tmp_path / "new", first))
+    meanwhile(monkeypatch, write, "_write", lambda: gf.save_outcome(tmp_path / "new", first))
     with pytest.raises(gf.InputError):
         gf.save_outcome(tmp_path / "new", second)
     assert gf.load_run(tmp_path / "new")[1].digest == first.graph.digest
@@ -640,7 +642,7 @@ def test_an_outcome_names_nobody_in_what_may_be_shown(run: Path) -> None:
     for name in (CERTIFICATE, OUTCOME, RELEASED, ANNEX, LEDGER, "run.json"):
         assert b"subject-" not in (run.with_name("other") / name).read_bytes(), name
     assert dataclasses.asdict(read_history(run.with_name("other")).entries[0])["level"] == "empirical"
-    assert records.released_weights(run.with_name("other")).numel() == 15
+    assert released_weights(run.with_name("other")).numel() == 15
 
 
 # -- what a request builds on ----------------------------------------------------------------------------------------

@@ -21,8 +21,9 @@ import graphforget as gf
 from cases import CLASSES, COLUMNS, OwnAPPNP, OwnGCN, idea, random_graph
 from graphforget.certificates.annex import Annex
 from graphforget.certificates.ledger import Ledger
-from graphforget.runs import records, rundir
+from graphforget.runs import apply, write
 from graphforget.runs.history import History, read_history
+from graphforget.runs.write import rewrite_checksums
 
 FILES = {"run.json", "graph.json", "weights.safetensors", "graph.safetensors"}
 SHORT: dict[str, Any] = {"epochs": 3, "polish_steps": 3, "mu": 1e-2}
@@ -364,7 +365,7 @@ def crash_at(call: int, function: Callable[..., Any]) -> Callable[..., Any]:
 @pytest.mark.parametrize(
     ("place", "name", "call"),
     [
-        *((rundir, "save_file", 1), (rundir, "save_file", 2), (rundir, "versions", 1), (os, "fsync", 4)),
+        *((write, "save_file", 1), (write, "save_file", 2), (write, "versions", 1), (os, "fsync", 4)),
         *(
             (Path, "write_text", 1),
             (Path, "write_text", 2),
@@ -702,7 +703,7 @@ def test_an_outcome_takes_no_other_run_s_place_unless_forced(after: Path, tmp_pa
 @pytest.mark.parametrize(
     ("place", "name", "call"),
     [
-        (records, "save_bytes", 1),
+        (apply, "save_bytes", 1),
         (Ledger, "append", 1),
         (Path, "write_bytes", 3),
         (os, "fsync", 9),

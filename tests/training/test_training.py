@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_doctor import WithNorm
 from torch import Tensor, nn
 from torch.nn import functional
 
 import graphforget as gf
-from cases import OwnGCN, random_graph
+from cases import OwnGCN, WithNorm, random_graph
 from graphforget.models.parameters import flatten
 from graphforget.training.losses import CrossEntropy
 from graphforget.training.objective import Objective

@@ -13,7 +13,6 @@ import torch
 
 import graphforget as gf
 from cases import OwnGCN, idea, judged_without_annex, random_graph, with_lowered_leftover
-from graphforget.certificates.assumptions import CONVEX, OPTIMUM, REACH
 from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.claims.objective_noise import (
     BOUNDED_STEPS,
@@ -25,6 +24,7 @@ from graphforget.certificates.claims.objective_noise import (
     conditions_of,
     leftover,
 )
+from graphforget.certificates.conditions import CONVEX, OPTIMUM, REACH
 from graphforget.privacy.gaussian import epsilon_of, mu_gdp
 from graphforget.privacy.rounding import rounded_up
 

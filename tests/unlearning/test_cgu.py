@@ -17,7 +17,6 @@ from torch import Tensor
 
 import graphforget as gf
 from cases import CLASSES, judged_without_annex, random_graph, with_lowered_leftover
-from graphforget.certificates.assumptions import OPTIMUM
 from graphforget.certificates.claims.objective_noise import (
     FIXED,
     SECRET,
@@ -27,6 +26,7 @@ from graphforget.certificates.claims.objective_noise import (
     leftover,
 )
 from graphforget.certificates.claims.residual_ball import ResidualBall
+from graphforget.certificates.conditions import OPTIMUM
 from graphforget.certificates.levels import NOT_COVERED
 from graphforget.linalg.cg import conjugate_gradient
 from graphforget.linalg.newton import newton_cg

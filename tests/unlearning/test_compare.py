@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import sys
+import importlib
 from typing import Any, NoReturn
 
 import pytest
@@ -15,7 +15,7 @@ from graphforget.linalg.newton import newton_cg
 from graphforget.unlearning.compare import Row, _distance, contenders
 
 REQUEST = gf.Request(nodes=[4, 5])
-MODULE = sys.modules["graphforget.unlearning.compare"]  # which the function of that name hides
+MODULE = importlib.import_module("graphforget.unlearning.compare")  # which the function of that name hides
 
 
 @functools.cache

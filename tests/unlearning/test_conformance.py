@@ -14,13 +14,13 @@ from torch import nn
 
 import graphforget as gf
 from cases import COLUMNS, OwnGCN, idea, random_graph
-from graphforget.certificates.assumptions import REACH
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.claims.exact import Exact
 from graphforget.certificates.claims.paper_bound import PaperBound
+from graphforget.certificates.conditions import REACH
 from graphforget.certificates.levels import LEVELS
-from graphforget.request.request import KINDS
+from graphforget.request.kinds import KINDS
 from graphforget.unlearning.method import Method, Task
 from graphforget.unlearning.outcome import Change
 from graphforget.verification.noise import check_gaussian

@@ -15,7 +15,6 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from test_sharded import SHORT, alone, ensemble, same, short, small, trained_on
 from torch import Tensor, nn
 
 import graphforget as gf
@@ -31,6 +30,7 @@ from graphforget.training.losses import CrossEntropy
 from graphforget.training.objective import LossSum
 from graphforget.unlearning.method import Task
 from graphforget.unlearning.methods.grapheraser import touched_shards
+from sharded_cases import SHORT, alone, ensemble, same, short, small, trained_on
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ERASE: dict[str, Any] = {"method": "grapheraser"}

@@ -17,10 +17,10 @@ from torch.nn import functional
 
 import graphforget as gf
 from cases import MODELS, OwnGCN, OwnMixture, graphs, idea, make, random_graph, reach_of, requests, train_without_noise
-from graphforget.certificates.assumptions import BOUNDED, OPTIMUM, REACH
-from graphforget.certificates.assumptions import CONVEX as STRONG_CONVEXITY
 from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.claims.paper_bound import CONDITIONS, PaperBound, distance_bound
+from graphforget.certificates.conditions import BOUNDED, OPTIMUM, REACH
+from graphforget.certificates.conditions import CONVEX as STRONG_CONVEXITY
 from graphforget.linalg.dense import dense_matrix
 from graphforget.linalg.newton import newton_cg
 from graphforget.models.parameters import flatten

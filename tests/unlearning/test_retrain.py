@@ -7,11 +7,10 @@ import functools
 
 import pytest
 import torch
-from test_doctor import WithNorm
 from torch import Tensor, nn
 
 import graphforget as gf
-from cases import CLASSES, COLUMNS, OwnGCN, random_graph
+from cases import CLASSES, COLUMNS, OwnGCN, WithNorm, random_graph
 from graphforget.models.registry import build
 from graphforget.training.train import fit
 

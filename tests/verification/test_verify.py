@@ -24,7 +24,6 @@ import numpy as np
 import pytest
 import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from graphforget.runs.records import ANNEX, CERTIFICATE, LEDGER, OUTCOME, RELEASED
 from safetensors.torch import load_file, save_file
 from scipy import stats
 from torch import Tensor
@@ -46,6 +45,7 @@ from graphforget.certificates.signing import check_entry_signature, entry_signer
 from graphforget.privacy.gaussian import tolerance
 from graphforget.privacy.noise import grid, noise
 from graphforget.runs.history import read_history
+from graphforget.runs.layout import ANNEX, CERTIFICATE, LEDGER, OUTCOME, RELEASED
 from graphforget.runs.read import _graph
 from graphforget.runs.run_file import GraphFile
 from graphforget.runs.write import rewrite_checksums

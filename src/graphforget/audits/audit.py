@@ -33,12 +33,13 @@ from graphforget.errors import InputError, Mismatch
 from graphforget.graph.graph import Graph
 from graphforget.jobs.checkpoints import Piece, Pieces
 from graphforget.progress import Progress
-from graphforget.request.request import Kind, Request
+from graphforget.request.kinds import Kind
+from graphforget.request.request import Request
 from graphforget.training.trained import Trained, digest_of
+from graphforget.unlearning.catalogue import AUTO
 from graphforget.unlearning.distance import Distance
 from graphforget.unlearning.outcome import Outcome
 from graphforget.unlearning.registry import find
-from graphforget.unlearning.selection import AUTO
 from graphforget.validation import whole_number
 
 CANARIES: tuple[Kind, ...] = ("nodes", "edges")

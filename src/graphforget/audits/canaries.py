@@ -19,7 +19,8 @@ from graphforget.audits.items import Items
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.linalg.sparse import to_scipy
-from graphforget.request.request import Kind, Request
+from graphforget.request.kinds import Kind
+from graphforget.request.request import Request
 
 LARGEST = 50
 LINKS = 2  # of a canary node, to training nodes of the class that its attributes are of

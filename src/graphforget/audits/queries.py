@@ -15,7 +15,7 @@ from graphforget.audits.items import Items, items_of, pairs_of, without_removing
 from graphforget.audits.populations import Case, noised
 from graphforget.errors import InputError, Refused
 from graphforget.graph.graph import Graph
-from graphforget.request.request import Kind
+from graphforget.request.kinds import Kind
 from graphforget.training.retraining import trained_anew
 from graphforget.training.trained import Trained
 

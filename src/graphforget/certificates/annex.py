@@ -10,22 +10,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
-
-import numpy as np
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Literal
 
 from graphforget.errors import InputError
-from graphforget.graph.graph import Graph
-from graphforget.request.request import Request
+from graphforget.privacy.salt import new_salt
 from graphforget.validation import read_fields
 
-SALT_BYTES = 32
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from graphforget.graph.graph import Graph
+    from graphforget.request.request import Request
+
 HASH = re.compile("[0-9a-f]{64}")
 MOST_COLUMNS = 2**24
 
@@ -49,7 +48,7 @@ class Annex:
         cls, graph: Graph, request: Request, *, salt: bytes | None = None, account: Mapping[str, Any] | None = None
     ) -> Annex:
         """For a request against the graph that still holds what it names, with a fresh salt."""
-        salt = os.urandom(SALT_BYTES) if salt is None else salt
+        salt = new_salt() if salt is None else salt
         what = request.resolve(graph)
         columns: dict[int, Columns] = dict.fromkeys(what.full_rows.tolist(), "all")
         rows, counts = what.partial_rows.unique_consecutive(return_counts=True)  # a node's columns stand together
@@ -78,7 +77,7 @@ class Annex:
         for row, columns in enumerate(map(self.attributes.get, hashes)):
             if columns is None:
                 continue
-            values = graph.x[row].to_dense() if graph.x.layout == torch.sparse_csr else graph.x[row]
+            values = graph.x[row].to_dense()
             if columns != "all" and columns[-1] >= graph.num_columns:
                 return "the attribute of a column that the graph does not have"
             if (values if columns == "all" else values[list(columns)]).any():
@@ -168,6 +167,8 @@ def weights_digest(theta: Tensor, *, salt: bytes = b"") -> str:
 
 def _as_bits(columns: tuple[int, ...]) -> str:
     """Column numbers as the bits of a hexadecimal number: short even where many nodes lose half of theirs."""
+    import numpy as np
+
     bits = np.zeros(8 + max(columns, default=0), dtype=bool)
     bits[list(columns)] = True
     return np.packbits(bits, bitorder="little").tobytes().hex()
@@ -177,6 +178,8 @@ def _from_bits(told: Any) -> tuple[int, ...]:
     whole = isinstance(told, str) and len(told) % 2 == 0 and len(told) <= MOST_COLUMNS // 4
     if not whole or not re.fullmatch("[0-9a-f]*[1-9a-f][0-9a-f]*", told):
         raise InputError("its columns are not the bits of a hexadecimal number")
+    import numpy as np
+
     bits = np.unpackbits(np.frombuffer(bytes.fromhex(told), dtype=np.uint8), bitorder="little")
     return tuple(np.flatnonzero(bits).tolist())
 

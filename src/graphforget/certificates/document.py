@@ -19,16 +19,10 @@ from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.kinds import read_claim
 from graphforget.certificates.levels import ESTIMATED, MEANING, NOT_COVERED, Level
 from graphforget.errors import InputError, OtherVersion
-from graphforget.graph.digest import DIGEST
 from graphforget.json_files import read_json
 
 SCHEMA = "graphforget.certificate/3"
 DIGESTS = ("request", "annex", "state", "graph", "weights", "released")
-ALGORITHMS = {
-    "graph": f"HMAC-SHA256 of {DIGEST}",
-    "released": "SHA-256 of graphforget-weights-1",
-    **dict.fromkeys(("request", "annex", "state", "weights"), "salted SHA-256"),
-}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,9 +8,7 @@ import re
 from datetime import datetime
 from typing import Literal, NoReturn
 
-from graphforget.certificates.chain import (
-    REFUSED,
-)
+from graphforget.certificates.chain import REFUSED
 from graphforget.certificates.levels import LEVELS, Level
 from graphforget.errors import InputError
 

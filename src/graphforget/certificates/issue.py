@@ -7,14 +7,20 @@ from datetime import UTC, datetime
 from typing import Any
 
 from graphforget.certificates.claims.base import Claim
-from graphforget.certificates.document import ALGORITHMS, Certificate, not_covered
+from graphforget.certificates.document import Certificate, not_covered
 from graphforget.certificates.levels import MEANING
 from graphforget.certificates.residual import is_bounded
+from graphforget.graph.digest import DIGEST
 from graphforget.models.registry import is_affine
 from graphforget.training.environment import versions
 from graphforget.training.losses import assumed_convex
 from graphforget.training.trained import Trained
 
+ALGORITHMS = {
+    "graph": f"HMAC-SHA256 of {DIGEST}",
+    "released": "SHA-256 of graphforget-weights-1",
+    **dict.fromkeys(("request", "annex", "state", "weights"), "salted SHA-256"),
+}
 SETTINGS = ("epsilon", "delta", "sigma", "releases", "floor", "mu", "objective_noise")
 
 

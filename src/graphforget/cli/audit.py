@@ -11,18 +11,14 @@ from typing import Annotated
 
 import typer
 
-from graphforget.audits.audit import audit as gf_audit
+import graphforget as gf
 from graphforget.cli.console import complain, progress, say
 from graphforget.cli.options import AsJson, Option, Run, named_options
 from graphforget.cli.render_audit import tell_audit
 from graphforget.errors import InputError
-from graphforget.runs.audit import PIECES, REHEARSED, RESULT, audit_run
+from graphforget.runs.layout import AUDIT_PIECES, AUDIT_RESULT, REHEARSAL
 
 FLAGGED, INCONCLUSIVE = 1, 3
-
-
-def add_audit(app: typer.Typer) -> None:
-    app.command(epilog="Example: graphforget audit runs/cora-2 --before runs/cora --request request.json")(audit)
 
 
 @contextmanager
@@ -30,8 +26,10 @@ def _interrupted(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        if (folder / PIECES).exists():
-            complain(f"{folder / PIECES} holds what is finished and tells of deleted data: call again, or remove it")
+        if (folder / AUDIT_PIECES).exists():
+            complain(
+                f"{folder / AUDIT_PIECES} holds what is finished and tells of deleted data: call again, or remove it"
+            )
         raise
 
 
@@ -42,7 +40,7 @@ def audit(
     ] = None,
     request: Annotated[
         str | None,
-        typer.Option(help=f"With --before the request's file; else what to rehearse, by default {REHEARSED}."),
+        typer.Option(help=f"With --before the request's file; else what to rehearse, by default {REHEARSAL}."),
     ] = None,
     out_folder: Annotated[
         Path | None, typer.Option("--out", help="Where result, plot and pieces go; by default RUN.audit.")
@@ -78,12 +76,12 @@ def audit(
     folder = place.with_name(f"{place.name}.audit") if out_folder is None else out_folder
     options = named_options(option)
     taken = [
-        name for name in options if any(name in inspect.signature(each).parameters for each in (gf_audit, audit_run))
+        name for name in options if any(name in inspect.signature(each).parameters for each in (gf.audit, gf.audit_run))
     ]
     if taken:
         raise InputError(f"option {taken[0]!r} is none of the method's, it belongs to the audit itself")
     with _interrupted(folder), progress(quiet=as_json) as report:
-        found = audit_run(
+        found = gf.audit_run(
             run,
             before=before,
             request=request,
@@ -104,7 +102,7 @@ def audit(
         print(json.dumps(found.to_dict() | {"folder": str(folder)}))
     else:
         tell_audit(found)
-        kept = f" and the pieces in {PIECES}, to be removed with the deleted data" if keep else ""
-        say(f"Written to {folder}: {RESULT}, a plot{kept}.")
+        kept = f" and the pieces in {AUDIT_PIECES}, to be removed with the deleted data" if keep else ""
+        say(f"Written to {folder}: {AUDIT_RESULT}, a plot{kept}.")
     if not found.passed:
         raise typer.Exit(FLAGGED if found.findings else INCONCLUSIVE)

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from graphforget.cli.console import say
 from graphforget.errors import InputError
-from graphforget.unlearning.registry import find
-from graphforget.unlearning.selection import AUTO
+from graphforget.unlearning.catalogue import AUTO
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, as 'train --out' writes it.")]
 RequestFile = Annotated[Path, typer.Argument(metavar="REQUEST", help="What to forget, a .json or .csv file.")]
@@ -29,10 +29,15 @@ Option = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines instead of tables.")]
 
 
+Device = Annotated[str, typer.Option("--device", help="Where to compute, such as cpu or cuda.")]
+
+
 def options_of(method: str, given: list[str] | None) -> dict[str, Any]:
     """The method's, checked."""
     options = named_options(given)
     if method.lower() != AUTO:
+        from graphforget.unlearning.registry import find
+
         find(method).chosen(options)
     return options
 
@@ -51,3 +56,7 @@ def named_options(given: list[str] | None) -> dict[str, Any]:
         except ValueError:
             options[name] = value
     return options
+
+
+def say_where(folder: Path | None) -> None:
+    say(f"Written to {folder}." if folder is not None else "Not kept: --out FOLDER keeps the model and its graph.")

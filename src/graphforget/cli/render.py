@@ -6,9 +6,9 @@ import dataclasses
 from typing import Any
 
 import graphforget as gf
-from graphforget.certificates.assumptions import sentence
 from graphforget.certificates.chain import Entry
-from graphforget.certificates.composition import Composed
+from graphforget.certificates.conditions import sentence
+from graphforget.certificates.releases import Composed
 from graphforget.cli.console import facts, say, show
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from graphforget.audits.audit import Audit
-from graphforget.audits.scores import Interval
+from typing import TYPE_CHECKING
+
 from graphforget.cli.console import facts, say, show
+
+if TYPE_CHECKING:
+    from graphforget.audits.audit import Audit
+    from graphforget.audits.scores import Interval
 
 
 def tell_audit(found: Audit) -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn
@@ -15,22 +15,19 @@ from rich.progress import Progress as Bars
 from graphforget.cli.console import err, say
 from graphforget.cli.options import AsJson
 from graphforget.errors import InputError
-from graphforget.experiments.experiment import Experiment
-from graphforget.experiments.registry import ALL, EXPERIMENTS, cost, find
-from graphforget.experiments.reproduce import Plan, Result, reproduce, write_pages
-from graphforget.experiments.runner import Progress
+from graphforget.experiments import registry
+from graphforget.experiments.registry import ALL, NAMES
+
+if TYPE_CHECKING:
+    from graphforget.experiments.experiment import Experiment
+    from graphforget.experiments.reproduce import Plan, Result
+    from graphforget.experiments.runner import Progress
 
 FAILED = 1
 
 
-def add_reproduce(app: typer.Typer) -> None:
-    app.command("reproduce", epilog="Example: graphforget reproduce table1 --quick")(reproduce_command)
-
-
-def reproduce_command(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help=f"{', '.join(EXPERIMENTS)}, or {ALL} for one after the other.")
-    ],
+def reproduce(
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"{', '.join(NAMES)}, or {ALL} for one after the other.")],
     out: Annotated[Path, typer.Option("--out", help="The folder that results go to and are found in again.")] = Path(
         "results"
     ),
@@ -53,7 +50,10 @@ def reproduce_command(
     figure, NAME.png are written, and for 'all' README.md and index.html. Exit code 1 if a cell failed: it is tried
     again by the next run. Cells that were computed with other settings of the models are computed again.
     """
-    experiments = find(name)
+    from graphforget.experiments import reproduce as engine
+    from graphforget.experiments.reproduce import Plan
+
+    experiments = registry.find(name)
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is not a folder, results need one")
     plan = Plan(out, quick=quick, jobs=jobs, seeds=seeds, only=only, run=not render)
@@ -72,14 +72,14 @@ def reproduce_command(
             say(f"{experiment.name}: {experiment.title}; all of it takes about {_duration(_cost(experiment, plan))}.")
         try:
             with _progress(experiment.name, quiet=as_json) as report:
-                found[experiment.name] = reproduce(experiment, plan, report=report)
+                found[experiment.name] = engine.reproduce(experiment, plan, report=report)
         except KeyboardInterrupt:
             err.print(
                 f"Stopped. What is finished is kept in {out}; the same command goes on from there.", soft_wrap=True
             )
             raise
-    results = [found[each] for each in EXPERIMENTS if each in found]  # in the order of the paper
-    pages = write_pages(results, plan) if name.lower() == ALL else ()
+    results = [found[each] for each in NAMES if each in found]  # in the order of the paper
+    pages = engine.write_pages(results, plan) if name.lower() == ALL else ()
     if as_json:
         told = [result.summary() for result in results]
         print(json.dumps({"results": told, "out": str(out), "pages": [str(path) for path in pages]}))
@@ -102,7 +102,7 @@ def _tell(result: Result, plan: Plan) -> None:
 
 
 def _cost(experiment: Experiment, plan: Plan) -> float:
-    return cost(experiment, quick=plan.quick, seeds=plan.seeds, jobs=plan.jobs)
+    return registry.cost(experiment, quick=plan.quick, seeds=plan.seeds, jobs=plan.jobs)
 
 
 @contextmanager

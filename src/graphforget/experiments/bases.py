@@ -21,7 +21,7 @@ from graphforget.models.registry import build
 from graphforget.models.sharded import Sharded
 from graphforget.privacy import paper_bounds
 from graphforget.privacy.noise import with_noise
-from graphforget.request.request import Kind
+from graphforget.request.kinds import Kind
 from graphforget.request.sampling import Drawing, drawn
 from graphforget.runs.locks import turn
 from graphforget.training.environment import environment

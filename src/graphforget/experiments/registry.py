@@ -2,48 +2,43 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from graphforget.errors import InputError
-from graphforget.experiments import (
-    figure_bounds,
-    figure_time,
-    table1,
-    table_attacks,
-    table_attributes,
-    table_datasets,
-    table_edge_accuracy,
-    table_edge_time,
-    table_noise,
-    table_seconds,
-)
-from graphforget.experiments.experiment import Experiment
+
+if TYPE_CHECKING:
+    from graphforget.experiments.experiment import Experiment
 
 ALL = "all"
+NAMES = (
+    "table1",
+    "figure-bounds",
+    "figure-time",
+    "table-attacks",
+    "table-attributes",
+    "table-datasets",
+    "table-edge-time",
+    "table-edge-accuracy",
+    "table-noise",
+    "table-seconds",
+)
 
-EXPERIMENTS: dict[str, Experiment] = {
-    module.EXPERIMENT.name: module.EXPERIMENT
-    for module in (
-        table1,
-        figure_bounds,
-        figure_time,
-        table_attacks,
-        table_attributes,
-        table_datasets,
-        table_edge_time,
-        table_edge_accuracy,
-        table_noise,
-        table_seconds,
-    )
-}
+
+def experiment(name: str) -> Experiment:
+    """The experiment of this name, from the file of this name."""
+    found: Experiment = import_module(f"graphforget.experiments.{name.replace('-', '_')}").EXPERIMENT
+    return found
 
 
 def find(name: str) -> list[Experiment]:
     """The experiment of this name; for `all` every one, the cheapest first."""
     wanted = name.lower()
     if wanted == ALL:
-        return sorted(EXPERIMENTS.values(), key=cost)
-    if wanted not in EXPERIMENTS:
-        raise InputError(f"there is no experiment {name!r}, only {', '.join(EXPERIMENTS)} and {ALL}")
-    return [EXPERIMENTS[wanted]]
+        return sorted(map(experiment, NAMES), key=cost)
+    if wanted not in NAMES:
+        raise InputError(f"there is no experiment {name!r}, only {', '.join(NAMES)} and {ALL}")
+    return [experiment(wanted)]
 
 
 def cost(experiment: Experiment, *, quick: bool = False, seeds: int = 3, jobs: int = 2) -> float:

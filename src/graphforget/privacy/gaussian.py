@@ -6,17 +6,19 @@ Weights at distance `zeta`, both released with noise `N(0, sigma^2 I)`, depend o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
+from statistics import NormalDist
 
-from scipy.optimize import brentq
-from scipy.special import erfcx, erfinv, ndtr, ndtri
+import mpmath
 
 from graphforget.errors import InputError
 from graphforget.validation import check_from_zero, whole_number
 
 SLACK = 1e-12  # relative; covers the rounding in `delta_of` and of the root finder
 NARROW = 1e-3  # below this ratio a difference of Mills' ratios loses digits to cancellation, its series does not
+NORMAL = NormalDist()
+FAR = 1e8
 ROOT_2PI = math.sqrt(2 * math.pi)
 
 
@@ -44,27 +46,28 @@ def mu_gdp(*, epsilon: float, delta: float) -> float:
     def excess(log_ratio: float) -> float:
         return _log_delta(math.exp(log_ratio), epsilon) - math.log(delta)
 
-    found = math.exp(brentq(excess, math.log(low), math.log(high), xtol=1e-14))
+    found = math.exp(_root(excess, math.log(low), math.log(high)))
     slack = SLACK
     while delta_of(ratio=found * (1 - slack), epsilon=epsilon) > delta:
         slack *= 2
     return found * (1 - slack)
 
 
+@lru_cache(maxsize=256)
 def epsilon_of(*, ratio: float, delta: float) -> float:
     """The implied epsilon: the smallest one with `delta_of(ratio, epsilon) <= delta`, rounded up."""
     check_from_zero(ratio, "the ratio")
     _check_delta(delta)
     if delta_of(ratio=ratio, epsilon=0.0) <= delta:
         return 0.0
-    high = ratio * (ratio / 2 - float(ndtri(delta))) * (1 + SLACK)  # a little over where `Phi(r/2 - eps/r)` is delta
+    high = ratio * (ratio / 2 - NORMAL.inv_cdf(delta)) * (1 + SLACK)  # a little over where `Phi(r/2 - eps/r)` is delta
     if math.isinf(high):
         return math.inf
 
     def excess(share: float) -> float:
         return _log_delta(ratio, share * high) - math.log(delta)
 
-    share = brentq(excess, 0.0, 1.0, xtol=1e-15) if excess(0.0) > 0 else 0.0
+    share = _root(excess, 0.0, 1.0) if excess(0.0) > 0 else 0.0
     slack = SLACK * share
     while delta_of(ratio=ratio, epsilon=(share + slack) * high) > delta:
         slack = 2 * slack or SLACK
@@ -119,10 +122,10 @@ def composed_ratio(ratios: Iterable[float]) -> float:
 
 def _ratio_from_below(epsilon: float, delta: float) -> float:
     """A ratio a little under `mu_gdp`: the larger of where `Phi(r/2 - eps/r)` and where `delta_of(r, 0)` is delta."""
-    normal = float(ndtri(delta))
+    normal = NORMAL.inv_cdf(delta)
     root = math.hypot(normal, math.sqrt(2) * math.sqrt(epsilon))
     without_second_term = normal + root if normal > 0 else 2 * (epsilon / (root - normal))  # neither cancels
-    return max(without_second_term, 2 * math.sqrt(2) * float(erfinv(delta))) * (1 - SLACK)
+    return max(without_second_term, 2 * math.sqrt(2) * float(mpmath.erfinv(delta))) * (1 - SLACK)
 
 
 def _log_delta(ratio: float, epsilon: float) -> float:
@@ -137,7 +140,7 @@ def _log_delta(ratio: float, epsilon: float) -> float:
     a, b = ratio / 2 - middle, ratio / 2 + middle
     log_density = -a * a / 2 - math.log(ROOT_2PI)
     if a > 1:
-        return math.log1p(-float(ndtr(-a)) - math.exp(log_density) * _mills(b))
+        return math.log1p(-NORMAL.cdf(-a) - math.exp(log_density) * _mills(b))
     if ratio > NARROW:
         gap = _mills(-a) - _mills(b)
     else:  # Taylor around the middle; from M' = x M - 1
@@ -149,7 +152,23 @@ def _log_delta(ratio: float, epsilon: float) -> float:
 
 
 def _mills(x: float) -> float:
-    return math.sqrt(math.pi / 2) * float(erfcx(x / math.sqrt(2)))
+    """`Phi(-x) / phi(x)`. Both overflow or vanish in float64 for a large `x`, and do not with more digits."""
+    if x > FAR:
+        return 1 / x  # the next term of the series is smaller by 1 / x^2
+    with mpmath.workdps(40):  # `x^2`, up to 1e16, takes some of them
+        scaled = mpmath.mpf(x) / mpmath.sqrt(2)
+        return float(mpmath.sqrt(mpmath.pi / 2) * mpmath.erfc(scaled) * mpmath.exp(scaled * scaled))
+
+
+def _root(function: Callable[[float], float], low: float, high: float) -> float:
+    """Where a monotone function changes its sign between `low` and `high`, by bisection to the last digit.
+
+    Faster solvers overflow on the logarithms that occur here, or stop early.
+    """
+    rises = function(low) < function(high)
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if (function(middle) < 0) == rises else (low, middle)
+    return middle
 
 
 def _check_promise(epsilon: float, delta: float) -> None:

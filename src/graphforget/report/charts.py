@@ -16,7 +16,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from graphforget.report.figures import STYLE, as_svg
+from graphforget.plot_style import STYLE
+from graphforget.report.figures import as_svg
 
 Look = tuple[str, str, Any]  # colour, marker, dash
 

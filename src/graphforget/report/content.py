@@ -13,10 +13,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from sklearn.decomposition import PCA
 from torch import Tensor
 
-from graphforget.certificates.assumptions import sentence
 from graphforget.certificates.chain import REFUSED
-from graphforget.certificates.composition import Composed
+from graphforget.certificates.conditions import sentence
 from graphforget.certificates.document import Certificate
+from graphforget.certificates.releases import Composed
 from graphforget.errors import Mismatch
 from graphforget.graph.graph import Graph
 from graphforget.json_files import parse_json

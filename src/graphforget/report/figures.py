@@ -23,12 +23,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from graphforget.plot_style import BLUE, GREEN, GREY, INK, ORANGE, STYLE, VERMILLION
+
 Role = Literal["removed", "asked", "affected", "untouched"]
 
 ROLES: tuple[Role, ...] = get_args(Role)  # as in the legend; drawn the other way round, so that none is hidden
 
-BLUE, GREEN, ORANGE, VERMILLION = "#0072b2", "#009e73", "#e69f00", "#d55e00"
-GREY, INK = "#b8b8b8", "#333333"
 _LOOK: dict[Role, tuple[str, str, float]] = {  # colour, marker, size in square points
     "removed": (VERMILLION, "X", 60.0),
     "asked": (ORANGE, "D", 30.0),
@@ -39,22 +39,6 @@ _RASTERISED_FROM = 6000  # edges and nodes; as single shapes they would make a p
 _SVG = "{http://www.w3.org/2000/svg}"
 _XLINK = "{http://www.w3.org/1999/xlink}"
 _POINTERS = {f"{_XLINK}href", "clip-path"}
-STYLE = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],  # comes with matplotlib, so text has the same room everywhere
-    "font.size": 9,
-    "text.parse_math": False,  # a dollar sign in a name is a dollar sign
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": "#888888",
-    "axes.linewidth": 0.7,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "graphforget",
-}
 
 
 def footprint_figure(place: np.ndarray, edges: np.ndarray, roles: Sequence[Role], labels: Mapping[Role, str]) -> Markup:

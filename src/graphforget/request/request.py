@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from graphforget.errors import InputError
 from graphforget.files import comma_separated, read_bytes
 from graphforget.graph.resolved import Resolved
 from graphforget.json_files import parse_json
+from graphforget.request.kinds import KINDS, Kind
 from graphforget.validation import as_whole_number
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 Name = int | str
 Columns = Literal["all"] | tuple[Name, ...]
-Kind = Literal["nodes", "edges", "attributes", "partial attributes"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
 CSV_HEADER = ("kind", "node", "target", "column")
 LARGEST = 2**28  # bytes of a request's file
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
-from graphforget.request.request import KINDS, Kind, Request
+from graphforget.request.kinds import KINDS, Kind
+from graphforget.request.request import Request
 
 NAMES: dict[str, Kind] = {"node": "nodes", "edge": "edges", "attribute": "attributes", "partial": "partial attributes"}
 

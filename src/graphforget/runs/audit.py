@@ -12,24 +12,27 @@ from typing import Any
 
 from torch import nn
 
-from graphforget.runs.layout import CERTIFICATE
-from graphforget.runs.layout import inside_run
-from graphforget.runs.read import load_run
-from graphforget.runs.layout import open_run
 from graphforget.audits.audit import Audit, Release, audit
 from graphforget.certificates.document import Certificate
-from graphforget.request.sampling import Drawing, drawn
-from graphforget.training.environment import versions
 from graphforget.errors import InputError, Mismatch, Refused
-from graphforget.graph.graph import Graph
-from graphforget.training.losses import Loss, LossFunction
-from graphforget.runs.released import load_released
-from graphforget.request.request import Request
-from graphforget.unlearning.registry import find
 from graphforget.files import write_whole
-
-REHEARSED = "node:5%"  # what a rehearsal forgets, unless told
-RESULT, PICTURE, PIECES = "audit.json", "audit.png", "pieces"
+from graphforget.graph.graph import Graph
+from graphforget.request.request import Request
+from graphforget.request.sampling import Drawing, drawn
+from graphforget.runs.layout import (
+    AUDIT_PICTURE,
+    AUDIT_PIECES,
+    AUDIT_RESULT,
+    CERTIFICATE,
+    REHEARSAL,
+    inside_run,
+    open_run,
+)
+from graphforget.runs.read import load_run
+from graphforget.runs.released import load_released
+from graphforget.training.environment import versions
+from graphforget.training.losses import Loss, LossFunction
+from graphforget.unlearning.registry import find
 
 
 def audit_run(
@@ -81,7 +84,7 @@ def audit_run(
         if graph.without(what).digest != left.digest:
             raise Mismatch(f"the graph of {run} is not that of {before} without what the request names")
         after = Release(private, load_released(run, **own)[0], told)
-    pieces = None if out is None else Path(out) / PIECES
+    pieces = None if out is None else Path(out) / AUDIT_PIECES
     resumed = pieces is not None and pieces.exists()
     try:
         found = audit(trained, graph, what, after=after, seed=seed, folder=pieces, **options)
@@ -93,7 +96,7 @@ def audit_run(
     if out is not None:
         _write(Path(out), found)
         if not keep:
-            shutil.rmtree(Path(out) / PIECES)
+            shutil.rmtree(Path(out) / AUDIT_PIECES)
     return found
 
 
@@ -105,16 +108,16 @@ def _about(told: Certificate | None, *, rehearsed: bool) -> dict[str, Any]:
 
 
 def _check_place(out: Path) -> None:
-    if (out / RESULT).exists():
+    if (out / AUDIT_RESULT).exists():
         raise InputError(f"{out} holds the result of an audit already, remove it or choose another folder")
-    if inside_run(out / RESULT):
+    if inside_run(out / AUDIT_RESULT):
         raise InputError(f"{out} lies in the run directory of a model, which an audit leaves as it is")
 
 
 def _drawn_or_read(request: str | Path | None, graph: Graph, seed: int) -> Request:
     if request is not None and Path(request).is_file():
         return Request.from_file(request)
-    return drawn(graph, Drawing.parse(str(request or REHEARSED)), seed=seed)
+    return drawn(graph, Drawing.parse(str(request or REHEARSAL)), seed=seed)
 
 
 def _last_certificate(run: str | Path) -> Certificate | None:
@@ -123,10 +126,10 @@ def _last_certificate(run: str | Path) -> Certificate | None:
 
 
 def _write(folder: Path, found: Audit) -> None:
-    from graphforget.report.audit_figure import audit_figure  # matplotlib, which nothing else of the package waits for
+    from graphforget.audits.figure import audit_figure  # matplotlib, which nothing else of the package waits for
 
     content, picture = found.to_dict(), io.BytesIO()
     audit_figure(content["rows"]).savefig(picture, format="png", dpi=200, bbox_inches="tight")
     # Of a single person's deletion every number is about that person.
-    write_whole(folder / PICTURE, picture.getvalue(), mode=0o600)
-    write_whole(folder / RESULT, (json.dumps(content, indent=2) + "\n").encode(), mode=0o600)
+    write_whole(folder / AUDIT_PICTURE, picture.getvalue(), mode=0o600)
+    write_whole(folder / AUDIT_RESULT, (json.dumps(content, indent=2) + "\n").encode(), mode=0o600)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,6 +62,14 @@ class Recipe:
         release_ratio(epsilon=self.epsilon, delta=self.delta, releases=self.releases)  # checks all three
         if self.floor is not None and not 0 <= self.floor <= 1:
             raise InputError(f"floor is {self.floor!r}, a share of the nodes from 0 to 1 is needed")
+
+    def releases_left(self, ratios: Sequence[float]) -> int | None:
+        """How many more releases `epsilon` and `delta` cover after some of these ratios; None without noise."""
+        if not self.sigma:
+            return None
+        share = release_ratio(epsilon=self.epsilon, delta=self.delta, releases=self.releases)
+        spent = math.fsum(ratio * ratio for ratio in ratios) / share**2
+        return max(0, math.floor((self.releases - spent) * (1 + 1e-9) + 1e-9))
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,6 @@ import copy
 import dataclasses
 import hashlib
 import hmac
-import math
-import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,19 +16,13 @@ from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
 from graphforget.models.parameters import assign
-from graphforget.models.registry import is_affine
+from graphforget.models.registry import is_affine, reach_is_proven
 from graphforget.models.sharded import Sharded
-from graphforget.privacy.gaussian import release_ratio
+from graphforget.privacy.salt import new_salt
 from graphforget.training.losses import Loss, is_convex
 from graphforget.training.objective import Objective, model_inputs
 from graphforget.training.recipe import Forgotten, Recipe
 from graphforget.training.sharded_objective import ShardedObjective
-
-SALT_BYTES = 32
-
-
-def new_salt() -> bytes:
-    return os.urandom(SALT_BYTES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,16 +56,24 @@ class Trained:
     def releases_left(self) -> int | None:
         """How many more releases the recipe's epsilon and delta cover; None where they cover none."""
         recipe = self.recipe
-        if not (self.strongly_convex and recipe.sigma) or self.obstacles or self.tilt is not None:
+        if not self.strongly_convex or self.obstacles or self.tilt is not None:
             return None
-        share = release_ratio(epsilon=recipe.epsilon, delta=recipe.delta, releases=recipe.releases)
-        spent = math.fsum(ratio * ratio for ratio in self.releases) / share**2
-        return max(0, math.floor((recipe.releases - spent) * (1 + 1e-9) + 1e-9))
+        return recipe.releases_left(self.releases)
+
+    @property
+    def reach_is_proven(self) -> bool:
+        """Whether its reach is known by construction, and not counted or declared."""
+        return reach_is_proven(self.module)
+
+    @property
+    def loss_is_convex(self) -> bool:
+        """Whether the loss is convex by construction, whatever its author declares."""
+        return is_convex(self.loss)
 
     @property
     def proven_convex(self) -> bool:
         """Whether the objective is strongly convex by construction, whatever anybody declares or wrote down."""
-        return is_affine(self.module) and is_convex(self.loss)
+        return is_affine(self.module) and self.loss_is_convex
 
     @property
     def certifiable(self) -> bool:

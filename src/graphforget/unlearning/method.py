@@ -26,14 +26,17 @@ from graphforget.models.registry import reach_is_proven
 from graphforget.models.sharded import Sharded
 from graphforget.privacy.gaussian import noise_error_within_budget
 from graphforget.privacy.noise import slip, with_noise
+from graphforget.privacy.salt import new_salt
 from graphforget.progress import Progress
 from graphforget.request.footprint import Footprint, footprint
-from graphforget.request.request import KINDS, Kind, Request
+from graphforget.request.kinds import KINDS, Kind
+from graphforget.request.request import Request
 from graphforget.training.environment import checked_device, environment
 from graphforget.training.objective import Objective
 from graphforget.training.recipe import Forgotten
-from graphforget.training.trained import Trained, new_salt
+from graphforget.training.trained import Trained
 from graphforget.training.training_input import same_training_input
+from graphforget.unlearning.catalogue import MethodInfo
 from graphforget.unlearning.outcome import Asked, Change, Outcome, account
 from graphforget.validation import whole_number
 
@@ -140,6 +143,13 @@ class Method(ABC, Generic[Options]):
     """
 
     options: type[Options]
+
+    def __init_subclass__(cls, info: MethodInfo | None = None, **more: Any) -> None:
+        """What a method says of itself comes from the catalogue, or from attributes of its class."""
+        super().__init_subclass__(**more)
+        for field_ in dataclasses.fields(MethodInfo) if info is not None else ():
+            setattr(cls, field_.name, getattr(info, field_.name))
+
     name: ClassVar[str]
     title: ClassVar[str]
     reference: ClassVar[str]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphforget.certificates.assumptions import Finding
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.claims.objective_noise import BOUNDED_STEPS, UNBOUNDED, ObjectiveNoise, bounds_its_steps
+from graphforget.certificates.conditions import Finding
 from graphforget.privacy.paper_bounds import Constants
 from graphforget.training.trained import Trained
 from graphforget.unlearning.method import Task

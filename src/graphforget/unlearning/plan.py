@@ -11,11 +11,13 @@ from graphforget.certificates.levels import MEANING, NOT_COVERED, Level
 from graphforget.errors import Refused
 from graphforget.graph.graph import Graph
 from graphforget.request.footprint import footprint
-from graphforget.request.request import Kind, Request
+from graphforget.request.kinds import Kind
+from graphforget.request.request import Request
 from graphforget.training.trained import Trained
+from graphforget.unlearning.catalogue import AUTO
 from graphforget.unlearning.method import Task
 from graphforget.unlearning.registry import find, model_option
-from graphforget.unlearning.selection import AUTO, RETRAIN, Otherwise, Wanted, Way, choose, retraining
+from graphforget.unlearning.selection import RETRAIN, Otherwise, Wanted, Way, choose, retraining
 
 
 @dataclass(frozen=True)

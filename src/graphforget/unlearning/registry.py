@@ -6,7 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
-from graphforget.certificates.assumptions import sentence
+from graphforget.certificates.conditions import sentence
 from graphforget.certificates.levels import Level
 from graphforget.errors import FloorMissed, InputError, Refused
 from graphforget.graph.graph import Graph
@@ -14,6 +14,7 @@ from graphforget.privacy.gaussian import release_ratio
 from graphforget.progress import Progress
 from graphforget.request.request import Request
 from graphforget.training.trained import Trained
+from graphforget.unlearning.catalogue import AUTO
 from graphforget.unlearning.method import Method, Task
 from graphforget.unlearning.methods.ascent import Ascent
 from graphforget.unlearning.methods.ceu import Ceu
@@ -24,7 +25,7 @@ from graphforget.unlearning.methods.idea import Idea
 from graphforget.unlearning.methods.newton import check_noise
 from graphforget.unlearning.methods.retrain import has_noised_optimum
 from graphforget.unlearning.outcome import Asked, Outcome
-from graphforget.unlearning.selection import AUTO, NEWTON, RETRAIN, Otherwise, Wanted, choose, retraining
+from graphforget.unlearning.selection import NEWTON, RETRAIN, Otherwise, Wanted, choose, retraining
 
 # By name only, never chosen by `auto`.
 BY_NAME: tuple[Method[Any], ...] = (Idea(), GraphEraser(), Gif(), Ceu(), Cgu(), Ascent())

@@ -15,7 +15,6 @@ from graphforget.unlearning.method import Method, Task
 from graphforget.unlearning.methods.newton import Newton
 from graphforget.unlearning.methods.retrain import Retrain
 
-AUTO = "auto"
 NEWTON, RETRAIN = Newton(), Retrain()
 
 Otherwise = Literal["retrain", "refuse"]

@@ -8,7 +8,8 @@ from torch import Tensor
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
 from graphforget.request.footprint import footprint
-from graphforget.request.request import Kind, Request
+from graphforget.request.kinds import Kind
+from graphforget.request.request import Request
 
 # Nodes last: while they are there, edges at them and attributes of them can still be named.
 ORDER: tuple[Kind, ...] = ("partial attributes", "attributes", "edges", "nodes")

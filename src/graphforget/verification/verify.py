@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from graphforget.certificates.annex import Annex, weights_digest
 from graphforget.certificates.chain import REFUSED, START, Entry
-from graphforget.certificates.document import ALGORITHMS, Certificate
-from graphforget.certificates.issue import subject
+from graphforget.certificates.document import Certificate
+from graphforget.certificates.issue import ALGORITHMS, subject
 from graphforget.certificates.releases import counted_in, counted_ratio
 from graphforget.certificates.signing import check_signature
 from graphforget.errors import InputError, Mismatch, Refused

@@ -7,13 +7,15 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from graphforget.certificates.levels import Level
-from graphforget.certificates.residual import Residual
 from graphforget.errors import InputError
-from graphforget.graph.graph import Graph
-from graphforget.training.trained import Trained
+
+if TYPE_CHECKING:
+    from graphforget.certificates.residual import Residual
+    from graphforget.graph.graph import Graph
+    from graphforget.training.trained import Trained
 
 
 class Subject(Protocol):

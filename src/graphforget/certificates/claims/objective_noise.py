@@ -6,19 +6,18 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from graphforget.certificates.assumptions import CONVEX, OPTIMUM, Finding, refuted_by, unproven_reach
 from graphforget.certificates.claims.base import Claim, Subject, checked_ids, checked_number
+from graphforget.certificates.conditions import CONVEX, OPTIMUM, Finding, refuted_by, unproven_reach
 from graphforget.certificates.levels import Level
 from graphforget.errors import InputError, Mismatch
-from graphforget.models.fixed import FixedPropagation
-from graphforget.models.registry import reach_is_proven
 from graphforget.privacy.gaussian import epsilon_of, mu_gdp
 from graphforget.privacy.paper_bounds import Constants
 from graphforget.privacy.rounding import rounded_up
-from graphforget.training.losses import OneVsRest
-from graphforget.training.trained import Trained
+
+if TYPE_CHECKING:
+    from graphforget.training.trained import Trained
 
 SECRET = "secret noise"
 FIXED = "leftover independent of the noise"
@@ -172,6 +171,9 @@ class ObjectiveNoise(Claim):
 
 def linear_one_vs_rest(trained: Trained) -> bool:
     """Whether CGU's theorem speaks of this model: fixed propagation, one logistic regression a class, noise."""
+    from graphforget.models.fixed import FixedPropagation
+    from graphforget.training.losses import OneVsRest
+
     linear = isinstance(trained.module, FixedPropagation) and isinstance(trained.loss, OneVsRest)
     return trained.strongly_convex and linear and bool(trained.recipe.objective_noise)
 
@@ -232,7 +234,7 @@ def conditions_of(trained: Trained, *, m: int, measured: float) -> tuple[Finding
             "||grad (m F)|| where training ended, which the theorem takes to be 0; here it is added to the bound",
         ),
     )
-    return findings if reach_is_proven(trained.module) else (*findings, unproven_reach())
+    return findings if trained.reach_is_proven else (*findings, unproven_reach())
 
 
 def _first(trained: Trained) -> tuple[int, float]:

@@ -6,17 +6,17 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from graphforget.certificates.assumptions import BOUNDED, CONVEX, LIPSCHITZ, OPTIMUM, REACH, Finding, refuted_by
 from graphforget.certificates.claims.base import Claim, Subject, checked_ids, checked_number
+from graphforget.certificates.conditions import BOUNDED, CONVEX, LIPSCHITZ, OPTIMUM, REACH, Finding, refuted_by
 from graphforget.certificates.levels import Level
 from graphforget.errors import InputError, Mismatch
-from graphforget.models.registry import reach_is_proven
 from graphforget.privacy.gaussian import epsilon_of, exact_sigma, paper_sigma
 from graphforget.privacy.paper_bounds import Constants, sequential_bound
-from graphforget.training.losses import is_convex
-from graphforget.training.trained import Trained
+
+if TYPE_CHECKING:
+    from graphforget.training.trained import Trained
 
 CONDITIONS = (BOUNDED, LIPSCHITZ, CONVEX, OPTIMUM)
 
@@ -118,7 +118,7 @@ class PaperBound(Claim):
             raise Mismatch(f"the level is too high for this model: {trained.obstacles[0]}")
         if not trained.history:
             raise Mismatch("the paper's bound needs the model's history, which is missing")
-        needed = CONDITIONS if reach_is_proven(trained.module) else (*CONDITIONS, REACH)
+        needed = CONDITIONS if trained.reach_is_proven else (*CONDITIONS, REACH)
         missing = [condition for condition in needed if condition not in self.conditions]
         if missing:
             raise Mismatch(f"the claim does not list a condition that it needs: {missing[0]}")
@@ -145,7 +145,7 @@ def distance_bound(trained: Trained, constants: Constants) -> float:
             affected=[entry.affected for entry in history],
             step_norms=[entry.step_norm for entry in history],
             constants=constants,
-            nonnegative_losses=is_convex(trained.loss),
+            nonnegative_losses=trained.loss_is_convex,
         )
         + history[0].gradient_norm / constants.strong_convexity
     )

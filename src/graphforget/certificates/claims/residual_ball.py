@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphforget.certificates.claims.base import Claim, Subject, checked_ids, checked_number
 from graphforget.certificates.levels import Level
-from graphforget.certificates.residual import Residual
 from graphforget.errors import Mismatch, Refused
 from graphforget.privacy.gaussian import LARGEST_DELTA, ROUNDING_SHARE, epsilon_of, release_ratio, tolerance
 from graphforget.privacy.rounding import rounded_up
-from graphforget.training.losses import is_convex
-from graphforget.training.trained import Trained
 from graphforget.validation import whole_number
+
+if TYPE_CHECKING:
+    from graphforget.certificates.residual import Residual
+    from graphforget.training.trained import Trained
 
 DECLARED_CONVEX = "convex loss"  # a condition's id
 
@@ -60,7 +61,7 @@ class ResidualBall(Claim):
             mu=recipe.mu,
             releases=recipe.releases,
             tolerance=allowed,
-            conditions=() if is_convex(trained.loss) else (DECLARED_CONVEX,),
+            conditions=() if trained.loss_is_convex else (DECLARED_CONVEX,),
         )
 
     def measurements(self, measured: Residual) -> dict[str, Any]:

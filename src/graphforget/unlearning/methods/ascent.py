@@ -13,6 +13,7 @@ from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.empirical import Empirical
 from graphforget.errors import InputError, Refused
 from graphforget.training.trained import Trained
+from graphforget.unlearning.catalogue import ASCENT
 from graphforget.unlearning.method import Method, Task
 from graphforget.unlearning.outcome import Change
 from graphforget.validation import whole_number
@@ -33,7 +34,7 @@ class AscentOptions:
             raise InputError(f"learning_rate is {rate!r}, a positive number is needed")
 
 
-class Ascent(Method[AscentOptions]):
+class Ascent(Method[AscentOptions], info=ASCENT):
     """`theta + eta grad (1/|U|) sum_U l_i(theta; G)`, a few times.
 
     `U` are the training nodes that the request names: those that go, the ends of edges, those that lose attributes; if
@@ -42,10 +43,6 @@ class Ascent(Method[AscentOptions]):
     """
 
     options = AscentOptions
-    name = "ascent"
-    title = "Gradient ascent on what is to go"
-    reference = "Golatkar et al., CVPR 2020"
-    level = "empirical"
 
     def gradients(self, trained: Trained) -> int:
         return 10

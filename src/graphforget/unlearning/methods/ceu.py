@@ -6,14 +6,16 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from graphforget.certificates.assumptions import CONVEX, Finding, convexity
+from graphforget.certificates.assumptions import convexity
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.objective_noise import CEU_CONDITIONS, bounds_its_steps
+from graphforget.certificates.conditions import CONVEX, Finding
 from graphforget.certificates.levels import Level
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.privacy.paper_bounds import Constants, ceu_data_dependent_residual, ceu_worst_residual
 from graphforget.training.trained import Trained
+from graphforget.unlearning.catalogue import CEU
 from graphforget.unlearning.curvature_solve import Curvature, Solver
 from graphforget.unlearning.influence import influence_step
 from graphforget.unlearning.method import Method, Task
@@ -46,7 +48,7 @@ class CeuOptions:
         )
 
 
-class Ceu(Method[CeuOptions]):
+class Ceu(Method[CeuOptions], info=CEU):
     """IDEA's step for edges alone, with CEU's bounds on the gradient that it leaves (docs/maths.md, section 10).
 
     `gamma1 ||step||^2` (data-dependent) or `gamma1 gamma2^2 c1^2 (2 |dE|)^2 / (lambda^4 m)` (worst), both of the mean
@@ -56,12 +58,6 @@ class Ceu(Method[CeuOptions]):
     """
 
     options = CeuOptions
-    name = "ceu"
-    title = "CEU, one influence step for edges with its own bounds"
-    reference = "Wu et al., KDD 2023"
-    level = "conditional"
-    kinds = frozenset({"edges"})
-    sequential = "bounds add up"
 
     def gradients(self, trained: Trained) -> int:
         return 60

@@ -8,9 +8,9 @@ from typing import Any, Literal, get_args
 
 from torch import Tensor
 
-from graphforget.certificates.assumptions import sentence
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.objective_noise import leftover, linear_one_vs_rest
+from graphforget.certificates.conditions import sentence
 from graphforget.certificates.residual import rounding_allowance
 from graphforget.errors import InputError, Refused
 from graphforget.linalg.cg import conjugate_gradient
@@ -20,6 +20,7 @@ from graphforget.privacy.gaussian import mu_gdp
 from graphforget.training.objective import Objective
 from graphforget.training.retraining import trained_anew
 from graphforget.training.trained import Trained
+from graphforget.unlearning.catalogue import CGU
 from graphforget.unlearning.method import Method, Task
 from graphforget.unlearning.outcome import Change
 from graphforget.unlearning.perturbation import claim_of
@@ -45,7 +46,7 @@ class CguOptions:
             raise InputError(f"the budget is {self.budget!r}, it must be one of {', '.join(get_args(Budget))}")
 
 
-class Cgu(Method[CguOptions]):
+class Cgu(Method[CguOptions], info=CGU):
     """`theta + H'^-1 (grad m F - grad m' F')` with `H'` the Hessian of `m' F'` (docs/maths.md, section 10).
 
     What the step leaves of the gradient is at most `(1/4) max_i ||z_i|| ||Z|| ||s_k|| ||Z s_k||` for class k, with
@@ -54,12 +55,6 @@ class Cgu(Method[CguOptions]):
     """
 
     options = CguOptions
-    name = "cgu"
-    title = "CGU, one Newton step under a budget, retraining when it is spent"
-    reference = "Chien et al., ICLR 2023"
-    level = "conditional"
-    models = "cgu"
-    sequential = "until the budget is spent"
     refuses_no_op = False  # a step may be 0; what is left of the gradient is measured
 
     def unsupported(self, trained: Trained) -> str | None:

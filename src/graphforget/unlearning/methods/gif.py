@@ -8,6 +8,7 @@ from typing import Any
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.empirical import Empirical
 from graphforget.training.trained import Trained
+from graphforget.unlearning.catalogue import GIF
 from graphforget.unlearning.curvature_solve import Name, SolverOptions
 from graphforget.unlearning.influence import influence_step
 from graphforget.unlearning.method import Method, Task
@@ -22,15 +23,10 @@ class GifOptions(SolverOptions):
     iterations: int | None = 100
 
 
-class Gif(Method[GifOptions]):
+class Gif(Method[GifOptions], info=GIF):
     """`theta - (1/m) H^-1 (grad L_add - grad L_sub)`, the same step as IDEA's; nothing is claimed of it."""
 
     options = GifOptions
-    name = "gif"
-    title = "GIF, one influence step without a certificate"
-    reference = "Wu et al., WWW 2023"
-    level = "empirical"
-    kinds = frozenset({"nodes", "edges", "attributes"})
 
     def gradients(self, trained: Trained) -> int:
         return 240

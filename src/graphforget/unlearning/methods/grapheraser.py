@@ -22,6 +22,7 @@ from graphforget.training.sharded_objective import shard_graph
 from graphforget.training.shards import train_shards
 from graphforget.training.trained import Trained
 from graphforget.training.training_input import same_training_input
+from graphforget.unlearning.catalogue import GRAPHERASER
 from graphforget.unlearning.method import Method, Task
 from graphforget.unlearning.outcome import Change
 
@@ -31,7 +32,7 @@ class GraphEraserOptions:
     """There are none: shards, partition and aggregation were chosen when the ensemble was trained."""
 
 
-class GraphEraser(Method[GraphEraserOptions]):
+class GraphEraser(Method[GraphEraserOptions], info=GRAPHERASER):
     """Trains the touched shards anew from fresh weights on what is retained, and fits the weights of all shards anew.
 
     Touched is a shard if its training input changes. Its model is trained with the shard's own seed, whatever seed the
@@ -41,11 +42,6 @@ class GraphEraser(Method[GraphEraserOptions]):
     """
 
     options = GraphEraserOptions
-    name = "grapheraser"
-    title = "GraphEraser, the touched shards trained anew"
-    reference = "Chen et al., CCS 2022"
-    level = "exact"
-    models = "sharded"
     keeps_untouched = False
     refuses_no_op = False
     takes_shards = True

@@ -7,16 +7,18 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from graphforget.certificates.assumptions import audit, convexity, unaudited, unproven_reach
+from graphforget.certificates.assumptions import convexity, measure_conditions
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.claims.paper_bound import PaperBound
+from graphforget.certificates.conditions import unaudited, unproven_reach
 from graphforget.certificates.levels import Level
 from graphforget.errors import InputError
 from graphforget.models.registry import reach_is_proven
 from graphforget.privacy.paper_bounds import Constants
 from graphforget.request.footprint import footprint
 from graphforget.training.trained import Trained
+from graphforget.unlearning.catalogue import IDEA
 from graphforget.unlearning.curvature_solve import SolverOptions
 from graphforget.unlearning.influence import influence_step
 from graphforget.unlearning.method import Method, Task
@@ -44,7 +46,7 @@ class IdeaOptions(SolverOptions):
         super().__post_init__()
 
 
-class Idea(Method[IdeaOptions]):
+class Idea(Method[IdeaOptions], info=IDEA):
     """`theta_bar = theta* - (1/m) H^-1 (grad L_add - grad L_sub)` (docs/maths.md, section 6).
 
     `H` is the Hessian of `F` on `G` where that is positive definite by construction, the Gauss-Newton matrix elsewhere.
@@ -52,11 +54,6 @@ class Idea(Method[IdeaOptions]):
     """
 
     options = IdeaOptions
-    name = "idea"
-    title = "IDEA, one influence step with the paper's bound"
-    reference = "Dong et al., KDD 2024"
-    level = "conditional"
-    sequential = "bounds add up"
     takes_sigma = True
 
     def gradients(self, trained: Trained) -> int:
@@ -99,7 +96,7 @@ class Idea(Method[IdeaOptions]):
             "training_tolerance": recipe.tolerance * recipe.mu,
         }
         if options.audit:
-            findings = audit(
+            findings = measure_conditions(
                 task.before,
                 task.after,
                 start=task.theta,

@@ -20,6 +20,7 @@ from graphforget.training.losses import is_convex
 from graphforget.training.recipe import ROUNDING_FLOOR
 from graphforget.training.retraining import trained_anew
 from graphforget.training.trained import Trained
+from graphforget.unlearning.catalogue import NEWTON
 from graphforget.unlearning.method import Method, Task
 from graphforget.unlearning.outcome import Asked, Change
 from graphforget.validation import whole_number
@@ -45,7 +46,7 @@ def check_noise(trained: Trained, asked: Asked) -> None:
         raise InputError(f"sigma is {asked.sigma:g}, but this model's was fixed at {own:g} when it was trained")
 
 
-class Newton(Method[NewtonOptions]):
+class Newton(Method[NewtonOptions], info=NEWTON):
     """`theta - H^-1 grad F` on `G'`, repeated until `||grad F|| / (2 mu)` is at most the tolerance of a release.
 
     For strongly convex objectives (docs/maths.md, section 9). The bound is measured on the graph as it is now, over
@@ -54,11 +55,6 @@ class Newton(Method[NewtonOptions]):
     """
 
     options = NewtonOptions
-    name = "newton"
-    title = "Newton steps on the retained graph, to a measured distance"
-    reference = "-"
-    level = "certified"
-    models = "sgc, sign, linearised"
     keeps_untouched = False  # it decides itself whether a step is needed
     refuses_no_op = False
 

@@ -22,6 +22,7 @@ from graphforget.progress import Progress
 from graphforget.training.retraining import fresh_module, trained_anew
 from graphforget.training.train import fit
 from graphforget.training.trained import Trained
+from graphforget.unlearning.catalogue import RETRAIN
 from graphforget.unlearning.method import Method, Task
 from graphforget.unlearning.methods.newton import certified_level, release_tolerance, released_around_centre, trained_to
 from graphforget.unlearning.outcome import Change
@@ -45,7 +46,7 @@ class RetrainOptions:
             raise InputError("a fresh model does not go with start='continued'")
 
 
-class Retrain(Method[RetrainOptions]):
+class Retrain(Method[RetrainOptions], info=RETRAIN):
     """Training anew on `G'` by the same recipe, from weights that have seen nothing.
 
     Unless the caller gives another seed it keeps the recipe's, so that it ends at the weights of training on `G'`.
@@ -54,11 +55,6 @@ class Retrain(Method[RetrainOptions]):
     """
 
     options = RetrainOptions
-    name = "retrain"
-    title = "Retraining from scratch on the retained graph"
-    reference = "-"
-    level = "exact"
-    models = "any"
     keeps_untouched = False
     refuses_no_op = False
     takes_shards = True

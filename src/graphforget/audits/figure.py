@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib import style
 from matplotlib.figure import Figure
 
-from graphforget.report.figures import BLUE, GREEN, GREY, ORANGE, STYLE, VERMILLION
+from graphforget.plot_style import BLUE, GREEN, GREY, ORANGE, STYLE, VERMILLION
 
 _LOOK = {  # colour, marker and words, in the order of the legend
     "before": (GREY, "o", "before the deletion"),

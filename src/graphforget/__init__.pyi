@@ -1,0 +1,53 @@
+"""The public names. `__init__.py` imports each when it is first used; type checkers read this file."""
+
+from .audits.audit import Audit as Audit
+from .audits.audit import Release as Release
+from .audits.audit import audit as audit
+from .certificates.document import Certificate as Certificate
+from .certificates.signing import make_keys as make_keys
+from .certificates.signing import private_key as private_key
+from .certificates.signing import public_key as public_key
+from .certificates.signing import signed as signed
+from .datasets.registry import DATASETS as DATASETS
+from .datasets.registry import load as load
+from .errors import FloorMissed as FloorMissed
+from .errors import InputError as InputError
+from .errors import Mismatch as Mismatch
+from .errors import Refused as Refused
+from .graph.graph import Graph as Graph
+from .graph.reach import Reach as Reach
+from .models.inspection import Inspection as Inspection
+from .models.inspection import inspect as inspect
+from .models.linearised import linearised as linearised
+from .models.registry import MODELS as MODELS
+from .privacy.paper_bounds import Constants as Constants
+from .request.footprint import Footprint as Footprint
+from .request.footprint import PaperSets as PaperSets
+from .request.footprint import footprint as footprint
+from .request.footprint import paper_sets as paper_sets
+from .request.request import Request as Request
+from .runs.apply import Answer as Answer
+from .runs.apply import answer as answer
+from .runs.apply import save_outcome as save_outcome
+from .runs.audit import audit_run as audit_run
+from .runs.read import load_run as load_run
+from .runs.released import load_released as load_released
+from .runs.released import releases_so_far as releases_so_far
+from .runs.verify import verify_run as verify_run
+from .runs.write import save_run as save_run
+from .training.losses import Loss as Loss
+from .training.objective import Objective as Objective
+from .training.recipe import Recipe as Recipe
+from .training.train import train as train
+from .training.trained import Trained as Trained
+from .unlearning.compare import compare as compare
+from .unlearning.method import Method as Method
+from .unlearning.outcome import Outcome as Outcome
+from .unlearning.plan import Plan as Plan
+from .unlearning.plan import plan as plan
+from .unlearning.registry import METHODS as METHODS
+from .unlearning.registry import unlearn as unlearn
+from .verification.verify import Verification as Verification
+from .verification.verify import verify as verify
+
+__version__: str

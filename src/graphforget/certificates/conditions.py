@@ -1,0 +1,82 @@
+"""The conditions that a claim can depend on: their ids, what each says, and what was seen of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from graphforget.privacy.paper_bounds import Constants
+
+Verdict = Literal["holds", "fails", "not checkable"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One assumption: what was measured, what the constants say, and what follows."""
+
+    name: str  # the condition's id
+    measured: float | None
+    threshold: float | None
+    verdict: Verdict
+    meaning: str
+
+    @property
+    def fails(self) -> bool:
+        return self.verdict == "fails"
+
+
+BOUNDED, LIPSCHITZ, CONVEX = "bounded losses", "Lipschitz losses", "strong convexity"
+OPTIMUM, REACH = "trained to a minimum", "known reach"  # ids: certificates and histories hold them
+SENTENCES = {
+    BOUNDED: "losses are at most C",
+    LIPSCHITZ: "losses are L-Lipschitz",
+    CONVEX: "the objective is lambda-strongly convex",
+    OPTIMUM: "training ended at a minimum",
+    REACH: "messages travel as far as inspected",
+    "bounded gradients": "gradients of losses are at most c1",
+    "Lipschitz gradients": "gradients of losses are gamma2-Lipschitz",
+    "Lipschitz Hessian": "the Hessian is gamma1-Lipschitz",
+    "secret noise": "nobody knows the noise in the objective",
+    "leftover independent of the noise": "what the steps leave does not depend on the noise",
+    "leftover within its bound": "the gradient that is left is at most the bound",
+    "bounded steps": "every request before was answered by a method that bounds what it leaves",
+    "convex loss": "the loss is convex in the logits, as its author declares",
+}
+
+
+def sentence(condition: str) -> str:
+    """What has to hold, in words."""
+    return SENTENCES.get(condition, condition)
+
+
+def refuted_by(findings: tuple[Finding, ...], before: tuple[str, ...]) -> tuple[str, ...]:
+    """The ids of conditions that do not hold, now or at an earlier request."""
+    return tuple(dict.fromkeys([*before, *(finding.name for finding in findings if finding.fails)]))
+
+
+def unaudited(*, constants: Constants, training_gradient: float, training_tolerance: float) -> tuple[Finding, ...]:
+    """The same conditions where nobody has looked; what training left behind is known anyway."""
+    told = "nobody has looked, the measure_conditions was left out"
+    return (
+        Finding(BOUNDED, None, constants.loss_bound, "not checkable", told),
+        Finding(LIPSCHITZ, None, constants.lipschitz, "not checkable", told),
+        Finding(CONVEX, None, constants.strong_convexity, "not checkable", told),
+        trained_to_optimum(training_gradient, training_tolerance),
+    )
+
+
+def unproven_reach() -> Finding:
+    """For a module of one's own: the number of affected losses in the bound follows from its reach."""
+    told = "how far a module of one's own sends messages was counted or declared, and tried out on small graphs only"
+    return Finding(REACH, None, None, "not checkable", told)
+
+
+def trained_to_optimum(measured: float, tolerance: float) -> Finding:
+    return Finding(
+        OPTIMUM,
+        measured,
+        tolerance,
+        "holds" if measured <= tolerance else "fails",
+        "||grad F|| where training ended, which the paper takes to be 0; here it is added to the bound, divided by "
+        "lambda",
+    )

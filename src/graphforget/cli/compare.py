@@ -1,0 +1,60 @@
+"""The command `graphforget compare`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import graphforget as gf
+from graphforget.cli.console import progress
+from graphforget.cli.options import AsJson
+from graphforget.cli.render import tell_comparison
+
+
+def compare(
+    data: Annotated[
+        str, typer.Option(help="A dataset's name, a folder with CSV files or a PyG .pt file.")
+    ] = "patients",
+    model: Annotated[
+        str, typer.Option(help="The model to compare on: sgc, sign, gcn, gat, gin, linearised-gcn ...")
+    ] = "gcn",
+    request: Annotated[
+        str, typer.Option(help="node:5%, edge:10, attribute:1%, partial:5% (drawn by the seed), or a request file.")
+    ] = "node:5%",
+    methods: Annotated[
+        str | None, typer.Option(help="Some of the methods, by commas; 'nothing' leaves the old weights. Default: all.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the split, the weights and the draw.")] = 0,
+    shards: Annotated[
+        int | None, typer.Option(min=1, help="Shards of GraphEraser; by default 1 for 300 nodes.")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of Adam, for models that are not convex.")] = None,
+    epsilon: Annotated[float, typer.Option(help="The epsilon to guarantee.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="The delta to guarantee.")] = 1e-5,
+    as_json: AsJson = False,
+) -> None:
+    """Run the methods on one graph, one split and one request, and show time, F1, distance and level side by side."""
+    from graphforget.request.sampling import Drawing, drawn
+
+    graph = gf.load(data, seed=seed)
+    file = Path(request)
+    what = gf.Request.from_file(file) if file.is_file() else drawn(graph, Drawing.parse(request), seed=seed)
+    how: dict[str, Any] = {
+        "methods": None if methods is None else [name.strip() for name in methods.split(",")],
+        "shards": max(2, round(graph.train_rows.numel() / 300)) if shards is None else shards,
+        "seed": seed,
+        "epochs": epochs,
+        "epsilon": epsilon,
+        "delta": delta,
+    }
+    with progress(quiet=as_json) as report_progress:
+        rows = [dataclasses.asdict(row) for row in gf.compare(graph, model, what, progress=report_progress, **how)]
+    about = {"data": graph.name, "model": model, "request": request, "seed": seed, "shards": how["shards"]}
+    if as_json:
+        print(json.dumps(about | {"rows": rows}))
+        return
+    tell_comparison(rows)

@@ -1,0 +1,64 @@
+"""The command `graphforget ledger`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphforget.certificates.releases import composed_since_training
+from graphforget.cli.options import AsJson, Run
+from graphforget.cli.render import ledger_result, tell_ledger, tell_measured
+from graphforget.errors import InputError, Mismatch
+from graphforget.runs.history import history_of
+from graphforget.runs.layout import CERTIFICATE, RUN_FILE, open_run
+from graphforget.runs.run_file import RunFile, read_run_file
+from graphforget.verification.entries import check_entries
+
+
+def ledger(
+    run: Run,
+    delta: Annotated[float | None, typer.Option(help="The delta at which to tell the epsilon of all releases.")] = None,
+    head: Annotated[
+        bool, typer.Option("--head", help="Print the ledger's head alone: keep it elsewhere for 'verify --head'.")
+    ] = False,
+    private: Annotated[bool, typer.Option("--private", help="Show what was measured, too. Not to be shown.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """The requests that a run has answered, what all its releases promise together, and how many are left."""
+    with open_run(run) as place:
+        state, history = _read(place), history_of(place)
+        has_certificate = (place / CERTIFICATE).exists()
+    if not history.entries:
+        if history.earlier is not None:
+            raise InputError(f"the ledger of {run} is of an earlier version; 'unlearn' goes on from it")
+        if state.history or has_certificate:
+            raise Mismatch(f"the ledger of {run} is missing")
+        raise InputError(f"{run} has no ledger: it has not answered any request")
+    certificates = check_entries(history.entries, follows=history.follows)
+    if head:
+        print(json.dumps({"audience": "public", "head": history.head}) if as_json else history.head)
+        return
+    at = state.recipe.delta if delta is None else delta
+    together = composed_since_training(history.entries, certificates, delta=at)
+    result = ledger_result(history.entries, together, state.counted_releases)
+    measured = [
+        {"number": entry.number, "method": annex.account.get("method"), "changed": annex.account.get("changed")}
+        | {name: annex.account.get("measured", {}).get(name) for name in ("distance", "epsilon_measured")}
+        for entry, annex in zip(history.entries, history.own_annexes, strict=True)
+    ]
+    if as_json:
+        print(json.dumps(result | ({"audience": "private", "measured": measured} if private else {})))
+        return
+    tell_ledger(result)
+    if private:
+        tell_measured(measured)
+
+
+def _read(place: Path) -> RunFile:
+    try:
+        return read_run_file(place)
+    except FileNotFoundError as error:
+        raise InputError(f"{place} is not a run directory: {place / RUN_FILE} is missing") from error

@@ -1,0 +1,60 @@
+"""The commands that list what there is: datasets, models, methods."""
+
+from __future__ import annotations
+
+import graphforget as gf
+from graphforget.cli.console import show
+from graphforget.cli.options import AsJson
+from graphforget.request.kinds import KINDS
+from graphforget.unlearning.catalogue import CATALOGUE
+
+
+def datasets(as_json: AsJson = False) -> None:
+    """The graphs that can be named; own data is a folder with nodes.csv and edges.csv, or a PyG .pt file."""
+    rows = [
+        {
+            "name": name,
+            "nodes": d.nodes,
+            "edges": d.edges,
+            "columns": d.columns,
+            "classes": d.classes,
+            "title": d.title,
+            "source": d.source,
+        }
+        for name, d in gf.DATASETS.items()
+    ]
+    show(rows, as_json=as_json, hidden=("source",))
+
+
+def models(as_json: AsJson = False) -> None:
+    """The built-in models. From Python, any torch.nn.Module called as module(x, edge_index) works too."""
+    rows = [
+        {
+            "name": entry.name,
+            "model": entry.title,
+            "certifiable": entry.affine and not entry.objective_noise,
+            "mu": entry.mu,
+            "sigma": entry.sigma,
+            "epochs": entry.epochs,
+            "learning_rate": entry.learning_rate,
+        }
+        for entry in gf.MODELS.values()
+    ]
+    show(rows, as_json=as_json, hidden=("epochs", "learning_rate"))
+
+
+def methods(as_json: AsJson = False) -> None:
+    """The unlearning methods, what they can forget and the best level of guarantee they can give."""
+    rows = [
+        {
+            "name": method.name,
+            "method": method.title,
+            "forgets": "all kinds" if len(method.kinds) == len(KINDS) else ", ".join(sorted(method.kinds)),
+            "models": method.models,
+            "level": method.level,
+            "sequential": method.sequential,
+            "reference": method.reference,
+        }
+        for method in CATALOGUE
+    ]
+    show(rows, as_json=as_json, hidden=("method",))

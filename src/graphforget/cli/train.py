@@ -1,0 +1,87 @@
+"""The command `graphforget train`."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import graphforget as gf
+from graphforget.cli.console import progress
+from graphforget.cli.options import AsJson, named_options, say_where
+from graphforget.cli.render import tell_training, training_result
+from graphforget.runs.layout import check_free
+from graphforget.training.recipe import RELEASES
+
+
+def train(
+    data: Annotated[
+        str, typer.Option(help="A dataset's name, a folder with CSV files or a PyG .pt file.")
+    ] = "patients",
+    model: Annotated[str, typer.Option(help="A built-in model, see 'graphforget models'.")] = "sgc",
+    out_folder: Annotated[Path | None, typer.Option("--out", help="The run directory to write.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the split, the weights and dropout.")] = 0,
+    split: Annotated[str | None, typer.Option(help="random (90/10), public or given; see the README.")] = None,
+    mu: Annotated[float | None, typer.Option(help="Weight of the L2 term; by default the model's own.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of Adam, for models that are not convex.")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Learning rate of Adam.")] = None,
+    epsilon: Annotated[float, typer.Option(help="The epsilon that all releases together guarantee.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="The delta that all releases together guarantee.")] = 1e-5,
+    sigma: Annotated[
+        float | None, typer.Option(help="Noise in every release, fixed here; by default the model's own.")
+    ] = None,
+    releases: Annotated[
+        int, typer.Option(min=1, help="How many releases epsilon and delta cover together, before it retrains.")
+    ] = RELEASES,
+    floor: Annotated[
+        float | None, typer.Option(help="The least score of a release, 0 to 1; one under it is refused.")
+    ] = None,
+    objective_noise: Annotated[
+        float | None, typer.Option(help="Noise in the objective instead, as CGU and CEU need it.")
+    ] = None,
+    hidden: Annotated[int | None, typer.Option(min=1, help="Hidden units, for models that have any.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", help="An option of the model, such as shards=20. May be repeated.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing run directory.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a model and, with --out, keep it and its graph in a run directory."""
+    if out_folder is not None:
+        check_free(out_folder, force=force)
+    entry = gf.MODELS.get(model.lower())
+    if entry is not None and entry.affine and (epochs is not None or learning_rate is not None):
+        raise gf.InputError(f"{model} is trained by Newton's method and takes no epochs and no learning rate")
+    graph = gf.load(data, seed=seed, split=split)
+    options: dict[str, Any] = named_options(option) | ({} if hidden is None else {"hidden": hidden})
+    taken = [name for name in options if name in inspect.signature(gf.train).parameters]
+    if taken:
+        raise gf.InputError(f"option {taken[0]!r} is none of the model's, it belongs to training itself")
+    with progress(quiet=as_json) as report:
+        trained = gf.train(
+            graph,
+            model,
+            seed=seed,
+            mu=mu,
+            epochs=epochs,
+            learning_rate=learning_rate,
+            epsilon=epsilon,
+            delta=delta,
+            sigma=sigma,
+            releases=releases,
+            floor=floor,
+            objective_noise=objective_noise,
+            progress=report,
+            **options,
+        )
+    if out_folder is not None:
+        gf.save_run(out_folder, trained, graph, force=force)
+    result = training_result(graph, trained) | {"run": None if out_folder is None else str(out_folder)}
+    if as_json:
+        print(json.dumps(result))
+        return
+    tell_training(result)
+    say_where(out_folder)

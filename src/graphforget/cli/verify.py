@@ -1,0 +1,51 @@
+"""The command `graphforget verify`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import graphforget as gf
+from graphforget.cli.console import progress, say
+from graphforget.cli.options import AsJson, Run
+from graphforget.cli.render import tell_verification
+
+
+def verify(
+    run: Run,
+    key: Annotated[Path | None, typer.Option(help="The public key that must have signed.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="The retained graph from your own records, instead of the one in RUN.")
+    ] = None,
+    before: Annotated[
+        Path | None, typer.Option(help="The run of the release before: its noise must be another one.")
+    ] = None,
+    head: Annotated[
+        str | None, typer.Option(help="A head that 'ledger --head' printed: RUN must be at it or past it.")
+    ] = None,
+    replay: Annotated[bool, typer.Option("--replay", help="Train again and compare, for level exact.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Recompute what a certificate says, without the deleted data. Exit code 1 with the first thing that fails.
+
+    What it prints may be shown if everything holds; what it says of a failure is private.
+    """
+    signer = None if key is None else gf.public_key(key)
+    graph = None if data is None else gf.load(data)
+    try:
+        with progress(quiet=as_json or not replay) as report:
+            result = gf.verify_run(
+                run, key=signer, graph=graph, before=before, head=head, replay=replay, progress=report
+            )
+    except gf.Mismatch as mismatch:
+        if as_json:
+            print(json.dumps({"audience": "private", "ok": False, "mismatch": str(mismatch)}))
+        raise
+    if as_json:
+        print(json.dumps(result.to_dict()))
+        return
+    tell_verification(result)
+    say("Everything that could be checked holds.")

@@ -1,0 +1,8 @@
+"""The kinds of things that a request can name."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+Kind = Literal["nodes", "edges", "attributes", "partial attributes"]
+KINDS: tuple[Kind, ...] = get_args(Kind)

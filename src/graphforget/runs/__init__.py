@@ -1,0 +1,1 @@
+"""Run directories: a model, its graph and its ledger on disk."""

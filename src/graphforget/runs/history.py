@@ -1,0 +1,107 @@
+"""The deletions that led to a run directory: its ledger and its annexes.
+
+ledger.sqlite         all requests, their public answers and certificates, chained by hashes and signed
+annex.json            salted hashes of what every request named, and everything measured on the way: private
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from graphforget.certificates.annex import Annex, request_digest
+from graphforget.certificates.chain import REFUSED, START, Entry, check_chain
+from graphforget.certificates.ledger import Ledger
+from graphforget.errors import InputError
+from graphforget.files import read_bytes
+from graphforget.json_files import read_json
+from graphforget.runs.layout import ANNEX, DATABASES, EARLIER_LEDGER, LEDGER, LIMITS, open_run
+
+if TYPE_CHECKING:
+    from graphforget.request.request import Request
+    from graphforget.training.trained import Trained
+
+
+@dataclass(frozen=True)
+class History:
+    """The deletions of a run directory, oldest first."""
+
+    entries: tuple[Entry, ...] = ()
+    annexes: tuple[Annex, ...] = ()  # those of an earlier format included
+    earlier: bytes | None = None  # the ledger of an earlier format, as it was
+    follows: str = START  # its head
+
+    @property
+    def head(self) -> str:
+        return self.entries[-1].hash if self.entries else self.follows
+
+    @property
+    def own_annexes(self) -> tuple[Annex, ...]:
+        """Of the entries."""
+        return self.annexes[len(self.annexes) - len(self.entries) :]
+
+    def answered(self, request_id: str | None, request: Request) -> Entry | None:
+        """The entry of this id, or one that refused this very request. The same id for another is an `InputError`."""
+        for entry, annex in zip(self.entries, self.own_annexes, strict=True):
+            same = request_digest(request, annex.salt) == entry.request_digest
+            if entry.request_id == request_id and not same:
+                raise InputError(f"the request id {request_id!r} was used for another request")
+            if entry.request_id == request_id or (entry.level == REFUSED and same):
+                return entry
+        return None
+
+    def continues(self, other: History, trained: Trained) -> bool:
+        """Whether its ledger goes on from the other one, and from the model that belongs to that."""
+        if self.follows != other.follows or self.entries[: len(other.entries)] != other.entries:
+            return False
+        following = self.own_annexes[len(other.entries) :][:1]
+        return all(annex.account.get("weights_before") == annex.weights(trained.theta) for annex in following)
+
+    def annex_of(self, entry: Entry) -> Annex:
+        return self.own_annexes[self.entries.index(entry)]  # its number may be anything, until the chain is checked
+
+
+def read_history(folder: str | Path) -> History:
+    """The ledger's entries and the annexes, none if the run came of no deletion."""
+    with open_run(folder) as place:
+        return history_of(place)
+
+
+def history_of(folder: Path) -> History:
+    if not os.path.lexists(folder / LEDGER):
+        return History()
+    for name in sorted(DATABASES):  # a run is written as a whole, so nothing can be left in a log
+        if name.endswith("-wal") and (folder / name).exists() and (folder / name).stat().st_size:
+            raise InputError(f"{folder / name} is not the run's own, and SQLite would change the ledger by it")
+    with Ledger(folder / LEDGER, readonly=True) as ledger:
+        entries, is_earlier = ledger.entries(), ledger.format == 1
+    earlier_entries: tuple[Entry, ...] = entries if is_earlier else ()
+    if not is_earlier and os.path.lexists(folder / EARLIER_LEDGER):
+        with Ledger(folder / EARLIER_LEDGER, readonly=True) as ledger:
+            earlier_entries = ledger.entries()
+    source = folder / (LEDGER if is_earlier else EARLIER_LEDGER)
+    check_chain(earlier_entries, format=1)
+    annexes = _annexes(folder / ANNEX)
+    record = History(
+        entries=() if is_earlier else entries,
+        annexes=annexes,
+        earlier=read_bytes(source, largest=LIMITS[LEDGER]) if earlier_entries else None,
+        follows=earlier_entries[-1].hash if earlier_entries else START,
+    )
+    if len(annexes) != len(record.entries) + len(earlier_entries):
+        count = len(record.entries) + len(earlier_entries)
+        raise InputError(f"{folder} has {count} entries in its ledger and {len(annexes)} annexes")
+    return record
+
+
+def _annexes(path: Path) -> tuple[Annex, ...]:
+    try:
+        content = read_json(path, what="the annex", largest=LIMITS[ANNEX])
+    except FileNotFoundError as error:
+        raise InputError(f"{path} is missing") from error
+    listed = content.get("annexes") if isinstance(content, dict) else content  # a plain list in an earlier format
+    if not isinstance(listed, list):
+        raise InputError(f"{path} holds no list of annexes")
+    return tuple(Annex.from_dict(one) for one in listed)

@@ -1,0 +1,126 @@
+"""A run directory on disk: the names of its files, their limits, and where its state is."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from graphforget.certificates.ledger import LARGEST as LEDGER_LARGEST
+from graphforget.errors import InputError
+from graphforget.json_files import LARGEST as JSON_LARGEST
+from graphforget.runs.locks import steady
+
+FORMAT = 4
+RUN_FILE = "run.json"
+LARGEST = 2**30  # bytes of one file of tensors
+AUDIT_RESULT, AUDIT_PICTURE, AUDIT_PIECES = "audit.json", "audit.png", "pieces"
+REHEARSAL = "node:5%"  # what the audit of a run forgets if no request is given
+WIDEST = 2**24  # columns or classes of a graph that is read
+EARLIER_FORMAT = 3  # strongly convex models of it can be read and go on
+MODEL_FILES = ("weights.safetensors", "graph.safetensors", "graph.json")
+CERTIFICATE, RELEASED, OUTCOME, ANNEX = ("certificate.json", "released.safetensors", "outcome.json", "annex.json")
+LEDGER, EARLIER_LEDGER = "ledger.sqlite", "ledger-1.sqlite"  # the second of an earlier format, kept as it was
+DATABASES = {f"{name}{suffix}" for name in (LEDGER, EARLIER_LEDGER) for suffix in ("", "-wal", "-shm")}
+OWN = {RUN_FILE, *MODEL_FILES, CERTIFICATE, RELEASED, OUTCOME, ANNEX, *DATABASES}
+LIMITS = {  # bytes of each file; what is larger is neither written nor read
+    RUN_FILE: 2**24,
+    **dict.fromkeys(("weights.safetensors", "graph.safetensors", RELEASED), LARGEST),
+    **dict.fromkeys(("graph.json", CERTIFICATE, OUTCOME), JSON_LARGEST),
+    ANNEX: 2**29,
+    **dict.fromkeys((LEDGER, EARLIER_LEDGER), LEDGER_LARGEST),
+}
+
+
+class Damaged(InputError):
+    """A run directory is not what was written."""
+
+
+def inside_run(path: str | Path) -> bool:
+    """Whether the path lies within a run directory."""
+    return any((parent / RUN_FILE).is_file() for parent in Path(path).resolve().parents)
+
+
+def check_free(folder: str | Path, *, force: bool = False) -> None:
+    """Refuses a place that `save_run` could not or should not write to."""
+    named, folder = folder, real_path(folder)
+    with steady(folder):
+        restore(folder)
+    if folder.exists() and not force:
+        raise InputError(f"{named} exists already, choose another place or overwrite it with --force (force=True)")
+    if folder.exists() and not (folder / RUN_FILE).is_file():
+        raise InputError(f"{named} is not a run directory and is not overwritten")
+    if folder.exists() and foreign_files(folder):
+        raise InputError(
+            f"{named} holds {foreign_files(folder)[0]!r}, which is not the run's own: move it elsewhere first"
+        )
+    if inside_run(folder):
+        raise InputError(f"{named} lies inside another run directory, choose a place outside")
+    anchor = next(parent for parent in folder.parents if parent.exists())
+    if not anchor.is_dir() or not os.access(anchor, os.W_OK):
+        raise InputError(f"{anchor} is not a folder that can be written to")
+
+
+@contextmanager
+def open_run(folder: str | Path) -> Iterator[Path]:
+    """Where the state of a run directory is, and stays while somebody reads it."""
+    folder = real_path(folder)
+    with steady(folder, shared=True):
+        if folder.exists():  # what a writer left that was killed before it cleared up may hold what was forgotten
+            shutil.rmtree(old_state(folder), ignore_errors=True)
+        killed_between_renames = not folder.exists() and old_state(folder).is_dir()
+        yield old_state(folder) if killed_between_renames else folder
+
+
+def old_state(folder: Path) -> Path:
+    """Where the old state waits while the new one takes its place."""
+    return folder.with_name(f".{folder.name}.graphforget-old")
+
+
+def real_path(folder: str | Path) -> Path:
+    """The folder itself where a link is given."""
+    try:
+        folder = Path(folder).resolve()
+        folder.exists()
+    except OSError as error:
+        raise InputError(f"{folder} cannot be used: {error}") from error
+    return folder
+
+
+def restore(folder: Path) -> None:
+    """Puts the old state back that a process left aside when it was killed between two renames."""
+    if old_state(folder).is_dir() and not folder.exists():
+        old_state(folder).rename(folder)
+
+
+def clear_leftovers(folder: Path) -> None:
+    """Removes what killed processes left beside the folder: it may hold data that was to be forgotten."""
+    if folder.exists():
+        shutil.rmtree(old_state(folder), ignore_errors=True)
+    for left in folder.parent.iterdir() if folder.parent.is_dir() else ():
+        staged = re.fullmatch(rf"\.{re.escape(folder.name)}\.graphforget-(\d+)-\w+", left.name)
+        if staged and not _alive(int(staged[1])):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def foreign_files(folder: Path) -> list[str]:
+    """Files in a run directory that are none of its own."""
+    return sorted(path.name for path in folder.iterdir() if path.name not in OWN) if folder.is_dir() else []
+
+
+def checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,213 @@
+"""Reading a run directory: every file of limited size, with its checksum, and checked against the others."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from graphforget.errors import InputError, OtherVersion
+from graphforget.files import read_bytes
+from graphforget.graph.digest import digest_of_format_2
+from graphforget.graph.graph import Graph
+from graphforget.graph.validation import checked_edges, is_symmetric
+from graphforget.json_files import parse_json
+from graphforget.models.inspection import data_carriers
+from graphforget.models.parameters import assign, flatten
+from graphforget.models.registry import MODELS, build, count_parameters, is_affine
+from graphforget.models.sharded import Sharded
+from graphforget.privacy.gaussian import release_ratio
+from graphforget.runs.layout import (
+    CERTIFICATE,
+    EARLIER_FORMAT,
+    LARGEST,
+    LIMITS,
+    MODEL_FILES,
+    WIDEST,
+    Damaged,
+    checksum,
+    open_run,
+)
+from graphforget.runs.run_file import GraphFile, RunFile, read_run_file
+from graphforget.runs.tensors import SPARSE, TENSORS, read_tensors
+from graphforget.training.losses import Loss, LossFunction, as_loss, assumed_convex, captured_by_loss, is_recorded
+from graphforget.training.trained import Trained
+from graphforget.validation import read_fields
+
+
+def load_run(
+    folder: str | Path, *, model: nn.Module | None = None, loss: Loss | LossFunction | None = None
+) -> tuple[Trained, Graph]:
+    """Reads a run directory. A model or a loss that is not built in cannot be stored safely: hand it over again."""
+    with open_run(folder) as place:
+        return read_run(place, model=model, loss=loss)
+
+
+def read_run(
+    folder: Path, *, model: nn.Module | None = None, loss: Loss | LossFunction | None = None
+) -> tuple[Trained, Graph]:
+    """What `load_run` does, for a caller that has open_run where the state is."""
+    try:
+        run, graph, weights = _files(folder)
+    except FileNotFoundError as error:
+        if not (folder / "run.json").exists():
+            raise InputError(f"{folder} is not a run directory: {folder / 'run.json'} is missing") from error
+        raise Damaged(f"{folder} is not a run directory: it is damaged, {error.filename} is missing") from error
+    except (OSError, RuntimeError) as error:
+        raise Damaged(f"{folder} cannot be read: {' '.join(str(error).split())}") from error
+    try:
+        trained = _trained(run, weights, graph, model, loss)
+        digest = graph.digest
+        if run.format == EARLIER_FORMAT:
+            if digest_of_format_2(graph) != trained.graph_digest:
+                raise Damaged(f"{folder} is damaged: its graph is not the one that the model was trained on")
+            trained = _of_earlier_format(trained, graph, released=(folder / CERTIFICATE).exists())
+        value = trained.objective(graph).value(trained.theta)
+    except InputError:
+        raise
+    except Exception as error:  # damaged tensors and a model of one's own can raise any exception there is
+        raise Damaged(f"{folder} is damaged: {type(error).__name__}: {' '.join(str(error).split())}") from error
+    if digest != trained.graph_digest:
+        raise Damaged(f"{folder} is damaged: its graph is not the one that the model was trained on")
+    if not math.isclose(value, trained.objective_value, rel_tol=1e-6):
+        told = f"{folder} does not fit together: the objective is {value:g} instead of {trained.objective_value:g}"
+        if model is None and loss is None:
+            raise Damaged(told)
+        raise InputError(f"{told}, so the model or the loss handed over is not the one that was trained")
+    return trained, graph
+
+
+def _files(folder: Path) -> tuple[RunFile, Graph, dict[str, Tensor]]:
+    """What the files hold: of the types and sizes that they must have, and with the checksums in run.json."""
+    try:
+        run = read_run_file(folder)
+        foreign = [name for name in run.sha256 if name not in LIMITS]
+        if foreign:
+            raise Damaged(f"run.json has a checksum of {foreign[0][:80]!r}, which is not a file of a run")
+        weights, weights_content = read_tensors(folder / "weights.safetensors", largest=LARGEST)
+        tensors, graph_content = read_tensors(folder / "graph.safetensors", largest=LARGEST)
+        names = read_bytes(folder / "graph.json", largest=LIMITS["graph.json"])
+        read = dict(zip(MODEL_FILES, (weights_content, graph_content, names), strict=True))
+        for name in (*MODEL_FILES, *sorted(run.sha256.keys() - set(MODEL_FILES))):
+            found = read[name] if name in read else read_bytes(folder / name, largest=LIMITS[name])
+            if run.sha256.get(name) != checksum(found):
+                raise Damaged(f"{name} is not the file that was written")
+        graph = _graph(tensors, read_fields(GraphFile, parse_json(names, what="graph.json"), "graph.json"))
+    except OtherVersion:
+        raise
+    except InputError as error:
+        raise Damaged(f"{folder} is damaged: {error}") from error
+    return run, graph, weights
+
+
+def _of_earlier_format(trained: Trained, graph: Graph, *, released: bool) -> Trained:
+    """Under this version's digest. Releases that were not counted then count as all that there were to be."""
+    recipe = trained.recipe
+    spent = (release_ratio(epsilon=recipe.epsilon, delta=recipe.delta),) if released else ()
+    return dataclasses.replace(trained, graph_digest=graph.digest, releases=spent)
+
+
+def _graph(tensors: dict[str, Tensor], names: GraphFile) -> Graph:
+    """The graph, which is checked as one of a user's."""
+    if not (0 < names.num_columns <= WIDEST and 0 < names.num_classes <= WIDEST):
+        raise InputError(f"the graph has {names.num_columns} columns and {names.num_classes} classes")
+    for name, kind in TENSORS.items():
+        if name not in tensors or tensors[name].dtype != kind:
+            raise InputError(f"the graph's {name} is missing, or not of type {kind}")
+    x = _attributes(tensors, names.num_columns)
+    edges = checked_edges(tensors["edge_index"], x.shape[0])
+    if not names.directed and not is_symmetric(edges, x.shape[0]):  # gradients count on it
+        raise InputError("the graph is undirected and has an edge that goes one way only")
+    given: dict[str, Any] = {name: tensors[name] for name in TENSORS if name != "edge_index"}
+    given |= {f.name: getattr(names, f.name) for f in dataclasses.fields(names)}
+    digit_ids = given.pop("digit_ids")
+    del given["num_columns"]
+    graph = Graph.create(x=x, edges=edges, **given)
+    return dataclasses.replace(graph, digit_ids=graph.digit_ids or digit_ids)
+
+
+def _attributes(tensors: dict[str, Tensor], columns: int) -> Tensor:
+    """The attributes: dense, or sparse with indices that are in order and within range."""
+    x, parts = tensors.get("x"), [tensors[name] for name in SPARSE if name in tensors]
+    if x is None and len(parts) == len(SPARSE):
+        crow, places, values = parts
+        size = (max(crow.numel() - 1, 0), columns)
+        try:
+            x = torch.sparse_csr_tensor(crow, places, values, size=size, check_invariants=True)
+        except RuntimeError as error:
+            raise InputError(f"the graph's attributes are no sparse matrix: {' '.join(str(error).split())}") from error
+    if x is None or x.dtype not in (torch.float32, torch.float64) or x.dim() != 2 or x.shape[1] != columns:
+        raise InputError(f"the graph's attributes are missing, or not numbers in {columns} columns")
+    return x
+
+
+def _trained(
+    run: RunFile,
+    weights: dict[str, Tensor],
+    graph: Graph,
+    model: nn.Module | None,
+    own_loss: Loss | LossFunction | None,
+) -> Trained:
+    recipe = run.recipe
+    theta, tilt = weights.pop("theta", None), weights.pop("tilt", None)
+    if (
+        theta is None
+        or theta.dim() != 1
+        or any(part.dtype != torch.float64 for part in (theta, tilt) if part is not None)
+    ):
+        raise Damaged("the weights are no list of numbers in float64")
+    loss = as_loss(recipe.loss if own_loss is None and is_recorded(recipe.loss) else own_loss)
+    if recipe.loss != loss.name:
+        raise InputError(f"this model was trained with the loss {recipe.loss!r}, hand it over as loss=...")
+    if recipe.model in MODELS:
+        shape: dict[str, Any] = {"columns": graph.num_columns, "classes": graph.num_classes}
+        _check_size(theta, count_parameters(recipe.model, **shape, options=recipe.options))
+        module = build(recipe.model, **shape, seed=recipe.seed, **recipe.options)
+    elif model is None:
+        raise InputError(f"this model is a {recipe.model}, hand an instance of it over as model=...")
+    else:
+        module = copy.deepcopy(model)
+    if bool(recipe.objective_noise) != (tilt is not None) or (tilt is not None and tilt.shape != theta.shape):
+        raise Damaged("the noise in the objective is not that of these weights")
+    _check_size(theta, flatten(module).numel())
+    # Whoever hands a module or a loss over may have put data into it since.
+    brought = [*(() if recipe.model in MODELS else data_carriers(module)), *captured_by_loss(loss)]
+    module = module.double().eval()
+    module.load_state_dict({name.removeprefix("state."): value for name, value in weights.items()}, strict=False)
+    if isinstance(module, Sharded):
+        module.check_shards(graph.train_mask)
+    assign(module, theta)
+    if recipe.model in MODELS and run.reach != getattr(module, "reach", run.reach):
+        raise Damaged("run.json: the reach is not that of the model")
+    if run.strongly_convex != (is_affine(module) and assumed_convex(loss)):
+        raise Damaged("run.json: whether the objective is strongly convex is not as it is")
+    return Trained(
+        module=module,
+        theta=theta,
+        recipe=recipe,
+        reach=run.reach,
+        obstacles=tuple(dict.fromkeys([*run.obstacles, *brought])),
+        strongly_convex=run.strongly_convex,
+        converged=run.converged,
+        objective_value=run.objective,
+        gradient_norm=run.gradient_norm,
+        graph_digest=run.graph_digest,
+        seconds=run.seconds,
+        loss=loss,
+        history=run.history,
+        noise=run.noise,
+        tilt=tilt,
+        releases=run.releases,
+        graph_salt=bytes.fromhex(run.graph_salt),
+        notes=run.notes,
+    )
+
+
+def _check_size(theta: Tensor, parameters: int) -> None:
+    if theta.numel() != parameters:
+        raise InputError(f"the weights have {theta.numel()} parameters, the model has {parameters}")

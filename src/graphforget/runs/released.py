@@ -1,0 +1,50 @@
+"""What a run directory has released: the model that may go out, and what all releases promise together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from graphforget.certificates.document import Certificate
+from graphforget.certificates.releases import Composed, composed_since_training
+from graphforget.errors import InputError
+from graphforget.graph.graph import Graph
+from graphforget.runs.history import read_history
+from graphforget.runs.layout import CERTIFICATE, LARGEST, RELEASED, open_run
+from graphforget.runs.read import read_run
+from graphforget.runs.tensors import read_tensors
+from graphforget.training.losses import Loss, LossFunction
+from graphforget.training.trained import Trained
+from graphforget.verification.entries import check_entries
+
+
+def releases_so_far(folder: str | Path, *, delta: float) -> Composed:
+    """What all releases of a run's ledger tell together. Raises `Mismatch` if the ledger does not hold."""
+    record = read_history(folder)
+    certificates = check_entries(record.entries, follows=record.follows)
+    return composed_since_training(record.entries, certificates, delta=delta)
+
+
+def load_released(
+    folder: str | Path, *, model: nn.Module | None = None, loss: Loss | LossFunction | None = None
+) -> tuple[Trained, Graph]:
+    """The model of a run directory that may go out, with the certificate's noise, and its graph."""
+    with open_run(folder) as place:
+        trained, graph = read_run(place, model=model, loss=loss)
+        theta = released_weights(place, like=trained.theta)
+        sigma = Certificate.read(place / CERTIFICATE).sigma
+    return trained.released(theta, graph, noise=float(sigma or 0.0)), graph
+
+
+def released_weights(folder: Path, *, like: Tensor | None = None) -> Tensor:
+    """The weights that may go out, as many as `like` has."""
+    try:
+        tensors = read_tensors(folder / RELEASED, largest=LARGEST)[0]
+        theta = tensors.get("theta") if len(tensors) == 1 else None  # nothing else may go out with it
+    except FileNotFoundError as error:
+        raise InputError(f"{folder} holds no released weights, it did not come of a deletion") from error
+    if theta is None or theta.dtype != torch.float64 or (like is not None and theta.shape != like.shape):
+        raise InputError(f"{folder / RELEASED} does not hold as many weights as the model has, in float64")
+    return theta

@@ -1,0 +1,83 @@
+"""run.json and graph.json: their fields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from graphforget.errors import InputError, OtherVersion
+from graphforget.graph.reach import Reach
+from graphforget.json_files import read_json
+from graphforget.privacy.salt import new_salt
+from graphforget.runs.layout import EARLIER_FORMAT, FORMAT, LIMITS, RUN_FILE
+from graphforget.training.recipe import Forgotten, Recipe
+from graphforget.validation import LARGEST_STORED, read_fields
+
+
+@dataclass(frozen=True)
+class RunFile:
+    """run.json. What follows from the rest is written for people and not read."""
+
+    format: int
+    recipe: Recipe
+    reach: Reach
+    obstacles: tuple[str, ...]
+    strongly_convex: bool
+    converged: bool
+    objective: float
+    gradient_norm: float
+    graph_digest: str
+    seconds: float
+    noise: float
+    history: tuple[Forgotten, ...]
+    sha256: dict[str, Any]
+    releases: tuple[float, ...] = ()  # from here on missing in the earlier format
+    graph_salt: str = field(default_factory=lambda: new_salt().hex())
+    notes: tuple[str, ...] = ()
+    audience: Any = None
+    parameters: Any = None
+    certifiable: Any = None
+    gradient_norm_over_mu: Any = None
+    releases_left: Any = None
+    versions: Any = None
+
+    @property
+    def counted_releases(self) -> int | None:
+        """How many more releases the recipe covers; None where it covers none. `Trained.releases_left` is the same."""
+        if not self.strongly_convex or self.obstacles or self.recipe.objective_noise:
+            return None
+        return self.recipe.releases_left(self.releases)
+
+    def __post_init__(self) -> None:
+        numbers = (self.gradient_norm, self.seconds, self.noise, *self.releases)
+        if min(numbers) < 0 or max(numbers) > LARGEST_STORED:
+            raise InputError(f"run.json holds a number that is negative or over {LARGEST_STORED:g} where none can be")
+
+
+@dataclass(frozen=True)
+class GraphFile:
+    """graph.json."""
+
+    num_classes: int
+    directed: bool
+    subject_ids: tuple[str, ...] | None
+    column_names: tuple[str, ...] | None
+    class_names: tuple[str, ...] | None
+    name: str
+    digit_ids: bool
+    num_columns: int
+
+
+def read_run_file(folder: Path) -> RunFile:
+    """The fields of run.json. A run that this version cannot go on from is an `OtherVersion`."""
+    content = read_json(folder / RUN_FILE, what=RUN_FILE, largest=LIMITS[RUN_FILE])
+    format = content.get("format") if isinstance(content, dict) else None
+    if type(format) is not int or format not in (FORMAT, EARLIER_FORMAT):
+        message = f"{folder} has format {str(format)[:80]}"
+        raise OtherVersion(f"{message}, this version reads format {FORMAT}")
+    run = read_fields(RunFile, content, RUN_FILE)
+    if run.format == EARLIER_FORMAT and not run.strongly_convex:
+        message = f"{folder} is a run of an earlier version, whose training of networks cannot be replayed"
+        raise OtherVersion(f"{message}: train it again")
+    return run

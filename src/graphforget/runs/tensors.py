@@ -1,0 +1,46 @@
+"""Tensors from files that somebody else may have written."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load
+from torch import Tensor
+
+from graphforget.files import UnsafeFile, open_regular, read_all
+
+SPARSE = ("x.crow", "x.columns", "x.values")
+TENSORS = {
+    "edge_index": torch.int64,
+    "y": torch.int64,
+    "train_mask": torch.bool,
+    "val_mask": torch.bool,
+    "test_mask": torch.bool,
+    "numbers": torch.int64,
+}
+LARGEST_HEADER = 2**20  # bytes that describe the tensors of a file
+
+
+def read_tensors(path: Path, *, largest: int) -> tuple[dict[str, Tensor], bytes]:
+    """The tensors of a safetensors file, and its bytes. Nothing is read that its header does not account for."""
+    with open_regular(path, largest=largest) as file:
+        size = int.from_bytes(file.read(8), "little")
+        if size > LARGEST_HEADER:
+            raise UnsafeFile(f"{path} cannot be read: its header has {size:,} bytes, over {LARGEST_HEADER:,}")
+        try:
+            ends = [tensor["data_offsets"][1] for name, tensor in json.loads(file.read(size)).items() if name[0] != "_"]
+            expected = 8 + size + max(ends, default=0)
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+            raise UnsafeFile(f"{path} cannot be read: it has no header of a safetensors file") from error
+        if expected != os.fstat(file.fileno()).st_size:
+            raise UnsafeFile(f"{path} cannot be read: it has not the size that its header says")
+        file.seek(0)
+        content = read_all(file, largest, path)
+    try:
+        return load(content), content
+    except (SafetensorError, ValueError, TypeError, KeyError, RuntimeError, OverflowError) as error:
+        raise UnsafeFile(f"{path} cannot be read: {' '.join(str(error).split())}") from error

@@ -1,0 +1,167 @@
+"""Writing a run directory: as a whole or not at all."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from graphforget.errors import InputError
+from graphforget.graph.graph import Graph
+from graphforget.models.parameters import trainable
+from graphforget.runs.layout import (
+    FORMAT,
+    LEDGER,
+    LIMITS,
+    MODEL_FILES,
+    check_free,
+    checksum,
+    clear_leftovers,
+    old_state,
+    real_path,
+    restore,
+)
+from graphforget.runs.locks import holding, steady, turn
+from graphforget.runs.run_file import GraphFile
+from graphforget.runs.tensors import TENSORS
+from graphforget.training.environment import versions
+from graphforget.training.trained import Trained
+
+
+def save_run(folder: str | Path, trained: Trained, graph: Graph, *, force: bool = False) -> Path:
+    """Writes `trained` and `graph` into `folder`. An existing folder is an `InputError` unless `force`."""
+    with turn(real_path(folder)):
+        check_free(folder, force=force)
+        if (real_path(folder) / LEDGER).exists():
+            raise InputError(
+                f"{folder} holds a ledger of deletions, which training anew would lose: remove it yourself"
+            )
+        return write_run(folder, trained, graph, over=force)
+
+
+def write_run(
+    folder: str | Path,
+    trained: Trained,
+    graph: Graph,
+    *,
+    over: bool,
+    extras: Mapping[str, bytes] | None = None,
+    finish: Callable[[Path], None] | None = None,
+) -> Path:
+    """Puts a run directory in place, with further files; the caller has its turn and has called `check_free`.
+
+    Everything goes to a temporary folder beside it that is then renamed, so a crash leaves the old state or the new.
+    `finish` writes what is no plain file into the temporary folder. Unless `over`, a folder that has come to be there
+    in the meantime is left alone.
+    """
+    named, folder = folder, real_path(folder)
+    clear_leftovers(folder)
+    if trained.graph_digest != graph.digest:
+        raise InputError("the graph is not the one that this model was trained on")
+    if trained.noise:
+        raise InputError("these are released weights with noise, a run directory keeps those without it")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.graphforget-{os.getpid()}-", dir=folder.parent))
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written: {error}") from error
+    try:
+        with holding(staging):
+            _write(staging, trained, graph, extras or {}, finish)
+            staging.chmod(0o777 & ~umask())
+            with steady(folder):
+                if folder.exists() and not over:
+                    raise InputError(f"{named} was written by somebody else in the meantime and is left alone")
+                _replace(folder, staging, named)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise InputError(f"{named} cannot be written: {' '.join(str(error).split())}") from error
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    return folder
+
+
+def _replace(folder: Path, staging: Path, named: str | Path) -> None:
+    """The new state takes the old one's place."""
+    if not folder.exists():
+        staging.rename(folder)
+        return
+    old = old_state(folder)
+    folder.rename(old)
+    try:
+        staging.rename(folder)
+    except BaseException:
+        restore(folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+    if old.exists():
+        raise InputError(f"{named} is written, but its old state could not be removed and is still at {old}")
+
+
+def umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _write(
+    folder: Path,
+    trained: Trained,
+    graph: Graph,
+    extras: Mapping[str, bytes],
+    finish: Callable[[Path], None] | None,
+) -> None:
+    names = {f.name: getattr(graph, f.name) for f in dataclasses.fields(GraphFile)}
+    (folder / "graph.json").write_text(json.dumps(names, indent=2) + "\n")
+    (folder / "graph.json").chmod(0o600)  # names people, as the tensors do that safetensors writes so
+    flat = {"theta": trained.theta.contiguous()} | ({} if trained.tilt is None else {"tilt": trained.tilt})
+    save_file(flat | _untrained_state(trained.module), folder / "weights.safetensors")
+    tensors: dict[str, Tensor] = {name: getattr(graph, name).contiguous() for name in TENSORS}
+    if graph.x.layout == torch.sparse_csr:
+        tensors |= {
+            "x.crow": graph.x.crow_indices().contiguous(),
+            "x.columns": graph.x.col_indices().contiguous(),
+            "x.values": graph.x.values().contiguous(),
+        }
+    else:
+        tensors["x"] = graph.x.contiguous()
+    save_file({name: tensor.clone() for name, tensor in tensors.items()}, folder / "graph.safetensors")
+    for name, content in extras.items():
+        (folder / name).write_bytes(content)
+        (folder / name).chmod(0o600)
+    if finish is not None:
+        finish(folder)
+    sums = {name: checksum((folder / name).read_bytes()) for name in (*MODEL_FILES, *extras)}
+    salt = {"graph_salt": trained.graph_salt.hex()}
+    run = {"format": FORMAT, "audience": "private", **trained.summary(), **salt, "sha256": sums, "versions": versions()}
+    (folder / "run.json").write_text(json.dumps(run, indent=2) + "\n")
+    (folder / "run.json").chmod(0o600)  # what was measured, and checksums that names could be tried against
+    for path in folder.iterdir():
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size > LIMITS[path.name]:
+                raise InputError(f"{path.name} would have more than the {LIMITS[path.name]:,} bytes that can be read")
+            os.fsync(file.fileno())
+
+
+def rewrite_checksums(folder: str | Path) -> None:
+    """Writes the checksums anew: for planting failures that no checksum gives away."""
+    path = Path(folder) / "run.json"
+    run = json.loads(path.read_text())
+    sums = {name: checksum((Path(folder) / name).read_bytes()) for name in run["sha256"]}
+    path.write_text(json.dumps(run | {"sha256": sums}, indent=2) + "\n")
+
+
+def _untrained_state(module: nn.Module) -> dict[str, Tensor]:
+    """Buffers and frozen parameters: not in theta, but part of what the model answers."""
+    in_theta = {name for name, _ in trainable(module)}
+    return {f"state.{name}": value.clone() for name, value in module.state_dict().items() if name not in in_theta}

@@ -1,0 +1,84 @@
+"""What each method is and can do, as `graphforget methods` lists it. Nothing here computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphforget.certificates.levels import Level
+from graphforget.request.kinds import KINDS, Kind
+
+AUTO = "auto"  # the cheapest method that reaches the best level
+
+
+@dataclass(frozen=True)
+class MethodInfo:
+    """One method, for people to choose from."""
+
+    name: str
+    title: str
+    reference: str
+    level: Level  # the best it can give
+    kinds: frozenset[Kind] = frozenset(KINDS)  # what it can forget
+    models: str = "all but sharded"  # which it takes, in words
+    sequential: str = "yes"  # whether one request may follow another
+
+
+NEWTON = MethodInfo(
+    name="newton",
+    title="Newton steps on the retained graph, to a measured distance",
+    reference="-",
+    level="certified",
+    models="sgc, sign, linearised",
+)
+RETRAIN = MethodInfo(
+    name="retrain",
+    title="Retraining from scratch on the retained graph",
+    reference="-",
+    level="exact",
+    models="any",
+)
+IDEA = MethodInfo(
+    name="idea",
+    title="IDEA, one influence step with the paper's bound",
+    reference="Dong et al., KDD 2024",
+    level="conditional",
+    sequential="bounds add up",
+)
+GRAPHERASER = MethodInfo(
+    name="grapheraser",
+    title="GraphEraser, the touched shards trained anew",
+    reference="Chen et al., CCS 2022",
+    level="exact",
+    models="sharded",
+)
+GIF = MethodInfo(
+    name="gif",
+    title="GIF, one influence step without a certificate",
+    reference="Wu et al., WWW 2023",
+    level="empirical",
+    kinds=frozenset({"nodes", "edges", "attributes"}),
+)
+CEU = MethodInfo(
+    name="ceu",
+    title="CEU, one influence step for edges with its own bounds",
+    reference="Wu et al., KDD 2023",
+    level="conditional",
+    kinds=frozenset({"edges"}),
+    sequential="bounds add up",
+)
+CGU = MethodInfo(
+    name="cgu",
+    title="CGU, one Newton step under a budget, retraining when it is spent",
+    reference="Chien et al., ICLR 2023",
+    level="conditional",
+    models="cgu",
+    sequential="until the budget is spent",
+)
+ASCENT = MethodInfo(
+    name="ascent",
+    title="Gradient ascent on what is to go",
+    reference="Golatkar et al., CVPR 2020",
+    level="empirical",
+)
+
+CATALOGUE = (NEWTON, RETRAIN, IDEA, GRAPHERASER, GIF, CEU, CGU, ASCENT)
