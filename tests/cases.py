@@ -200,7 +200,11 @@ def judged_without_annex(
 def with_lowered_leftover(trained: gf.Trained, factor: float) -> gf.Trained:
     """Whose history says less than it should of what the steps left of the gradient."""
     history = tuple(
-        dataclasses.replace(entry, leftover=factor * entry.leftover, gradient_norm=factor * entry.gradient_norm)
+        dataclasses.replace(
+            entry,
+            gradient_residual_bound=factor * entry.gradient_residual_bound,
+            gradient_norm=factor * entry.gradient_norm,
+        )
         for entry in trained.history
     )
     return dataclasses.replace(trained, history=history)

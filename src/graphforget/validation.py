@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from graphforget.errors import InputError
 
 LARGEST_STORED = 1e100  # of what is known of a model: products of a few such numbers are finite
+FILE_NAME = "name in files"
 Fields = TypeVar("Fields")
 
 
@@ -56,14 +57,30 @@ def read_fields(kind: type[Fields], content: Any, what: str) -> Fields:
     if not isinstance(content, Mapping):
         raise InputError(f"{what} is no object with fields")
     hints = get_type_hints(kind)
-    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    fields = {file_name(field): field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     for name, field in fields.items():
         if name not in content and field.default is field.default_factory is dataclasses.MISSING:
             raise InputError(f"{what} lacks its field {name!r}")
     for name in content:
         if name not in fields:
             raise InputError(f"{what} has an unknown field {name[:80]!r}")
-    return kind(**{name: _of_type(hints[name], value, name, what) for name, value in content.items()})
+    given = {fields[name].name: (name, value) for name, value in content.items()}
+    return kind(**{field: _of_type(hints[field], value, name, what) for field, (name, value) in given.items()})
+
+
+def file_name(field: dataclasses.Field[Any]) -> str:
+    """What a field of a dataclass is called in files: its name, or the one that `named_in_files` gives it."""
+    return str(field.metadata.get(FILE_NAME, field.name))
+
+
+def named_in_files(name: str, **more: Any) -> Any:
+    """A field of a dataclass that files, which outlive the code, know by another name."""
+    return dataclasses.field(metadata={FILE_NAME: name}, **more)
+
+
+def written_fields(instance: Any) -> dict[str, Any]:
+    """The fields of a dataclass under their names in files; `read_fields` reads them back."""
+    return {file_name(field): getattr(instance, field.name) for field in dataclasses.fields(instance)}
 
 
 def _of_type(hint: Any, value: Any, name: str, what: str) -> Any:

@@ -594,7 +594,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.append(name)
         return really(*given, **more)
 
-    for name in ("world", "retrained", "with_canaries"):
+    for name in ("population", "retrained", "with_canaries"):
         monkeypatch.setattr(MODULE, name, functools.partial(spied, name, getattr(MODULE, name)))
     return found
 
@@ -613,7 +613,7 @@ def test_a_stopped_audit_goes_on_and_a_finished_one_is_read(tmp_path: Path, made
     assert told == [("models", done, total) for done in range(10)]
     assert len(made) == 9
     first = audited(folder=tmp_path)
-    assert sorted(made) == sorted(["world"] * 8 + ["retrained"] * 5 + ["with_canaries"])
+    assert sorted(made) == sorted(["population"] * 8 + ["retrained"] * 5 + ["with_canaries"])
     made.clear()
     again = audited(folder=tmp_path)
     assert made == []
@@ -783,7 +783,7 @@ def test_runs_and_requests_have_to_belong_together(runs: Runs, tmp_path: Path) -
     given: dict[str, Any] = {"out": tmp_path / "audit", **FEW}
     with pytest.raises(gf.Mismatch, match="is not that of .* without what the request names$"):
         gf.audit_run(runs.after, before=runs.plain, request=OTHERS, **given)
-    with pytest.raises(gf.InputError, match="holds no certificate, it did not come of a deletion$"):
+    with pytest.raises(gf.InputError, match="holds no certificate: it has not answered any request$"):
         gf.audit_run(runs.plain, before=runs.plain, request=REQUEST, **given)
     for request in (None, "node:5%"):
         with pytest.raises(gf.InputError, match="^to audit the deletion itself, its request file is needed"):

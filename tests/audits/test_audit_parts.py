@@ -19,12 +19,12 @@ from torch.nn.functional import cross_entropy
 
 import graphforget as gf
 from cases import graphs, random_graph, requests
-from graphforget.audits import populations as worlds
+from graphforget.audits import populations as populations
 from graphforget.audits import queries as queries_module
 from graphforget.audits.attributes import blanked_loss, with_decoys
 from graphforget.audits.canaries import LINKS, plant
 from graphforget.audits.items import Items, items_of, pairs_of, without_removing
-from graphforget.audits.populations import ByMethod, Case, drawn_part, noised, world
+from graphforget.audits.populations import ByMethod, Case, drawn_part, noised, population
 from graphforget.audits.queries import Queries, retrained, with_canaries
 from graphforget.audits.scores import confidence
 from graphforget.linalg.newton import newton_cg
@@ -212,7 +212,7 @@ def test_seeds_of_pieces_do_not_meet() -> None:
 @functools.cache
 def some_world(number: int, seed: int = 0) -> dict[str, np.ndarray]:
     case = case_of(seed=seed)
-    return world(case, items_of(case.graph, case.request, seed=0), number)[0]
+    return population(case, items_of(case.graph, case.request, seed=0), number)[0]
 
 
 def test_unchanged_models_remember_and_the_others_do_not() -> None:
@@ -229,7 +229,7 @@ def test_unchanged_models_remember_and_the_others_do_not() -> None:
 
 
 def test_a_world_is_its_number_and_its_seed() -> None:
-    again, outcome = world(case_of(), items_of(odd_ones(), case_of().request, seed=0), 0)
+    again, outcome = population(case_of(), items_of(odd_ones(), case_of().request, seed=0), 0)
     assert (outcome.method, outcome.level) == ("newton", "certified")
     for name, values in some_world(0).items():
         np.testing.assert_array_equal(again[name], values)
@@ -242,7 +242,7 @@ def test_noise_is_in_what_goes_out_alone() -> None:
     for name in ("nothing", "retrained", "method"):
         assert 0 < np.abs(found[f"released {name}"] - found[name]).max() < 1
     silent = case_of(trained=sgc(0.0), forget=ByMethod("retrain"))
-    found, _ = world(silent, items_of(silent.graph, silent.request, seed=0), 0)
+    found, _ = population(silent, items_of(silent.graph, silent.request, seed=0), 0)
     for name in ("nothing", "retrained", "method"):
         np.testing.assert_array_equal(found[f"released {name}"], found[name])
 
@@ -251,16 +251,16 @@ def test_retrained_models_are_trained_on_another_draw_without_what_the_request_n
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[tuple[gf.Graph, int]] = []
-    really = worlds.trained_anew
+    really = populations.trained_anew
 
     def spied(old: gf.Trained, graph: gf.Graph, *, seed: int, **more: Any) -> gf.Trained:
         seen.append((graph, seed))
         return really(old, graph, seed=seed, **more)
 
-    monkeypatch.setattr(worlds, "trained_anew", spied)
+    monkeypatch.setattr(populations, "trained_anew", spied)
     edge = tuple(odd_ones().edge_index[:, 5].tolist())
     case = case_of(gf.Request([0, 4], [edge], {9: "all", 11: [0]}))
-    world(case, items_of(case.graph, case.request, seed=0), 2)
+    population(case, items_of(case.graph, case.request, seed=0), 2)
     (start, first), (other, second) = seen
     assert first != second
     assert dataclasses.replace(start, train_mask=case.graph.train_mask).digest == case.graph.digest

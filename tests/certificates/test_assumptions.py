@@ -23,7 +23,7 @@ from graphforget.certificates.conditions import (
     LIPSCHITZ,
     OPTIMUM,
     SENTENCES,
-    Finding,
+    ConditionCheck,
     refuted_by,
     sentence,
 )
@@ -39,7 +39,7 @@ def elsewhere(trained: gf.Trained) -> Tensor:
 
 def audited(
     model: str, constants: gf.Constants, *, nodes: int = 1000, everybody: bool = True, **options: Any
-) -> tuple[dict[str, Finding], gf.Trained, gf.Graph]:
+) -> tuple[dict[str, ConditionCheck], gf.Trained, gf.Graph]:
     graph = random_graph(3, nodes=30, edges=40)
     trained = train_without_noise(graph, model, mu=1e-2, **options)
     retained = graph.without(gf.Request(nodes=[20]))
@@ -183,7 +183,7 @@ def once_unlearned() -> gf.Trained:
     """A model with one request in its history, and nothing refuted."""
     graph = random_graph(3, nodes=30, edges=40)
     outcome = without_guarantee(train_without_noise(graph, "sgc", mu=1e-2), graph, gf.Request(nodes=[20]), audit=False)
-    return outcome.trained.with_last(refuted=())
+    return outcome.trained.amend_last_entry(refuted=())
 
 
 def test_a_claim_says_what_it_is_made_of() -> None:
@@ -204,20 +204,20 @@ def test_a_claim_says_what_it_is_made_of() -> None:
         assert (nothing.level, nothing.epsilon, nothing.void, nothing.sigma) == ("empirical", None, True, sigma)
         assert measured["epsilon_under_constants"] is None
         json.dumps([nothing.to_dict(), measured], allow_nan=False)
-    failing = Finding(BOUNDED, 4.0, 3.0, "fails", "-")
+    failing = ConditionCheck(BOUNDED, 4.0, 3.0, "fails", "-")
     refuted, measured = PaperBound.issue(sigma=None, findings=(failing,), **given)
     assert (refuted.level, refuted.epsilon, refuted.sigma) == ("empirical", None, 0.0)
     assert (refuted.conditions, measured["refuted"]) == ((BOUNDED,), [BOUNDED])
     plenty, measured = PaperBound.issue(sigma=1e6, findings=(failing,), **given)
     assert (plenty.level, plenty.epsilon, plenty.sigma) == ("empirical", None, 1e6)
-    before = given | {"trained": trained.with_last(refuted=("something",))}
+    before = given | {"trained": trained.amend_last_entry(refuted=("something",))}
     earlier, measured = PaperBound.issue(sigma=None, findings=(), **before)
     assert (earlier.level, earlier.epsilon, measured["refuted"]) == ("empirical", None, ["something"])
 
 
 def test_what_was_refuted_stays_refuted_and_is_named_once() -> None:
     findings = tuple(
-        Finding(name, None, None, verdict, "-")  # type: ignore[arg-type]
+        ConditionCheck(name, None, None, verdict, "-")  # type: ignore[arg-type]
         for name, verdict in ((BOUNDED, "fails"), (LIPSCHITZ, "not checkable"), (CONVEX, "holds"), (OPTIMUM, "fails"))
     )
     assert refuted_by(findings, ()) == (BOUNDED, OPTIMUM)

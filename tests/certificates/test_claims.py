@@ -288,7 +288,7 @@ def test_conditions_that_are_needed_must_be_listed() -> None:
 @pytest.mark.parametrize("name", ["exact", "exact network", "ball", "paper", "noise"])
 def test_a_model_that_may_carry_data_has_no_guarantee(name: str) -> None:
     outcome = issued(name)
-    carries = dataclasses.replace(outcome.trained, obstacles=("layer 'norm' keeps statistics",))
+    carries = dataclasses.replace(outcome.trained, certification_blockers=("layer 'norm' keeps statistics",))
     with pytest.raises(gf.Mismatch, match="^the level is too high for this model: layer 'norm'"):
         outcome.certificate.claim.recheck(dataclasses.replace(evidence(outcome), trained=carries))
 
@@ -478,6 +478,6 @@ def test_what_was_refuted_is_known_by_its_id(monkeypatch: pytest.MonkeyPatch) ->
     """A sentence in a history would not be found again once it is worded otherwise."""
     outcome = issued("paper")
     reword(monkeypatch)
-    refuted = outcome.trained.with_last(refuted=(CONVEX,))
+    refuted = outcome.trained.amend_last_entry(refuted=(CONVEX,))
     with pytest.raises(gf.Mismatch, match=f"a condition does not hold, {CONVEX}$"):
         outcome.certificate.claim.recheck(dataclasses.replace(evidence(outcome), trained=refuted))

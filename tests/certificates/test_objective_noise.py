@@ -27,7 +27,7 @@ from graphforget.certificates.residual import rounding_allowance
 from graphforget.models.fixed import SGC, SIGN, FixedPropagation, MeanSGC
 from graphforget.models.parameters import call_with, flatten
 from graphforget.models.propagation import mean_adjacency
-from graphforget.privacy import gaussian
+from graphforget.privacy import noise as noise_module
 from graphforget.privacy.noise import noise
 from graphforget.runs.layout import Damaged
 from graphforget.runs.write import rewrite_checksums
@@ -172,8 +172,10 @@ def dense_gradient(trained: gf.Trained, graph: gf.Graph, theta: Tensor, dtype: A
     small = np.exp(-np.abs(logits))
     slopes = np.where(logits > 0, 1, small) / (1 + small)
     slopes[np.arange(len(rows)), graph.y[graph.train_rows].numpy()] -= 1
-    tilt = 0 if trained.tilt is None else trained.tilt.numpy().astype(dtype)
-    return ((z.T @ slopes).ravel() + tilt) / len(rows) + dtype(trained.recipe.mu) * w.ravel()
+    objective_noise_vector = (
+        0 if trained.objective_noise_vector is None else trained.objective_noise_vector.numpy().astype(dtype)
+    )
+    return ((z.T @ slopes).ravel() + objective_noise_vector) / len(rows) + dtype(trained.recipe.mu) * w.ravel()
 
 
 @pytest.mark.parametrize("model", ["sgc", "sign", "cgu", "linearised-gcn", "linearised-gat"])
@@ -192,7 +194,7 @@ def test_it_is_trained_to_the_one_optimum(model: str, objective_noise: float) ->
     x, labels = graph.x.to_dense(), graph.y[graph.train_rows]
     leaf = trained.theta.clone().requires_grad_()
     logits = call_with(trained.module, leaf, x, graph.edge_index)[graph.train_rows]
-    noisy = 0 if trained.tilt is None else trained.tilt @ leaf
+    noisy = 0 if trained.objective_noise_vector is None else trained.objective_noise_vector @ leaf
     value = (binary(logits, labels).sum() + noisy) / labels.numel() + 0.005 * leaf @ leaf
     assert float(torch.autograd.grad(value, leaf)[0].norm()) <= 2e-10
     assert trained.objective_value == pytest.approx(float(value.detach()), rel=1e-12)
@@ -219,8 +221,10 @@ def test_the_allowance_covers_what_float64_does_to_the_gradient(data: st.DataObj
     error = float(np.sqrt(((computed.numpy().astype(np.longdouble) - exact) ** 2).sum()))
     allowance = rounding_allowance(objective, theta, gradient_norm=float(computed.norm()))
     assert error <= allowance
-    tilt = 0.0 if trained.tilt is None else float(trained.tilt.norm())
-    assert allowance <= 1e-9 * (1 + float(theta.norm()) + tilt)  # and is no excuse
+    objective_noise_vector = (
+        0.0 if trained.objective_noise_vector is None else float(trained.objective_noise_vector.norm())
+    )
+    assert allowance <= 1e-9 * (1 + float(theta.norm()) + objective_noise_vector)  # and is no excuse
 
 
 @pytest.mark.parametrize("objective_noise", [0.0, 50.0])
@@ -238,8 +242,10 @@ def test_the_allowance_is_the_formula(objective_noise: float) -> None:
     g, m = k * u / (1 - k * u), q.numel()
     norm, gradient = float(theta.norm()), float(objective.gradient(theta).norm())
     sums = float((q * (g * (q * norm / 4 + math.sqrt(CLASSES)) + (CLASSES + 20) * u)).sum()) / m
-    tilt = 0.0 if trained.tilt is None else float(trained.tilt.norm()) / m
-    ends = 5 * u * (1e-3 * norm + gradient + tilt) + (theta.numel() + 2) * u * gradient
+    objective_noise_vector = (
+        0.0 if trained.objective_noise_vector is None else float(trained.objective_noise_vector.norm()) / m
+    )
+    ends = 5 * u * (1e-3 * norm + gradient + objective_noise_vector) + (theta.numel() + 2) * u * gradient
     found = rounding_allowance(objective, theta, gradient_norm=gradient)
     assert found == pytest.approx(2 * (sums + ends), rel=1e-6, abs=0)
 
@@ -251,15 +257,17 @@ def test_the_allowance_is_the_formula(objective_noise: float) -> None:
 @pytest.mark.parametrize("loss", ["cross_entropy", "one_vs_rest"])
 def test_value_gradient_and_hessian_with_noise_are_those_of_the_formula(name: str, loss: str) -> None:
     module, graph, mu = make(name), random_graph(1, directed=True, sparse=False), 0.03
-    theta, tilt = draws(flatten(module).numel(), seed=1), 5 * draws(flatten(module).numel(), seed=2)
+    theta, objective_noise_vector = draws(flatten(module).numel(), seed=1), 5 * draws(flatten(module).numel(), seed=2)
     labels, losses = graph.y[graph.train_rows], {"cross_entropy": functional.cross_entropy, "one_vs_rest": binary}
 
     def value(at: Tensor) -> Tensor:
         logits = call_with(module, at, graph.x, graph.edge_index)[graph.train_rows]
         kind: dict[str, Any] = {"reduction": "sum"} if loss == "cross_entropy" else {}
-        return (losses[loss](logits, labels, **kind).sum() + tilt @ at) / labels.numel() + mu / 2 * at @ at
+        return (
+            losses[loss](logits, labels, **kind).sum() + objective_noise_vector @ at
+        ) / labels.numel() + mu / 2 * at @ at
 
-    objective = Objective(module, graph, mu=mu, loss=as_loss(loss), tilt=tilt)
+    objective = Objective(module, graph, mu=mu, loss=as_loss(loss), objective_noise_vector=objective_noise_vector)
     assert objective.value(theta) == pytest.approx(float(value(theta)), rel=1e-11)
     assert objective.value_and_gradient(theta)[0] == pytest.approx(float(value(theta)), rel=1e-11)
     leaf = theta.clone().requires_grad_()
@@ -269,8 +277,8 @@ def test_value_gradient_and_hessian_with_noise_are_those_of_the_formula(name: st
     hessian, v = torch.autograd.functional.hessian(value, theta), draws(theta.numel(), seed=3)
     torch.testing.assert_close(objective.hessian(theta)(v), hessian @ v, rtol=1e-8, atol=1e-10)
     single = objective.in_single_precision()
-    assert single.tilt is not None
-    assert single.tilt.dtype == torch.float32
+    assert single.objective_noise_vector is not None
+    assert single.objective_noise_vector.dtype == torch.float32
     torch.testing.assert_close(single.gradient(theta.float()).double(), objective.gradient(theta), rtol=1e-3, atol=1e-3)
 
 
@@ -279,33 +287,35 @@ def test_every_training_has_noise_of_its_own(model: str) -> None:
     graph = random_graph(3, nodes=40, edges=60)
     options: dict[str, Any] = {"hidden": 5, "epochs": 3, "polish_steps": 2} if model == "gcn" else {}
     first, second = (gf.train(graph, model, objective_noise=0.5, **options) for _ in range(2))
-    assert first.tilt is not None
-    assert second.tilt is not None
-    assert not (first.tilt == second.tilt).any()
+    assert first.objective_noise_vector is not None
+    assert second.objective_noise_vector is not None
+    assert not (first.objective_noise_vector == second.objective_noise_vector).any()
     assert not torch.equal(first.theta, second.theta)
     assert (first.recipe.objective_noise, first.recipe.noise_seed) == (0.5, None)
-    assert first.tilt.shape == first.theta.shape
+    assert first.objective_noise_vector.shape == first.theta.shape
     seeded = [gf.train(graph, model, objective_noise=0.5, noise_seed=seed, **options) for seed in (7, 7, 8)]
-    assert torch.equal(seeded[0].tilt, seeded[1].tilt)
+    assert torch.equal(seeded[0].objective_noise_vector, seeded[1].objective_noise_vector)
     assert torch.equal(seeded[0].theta, seeded[1].theta)
-    assert not torch.equal(seeded[0].tilt, seeded[2].tilt)
-    assert torch.equal(seeded[0].tilt, noise(size=first.theta.numel(), sigma=0.5, seed=7))
+    assert not torch.equal(seeded[0].objective_noise_vector, seeded[2].objective_noise_vector)
+    assert torch.equal(seeded[0].objective_noise_vector, noise(size=first.theta.numel(), sigma=0.5, seed=7))
     assert seeded[0].recipe.noise_seed == 7
 
 
 def test_the_noise_is_gaussian_of_the_standard_deviation_that_was_asked_for() -> None:
     graph = random_graph(3, nodes=40, edges=60)
     trained = gf.train(graph, "linearised-gcn", hidden=200, objective_noise=0.25)
-    assert trained.tilt is not None
-    assert trained.tilt.numel() > 1000
-    assert stats.kstest(trained.tilt.numpy() / 0.25, "norm").pvalue > 1e-6
-    assert stats.kstest(trained.tilt.numpy() / 0.5, "norm").pvalue < 1e-6  # and another one would be noticed
+    assert trained.objective_noise_vector is not None
+    assert trained.objective_noise_vector.numel() > 1000
+    assert stats.kstest(trained.objective_noise_vector.numpy() / 0.25, "norm").pvalue > 1e-6
+    assert (
+        stats.kstest(trained.objective_noise_vector.numpy() / 0.5, "norm").pvalue < 1e-6
+    )  # and another one would be noticed
 
 
 def test_without_it_nothing_is_drawn() -> None:
     graph = random_graph(3, nodes=40, edges=60)
     for trained in (gf.train(graph, "sgc"), gf.train(graph, "cgu", objective_noise=0)):
-        assert trained.tilt is None
+        assert trained.objective_noise_vector is None
         assert trained.recipe.objective_noise == 0
         assert "noise" not in gf.unlearn(trained, graph, gf.Request(nodes=[4]), method="retrain").certificate.objective
 
@@ -324,8 +334,8 @@ def test_a_network_trained_by_adam_feels_it(polish_steps: int) -> None:
     graph = random_graph(3, nodes=40, edges=60)
     options: dict[str, Any] = {"hidden": 5, "dropout": 0.0, "epochs": 300, "polish_steps": polish_steps}
     trained = gf.train(graph, "gcn", mu=10.0, objective_noise=1000.0, noise_seed=1, learning_rate=0.05, **options)
-    assert trained.tilt is not None
-    pull = -trained.tilt / graph.train_rows.numel() / 10
+    assert trained.objective_noise_vector is not None
+    pull = -trained.objective_noise_vector / graph.train_rows.numel() / 10
     away = float((trained.theta - pull).norm() / pull.norm())
     assert away < 0.1
     still = gf.train(graph, "gcn", mu=10.0, learning_rate=0.05, **options)
@@ -338,28 +348,28 @@ def test_noise_of_the_operating_system_from_training_to_verification(monkeypatch
     """The way that everybody takes: other tests replace the draws by seeded ones."""
     monkeypatch.setattr("graphforget.training.fit.noise", noise)
     drawn: list[int] = []
-    random_words = gaussian._random_words
+    random_words = noise_module._random_words
 
     def counted(count: int) -> np.ndarray:
         drawn.append(count)
         return random_words(count)
 
-    monkeypatch.setattr(gaussian, "_random_words", counted)
+    monkeypatch.setattr(noise_module, "_random_words", counted)
     graph = random_graph(3, nodes=40, edges=60)
     trained, other = (gf.train(graph, "cgu", mu=0.1, tolerance=1e-6) for _ in range(2))
     assert trained.recipe.noise_seed is None
-    assert trained.tilt is not None
-    assert other.tilt is not None
+    assert trained.objective_noise_vector is not None
+    assert other.objective_noise_vector is not None
     assert drawn == [2 * trained.theta.numel()] * 2
-    assert not torch.equal(trained.tilt, other.tilt)
+    assert not torch.equal(trained.objective_noise_vector, other.objective_noise_vector)
     assert not torch.equal(trained.theta, other.theta)
     request = gf.Request(nodes=[4])
     for epsilon, retrained in ((1e9, False), (1e-9, True)):
         outcome = gf.unlearn(trained, graph, request, method="cgu", epsilon=epsilon)
         assert (outcome.level, outcome.certificate.epsilon) == ("conditional", epsilon)
         assert outcome.details["retrained"] == retrained
-        assert outcome.trained.tilt is not None
-        assert torch.equal(outcome.trained.tilt, trained.tilt) == (not retrained)
+        assert outcome.trained.objective_noise_vector is not None
+        assert torch.equal(outcome.trained.objective_noise_vector, trained.objective_noise_vector) == (not retrained)
         assert outcome.measured["refuted"] == []
         given: dict[str, Any] = {"released": outcome.released, "annexes": [outcome.annex]}
         checks = {
@@ -376,10 +386,10 @@ def test_retraining_draws_anew_and_the_certificate_names_the_noise() -> None:
     outcome = gf.unlearn(trained, graph, request, method="retrain")
     assert outcome.certificate.objective["noise"] == 0.5
     assert outcome.trained.recipe.noise_seed is None
-    assert outcome.trained.tilt is not None
-    assert not torch.equal(outcome.trained.tilt, trained.tilt)
+    assert outcome.trained.objective_noise_vector is not None
+    assert not torch.equal(outcome.trained.objective_noise_vector, trained.objective_noise_vector)
     again = gf.unlearn(trained, graph, request, method="retrain")
-    assert not torch.equal(outcome.trained.tilt, again.trained.tilt)
+    assert not torch.equal(outcome.trained.objective_noise_vector, again.trained.objective_noise_vector)
     assert gf.verify(outcome.certificate, outcome.trained, outcome.graph).checks
     seeded = [gf.unlearn(trained, graph, request, method="retrain", noise_seed=1).trained for _ in range(2)]
     assert torch.equal(seeded[0].theta, seeded[1].theta)
@@ -420,12 +430,12 @@ def test_what_is_released_leaves_it_behind(method: str, sigma: float | None) -> 
     trained = gf.train(graph, "cgu", mu=0.1)
     outcome = gf.unlearn(trained, graph, gf.Request(nodes=[4]), method=method, epsilon=1e9, sigma=sigma)
     released = outcome.released
-    assert outcome.trained.tilt is not None
-    assert released.tilt is None
+    assert outcome.trained.objective_noise_vector is not None
+    assert released.objective_noise_vector is None
     assert released.noise == (sigma or 0.0)
     assert torch.equal(released.theta, outcome.released_theta)
     assert torch.equal(released.theta, outcome.trained.theta) == (sigma is None)
-    plain = dataclasses.replace(outcome.trained, tilt=None).objective(outcome.graph)
+    plain = dataclasses.replace(outcome.trained, objective_noise_vector=None).objective(outcome.graph)
     value, gradient = plain.value_and_gradient(outcome.released_theta)
     assert (released.objective_value, released.gradient_norm) == pytest.approx((value, float(gradient.norm())))
     assert released.gradient_norm > 100 * outcome.trained.gradient_norm
@@ -477,24 +487,24 @@ def test_a_run_keeps_it(model: str, tmp_path: Path) -> None:
     trained = gf.train(graph, model, objective_noise=0.5, noise_seed=4, **options)
     gf.save_run(tmp_path / "run", trained, graph)
     loaded, _ = gf.load_run(tmp_path / "run")
-    assert torch.equal(loaded.tilt, trained.tilt)
+    assert torch.equal(loaded.objective_noise_vector, trained.objective_noise_vector)
     assert loaded.recipe == trained.recipe
     assert loaded.objective(graph).value(loaded.theta) == pytest.approx(trained.objective_value, rel=1e-12)
     assert (tmp_path / "run" / "weights.safetensors").stat().st_mode & 0o077 == 0
     others = [file.read_bytes() for file in (tmp_path / "run").iterdir() if file.name != "weights.safetensors"]
     assert others
-    assert not any(trained.tilt.numpy().tobytes()[:8] in content for content in others)
-    assert not any(str(float(trained.tilt[0])).encode() in content for content in others)
+    assert not any(trained.objective_noise_vector.numpy().tobytes()[:8] in content for content in others)
+    assert not any(str(float(trained.objective_noise_vector[0])).encode() in content for content in others)
 
 
 def test_it_goes_on_through_a_deletion_and_out_with_no_release(tmp_path: Path) -> None:
     graph = random_graph(3, nodes=40, edges=60)
     trained = gf.train(graph, "cgu")
     outcome = gf.unlearn(trained, graph, gf.Request(nodes=[4]), method="cgu", epsilon=1e9)  # no draw spends that
-    assert torch.equal(outcome.trained.tilt, trained.tilt)
+    assert torch.equal(outcome.trained.objective_noise_vector, trained.objective_noise_vector)
     gf.save_outcome(tmp_path / "run", outcome)
     loaded, _ = gf.load_run(tmp_path / "run")
-    assert torch.equal(loaded.tilt, trained.tilt)
+    assert torch.equal(loaded.objective_noise_vector, trained.objective_noise_vector)
     assert loaded.history == outcome.trained.history
     assert gf.verify_run(tmp_path / "run").checks
     held = {path.name for path in (tmp_path / "run").iterdir() if path.suffix == ".safetensors"}
@@ -513,7 +523,7 @@ def test_one_that_was_swapped_after_the_certificate_is_noticed(tmp_path: Path) -
     away = draws(theta.numel())
     away = 1e-3 * (away - (away @ theta) / (theta @ theta) * theta)
     file = run / "weights.safetensors"
-    save_file(load_file(file) | {"tilt": outcome.trained.tilt + away}, file)
+    save_file(load_file(file) | {"tilt": outcome.trained.objective_noise_vector + away}, file)
     with pytest.raises((Damaged, gf.Mismatch), match="is not the file that was written"):
         gf.verify_run(run)
     rewrite_checksums(run)
@@ -538,7 +548,7 @@ def test_one_that_was_swapped_after_the_certificate_is_noticed(tmp_path: Path) -
     ids=["missing", "short", "empty", "another", "nan"],
 )
 def test_a_damaged_one_is_told_in_one_sentence(change: Callable[[dict[str, Tensor]], None], run: Path) -> None:
-    assert gf.load_run(run)[0].tilt is not None
+    assert gf.load_run(run)[0].objective_noise_vector is not None
     rewritten(run, change)
     with pytest.raises(Damaged) as caught:
         gf.load_run(run)

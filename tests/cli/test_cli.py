@@ -926,7 +926,7 @@ def test_an_id_or_a_key_needs_a_place(run: Run, members: Path, more: tuple[str, 
 def test_a_refusal_ends_with_code_3_and_writes_nothing(
     run: Run, members: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("graphforget.unlearning.influence.kept_part", lambda *_, **__: None)
+    monkeypatch.setattr("graphforget.unlearning.influence.line_search", lambda *_, **__: None)
     before = tree(members)
     ran = run("unlearn", "run", "request.json", "--method", "idea", "--out", "two")
     assert (ran.code, ran.stdout) == (3, "")
@@ -1218,7 +1218,7 @@ def test_a_run_that_came_of_no_deletion_has_nothing_to_show(run: Run, released: 
     ran = run(command, "run", "--json")
     assert (ran.code, ran.stdout) == (2, "")
     assert ran.stderr.startswith("graphforget: run ")
-    assert ran.stderr.endswith("it did not come of a deletion\n")
+    assert ran.stderr.endswith("it has not answered any request\n")
     assert ran.stderr.count("\n") == 1
     assert tree(released) == before
 

@@ -70,7 +70,7 @@ def test_a_weight_that_the_signer_changed_is_caught_by_a_replay_alone(run: Run, 
     posing = done.trained.with_weights(theta).measured_on(trained.objective(done.graph))
     digests = dict(done.certificate.digests) | {
         "weights": done.annex.weights(theta),
-        "state": done.annex.state(posing.facts()),
+        "state": done.annex.state(posing.state_summary()),
         "graph": posing.graph_commitment(done.graph),
         "released": weights_digest(theta),
     }

@@ -70,7 +70,7 @@ PAPER = gf.Constants(
 near = functools.partial(pytest.approx, rel=1e-9)
 
 
-class Asked(NamedTuple):
+class PrivacyTarget(NamedTuple):
     """One call of `unlearn`."""
 
     trained: gf.Trained
@@ -85,7 +85,7 @@ class Ran(NamedTuple):
     """What a cell found, and what it asked for on its way."""
 
     row: Row
-    asked: list[Asked]
+    asked: list[PrivacyTarget]
 
     def outcome(self, method: str, **options: Any) -> gf.Outcome:
         """Of the one call with this method and these options among its own."""
@@ -118,11 +118,11 @@ def percent_with_noise(model: gf.Trained, graph: gf.Graph, *, sigma: float) -> f
 
 def ran(work: Callable[..., Row], **given: Any) -> Ran:
     """A cell's work with the finer score, watched."""
-    asked: list[Asked] = []
+    asked: list[PrivacyTarget] = []
 
     def watched(trained: gf.Trained, graph: gf.Graph, request: gf.Request, *, method: str, **options: Any) -> Any:
         outcome = unlearn(trained, graph, request, method=method, **options)
-        asked.append(Asked(trained, graph, request, method, options, outcome))
+        asked.append(PrivacyTarget(trained, graph, request, method, options, outcome))
         return outcome
 
     with pytest.MonkeyPatch.context() as patch:
@@ -728,7 +728,7 @@ def test_contestants_are_what_each_method_leaves(
     for name, sigma in (("newton", 0.1), ("cgu", 0.0)):
         assert found[name] is outcomes[name].released
         assert found[name].noise == sigma
-        assert found[name].tilt is None
+        assert found[name].objective_noise_vector is None
     assert outcomes["newton"].certificate.epsilon == 1.0
     stepped = unlearn(sgc, graph, request, method="newton", epsilon=1.0, delta=1e-5).trained
     assert distance(found["newton"], stepped) > 0.05 * math.sqrt(sgc.theta.numel())  # noise on every weight

@@ -23,9 +23,9 @@ from graphforget.experiments.machine import machine
 from graphforget.experiments.paper import published, sources
 from graphforget.experiments.registry import NAMES, cost, find
 from graphforget.experiments.registry import experiment as experiment_of
-from graphforget.experiments.runner import Progress, run
+from graphforget.experiments.runner import CellProgress, run
 from graphforget.experiments.settings import DATA, GNNS, PARTITIONS, SHARES, percent
-from graphforget.experiments.table import FEW, NOTHING, Bar, Entry, Spread, Table
+from graphforget.experiments.table import FEW, NOTHING, Bar, Spread, Table, TableEntry
 from graphforget.models.registry import MODELS
 
 # -- work for cells; functions of a module, so that processes find them ------------------------------------------------
@@ -81,7 +81,7 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
 
 def test_the_cheapest_cells_come_first(tmp_path: Path) -> None:
     given = cells(costs=(30.0, 1.0, 5.0))
-    told: list[Progress] = []
+    told: list[CellProgress] = []
     record, _ = computed(given, tmp_path, report=told.append)
     assert [row["number"] for row in record.rows()] == [2, 3, 1]
     assert [row["number"] for row in record.rows(given)] == [1, 2, 3]
@@ -90,7 +90,7 @@ def test_the_cheapest_cells_come_first(tmp_path: Path) -> None:
 
 
 def test_a_failing_cell_is_told_and_tried_again(tmp_path: Path) -> None:
-    told: list[Progress] = []
+    told: list[CellProgress] = []
     record, failed = computed(cells(fragile), tmp_path, report=told.append)
     assert failed == 1
     assert [row["number"] for row in record.rows()] == [1, 3]
@@ -169,7 +169,7 @@ def test_an_interrupt_keeps_what_is_finished_and_ends_the_workers(tmp_path: Path
     before = set(multiprocessing.active_children())
     given = [Cell({"number": 0}, 0.1, slow), Cell({"number": 1}, 1.0, slow)]
 
-    def stop(now: Progress) -> None:
+    def stop(now: CellProgress) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -219,18 +219,18 @@ def test_mean_and_deviation() -> None:
 def test_an_entry_shows_the_papers_number_beside_ours_and_invents_none() -> None:
     paper = published("table1", "gcn", "idea", "cora")
     three, one = Spread.of([88.0, 90.0, 89.0]), Spread.of([88.0])
-    assert Entry(three, paper).text == "89.0 ± 1.0 (72.1 ± 1.2)"
-    assert Entry(one, paper).text == "88.0* (72.1 ± 1.2)"
-    assert Entry(None, paper).text == "- (72.1 ± 1.2)"
-    assert Entry(three, None).text == "89.0 ± 1.0"
-    assert Entry(None, None).text == NOTHING
-    assert Entry(one, None, ",.0f", repeated=False).text == "88"
+    assert TableEntry(three, paper).text == "89.0 ± 1.0 (72.1 ± 1.2)"
+    assert TableEntry(one, paper).text == "88.0* (72.1 ± 1.2)"
+    assert TableEntry(None, paper).text == "- (72.1 ± 1.2)"
+    assert TableEntry(three, None).text == "89.0 ± 1.0"
+    assert TableEntry(None, None).text == NOTHING
+    assert TableEntry(one, None, ",.0f", repeated=False).text == "88"
     read_off = published("figure-bounds", "sgc", "cora", "5", "idea")
-    assert Entry(three, read_off, ".3g").text == "89 ± 1 (~20.6)"
+    assert TableEntry(three, read_off, ".3g").text == "89 ± 1 (~20.6)"
 
 
 def test_marks_are_explained_where_there_are_any() -> None:
-    table = Table("t", ("a",), ((Entry(Spread.of([1.0])),),), ("note",))
+    table = Table("t", ("a",), ((TableEntry(Spread.of([1.0])),),), ("note",))
     assert table.all_notes == ("note", FEW)
     assert Table("t", ("a",), (("x",),), ("note",)).all_notes == ("note",)
     json.dumps(table.to_dict(), allow_nan=False)
@@ -340,7 +340,7 @@ def test_a_table_of_nothing_invents_nothing(experiment) -> None:
     assert table.notes
     for row in table.rows:
         for place in row:
-            if isinstance(place, Entry):
+            if isinstance(place, TableEntry):
                 assert place.ours is None
                 assert place.text.startswith(NOTHING)
     assert all(bar.met is None for bar in table.bars)

@@ -37,8 +37,8 @@ from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.fingerprint import fingerprint
 from graphforget.experiments.machine import machine, told
 from graphforget.experiments.registry import experiment
-from graphforget.experiments.reproduce import Plan, reproduce, write_pages
-from graphforget.experiments.table import Bar, Entry, Spread, Table
+from graphforget.experiments.reproduce import ReproductionPlan, reproduce, write_pages
+from graphforget.experiments.table import Bar, Spread, Table, TableEntry
 from graphforget.report.charts import Line, Panel, line_chart
 from graphforget.report.results import Section, markdown, page
 from graphforget.runs.locks import alone
@@ -57,7 +57,7 @@ def _cells(*, quick: bool, seeds: int) -> list[Cell]:
 
 
 def _table(rows) -> Table:
-    lines = tuple((str(row["number"]), Entry(Spread.of([row["double"]]))) for row in rows)
+    lines = tuple((str(row["number"]), TableEntry(Spread.of([row["double"]]))) for row in rows)
     bar = Bar.of("All are small", {str(row["number"]): row["double"] for row in rows}, most=8, unit="large")
     return Table("A <table>", ("number", "double | twice"), lines, ("A note.",), (bar,))
 
@@ -74,7 +74,7 @@ def threads(jobs: int) -> ThreadPoolExecutor:
 
 
 def test_an_experiment_leaves_its_files(tmp_path: Path) -> None:
-    result = reproduce(TOY, Plan(tmp_path, seeds=3), pool=threads)
+    result = reproduce(TOY, ReproductionPlan(tmp_path, seeds=3), pool=threads)
     assert (result.done, result.total, result.errors) == (3, 3, {})
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"toy.jsonl", "toy.json", "toy.md", "toy.png", "models"}
@@ -92,45 +92,45 @@ def test_an_experiment_leaves_its_files(tmp_path: Path) -> None:
 
 
 def test_the_short_form_has_files_of_its_own(tmp_path: Path) -> None:
-    reproduce(TOY, Plan(tmp_path, quick=True), pool=threads)
+    reproduce(TOY, ReproductionPlan(tmp_path, quick=True), pool=threads)
     assert {path.stem for path in tmp_path.glob("toy*")} == {"toy-quick"}
     assert "Short form" in (tmp_path / "toy-quick.md").read_text()
 
 
 def test_a_failing_cell_is_told_everywhere_and_the_rest_is_there(tmp_path: Path) -> None:
-    result = reproduce(TOY, Plan(tmp_path, seeds=5), pool=threads)
+    result = reproduce(TOY, ReproductionPlan(tmp_path, seeds=5), pool=threads)
     assert (result.done, result.total) == (4, 5)
     assert list(result.errors) == ["number=3"]
     assert "1 of 5 cells are not there yet. number=3 failed: ValueError" in (tmp_path / "toy.md").read_text()
-    _, html = write_pages([result], Plan(tmp_path, seeds=5))
+    _, html = write_pages([result], ReproductionPlan(tmp_path, seeds=5))
     assert "three &lt;b&gt;" in html.read_text()
 
 
 def test_only_some_cells(tmp_path: Path) -> None:
-    result = reproduce(TOY, Plan(tmp_path, seeds=3, only="number=1"), pool=threads)
+    result = reproduce(TOY, ReproductionPlan(tmp_path, seeds=3, only="number=1"), pool=threads)
     assert (result.done, result.total) == (1, 3)
     assert result.table.bars[0].text == "All are small: reached so far. The worst of 1: 1, 2 large."
-    result = reproduce(TOY, Plan(tmp_path, seeds=3, run=False), pool=threads)
+    result = reproduce(TOY, ReproductionPlan(tmp_path, seeds=3, run=False), pool=threads)
     assert (result.done, result.total) == (1, 3)
-    result = reproduce(TOY, Plan(tmp_path, seeds=3), pool=threads)
+    result = reproduce(TOY, ReproductionPlan(tmp_path, seeds=3), pool=threads)
     assert result.table.bars[0].text == "All are small: reached. The worst of 3: 2, 4 large."
 
 
 def test_days_and_machines_are_those_of_the_cells(tmp_path: Path) -> None:
-    reproduce(TOY, Plan(tmp_path, seeds=2), pool=threads)
+    reproduce(TOY, ReproductionPlan(tmp_path, seeds=2), pool=threads)
     lines = [json.loads(line) for line in (tmp_path / "toy.jsonl").read_text().splitlines()]
     lines[0] |= {"made": "2025-01-31T10:00:00+00:00", "machine": {"cores": 64}}
     lines[1] |= {"made": "2025-03-01T10:00:00+00:00"}
     (tmp_path / "toy.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    section = reproduce(TOY, Plan(tmp_path, seeds=2, run=False), pool=threads).section
+    section = reproduce(TOY, ReproductionPlan(tmp_path, seeds=2, run=False), pool=threads).section
     assert section.made == "2025-01-31 to 2025-03-01"
     assert section.machine == f"{told({'cores': 64})}; {told(machine())}"
 
 
 def test_the_command_that_is_shown_names_no_folder_of_this_machine(tmp_path: Path) -> None:
-    assert Plan(Path("docs/results")).command("toy") == "graphforget reproduce toy --out docs/results"
-    assert Plan(Path("my results")).command("toy") == "graphforget reproduce toy --out 'my results'"
-    assert Plan(tmp_path / "there").command("toy") == "graphforget reproduce toy --out there"
+    assert ReproductionPlan(Path("docs/results")).command("toy") == "graphforget reproduce toy --out docs/results"
+    assert ReproductionPlan(Path("my results")).command("toy") == "graphforget reproduce toy --out 'my results'"
+    assert ReproductionPlan(tmp_path / "there").command("toy") == "graphforget reproduce toy --out there"
 
 
 @pytest.mark.parametrize("found", [{}, {"double": "two"}, {"double": [1]}])
@@ -138,7 +138,7 @@ def test_cells_of_something_else_are_one_sentence_and_stay(tmp_path: Path, found
     text = json.dumps({"key": {"number": 0}, "found": found, "settings": fingerprint()}) + "\n"
     (tmp_path / "toy.jsonl").write_text(text)
     with pytest.raises(InputError, match="has cells that are not of this experiment"):
-        reproduce(TOY, Plan(tmp_path, seeds=1), pool=threads)
+        reproduce(TOY, ReproductionPlan(tmp_path, seeds=1), pool=threads)
     assert (tmp_path / "toy.jsonl").read_text() == text
     assert not (tmp_path / "toy.json").exists()
 
@@ -149,7 +149,7 @@ def test_an_interrupt_still_writes_the_table(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        reproduce(TOY, Plan(tmp_path, seeds=3, jobs=1), pool=threads, report=stop)
+        reproduce(TOY, ReproductionPlan(tmp_path, seeds=3, jobs=1), pool=threads, report=stop)
     assert json.loads((tmp_path / "toy.json").read_text())["cells"]["done"] == 2
 
 
@@ -160,8 +160,8 @@ def test_what_measures_time_has_one_worker(tmp_path: Path) -> None:
         asked.append(jobs)
         return ThreadPoolExecutor(jobs)
 
-    reproduce(dataclasses.replace(TOY, alone=True), Plan(tmp_path / "a", jobs=2), pool=pool)
-    reproduce(TOY, Plan(tmp_path / "b", jobs=2), pool=pool)
+    reproduce(dataclasses.replace(TOY, alone=True), ReproductionPlan(tmp_path / "a", jobs=2), pool=pool)
+    reproduce(TOY, ReproductionPlan(tmp_path / "b", jobs=2), pool=pool)
     assert asked == [1, 2]
 
 
@@ -192,7 +192,7 @@ def test_markdown_escapes_what_would_break_a_table() -> None:
 
 
 def test_the_page_escapes_text_and_fetches_nothing(tmp_path: Path) -> None:
-    result = reproduce(TOY, Plan(tmp_path, seeds=2), pool=threads)
+    result = reproduce(TOY, ReproductionPlan(tmp_path, seeds=2), pool=threads)
     html = page([_section(), result.section])
     assert "A &lt;table&gt;" in html
     assert "<table>A" not in html
@@ -210,11 +210,11 @@ def _rows(given: list[Cell], store: Path) -> list[Row]:
 
 
 def test_table_datasets_from_end_to_end(raw_data: Path, tmp_path: Path) -> None:
-    result = reproduce(experiment("table-datasets"), Plan(tmp_path, quick=True), pool=threads)
+    result = reproduce(experiment("table-datasets"), ReproductionPlan(tmp_path, quick=True), pool=threads)
     assert (result.done, result.errors) == (6, {})
     text = (tmp_path / "table-datasets-quick.md").read_text()
     assert "| Physics | 34,493 (34,493) | 247,962 (495,924) |" in text
-    again = reproduce(experiment("table-datasets"), Plan(tmp_path, quick=True), pool=threads)
+    again = reproduce(experiment("table-datasets"), ReproductionPlan(tmp_path, quick=True), pool=threads)
     assert again.table == result.table
 
 
@@ -389,18 +389,18 @@ def lost(*, store: Path, number: int) -> Row:
 
 def test_where_a_machine_keeps_things_is_not_told(tmp_path: Path) -> None:
     broken = dataclasses.replace(TOY, cells=lambda **how: [Cell({"number": 0}, 1.0, lost)])
-    result = reproduce(broken, Plan(tmp_path), pool=threads)
+    result = reproduce(broken, ReproductionPlan(tmp_path), pool=threads)
     assert result.errors == {"number=0": "OUT/models/x and ~/y and ./z are damaged"}
-    assert Plan(Path("../../home/out")).command("toy") == "graphforget reproduce toy --out out"
+    assert ReproductionPlan(Path("../../home/out")).command("toy") == "graphforget reproduce toy --out out"
 
 
 def test_two_at_once_in_one_folder_are_refused(tmp_path: Path) -> None:
-    reproduce(TOY, Plan(tmp_path, seeds=1), pool=threads)
+    reproduce(TOY, ReproductionPlan(tmp_path, seeds=1), pool=threads)
     with alone(tmp_path, "never said"):
         with pytest.raises(InputError, match="another reproduction is at work in"):
-            reproduce(TOY, Plan(tmp_path, seeds=3), pool=threads)
-        assert reproduce(TOY, Plan(tmp_path, seeds=3, run=False), pool=threads).done == 1  # looking is free
-    assert reproduce(TOY, Plan(tmp_path, seeds=3), pool=threads).done == 3
+            reproduce(TOY, ReproductionPlan(tmp_path, seeds=3), pool=threads)
+        assert reproduce(TOY, ReproductionPlan(tmp_path, seeds=3, run=False), pool=threads).done == 1  # looking is free
+    assert reproduce(TOY, ReproductionPlan(tmp_path, seeds=3), pool=threads).done == 3
 
 
 def test_data_that_cannot_be_had_is_told_before_anything_is_computed(
@@ -412,9 +412,9 @@ def test_data_that_cannot_be_had_is_told_before_anything_is_computed(
     monkeypatch.setattr("graphforget.experiments.reproduce.raw_folder", nowhere)
     out = tmp_path / "new"
     with pytest.raises(InputError, match="no cora here"):
-        reproduce(experiment("figure-bounds"), Plan(out, quick=True), pool=threads)
+        reproduce(experiment("figure-bounds"), ReproductionPlan(out, quick=True), pool=threads)
     assert not out.exists()
-    only = Plan(out, quick=True, only="data=patients share=0.01")
+    only = ReproductionPlan(out, quick=True, only="data=patients share=0.01")
     assert reproduce(experiment("figure-bounds"), only, pool=threads).done == 1
 
 
@@ -431,9 +431,9 @@ def test_an_interrupted_command_says_how_to_go_on(
 
 
 def test_nothing_is_rendered_over_a_table_from_cells_of_other_settings(tmp_path: Path) -> None:
-    reproduce(TOY, Plan(tmp_path, seeds=2), pool=threads)
+    reproduce(TOY, ReproductionPlan(tmp_path, seeds=2), pool=threads)
     record, told = tmp_path / "toy.jsonl", (tmp_path / "toy.md").read_bytes()
     record.write_text(record.read_text().replace(fingerprint(), "0" * 16) + "garbage\n")
     with pytest.raises(InputError, match="2 cells of other settings and 1 lines that cannot be read"):
-        reproduce(TOY, Plan(tmp_path, seeds=2, run=False), pool=threads)
+        reproduce(TOY, ReproductionPlan(tmp_path, seeds=2, run=False), pool=threads)
     assert (tmp_path / "toy.md").read_bytes() == told

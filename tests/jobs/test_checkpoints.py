@@ -14,7 +14,7 @@ import pytest
 
 import graphforget as gf
 from graphforget.jobs import checkpoints as pieces
-from graphforget.jobs.checkpoints import IDENTITY, Piece, Pieces
+from graphforget.jobs.checkpoints import IDENTITY, Checkpoint, Checkpoints
 
 NAMES = ["one-0", "one-1", "two words"]
 
@@ -25,7 +25,7 @@ class Counted:
 
     asked: list[str] = field(default_factory=list)
 
-    def __call__(self, name: str) -> Piece:
+    def __call__(self, name: str) -> Checkpoint:
         self.asked.append(name)
         return {"letters": np.array([len(name)]), "a/0/in": np.linspace(0, 1, len(name))}
 
@@ -37,15 +37,17 @@ class InAnyProcess:
     bad: str = ""
     late: float = 0.0
 
-    def __call__(self, name: str) -> Piece:
+    def __call__(self, name: str) -> Checkpoint:
         if name == self.bad:
             time.sleep(self.late)  # until the others are done
             raise gf.Refused(f"{name} cannot be had")
         return {"letters": np.array([len(name)]), "process": np.array([os.getpid()])}
 
 
-def computed(folder: Path, compute: Callable[[str], Piece], *, jobs: int = 1, identity: str = "mine") -> list[Piece]:
-    return Pieces(folder, identity).compute(NAMES, compute, jobs=jobs, stage="work")
+def computed(
+    folder: Path, compute: Callable[[str], Checkpoint], *, jobs: int = 1, identity: str = "mine"
+) -> list[Checkpoint]:
+    return Checkpoints(folder, identity).compute(NAMES, compute, jobs=jobs, stage="work")
 
 
 def files(folder: Path) -> set[str]:
@@ -87,14 +89,14 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_pieces_of_anything_else_are_refused(tmp_path: Path) -> None:
     computed(tmp_path, Counted())
     with pytest.raises(gf.InputError, match="holds pieces of another run, remove it or choose another folder$"):
-        Pieces(tmp_path, "somebody else's")
+        Checkpoints(tmp_path, "somebody else's")
     assert len(computed(tmp_path, Counted())) == 3
 
 
 def test_a_folder_with_other_files_is_refused_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear")
     with pytest.raises(gf.InputError, match="holds other files, choose another folder$"):
-        Pieces(tmp_path, "mine")
+        Checkpoints(tmp_path, "mine")
     assert files(tmp_path) == {"letter.txt"}
 
 
@@ -129,7 +131,7 @@ def test_a_crash_while_the_identity_is_written_leaves_a_folder_that_can_be_used(
     with monkeypatch.context() as patched:
         patched.setattr(Path, "write_bytes", interrupted)
         with pytest.raises(gf.InputError, match="no space"):
-            Pieces(tmp_path / "pieces", "mine")
+            Checkpoints(tmp_path / "pieces", "mine")
     assert len(computed(tmp_path / "pieces", Counted())) == 3
 
 
@@ -137,7 +139,7 @@ def test_progress_counts_what_was_there_already(tmp_path: Path) -> None:
     told: list[tuple[str, int, int]] = []
     with pytest.raises(gf.Refused):
         computed(tmp_path, InAnyProcess(bad="one-1"))
-    work = Pieces(tmp_path, "mine")
+    work = Checkpoints(tmp_path, "mine")
     work.compute(NAMES, Counted(), jobs=1, stage="some work", progress=lambda *one: told.append(one))
     assert told == [("some work", done, 3) for done in (1, 2, 3)]
 
@@ -146,7 +148,7 @@ def test_several_processes_do_the_same_work_and_what_goes_wrong_in_one_is_told(t
     """In one test, for starting processes is slow."""
     alone = computed(tmp_path / "alone", InAnyProcess())
     told: list[tuple[str, int, int]] = []
-    together = Pieces(tmp_path / "together", "mine")
+    together = Checkpoints(tmp_path / "together", "mine")
     with pytest.raises(gf.Refused, match="^two words cannot be had$"):
         together.compute(
             NAMES, InAnyProcess("two words", late=1.0), jobs=2, stage="work", progress=lambda *one: told.append(one)
@@ -167,7 +169,7 @@ def test_work_that_cannot_travel_is_done_here(tmp_path: Path, monkeypatch: pytes
     here: list[int] = []
     lock = threading.Lock()  # which cannot be pickled
 
-    def compute(name: str) -> Piece:
+    def compute(name: str) -> Checkpoint:
         with lock:
             here.append(os.getpid())
         return {"letters": np.array([len(name)])}

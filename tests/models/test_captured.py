@@ -293,11 +293,11 @@ def test_an_open_file_is_named(tmp_path: Path) -> None:
 
 def test_a_carrier_is_an_obstacle_of_the_inspection_and_keeps_from_linearising() -> None:
     module = WithAttribute(StandardScaler().fit(np.eye(COLUMNS)))
-    assert "holds a numpy array in '" in gf.inspect(module, columns=COLUMNS).obstacles[0]
+    assert "holds a numpy array in '" in gf.inspect(module, columns=COLUMNS).certification_blockers[0]
     with pytest.raises(gf.InputError, match="cannot be linearised: attribute 'held'"):
         gf.linearised(module, columns=COLUMNS)
     trained = gf.train(random_graph(0), module, epochs=1, polish_steps=0)
-    assert any("attribute 'held'" in obstacle for obstacle in trained.obstacles)
+    assert any("attribute 'held'" in obstacle for obstacle in trained.certification_blockers)
 
 
 def test_the_same_carrier_under_two_names_is_named_twice() -> None:
@@ -558,16 +558,16 @@ CLEAN: dict[str, Callable[[], nn.Module]] = {
 def test_ordinary_modules_raise_no_alarm(name: str) -> None:
     torch.manual_seed(0)
     module = CLEAN[name]()
-    assert gf.inspect(module, columns=COLUMNS).obstacles == ()
+    assert gf.inspect(module, columns=COLUMNS).certification_blockers == ()
     graph = random_graph(0, nodes=30, edges=40)
-    assert gf.train(graph, module, epochs=2, polish_steps=1).obstacles == ()
+    assert gf.train(graph, module, epochs=2, polish_steps=1).certification_blockers == ()
 
 
 @pytest.mark.parametrize("name", [name for name in CLEAN if name != "pyg-pna-like"])
 def test_ordinary_modules_raise_no_alarm_when_linearised(name: str) -> None:
     torch.manual_seed(0)
     linearised = gf.linearised(CLEAN[name](), columns=COLUMNS)
-    assert gf.inspect(linearised, columns=COLUMNS).obstacles == ()
+    assert gf.inspect(linearised, columns=COLUMNS).certification_blockers == ()
     trained = gf.train(random_graph(0, nodes=30, edges=40), linearised)
     assert trained.certifiable
 
@@ -636,7 +636,7 @@ def test_what_training_changes_is_named(record: Callable[[Records, float], None]
     module = Records(record)
     assert data_carriers_of(module) == ()
     trained = gf.train(random_graph(0), module, epochs=2, polish_steps=0)
-    assert any("changed in training and may carry data" in obstacle for obstacle in trained.obstacles)
+    assert any("changed in training and may carry data" in obstacle for obstacle in trained.certification_blockers)
 
 
 def test_the_fingerprint_sees_content_and_no_identity() -> None:
@@ -733,14 +733,14 @@ def test_an_altered_convex_model_is_not_certifiable(alter: Callable[[nn.Module],
     assert not is_affine(module)
     trained = gf.train(random_graph(0), module, epochs=1, polish_steps=0)
     assert not trained.certifiable
-    assert trained.obstacles
+    assert trained.certification_blockers
 
 
 def test_an_altered_base_of_a_linearised_model_is_named() -> None:
     linearised = gf.linearised(GCN(COLUMNS, CLASSES, hidden=5), columns=COLUMNS)
     linearised.base.held = ARRAY  # type: ignore[assignment]
     assert not reach_is_proven(linearised)
-    assert "holds a numpy array" in gf.inspect(linearised, columns=COLUMNS).obstacles[0]
+    assert "holds a numpy array" in gf.inspect(linearised, columns=COLUMNS).certification_blockers[0]
     assert not gf.train(random_graph(0), linearised).certifiable
 
 

@@ -99,8 +99,8 @@ CARRIERS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-def carrier_named(obstacles: tuple[str, ...]) -> bool:
-    return any("which may carry data" in one and ("'held'" in one or "table'" in one) for one in obstacles)
+def carrier_named(certification_blockers: tuple[str, ...]) -> bool:
+    return any("which may carry data" in one and ("'held'" in one or "table'" in one) for one in certification_blockers)
 
 
 @functools.cache
@@ -123,11 +123,11 @@ def test_the_carrier_reaches_the_output(name: str) -> None:
 @pytest.mark.parametrize("name", CARRIERS)
 def test_a_trained_module_that_carries_data_guarantees_nothing(name: str, method: str) -> None:
     """Not even retraining does: fresh weights, and the same mean of the deleted data beside them."""
-    assert carrier_named(trained(name).obstacles)
+    assert carrier_named(trained(name).certification_blockers)
     outcome = gf.unlearn(trained(name), people(), REQUEST, method=method, model=CARRIERS[name])
     assert outcome.level == "empirical"
     assert outcome.certificate.epsilon is None
-    assert carrier_named(outcome.trained.obstacles)
+    assert carrier_named(outcome.trained.certification_blockers)
     assert "may carry data" in outcome.certificate.statement
     gf.verify(outcome.certificate, outcome.trained, outcome.graph)
     forged = dataclasses.replace(outcome.certificate, claim=Exact())
@@ -171,7 +171,7 @@ def spoilt(name: str) -> nn.Module:
 @pytest.mark.parametrize("name", CARRIERS)
 def test_data_put_into_a_linearised_module_rules_a_certificate_out(name: str) -> None:
     old = gf.train(people(), spoilt(name), sigma=0.01)
-    assert carrier_named(old.obstacles)
+    assert carrier_named(old.certification_blockers)
     assert not old.certifiable
     assert old.releases_left is None
     with pytest.raises(gf.Refused, match="may carry data"):
@@ -187,7 +187,7 @@ def test_data_put_into_a_linearised_module_rules_a_certificate_out(name: str) ->
 
 def test_the_same_module_without_data_is_certified() -> None:
     old = gf.train(people(), gf.linearised(Plain(), columns=COLUMNS), sigma=0.01)
-    assert old.obstacles == ()
+    assert old.certification_blockers == ()
     assert gf.unlearn(old, people(), REQUEST, method="newton").level == "certified"
 
 
@@ -195,10 +195,10 @@ def test_data_in_a_module_that_is_handed_over_later_is_named(tmp_path: Path) -> 
     """A run directory says what was in the module when it was trained, not what is in the one handed over."""
     module = gf.linearised(Plain(), columns=COLUMNS)
     gf.save_run(tmp_path / "run", gf.train(people(), module, sigma=0.01), people())
-    assert gf.load_run(tmp_path / "run", model=module)[0].obstacles == ()
+    assert gf.load_run(tmp_path / "run", model=module)[0].certification_blockers == ()
     module.base.held = mean()
     loaded, graph = gf.load_run(tmp_path / "run", model=module)
-    assert carrier_named(loaded.obstacles)
+    assert carrier_named(loaded.certification_blockers)
     with pytest.raises(gf.Refused, match="may carry data"):
         gf.unlearn(loaded, graph, REQUEST, method="newton")
 
@@ -228,7 +228,7 @@ def test_a_forged_origin_is_not_trusted() -> None:
 def test_data_in_a_class_of_a_forged_origin_is_named(module_name: str) -> None:
     kind = forged(Shifts, __module__=module_name, table=mean().tolist(), of_the_data=lambda self: self.table)
     module = kind()
-    assert carrier_named(gf.inspect(module, columns=COLUMNS).obstacles)
+    assert carrier_named(gf.inspect(module, columns=COLUMNS).certification_blockers)
     with pytest.raises(gf.InputError, match="cannot be linearised"):
         gf.linearised(copy.deepcopy(module), columns=COLUMNS)
     old = gf.train(people(), module, epochs=1, polish_steps=0)

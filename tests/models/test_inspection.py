@@ -142,7 +142,7 @@ class One(nn.Module):
 def test_the_reach_is_found(name: str, hops: int, normalised: bool) -> None:
     found = gf.inspect(make(name), columns=COLUMNS)
     assert found.reach == gf.Reach(hops, degree_normalised=normalised)
-    assert found.obstacles == ()
+    assert found.certification_blockers == ()
 
 
 FAR = "a change reaches nodes more than"
@@ -171,7 +171,7 @@ FAR = "a change reaches nodes more than"
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
 )
 def test_what_rules_out_a_certificate_is_named_and_not_linearised(module: nn.Module, words: str) -> None:
-    assert words in gf.inspect(module, columns=COLUMNS).obstacles[0]
+    assert words in gf.inspect(module, columns=COLUMNS).certification_blockers[0]
     with pytest.raises(gf.InputError, match="cannot be linearised"):
         gf.linearised(copy.deepcopy(module), seed=0, columns=COLUMNS)
 
@@ -179,7 +179,7 @@ def test_what_rules_out_a_certificate_is_named_and_not_linearised(module: nn.Mod
 def test_hooks_are_named() -> None:
     module = OwnGCN()
     module.first.register_forward_hook(lambda *_: None)
-    assert "has hooks" in gf.inspect(module, columns=COLUMNS).obstacles[0]
+    assert "has hooks" in gf.inspect(module, columns=COLUMNS).certification_blockers[0]
 
 
 def test_a_subclass_of_a_built_in_model_is_not_believed() -> None:
@@ -243,7 +243,7 @@ def test_a_reach_is_a_whole_number_or_none(hops: object) -> None:
 def test_layers_that_look_against_the_edges_reach_both_ways(layer: nn.Module) -> None:
     found = gf.inspect(One(layer), columns=COLUMNS)
     assert found.reach.both_ways
-    assert found.obstacles == ()
+    assert found.certification_blockers == ()
 
 
 def test_a_layer_that_caches_the_graph_is_refused() -> None:

@@ -33,7 +33,7 @@ from graphforget.privacy.gaussian import (
     release_ratio,
     tolerance,
 )
-from graphforget.privacy.noise import grid, noise, slip, with_noise
+from graphforget.privacy.noise import grid, noise, rounding_tv_bound, with_noise
 
 NAN, INF = float("nan"), float("inf")
 
@@ -104,7 +104,7 @@ def test_several_releases_by_dp_accounting() -> None:
 @settings(max_examples=200, deadline=None)
 @given(place=st.floats(0.5, 1, exclude_max=True), scale=st.integers(1, 55))
 def test_a_draw_is_right_to_eight_units(place: float, scale: int) -> None:
-    """What `slip` takes for granted of scipy's inverse of the normal distribution."""
+    """What `rounding_tv_bound` takes for granted of scipy's inverse of the normal distribution."""
     with mpmath.workdps(40):
         u = place * 2.0**-scale
         found = float(ndtri(u))
@@ -124,8 +124,8 @@ def test_noise_is_rounded_to_a_grid_after_it_was_added(sigma: float) -> None:
     assert torch.equal(torch.remainder(released, step), torch.zeros_like(released))
     assert float((released - theta - noise(size=50_000, sigma=sigma, seed=1)).abs().max()) <= step / 2 * (1 + 1e-9)
     assert float((released - theta).std()) == pytest.approx(sigma, rel=0.02)
-    assert 0 < slip(theta, sigma=sigma) < 1e-6
-    assert slip(theta, sigma=sigma / 1000) > slip(theta, sigma=sigma)
+    assert 0 < rounding_tv_bound(theta, sigma=sigma) < 1e-6
+    assert rounding_tv_bound(theta, sigma=sigma / 1000) > rounding_tv_bound(theta, sigma=sigma)
 
 
 @settings(max_examples=300, deadline=None)

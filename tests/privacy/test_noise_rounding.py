@@ -15,7 +15,7 @@ from graphforget.errors import Mismatch
 from graphforget.models.dropout import dropout_mask
 from graphforget.privacy import noise as noise_module
 from graphforget.privacy.gaussian import noise_error_within_budget
-from graphforget.privacy.noise import grid, slip, with_noise
+from graphforget.privacy.noise import grid, rounding_tv_bound, with_noise
 from graphforget.verification.noise import check_fresh
 
 
@@ -53,7 +53,7 @@ def test_a_sum_in_the_middle_between_two_points_is_decided_by_more_digits(monkey
 @pytest.mark.parametrize("weights", [10**3, 10**5, 10**7])
 def test_the_error_leaves_room_for_a_thousand_releases_of_large_models(weights: int) -> None:
     theta = torch.full((weights,), 10.0, dtype=torch.float64)
-    error = slip(theta, sigma=0.05)
+    error = rounding_tv_bound(theta, sigma=0.05)
     assert noise_error_within_budget(error, epsilon=8.0, delta=1e-9, releases=1000)
 
 

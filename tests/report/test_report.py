@@ -21,7 +21,7 @@ from markupsafe import Markup
 
 from graphforget.errors import InputError
 from graphforget.report.figures import Role, accuracy_figure, footprint_figure, residual_figure
-from graphforget.report.page import Check, Picture, Story, page, write
+from graphforget.report.page import CheckRow, Picture, Story, page, write
 
 PLACE = np.random.default_rng(0).normal(size=(12, 2))
 EDGES = np.array([[0, 1, 2, 3, 4, 1], [1, 2, 3, 4, 5, 0]])
@@ -73,9 +73,9 @@ def story(text: Callable[[str], str] = lambda name: f"the {name}") -> Story:
         guaranteed=(text("guarantee"),),
         proven=True,
         not_guaranteed=(text("gap"),),
-        checks=(Check(text("check"), True, text("check detail")), Check(text("failure"), False, text("reason"))),
+        checks=(CheckRow(text("check"), True, text("check detail")), CheckRow(text("failure"), False, text("reason"))),
         unchecked=(text("open check"),),
-        planted=(Check(text("plant"), True, text("catch")), Check(text("missed plant"), False, text("miss"))),
+        planted=(CheckRow(text("plant"), True, text("catch")), CheckRow(text("missed plant"), False, text("miss"))),
         conditions=((text("assumption"), text("measured"), text("constant"), text("verdict")),),
         notes=(text("note"),),
         certificate=text("certificate"),

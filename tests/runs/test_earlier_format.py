@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import graphforget as gf
 from cases import Run
 from graphforget.certificates import ledger as ledgers
-from graphforget.certificates.chain import START, check_chain
+from graphforget.certificates.chain import START, check_chain, entry_hash
 from graphforget.certificates.ledger import Ledger
 from graphforget.runs.history import read_history
 from graphforget.runs.layout import ANNEX, CERTIFICATE, EARLIER_LEDGER, LEDGER
@@ -168,7 +168,7 @@ def rehashed(folder: Path) -> None:
     """The same with a hash that fits, as anybody can compute it."""
     (old,) = entries_of(folder / EARLIER_LEDGER)
     other = dataclasses.replace(old, request_id="another")
-    edited(folder, request_id="another", hash=ledgers._hash(other, 1))
+    edited(folder, request_id="another", hash=entry_hash(other, 1))
 
 
 def emptied(folder: Path) -> None:

@@ -31,7 +31,7 @@ from graphforget.privacy.gaussian import composed_ratio, epsilon_of
 from graphforget.runs import apply, write
 from graphforget.runs.history import read_history
 from graphforget.runs.layout import ANNEX, CERTIFICATE, LEDGER, OUTCOME, RELEASED
-from graphforget.runs.locks import steady
+from graphforget.runs.locks import parent_lock
 from graphforget.runs.released import released_weights
 from graphforget.runs.write import rewrite_checksums
 from graphforget.verification.verify import CANNOT_BE_SEEN
@@ -81,7 +81,7 @@ def tree(folder: Path) -> dict[str, bytes | None]:
     }
 
 
-def holding(folder: Path, word: str) -> list[str]:
+def hold_lock(folder: Path, word: str) -> list[str]:
     """The files anywhere in `folder` in which `word` stands."""
     return [name for name, content in tree(folder).items() if content is not None and word.encode() in content]
 
@@ -103,12 +103,12 @@ def assert_sound(run: Path, *, entries: int, without: tuple[int, ...]) -> None:
 
 
 def test_in_place_the_run_moves_on_and_the_old_state_is_gone(run: Path) -> None:
-    assert holding(run.parent, subject(4)) == ["run/graph.json"]
+    assert hold_lock(run.parent, subject(4)) == ["run/graph.json"]
     answered = gf.answer(run, gone(4))
     assert os.listdir(run.parent) == ["run"]
     assert set(os.listdir(run)) == FILES
-    assert holding(run.parent, subject(4)) == []
-    assert holding(run.parent, subject(5)) == ["run/graph.json"]
+    assert hold_lock(run.parent, subject(4)) == []
+    assert hold_lock(run.parent, subject(5)) == ["run/graph.json"]
     assert answered.folder == run
     assert not answered.repeated
     assert answered.outcome is not None
@@ -125,7 +125,7 @@ def test_elsewhere_the_run_stays_as_it_is(run: Path, tmp_path: Path) -> None:
     assert tree(run) == before
     assert answered.folder == tmp_path / "new" / "run"
     assert_sound(tmp_path / "new" / "run", entries=1, without=(4,))
-    assert holding(tmp_path / "new", subject(4)) == []
+    assert hold_lock(tmp_path / "new", subject(4)) == []
     with pytest.raises(gf.InputError, match="exists already"):
         gf.answer(run, gone(5), out=tmp_path / "new" / "run")
     gf.answer(run, gone(5), out=tmp_path / "new" / "run", force=True)
@@ -188,7 +188,7 @@ def test_the_summary_is_what_was_written(run: Path) -> None:
 
 
 def test_released_weights_are_those_with_the_noise(run: Path) -> None:
-    with pytest.raises(gf.InputError, match="holds no released weights, it did not come of a deletion$"):
+    with pytest.raises(gf.InputError, match="holds no released weights: it has not answered any request$"):
         gf.load_released(run)
     answered = gf.answer(run, gone(4))
     assert answered.outcome is not None
@@ -436,7 +436,7 @@ def test_a_process_killed_anywhere_leaves_the_old_state_or_the_new(
         gf.answer(place, gone(7), request_id="three")
         assert_sound(place, entries=3 if found == new else 2, without=(4, 5, 7) if found == new else (4, 7))
         assert os.listdir(place.parent) == ["run"]
-        assert holding(place.parent, subject(7)) == []
+        assert hold_lock(place.parent, subject(7)) == []
         shutil.rmtree(place.parent)
     else:
         pytest.fail("the child never came to an end")
@@ -557,7 +557,7 @@ def test_two_processes_and_a_reader_at_once(run: Path, tmp_path: Path) -> None:
     assert_sound(run, entries=5, without=(4, 5, 6, 7, 8))
     assert {entry.request_id for entry in read_history(run).entries} == {f"id {number}" for number in range(4, 9)}
     assert os.listdir(run.parent) == ["run"]
-    assert holding(run.parent, subject(4)) == holding(run.parent, subject(8)) == []
+    assert hold_lock(run.parent, subject(4)) == hold_lock(run.parent, subject(8)) == []
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, other: Callable[[], object]) -> None:
@@ -580,7 +580,7 @@ def test_a_reader_waits_while_a_run_is_replaced(run: Path) -> None:
     between, go_on = threading.Event(), threading.Event()
 
     def write() -> None:
-        with steady(run):
+        with parent_lock(run):
             run.rename(old)
             between.set()
             go_on.wait()

@@ -227,7 +227,7 @@ def test_what_is_not_in_theta_survives_too(graph: gf.Graph, tmp_path: Path) -> N
     assert torch.equal(found.module.norm.running_var, trained.module.norm.running_var)
     assert torch.equal(found.module.norm.num_batches_tracked, trained.module.norm.num_batches_tracked)
     assert_same_trained(found, trained, graph)
-    assert any("norm" in obstacle for obstacle in found.obstacles)
+    assert any("norm" in obstacle for obstacle in found.certification_blockers)
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
@@ -463,7 +463,7 @@ DAMAGES: dict[str, Damage] = {
     "another loss": edited("run.json", recipe={"loss": "hinge"}),
     "no reach": edited("run.json", reach=...),
     "an unknown reach": edited("run.json", reach={"miles": 3}),
-    "no obstacles": edited("run.json", obstacles=None),
+    "no obstacles": edited("run.json", certification_blockers=None),
     "another graph's digest": edited("run.json", graph_digest="0" * 64),
     "no subject ids field": edited("graph.json", subject_ids=...),
     "too few subject ids": edited("graph.json", subject_ids=["ann"]),
@@ -725,9 +725,9 @@ def test_a_crash_while_an_outcome_is_written_leaves_the_run_as_it_was(
 
 
 def test_a_run_that_came_of_no_deletion_has_nothing_released(run: Path) -> None:
-    with pytest.raises(gf.InputError, match="holds no released weights, it did not come of a deletion$"):
+    with pytest.raises(gf.InputError, match="holds no released weights: it has not answered any request$"):
         gf.load_released(run)
-    with pytest.raises(gf.InputError, match=f"^{run} holds no certificate, it did not come of a deletion$"):
+    with pytest.raises(gf.InputError, match=f"^{run} holds no certificate: it has not answered any request$"):
         gf.verify_run(run)
     assert read_history(run) == History((), ())
 

@@ -75,7 +75,7 @@ def two_worlds(seed: int, kind: str) -> tuple[World, World]:
     partial = bool(rng.integers(2))
     columns = [0, 2] if partial else list(range(COLUMNS))
     x[np.ix_(forgotten, columns)] = 0
-    worlds = []
+    populations = []
     for world in range(2):
         own = np.random.default_rng([seed, KINDS.index(kind), world])
         more = int(own.integers(1, 4)) if kind in ("nodes", "mixed") else 0
@@ -102,8 +102,8 @@ def two_worlds(seed: int, kind: str) -> tuple[World, World]:
             num_classes=CLASSES,
         )
         listed: Any = dict.fromkeys(forgotten, columns if partial else "all")
-        worlds.append(World(graph, gf.Request(range(n, n + more), sorted(gone), listed)))
-    first, second = worlds
+        populations.append(World(graph, gf.Request(range(n, n + more), sorted(gone), listed)))
+    first, second = populations
     assert first.graph.without(first.request).digest == second.graph.without(second.request).digest
     return first, second
 
@@ -216,9 +216,9 @@ def test_the_worlds_are_as_different_as_they_should_be() -> None:
     """Empty against non-empty footprints, requests of different size, values that were 0 already."""
     sizes, empty = 0, 0
     for seed in range(40):
-        worlds = two_worlds(seed, KINDS[seed % len(KINDS)])
-        first, second = (gf.footprint(world.graph, world.request, gf.Reach(2)) for world in worlds)
-        sizes += repr(worlds[0].request) != repr(worlds[1].request)
+        populations = two_worlds(seed, KINDS[seed % len(KINDS)])
+        first, second = (gf.footprint(world.graph, world.request, gf.Reach(2)) for world in populations)
+        sizes += repr(populations[0].request) != repr(populations[1].request)
         empty += first.empty != second.empty
     assert sizes > 10
     assert empty > 3

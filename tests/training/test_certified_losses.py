@@ -293,7 +293,7 @@ def weighted_by(counts: object) -> Callable[[Tensor, Tensor], Tensor]:
 
 def test_data_in_a_declared_loss_rules_the_claim_out() -> None:
     trained = gf.train(people(), "sgc", loss=gf.Loss(weighted_by(torch.ones(3)), convex=True))
-    (obstacle,) = trained.obstacles
+    (obstacle,) = trained.certification_blockers
     assert obstacle == "the loss 'loss' holds a tensor, which may carry data"
     with pytest.raises(gf.Refused, match="the loss 'loss' holds a tensor"):
         gf.unlearn(trained, people(), REQUEST, method="newton")
@@ -303,9 +303,9 @@ def test_data_in_a_declared_loss_rules_the_claim_out() -> None:
 def test_data_in_a_loss_that_is_handed_over_later_is_named(tmp_path: Path) -> None:
     gf.save_run(tmp_path / "run", gf.train(people(), "sgc", loss=gf.Loss(weighted_by(None), convex=True)), people())
     clean, _ = gf.load_run(tmp_path / "run", loss=gf.Loss(weighted_by(None), convex=True))
-    assert clean.obstacles == ()
+    assert clean.certification_blockers == ()
     spoilt, _ = gf.load_run(tmp_path / "run", loss=gf.Loss(weighted_by(torch.ones(3)), convex=True))
-    assert spoilt.obstacles == ("the loss 'loss' holds a tensor, which may carry data",)
+    assert spoilt.certification_blockers == ("the loss 'loss' holds a tensor, which may carry data",)
 
 
 # -- half precision ----------------------------------------------------------------------------------------------------

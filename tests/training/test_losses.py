@@ -395,7 +395,7 @@ def test_a_module_in_half_precision_is_trained_and_leaves_a_note(
     assert note.startswith(f"the module came in {str(dtype).removeprefix('torch.')}; it was trained in float32 or")
     assert trained.theta.dtype == torch.float64
     assert torch.isfinite(trained.theta).all()
-    assert trained.obstacles == ()
+    assert trained.certification_blockers == ()
     assert next(module.parameters()).dtype == dtype
 
 

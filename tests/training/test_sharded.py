@@ -323,7 +323,7 @@ def test_a_loss_that_holds_a_tensor_is_an_obstacle() -> None:
         return nn.functional.cross_entropy(logits, labels, weight=weights.to(logits), reduction="none")
 
     trained = gf.train(small(), "sharded-gcn", loss=weighted, **SHORT)
-    assert trained.obstacles == ("the loss 'weighted' holds a tensor, which may carry data",)
+    assert trained.certification_blockers == ("the loss 'weighted' holds a tensor, which may carry data",)
     for method in ("grapheraser", "retrain"):
         node = int(small().train_rows[4])
         outcome = gf.unlearn(trained, small(), gf.Request(nodes=[node]), method=method)

@@ -136,7 +136,7 @@ def test_a_module_with_batchnorm_trains_and_is_named_not_certifiable() -> None:
     module = WithNorm(nn.BatchNorm1d(3))
     trained = gf.train(graph, module, epochs=20)
     assert not trained.certifiable
-    assert "carries statistics of the training data" in trained.obstacles[0]
+    assert "carries statistics of the training data" in trained.certification_blockers[0]
     assert float(trained.module.norm.running_mean.abs().sum()) > 0
     assert float(module.norm.running_mean.abs().sum()) == 0
 

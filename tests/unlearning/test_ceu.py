@@ -22,7 +22,7 @@ from graphforget.certificates.claims.objective_noise import (
     WITHIN,
     ObjectiveNoise,
     conditions_of,
-    leftover,
+    gradient_residual_bound,
 )
 from graphforget.certificates.conditions import CONVEX, OPTIMUM, REACH
 from graphforget.privacy.gaussian import epsilon_of, mu_gdp
@@ -69,7 +69,7 @@ VOID = r"^the guarantee of 'ceu' does not hold here: "
 
 def left_in(found: gf.Outcome) -> float:
     """What the history says that is left at most of the summed objective's gradient."""
-    return leftover(found.trained, m=found.graph.train_rows.numel())
+    return gradient_residual_bound(found.trained, m=found.graph.train_rows.numel())
 
 
 def conditions_by_name(found: gf.Outcome) -> dict[str, dict[str, Any]]:
@@ -139,7 +139,7 @@ def test_both_bounds_are_the_published_ones(count: int, directed: bool) -> None:
         }
         assert found.details["bounds"] == pytest.approx(by_hand, rel=1e-12)
         (entry,) = found.trained.history
-        assert entry.leftover == pytest.approx(m * by_hand[bound], rel=1e-12)
+        assert entry.gradient_residual_bound == pytest.approx(m * by_hand[bound], rel=1e-12)
         assert left_in(found) == pytest.approx(m * (by_hand[bound] + trained.gradient_norm), rel=1e-12)
         implied = found.measured["epsilon_under_constants"]
         assert implied == epsilon_of(ratio=left_in(found), delta=DELTA)
@@ -157,7 +157,9 @@ def test_the_constants_are_those_of_the_paper_and_may_come_by_name() -> None:
     assert own.certificate.claim.constants == gf.Constants()
     named = step_alone(trained, graph, request, constants={"hessian_lipschitz": 0.5})
     assert named.certificate.claim.constants == gf.Constants(hessian_lipschitz=0.5)
-    assert named.trained.history[0].leftover == pytest.approx(2 * own.trained.history[0].leftover)
+    assert named.trained.history[0].gradient_residual_bound == pytest.approx(
+        2 * own.trained.history[0].gradient_residual_bound
+    )
 
 
 def test_sequences_add_up() -> None:
@@ -235,11 +237,11 @@ def test_a_curvature_under_the_constant_refutes_it(model: str) -> None:
     assert found.certificate.claim.void
     assert found.certificate.statement.startswith("nothing follows")
     verified(found)
-    for asked in ({}, {"level": "conditional", "otherwise": "refuse"}):
+    for target in ({}, {"level": "conditional", "otherwise": "refuse"}):
         with pytest.raises(
-            gf.Refused, match=VOID if not asked else "does not hold here: .*, and retraining was ruled out"
+            gf.Refused, match=VOID if not target else "does not hold here: .*, and retraining was ruled out"
         ):
-            ceu(trained, graph, request, epsilon=EVERY, **asked)
+            ceu(trained, graph, request, epsilon=EVERY, **target)
 
 
 def test_the_distance_is_by_the_declared_constant_where_nothing_is_proven() -> None:
@@ -427,7 +429,7 @@ def test_a_lowered_or_raised_bound_is_noticed() -> None:
     half = with_lowered_leftover(found.trained, 0.5)
     with pytest.raises(gf.Mismatch, match="recipe, reach or history"):
         gf.verify(found.certificate, half, found.graph, annexes=[found.annex])
-    over = found.trained.with_last(leftover=1.01 * found.certificate.claim.number("budget"))
+    over = found.trained.amend_last_entry(gradient_residual_bound=1.01 * found.certificate.claim.number("budget"))
     with pytest.raises(gf.Mismatch, match="^what the steps left of the gradient is over the budget$"):
         checked(lambda _: over)
 
@@ -471,8 +473,14 @@ def test_an_edited_claim_is_noticed(changes: dict[str, Any], chosen: dict[str, A
     ("change", "told"),
     [
         (lambda trained: trained.with_weights(trained.theta + 1.0), DOES_NOT_HOLD),
-        (lambda trained: dataclasses.replace(trained, tilt=None), "^the noise in the objective is missing"),
-        (lambda trained: dataclasses.replace(trained, tilt=trained.tilt.flip(0)), DOES_NOT_HOLD),
+        (
+            lambda trained: dataclasses.replace(trained, objective_noise_vector=None),
+            "^the noise in the objective is missing",
+        ),
+        (
+            lambda trained: dataclasses.replace(trained, objective_noise_vector=trained.objective_noise_vector.flip(0)),
+            DOES_NOT_HOLD,
+        ),
         (
             lambda trained: dataclasses.replace(trained, history=()),
             f"^the level is too high: a condition does not hold, {OPTIMUM}|{WITHIN}$",

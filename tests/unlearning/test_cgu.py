@@ -23,7 +23,7 @@ from graphforget.certificates.claims.objective_noise import (
     WITHIN,
     ObjectiveNoise,
     conditions_of,
-    leftover,
+    gradient_residual_bound,
 )
 from graphforget.certificates.claims.residual_ball import ResidualBall
 from graphforget.certificates.conditions import OPTIMUM
@@ -34,7 +34,7 @@ from graphforget.linalg.solution import Solution
 from graphforget.models.fixed import MeanSGC
 from graphforget.privacy.gaussian import delta_of, epsilon_of, mu_gdp, tolerance
 from graphforget.privacy.rounding import rounded_up
-from graphforget.training.recipe import Forgotten
+from graphforget.training.recipe import HistoryEntry
 from graphforget.unlearning.methods.cgu import step_bounds
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -78,7 +78,7 @@ class Dense:
             y=np.eye(CLASSES)[graph.y.numpy()[rows]],
             q=q[rows],
             mu=trained.recipe.mu,
-            b=trained.tilt.numpy().reshape(-1, CLASSES),
+            b=trained.objective_noise_vector.numpy().reshape(-1, CLASSES),
         )
 
     @property
@@ -119,7 +119,7 @@ def published_bounds(trained: gf.Trained, after: gf.Graph, step: np.ndarray) -> 
 
 def left_in(outcome: gf.Outcome) -> float:
     """What the history says that is left at most of the gradient, of all classes together."""
-    return leftover(outcome.trained, m=outcome.graph.train_rows.numel())
+    return gradient_residual_bound(outcome.trained, m=outcome.graph.train_rows.numel())
 
 
 def left_of(trained: gf.Trained, graph: gf.Graph) -> np.ndarray:
@@ -209,8 +209,11 @@ def test_the_step_is_the_published_one(model: str, kind: str) -> None:
     assert outcome.details["bound"] == pytest.approx(np.linalg.norm(bounds), rel=1e-4)
     assert outcome.details["bound_by_class"] == pytest.approx(bounds.sum(), rel=1e-4)
     (entry,) = outcome.trained.history
-    assert (entry.leftover, entry.leftover_by_class) == (outcome.details["bound"], outcome.details["bound_by_class"])
-    assert left_in(outcome) == entry.leftover + graph.train_rows.numel() * trained.gradient_norm
+    assert (entry.gradient_residual_bound, entry.gradient_residual_bound_by_class) == (
+        outcome.details["bound"],
+        outcome.details["bound_by_class"],
+    )
+    assert left_in(outcome) == entry.gradient_residual_bound + graph.train_rows.numel() * trained.gradient_norm
 
 
 def test_it_ends_closer_to_where_retraining_with_the_same_noise_would() -> None:
@@ -280,21 +283,21 @@ def check_the_bound(before: gf.Trained, graph: gf.Graph, outcome: gf.Outcome) ->
     wanted = published_step(before, graph, outcome.graph)
     assert np.linalg.norm(step - wanted) <= 1e-6 * np.linalg.norm(wanted) + 1e-12
     left = left_of(trained, outcome.graph)
-    rounding = 1e-10 * (1 + float(trained.tilt.norm()))
+    rounding = 1e-10 * (1 + float(trained.objective_noise_vector.norm()))
     assert m * trained.gradient_norm == pytest.approx(np.linalg.norm(left), rel=1e-6, abs=rounding)
     assert np.linalg.norm(left) <= left_in(outcome) + rounding
     *_, entry = trained.history
     by_class = step_bounds(before.objective(outcome.graph), trained.theta - before.theta).numpy()
-    unsolved = max(entry.leftover - float(np.linalg.norm(by_class)), 0)
+    unsolved = max(entry.gradient_residual_bound - float(np.linalg.norm(by_class)), 0)
     assert (left <= by_class + left_of(before, graph) + unsolved + rounding).all()
     old, new = Dense.of(before, graph), Dense.of(trained, outcome.graph)
     added = np.linalg.norm(new.gradient(columns_of(trained.theta)) - old.gradient(columns_of(before.theta)), axis=0)
-    assert np.linalg.norm(added) <= entry.leftover + rounding
-    assert added.sum() <= entry.leftover_by_class + CLASSES * rounding
+    assert np.linalg.norm(added) <= entry.gradient_residual_bound + rounding
+    assert added.sum() <= entry.gradient_residual_bound_by_class + CLASSES * rounding
     exact = published_bounds(before, outcome.graph, step)
     np.testing.assert_allclose(by_class, exact, rtol=0.011, atol=1e-20)
     assert (by_class >= exact / 1.01 * (1 - 1e-9)).all()  # the spectral norm is not under its own
-    return float((np.linalg.norm(added) - rounding) / entry.leftover)
+    return float((np.linalg.norm(added) - rounding) / entry.gradient_residual_bound)
 
 
 def test_the_cases_above_came_near_enough_to_the_bound_to_find_one_that_is_too_small() -> None:
@@ -327,7 +330,7 @@ def test_it_adds_up_over_requests() -> None:
         whole = math.fsum(bounds) + small()[1].train_rows.numel() * start.gradient_norm
         assert left_in(outcome) == pytest.approx(whole, rel=1e-12)
         assert outcome.details["spent"] == left_in(outcome)
-        assert [entry.leftover for entry in trained.history] == bounds
+        assert [entry.gradient_residual_bound for entry in trained.history] == bounds
         assert np.linalg.norm(left_of(trained, graph)) <= left_in(outcome)
 
 
@@ -360,14 +363,14 @@ def test_the_model_is_trained_anew_exactly_when_the_budget_is_spent(
         if spent > allowed:
             retrained += 1
             assert outcome.trained.history == ()
-            assert not torch.equal(outcome.trained.tilt, trained.tilt)
+            assert not torch.equal(outcome.trained.objective_noise_vector, trained.objective_noise_vector)
             assert outcome.trained.recipe.noise_seed is None
             assert outcome.trained.converged
             assert any("the budget is spent" in note for note in outcome.notes)
         else:
             went_on += 1
             assert len(outcome.trained.history) == len(trained.history) + 1
-            assert torch.equal(outcome.trained.tilt, trained.tilt)
+            assert torch.equal(outcome.trained.objective_noise_vector, trained.objective_noise_vector)
         assert outcome.level == "conditional"
         stated = epsilon if budget == "joint" else epsilon_of(ratio=allowed / noise, delta=delta)
         assert outcome.certificate.epsilon == pytest.approx(stated, rel=1e-12)
@@ -464,7 +467,7 @@ def test_noise_from_a_seed_hides_nothing() -> None:
     assert (outcome.level, outcome.details["retrained"]) == ("conditional", True)
     assert outcome.details["spent"] < outcome.details["budget"]
     assert outcome.trained.recipe.noise_seed is None
-    assert not torch.equal(outcome.trained.tilt, trained.tilt)
+    assert not torch.equal(outcome.trained.objective_noise_vector, trained.objective_noise_vector)
     assert "so the model was trained anew" in outcome.notes[0]
     assert "the budget is spent" not in outcome.notes[0]
     verified(outcome)
@@ -499,7 +502,9 @@ def test_a_claim_for_weights_that_another_method_moved_is_noticed() -> None:
     trained, graph = small()
     honest = cgu(trained, graph, gf.Request(nodes=[4]), epsilon=FOR_EVER)
     (entry,) = honest.trained.history
-    moved = dataclasses.replace(honest.trained, history=(dataclasses.replace(entry, method="gif", leftover=None),))
+    moved = dataclasses.replace(
+        honest.trained, history=(dataclasses.replace(entry, method="gif", gradient_residual_bound=None),)
+    )
     with pytest.raises(gf.Mismatch, match="a method that says nothing of what it left"):
         gf.verify(honest.certificate, moved, honest.graph)
 
@@ -511,7 +516,8 @@ def test_ceu_in_between_is_accounted_for() -> None:
     outcome = cgu(moved.trained, moved.graph, gf.Request(nodes=[9]), epsilon=FOR_EVER)
     assert (outcome.level, outcome.details["retrained"]) == ("conditional", False)
     assert left_in(outcome) == pytest.approx(
-        graph.train_rows.numel() * trained.gradient_norm + sum(entry.leftover for entry in outcome.trained.history)
+        graph.train_rows.numel() * trained.gradient_norm
+        + sum(entry.gradient_residual_bound for entry in outcome.trained.history)
     )
     verified(outcome)
 
@@ -595,7 +601,7 @@ def test_nothing_touched_after_other_requests_leaves_their_claim() -> None:
     assert torch.equal(second.trained.theta, first.trained.theta)
     assert left_in(second) == left_in(first)
     assert second.trained.history[:-1] == first.trained.history
-    assert (second.trained.history[-1].step_norm, second.trained.history[-1].leftover) == (0.0, None)
+    assert (second.trained.history[-1].step_norm, second.trained.history[-1].gradient_residual_bound) == (0.0, None)
     assert second.graph.num_edges == first.graph.num_edges - 1
 
 
@@ -616,7 +622,7 @@ def test_weights_that_stay_where_something_is_touched_are_noticed() -> None:
         trained,
         graph_digest=honest.graph.digest,
         graph_salt=honest.trained.graph_salt,
-        history=(Forgotten("cgu", graph.train_rows.numel(), 1, 0, 0.0, trained.gradient_norm),),
+        history=(HistoryEntry("cgu", graph.train_rows.numel(), 1, 0, 0.0, trained.gradient_norm),),
     )
     with pytest.raises(gf.Mismatch, match=f"^the level is too high: a condition does not hold, {WITHIN}$"):
         gf.verify(honest.certificate, kept, honest.graph)
@@ -633,7 +639,7 @@ def test_a_step_that_does_nothing_is_no_success(monkeypatch: pytest.MonkeyPatch)
     assert outcome.details["retrained"]  # what the step did not solve is counted as left
     assert not torch.equal(outcome.trained.theta, trained.theta)
     large = cgu(trained, graph, gf.Request(nodes=[4]), epsilon=FOR_EVER)
-    left = float(large.trained.history[-1].leftover or 0.0)
+    left = float(large.trained.history[-1].gradient_residual_bound or 0.0)
     measured = large.graph.train_rows.numel() * large.trained.gradient_norm
     assert measured <= left + graph.train_rows.numel() * trained.gradient_norm
 
@@ -685,11 +691,11 @@ def test_a_plan_foresees_it() -> None:
 @pytest.mark.parametrize("kind", ["nodes", "edges", "attributes", "partial attributes", "mixed"])
 def test_it_leaves_its_input_alone_and_its_answer_is_json(kind: str) -> None:
     trained, graph = small()
-    theta, tilt, digest = trained.theta.clone(), trained.tilt.clone(), graph.digest
+    theta, objective_noise_vector, digest = trained.theta.clone(), trained.objective_noise_vector.clone(), graph.digest
     state = copy.deepcopy(trained.module.state_dict())
     outcome = cgu(trained, graph, kinds(graph)[kind])
     assert torch.equal(trained.theta, theta)
-    assert torch.equal(trained.tilt, tilt)
+    assert torch.equal(trained.objective_noise_vector, objective_noise_vector)
     assert graph.digest == digest
     assert trained.history == ()
     assert all(torch.equal(value, state[name]) for name, value in trained.module.state_dict().items())
@@ -760,7 +766,7 @@ def test_a_history_that_is_over_the_budget_does_not_give_the_epsilon() -> None:
     budget = found.certificate.claim.number("budget")
     assert left_in(found) < budget
     with pytest.raises(gf.Mismatch, match="^what the steps left of the gradient is over the budget$"):
-        cheated(lambda trained: trained.with_last(leftover=1.01 * budget))
+        cheated(lambda trained: trained.amend_last_entry(gradient_residual_bound=1.01 * budget))
 
 
 def test_a_history_lowered_to_fit_the_budget_is_noticed() -> None:
@@ -861,7 +867,7 @@ def test_a_seed_that_is_said_to_be_none_is_noticed() -> None:
 def test_noise_that_was_not_there_is_noticed() -> None:
     def without(trained: gf.Trained) -> gf.Trained:
         recipe = dataclasses.replace(trained.recipe, objective_noise=0.0)
-        return dataclasses.replace(trained, recipe=recipe, tilt=None)
+        return dataclasses.replace(trained, recipe=recipe, objective_noise_vector=None)
 
     def more(trained: gf.Trained) -> gf.Trained:
         return dataclasses.replace(trained, recipe=dataclasses.replace(trained.recipe, objective_noise=10.0))
@@ -874,9 +880,11 @@ def test_noise_that_was_not_there_is_noticed() -> None:
 def test_noise_in_the_objective_that_was_swapped_is_noticed() -> None:
     """Zeros do not look like noise; other noise does, and does not fit the weights."""
     with pytest.raises(gf.Mismatch, match="^the noise in the objective has standard deviation 0, not 1$"):
-        cheated(lambda trained: dataclasses.replace(trained, tilt=torch.zeros_like(trained.theta)))
+        cheated(lambda trained: dataclasses.replace(trained, objective_noise_vector=torch.zeros_like(trained.theta)))
     with pytest.raises(gf.Mismatch, match=DOES_NOT_HOLD):
-        cheated(lambda trained: dataclasses.replace(trained, tilt=trained.tilt.flip(0)))
+        cheated(
+            lambda trained: dataclasses.replace(trained, objective_noise_vector=trained.objective_noise_vector.flip(0))
+        )
 
 
 def test_what_was_measured_of_the_conditions_is_nowhere_in_the_certificate() -> None:
@@ -921,9 +929,22 @@ def test_a_claim_of_cgus_for_a_model_that_it_does_not_take_is_none() -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda tilt: 10 * tilt, "the noise in the objective has standard deviation"),
-        (lambda tilt: torch.zeros_like(tilt), "the noise in the objective has standard deviation 0, not 1$"),
-        (lambda tilt: tilt.norm() / tilt.numel() ** 0.5 * torch.ones_like(tilt), "the noise in the objective is not"),
+        (
+            lambda objective_noise_vector: 10 * objective_noise_vector,
+            "the noise in the objective has standard deviation",
+        ),
+        (
+            lambda objective_noise_vector: torch.zeros_like(objective_noise_vector),
+            "the noise in the objective has standard deviation 0, not 1$",
+        ),
+        (
+            lambda objective_noise_vector: (
+                objective_noise_vector.norm()
+                / objective_noise_vector.numel() ** 0.5
+                * torch.ones_like(objective_noise_vector)
+            ),
+            "the noise in the objective is not",
+        ),
     ],
     ids=["larger", "none", "all the same"],
 )
@@ -933,7 +954,7 @@ def test_noise_in_the_objective_is_tested(change: Callable[[Tensor], Tensor], to
     found = gf.unlearn(train(graph, noise_seed=1), graph, gf.Request(nodes=[4]), method="retrain", noise_seed=2)
     checks = {check.name: check.found for check in verified(found).checks}
     assert checks["model and objective"] == "cgu, mu = 0.1, noise in the objective as if from N(0, 1^2)"
-    swapped = dataclasses.replace(found.trained, tilt=change(found.trained.tilt))
+    swapped = dataclasses.replace(found.trained, objective_noise_vector=change(found.trained.objective_noise_vector))
     with pytest.raises(gf.Mismatch, match=f"^{told}"):
         gf.verify(found.certificate, swapped, found.graph)
 
@@ -947,15 +968,17 @@ def made_to_fit() -> tuple[gf.Certificate, gf.Trained, gf.Graph, gf.Outcome]:
     honest = cgu(trained, graph, gf.Request(nodes=[4]), epsilon=FOR_EVER)
     after, m = honest.graph, honest.graph.train_rows.numel()
     moved = trained.with_weights(trained.theta + 1e-6)
-    tilt = trained.tilt - m * moved.objective(after).gradient(moved.theta)
-    entry = Forgotten("cgu", graph.train_rows.numel(), 1, 0, 1e-6, trained.gradient_norm, leftover=0.0)
-    fitted = dataclasses.replace(moved, tilt=tilt, history=(entry,))
+    objective_noise_vector = trained.objective_noise_vector - m * moved.objective(after).gradient(moved.theta)
+    entry = HistoryEntry(
+        "cgu", graph.train_rows.numel(), 1, 0, 1e-6, trained.gradient_norm, gradient_residual_bound=0.0
+    )
+    fitted = dataclasses.replace(moved, objective_noise_vector=objective_noise_vector, history=(entry,))
     fitted = fitted.measured_on(fitted.objective(after))
     assert m * fitted.gradient_norm < 1e-12
     claim, _ = ObjectiveNoise.issue(fitted, m=m, epsilon=1.0, delta=DELTA)
     digests = {
         **honest.certificate.digests,
-        "state": honest.annex.state(fitted.facts()),
+        "state": honest.annex.state(fitted.state_summary()),
         "weights": honest.annex.weights(fitted.theta),
         "graph": fitted.graph_commitment(after),
     }
@@ -1007,7 +1030,7 @@ def test_with_the_annex_every_number_of_the_history_counts() -> None:
     for trained in (
         with_lowered_leftover(found.trained, 1 + 1e-12),
         dataclasses.replace(found.trained, recipe=dataclasses.replace(found.trained.recipe, seed=9)),
-        dataclasses.replace(found.trained, tilt=found.trained.tilt * (1 + 1e-12)),
+        dataclasses.replace(found.trained, objective_noise_vector=found.trained.objective_noise_vector * (1 + 1e-12)),
     ):
         with pytest.raises(gf.Mismatch, match="recipe, reach or history"):
             gf.verify(found.certificate, trained, found.graph, annexes=[found.annex])
@@ -1020,16 +1043,16 @@ def test_an_epsilon_over_the_asked_one_is_retrained_or_refused() -> None:
     """The published count lets it pass; `level` does not."""
     trained, graph = small()
     request = gf.Request(nodes=[4])
-    asked: dict[str, Any] = {"budget": "published", "epsilon": 2.0}
-    found = cgu(trained, graph, request, **asked)
+    target: dict[str, Any] = {"budget": "published", "epsilon": 2.0}
+    found = cgu(trained, graph, request, **target)
     assert (found.level, found.details["retrained"]) == ("conditional", False)
     assert found.certificate.epsilon > 2.0
     short = f"'cgu' reached epsilon {found.certificate.epsilon:.3g}, not 2"
-    again = cgu(trained, graph, request, level="conditional", **asked)
+    again = cgu(trained, graph, request, level="conditional", **target)
     assert (again.method, again.level) == ("retrain", "exact")
     assert again.notes[-1] == f"the model was retrained, because {short}"
     with pytest.raises(gf.Refused) as caught:
-        cgu(trained, graph, request, level="conditional", otherwise="refuse", **asked)
+        cgu(trained, graph, request, level="conditional", otherwise="refuse", **target)
     assert short in str(caught.value)
 
 

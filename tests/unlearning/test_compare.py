@@ -12,14 +12,14 @@ import torch
 import graphforget as gf
 from cases import random_graph
 from graphforget.linalg.newton import newton_cg
-from graphforget.unlearning.compare import Row, _distance, contenders
+from graphforget.unlearning.compare import ComparisonRow, _distance, contenders
 
 REQUEST = gf.Request(nodes=[4, 5])
 MODULE = importlib.import_module("graphforget.unlearning.compare")  # which the function of that name hides
 
 
 @functools.cache
-def rows(model: str) -> dict[str, Row]:
+def rows(model: str) -> dict[str, ComparisonRow]:
     graph = random_graph(3, nodes=40, edges=60)
     return {row.method: row for row in gf.compare(graph, model, REQUEST, shards=2, epochs=20)}
 
@@ -112,7 +112,7 @@ def untrainable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("untrainable")
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("target", "told"),
     [
         ({"epsilon": 0}, "epsilon is 0"),
         ({"epsilon": -1.0}, "epsilon is -1"),
@@ -126,11 +126,11 @@ def untrainable(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"methods": ["newton"]}, "method 'newton' cannot be compared on 'gcn', it serves no model of that kind$"),
     ],
 )
-def test_what_is_asked_is_checked_before_anything_is_trained(asked: dict[str, Any], told: str) -> None:
+def test_what_is_asked_is_checked_before_anything_is_trained(target: dict[str, Any], told: str) -> None:
     graph = random_graph(3, nodes=40, edges=60)
-    request = asked.pop("request", REQUEST)
+    request = target.pop("request", REQUEST)
     with pytest.raises(gf.InputError, match=f"^{told}"):
-        next(iter(gf.compare(graph, "gcn", request, **asked)))
+        next(iter(gf.compare(graph, "gcn", request, **target)))
 
 
 @pytest.mark.parametrize(

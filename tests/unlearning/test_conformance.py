@@ -22,7 +22,7 @@ from graphforget.certificates.conditions import REACH
 from graphforget.certificates.levels import LEVELS
 from graphforget.request.kinds import KINDS
 from graphforget.unlearning.method import Method, Task
-from graphforget.unlearning.outcome import Change
+from graphforget.unlearning.outcome import MethodResult
 from graphforget.verification.noise import check_gaussian
 
 MODELS: dict[str, tuple[str | nn.Module, dict[str, Any]]] = {
@@ -99,7 +99,7 @@ def test_it_deletes_what_was_asked_and_leaves_its_input_alone(method: str, model
             gf.unlearn(trained, graph, request, method=method)
         return
     theta, state = trained.theta.clone(), copy.deepcopy(trained.module.state_dict())
-    asked, tensors = request.to_dict(), {f.name: getattr(graph, f.name) for f in dataclasses.fields(graph)}
+    target, tensors = request.to_dict(), {f.name: getattr(graph, f.name) for f in dataclasses.fields(graph)}
     before = {name: value.clone() for name, value in tensors.items() if isinstance(value, torch.Tensor)}
     random_state = torch.random.get_rng_state()
 
@@ -137,7 +137,7 @@ def test_it_deletes_what_was_asked_and_leaves_its_input_alone(method: str, model
     # input
     assert torch.equal(trained.theta, theta)
     assert all(torch.equal(value, state[name]) for name, value in trained.module.state_dict().items())
-    assert request.to_dict() == asked
+    assert request.to_dict() == target
     for name, value in before.items():
         same = value.to_dense() if value.layout == torch.sparse_csr else value
         now = tensors[name].to_dense() if value.layout == torch.sparse_csr else tensors[name]
@@ -254,20 +254,20 @@ class Planted(Method[NoOptions]):
         self.check(trained, graph, request)
         return self.unlearn(Task.of(trained, graph, request), NoOptions())
 
-    def change(self, task: Task, options: NoOptions) -> Change:
+    def change(self, task: Task, options: NoOptions) -> MethodResult:
         theta = task.theta.clone()
         if self.what == "NaN":
             theta[0] = float("nan")
         if self.what not in ("NaN", "nothing"):
             theta += 1
         objective = task.before if self.what == "old graph" else task.after
-        moved = task.trained.moved(theta, objective, task.forgotten("planted", task.theta))
+        moved = task.trained.with_update(theta, objective, task.history_entry("planted", task.theta))
         good = self.what in ("good", "too good", "another centre")
         claim = conditional_claim() if self.what == "too good" else Empirical("-") if good else Exact()
         if self.what == "no centre":
             claim = Empirical("-", around_centre=True)
         centre = theta if self.what == "another centre" else None
-        return Change(moved, Exact() if self.what == "exact" else claim, centre=centre)
+        return MethodResult(moved, Exact() if self.what == "exact" else claim, centre=centre)
 
 
 @pytest.mark.parametrize(
@@ -427,7 +427,7 @@ def test_noise_that_is_asked_for_is_added_whatever_the_level(method: str) -> Non
 def test_a_model_that_carries_data_gets_no_guarantee(method: str, model: str) -> None:
     trained, graph = trained_on(model)
     supported(method, trained)
-    trained = dataclasses.replace(trained, obstacles=("layer 'norm' keeps statistics of the data",))
+    trained = dataclasses.replace(trained, certification_blockers=("layer 'norm' keeps statistics of the data",))
     request = some_request(method, graph)
     outcome = gf.unlearn(trained, graph, request, method=method, level="empirical")
     assert outcome.level == "empirical"
@@ -436,7 +436,7 @@ def test_a_model_that_carries_data_gets_no_guarantee(method: str, model: str) ->
     void = gf.METHODS[method].level in ("certified", "conditional")
     assert outcome.certificate.claim.void == void
     if void:
-        assert outcome.measured == {"obstacles": list(trained.obstacles)}
+        assert outcome.measured == {"obstacles": list(trained.certification_blockers)}
         assert "may carry data past its weights" in outcome.certificate.statement
         with pytest.raises(gf.Refused, match=f"^the guarantee of '{method}' does not hold here: layer 'norm'"):
             gf.unlearn(trained, graph, request, method=method)
@@ -464,11 +464,11 @@ class Remembering(OwnGCN):
 def test_what_a_module_picks_up_in_training_is_no_secret(what: str, told: str) -> None:
     graph = random_graph(3, nodes=40, edges=60, sparse=False)
     trained = gf.train(graph, Remembering(what), epochs=3, polish_steps=0)
-    assert any(told in obstacle for obstacle in trained.obstacles)
+    assert any(told in obstacle for obstacle in trained.certification_blockers)
     assert idea(trained, graph, gf.Request(nodes=[4]), level="empirical").level == "empirical"
     with pytest.raises(gf.Refused, match=f"^the guarantee of 'idea' does not hold here: .*{told}"):
         idea(trained, graph, gf.Request(nodes=[4]))
-    assert not gf.train(graph, Remembering("nothing"), epochs=3, polish_steps=0).obstacles
+    assert not gf.train(graph, Remembering("nothing"), epochs=3, polish_steps=0).certification_blockers
 
 
 def test_a_loss_that_holds_a_tensor_gets_no_guarantee() -> None:
@@ -479,7 +479,7 @@ def test_a_loss_that_holds_a_tensor_gets_no_guarantee() -> None:
         return nn.functional.cross_entropy(logits, labels, weight=weights.to(logits), reduction="none")
 
     trained = gf.train(graph, "gcn", loss=weighted, hidden=4, epochs=3, polish_steps=0)
-    assert trained.obstacles == ("the loss 'weighted' holds a tensor, which may carry data",)
+    assert trained.certification_blockers == ("the loss 'weighted' holds a tensor, which may carry data",)
     assert gf.unlearn(trained, graph, gf.Request(nodes=[4]), method="retrain").level == "empirical"
 
 

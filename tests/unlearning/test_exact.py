@@ -171,10 +171,19 @@ def test_noise_in_the_objective_is_replayed_from_its_seed_or_from_what_was_kept(
     assert torch.equal(replayed(seeded, graph()).theta, seeded.theta)
     secret = gf.train(graph(), "cgu")
     assert torch.equal(replayed(secret, graph()).theta, secret.theta)
-    assert not torch.equal(replayed(secret, graph(), tilt=seeded.tilt).theta, secret.theta)
-    assert torch.equal(replayed(dataclasses.replace(secret, tilt=None), graph(), tilt=secret.tilt).theta, secret.theta)
+    assert not torch.equal(
+        replayed(secret, graph(), objective_noise_vector=seeded.objective_noise_vector).theta, secret.theta
+    )
+    assert torch.equal(
+        replayed(
+            dataclasses.replace(secret, objective_noise_vector=None),
+            graph(),
+            objective_noise_vector=secret.objective_noise_vector,
+        ).theta,
+        secret.theta,
+    )
     with pytest.raises(gf.Refused, match="the noise in the objective has no seed and was not kept"):
-        replayed(dataclasses.replace(secret, tilt=None), graph())
+        replayed(dataclasses.replace(secret, objective_noise_vector=None), graph())
 
 
 def test_retrained_modules_of_ones_own_are_replayed() -> None:
@@ -415,7 +424,7 @@ def test_dropout_of_ones_own_layers_is_keyed_too(layer: Callable[..., nn.Module]
     state = torch.random.get_rng_state()
     trained = gf.train(whole, module, **SHORT)
     assert torch.equal(torch.random.get_rng_state(), state)
-    assert trained.obstacles == ()
+    assert trained.certification_blockers == ()
     for request in far_requests(whole):
         assert torch.equal(gf.train(whole.without(request), module, **SHORT).theta, trained.theta)
     assert not torch.equal(gf.train(whole, module, seed=1, **SHORT).theta, trained.theta)
@@ -448,16 +457,18 @@ GENERATOR = torch.Generator().manual_seed(0)
 )
 def test_other_random_numbers_in_training_are_an_obstacle(draw: Callable[[Tensor], Tensor]) -> None:
     trained = gf.train(graph(), noisy(draw), **SHORT)
-    assert UNKEYED in trained.obstacles
-    assert len(trained.obstacles) == 1 or "GENERATOR" in trained.obstacles[0]  # it may carry data
+    assert UNKEYED in trained.certification_blockers
+    assert (
+        len(trained.certification_blockers) == 1 or "GENERATOR" in trained.certification_blockers[0]
+    )  # it may carry data
     assert not trained.certifiable
     outcome = gf.unlearn(trained, graph(), request_of("nodes"), method="retrain")
     assert outcome.level == "empirical"
-    assert UNKEYED in outcome.trained.obstacles
+    assert UNKEYED in outcome.trained.certification_blockers
 
 
 def test_a_module_without_random_numbers_has_no_obstacle() -> None:
-    assert gf.train(graph(), noisy(lambda out: functional.dropout(out, 0.5)), **SHORT).obstacles == ()
+    assert gf.train(graph(), noisy(lambda out: functional.dropout(out, 0.5)), **SHORT).certification_blockers == ()
 
 
 # -- recipes that cannot have made the weights -----------------------------------------------------------------------

@@ -90,7 +90,7 @@ def test_it_claims_nothing_whatever_the_model(model: str) -> None:
         gf.verify(certificate, found.trained, found.graph, released=found.released_theta, annexes=[found.annex])
         json.dumps(found.answer(), allow_nan=False)
         (entry,) = found.trained.history
-        assert (entry.method, entry.leftover, entry.refuted) == ("gif", None, ())
+        assert (entry.method, entry.gradient_residual_bound, entry.refuted) == ("gif", None, ())
 
 
 def test_by_default_it_does_a_hundred_rounds_of_lissa() -> None:
@@ -286,7 +286,7 @@ def test_an_option_that_there_is_not_is_told_with_those_that_there_are() -> None
         known = [field.name for field in dataclasses.fields(method.options)]
         bare += [] if known else [name]
         with pytest.raises(gf.InputError) as caught:
-            method.chosen({"foo": 1})
+            method.parse_options({"foo": 1})
         only = f", only {', '.join(known)}" if known else ""
         assert str(caught.value) == f"method '{name}' has no option 'foo'{only}"
     assert bare == ["grapheraser"]

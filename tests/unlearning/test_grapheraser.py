@@ -346,8 +346,8 @@ def test_an_edge_that_no_shard_has_seen(partition: str, aggregation: str) -> Non
         assert plan.level is None
         with pytest.raises(gf.Refused, match="no shard's training has seen what is to go, but nothing is guaranteed"):
             gf.unlearn(trained, graph, request, **ERASE)
-        asked = gf.unlearn(trained, graph, request, level="exact", **ERASE)
-        assert (asked.method, asked.level) == ("retrain", "exact")
+        target = gf.unlearn(trained, graph, request, level="exact", **ERASE)
+        assert (target.method, target.level) == ("retrain", "exact")
         return
     outcome = gf.unlearn(trained, graph, request, **ERASE)
     assert plan.level == outcome.level == "exact"
@@ -363,11 +363,13 @@ def test_an_edge_that_no_shard_has_seen(partition: str, aggregation: str) -> Non
 
 
 def test_a_model_that_carries_data_gets_no_guarantee() -> None:
-    trained = dataclasses.replace(trained_on(), obstacles=("layer 'norm' keeps statistics of the data",))
+    trained = dataclasses.replace(trained_on(), certification_blockers=("layer 'norm' keeps statistics of the data",))
     outcome = gf.unlearn(trained, small(), request_of("training node"), **ERASE)
     assert outcome.level == gf.plan(trained, small(), request_of("training node"), **ERASE).level == "empirical"
     lone = lone_pair()
-    untouched = dataclasses.replace(gf.train(lone, "sharded-gcn", **SHORT), obstacles=trained.obstacles)
+    untouched = dataclasses.replace(
+        gf.train(lone, "sharded-gcn", **SHORT), certification_blockers=trained.certification_blockers
+    )
     assert gf.plan(untouched, lone, gf.Request(nodes=[20]), **ERASE).level is None
     with pytest.raises(gf.Refused, match="may carry data past its weights"):
         gf.unlearn(untouched, lone, gf.Request(nodes=[20]), **ERASE)

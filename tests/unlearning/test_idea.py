@@ -27,8 +27,8 @@ from graphforget.models.parameters import flatten
 from graphforget.privacy.gaussian import epsilon_of, exact_sigma, paper_sigma
 from graphforget.privacy.noise import with_noise
 from graphforget.training.fit import _polish
-from graphforget.unlearning.influence import LossChange, kept_part
-from graphforget.unlearning.method import Asked
+from graphforget.unlearning.influence import LossChange, line_search
+from graphforget.unlearning.method import PrivacyTarget
 from graphforget.unlearning.serial_parts import serial_parts
 
 CONVEX = ("sgc", "sign", "linearised-gcn", "linearised-gat")
@@ -279,11 +279,11 @@ def test_a_network_lowers_what_its_step_aims_at(model: str) -> None:
     step = outcome.details["steps"][0]
     assert step["curvature"] == "gauss-newton"
     assert step["status"] == "converged"
-    leftover = trained.objective(graph).gradient(trained.theta)
+    initial_gradient = trained.objective(graph).gradient(trained.theta)
     after, m = trained.objective(outcome.graph), graph.train_rows.numel()
 
     def aim(theta: Tensor) -> float:
-        return after.data.value(theta) / m + 0.5 * after.mu * float(theta @ theta) - float(leftover @ theta)
+        return after.data.value(theta) / m + 0.5 * after.mu * float(theta @ theta) - float(initial_gradient @ theta)
 
     assert aim(outcome.trained.theta) < aim(trained.theta)
     taken = outcome.trained.theta - trained.theta
@@ -384,18 +384,20 @@ def test_a_step_that_overshoots_is_halved_until_it_lowers_its_aim() -> None:
     gradient = objective.gradient(theta)
     none = torch.zeros_like(theta)
     far = -1000 * gradient
-    kept = kept_part(objective, theta, far, m=objective.m, leftover=none, shorten=False)
+    kept = line_search(objective, theta, far, m=objective.m, initial_gradient=none, shorten=False)
     assert kept is not None
     assert kept.length < 1
     assert kept.objective_after == pytest.approx(objective.value(theta + kept.length * far))
     assert kept.objective_after < kept.objective_before <= objective.value(theta + 2 * kept.length * far)
-    best = kept_part(objective, theta, far, m=objective.m, leftover=none, shorten=True)
+    best = line_search(objective, theta, far, m=objective.m, initial_gradient=none, shorten=True)
     assert best is not None
     assert best.objective_after <= kept.objective_after
     assert objective.value(theta + best.length / 2 * far) >= best.objective_after
-    assert kept_part(objective, theta, gradient, m=objective.m, leftover=none, shorten=False) is None
-    assert kept_part(objective, theta, float("nan") * far, m=objective.m, leftover=none, shorten=False) is None
-    whole = kept_part(objective, theta, -1e-3 * gradient, m=objective.m, leftover=none, shorten=False)
+    assert line_search(objective, theta, gradient, m=objective.m, initial_gradient=none, shorten=False) is None
+    assert (
+        line_search(objective, theta, float("nan") * far, m=objective.m, initial_gradient=none, shorten=False) is None
+    )
+    whole = line_search(objective, theta, -1e-3 * gradient, m=objective.m, initial_gradient=none, shorten=False)
     assert whole is not None
     assert whole.length == 1
 
@@ -418,8 +420,11 @@ def test_the_leftover_gradient_is_no_reason_to_refuse_a_step() -> None:
     theta = trained.theta + torch.randn(trained.theta.shape, generator=torch.Generator().manual_seed(0)).double()
     gradient = objective.gradient(theta)
     step = 1e-4 * gradient  # up the objective
-    assert kept_part(objective, theta, step, m=objective.m, leftover=torch.zeros_like(theta), shorten=False) is None
-    kept = kept_part(objective, theta, step, m=objective.m, leftover=2 * gradient, shorten=False)
+    assert (
+        line_search(objective, theta, step, m=objective.m, initial_gradient=torch.zeros_like(theta), shorten=False)
+        is None
+    )
+    kept = line_search(objective, theta, step, m=objective.m, initial_gradient=2 * gradient, shorten=False)
     assert kept is not None
     assert kept.objective_after > kept.objective_before
 
@@ -430,8 +435,8 @@ def test_the_leftover_gradient_is_no_reason_to_refuse_a_step() -> None:
 def test_the_noise_follows_what_is_asked() -> None:
     trained, graph = patients()
     request = gf.Request(nodes=["patient-0017"])
-    asked = idea(trained, graph, request, epsilon=2.0, delta=1e-4, audit=False)
-    claim, measured = asked.certificate.claim, asked.measured
+    target = idea(trained, graph, request, epsilon=2.0, delta=1e-4, audit=False)
+    claim, measured = target.certificate.claim, target.measured
     assert isinstance(claim, PaperBound)
     assert (claim.level, claim.epsilon, claim.delta) == ("conditional", 2.0, 1e-4)
     assert measured["epsilon_under_constants"] == pytest.approx(2.0, rel=1e-9)
@@ -592,7 +597,7 @@ def test_a_dense_solve_of_a_large_model_is_refused(raw_data: None) -> None:
 
 def test_what_is_asked_is_checked_where_it_is_made() -> None:
     with pytest.raises(gf.InputError, match="^delta is 0"):
-        Asked(delta=0)
+        PrivacyTarget(delta=0)
 
 
 # -- where a condition does not hold ---------------------------------------------------------------------------------
@@ -793,11 +798,11 @@ def test_a_refuted_history_is_no_ground_for_a_claim() -> None:
         ({"step_norm": 10.0}, "epsilon is 1, the bound and the noise imply "),
     ):
         with pytest.raises(gf.Mismatch, match=f"^{told}"):
-            gf.verify(outcome.certificate, outcome.trained.with_last(**known), outcome.graph)
+            gf.verify(outcome.certificate, outcome.trained.amend_last_entry(**known), outcome.graph)
     without = dataclasses.replace(outcome.trained, history=())
     with pytest.raises(gf.Mismatch, match="^the paper's bound needs the model's history, which is missing$"):
         gf.verify(outcome.certificate, without, outcome.graph)
-    shorter = outcome.trained.with_last(affected=0)
+    shorter = outcome.trained.amend_last_entry(affected=0)
     with pytest.raises(gf.Mismatch, match="recipe, reach or history"):
         gf.verify(outcome.certificate, shorter, outcome.graph, annexes=[outcome.annex])
 
@@ -811,7 +816,7 @@ def test_a_claim_with_an_epsilon_for_what_was_refuted_is_noticed() -> None:
 
 def test_a_model_that_carries_data_past_its_weights_gets_no_claim() -> None:
     trained, graph = patients()
-    carrying = dataclasses.replace(trained, obstacles=("layer 'norm' keeps statistics of the data",))
+    carrying = dataclasses.replace(trained, certification_blockers=("layer 'norm' keeps statistics of the data",))
     request = gf.Request(nodes=["patient-0017"])
     with pytest.raises(gf.Refused, match="layer 'norm' keeps statistics of the data"):
         idea(carrying, graph, request, audit=False)

@@ -21,7 +21,7 @@ from graphforget.certificates.residual import Residual, noise_centre, residual, 
 from graphforget.linalg.newton import newton_cg
 from graphforget.models.parameters import trainable
 from graphforget.privacy.gaussian import delta_of, mu_gdp, noise_error_within_budget, tolerance
-from graphforget.privacy.noise import grid, slip, with_noise
+from graphforget.privacy.noise import grid, rounding_tv_bound, with_noise
 from graphforget.privacy.rounding import rounded_up
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -67,7 +67,7 @@ def test_the_retrained_optimum_is_never_further_than_the_bound(data: st.DataObje
         outcome = gf.unlearn(trained, graph, request, method="newton")
     except gf.Refused as refusal:  # weights of 1 with noise of 0.001: float64 has too few digits for this delta
         assert "noise in float64" in str(refusal)
-        error = slip(optimum(trained, graph.without(request)), sigma=sigma)
+        error = rounding_tv_bound(optimum(trained, graph.without(request)), sigma=sigma)
         assert not noise_error_within_budget(1.5 * error, **promise)
         return
     certificate, claim, measured = outcome.certificate, outcome.certificate.claim, outcome.measured

@@ -308,7 +308,7 @@ def test_auto_retrains_a_network_and_that_is_exact(model: str) -> None:
 def test_auto_retrains_a_module_that_keeps_data_and_claims_nothing() -> None:
     graph = random_graph(3, nodes=40, edges=60, sparse=False)
     trained = gf.train(graph, Normalised(), epochs=3, polish_steps=0)
-    assert trained.obstacles
+    assert trained.certification_blockers
     outcome = gf.unlearn(trained, graph, gf.Request(nodes=[4]))
     assert (outcome.method, outcome.level, outcome.certificate.claim.void) == ("retrain", "empirical", False)
     with pytest.raises(gf.Refused, match="^the guarantee of 'idea' does not hold here: .*norm"):

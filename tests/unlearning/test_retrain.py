@@ -191,7 +191,7 @@ def test_a_wrong_fresh_model_is_refused(graph: gf.Graph) -> None:
 
 def test_a_module_with_statistics_of_the_data_gets_no_guarantee(graph: gf.Graph) -> None:
     trained = gf.train(graph, WithNorm(nn.BatchNorm1d(CLASSES)), **SHORT)
-    assert trained.obstacles
+    assert trained.certification_blockers
     assert gf.unlearn(trained, graph, REQUEST, method="retrain").level == "empirical"
 
 

@@ -68,7 +68,7 @@ def came_out(
     return (outcome.method, outcome.level), outcome
 
 
-def foreseen(trained: gf.Trained, graph: gf.Graph, request: gf.Request, **wanted: Any) -> Expected:
+def expected_level(trained: gf.Trained, graph: gf.Graph, request: gf.Request, **wanted: Any) -> Expected:
     plan = gf.plan(trained, graph, request, **wanted)
     if plan.level is None:
         assert plan.meaning.startswith("would be refused: ")
@@ -186,7 +186,7 @@ def test_the_level_asked_for_decides(model: str, level: Level | None, otherwise:
 def test_a_plan_foresees_what_unlearn_does(model: str, level: Level | None, otherwise: Otherwise) -> None:
     trained, graph = trained_on(model)
     wanted: dict[str, Any] = {"level": level, "otherwise": otherwise}
-    assert foreseen(trained, graph, NODES, **wanted) == came_out(trained, graph, NODES, **wanted)[0]
+    assert expected_level(trained, graph, NODES, **wanted) == came_out(trained, graph, NODES, **wanted)[0]
 
 
 @pytest.mark.parametrize("otherwise", ["retrain", "refuse"])
@@ -196,7 +196,7 @@ def test_a_plan_foresees_what_a_named_method_does(method: str, level: Level | No
     trained, graph = trained_on("sgc without noise" if method == "idea" else "sgc")
     options = {"audit": False} if method == "idea" else {}  # so that nothing is refuted afterwards
     wanted: dict[str, Any] = {"method": method, "level": level, "otherwise": otherwise, **options}
-    assert foreseen(trained, graph, NODES, **wanted) == came_out(trained, graph, NODES, **wanted)[0]
+    assert expected_level(trained, graph, NODES, **wanted) == came_out(trained, graph, NODES, **wanted)[0]
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -204,7 +204,7 @@ def test_a_plan_foresees_what_a_named_method_does(method: str, level: Level | No
 def test_a_plan_foresees_what_auto_does(model: str, lonely: bool) -> None:
     trained, graph = trained_on(model, lonely=lonely)
     request = ISLANDER if lonely else NODES
-    assert foreseen(trained, graph, request) == came_out(trained, graph, request)[0]
+    assert expected_level(trained, graph, request) == came_out(trained, graph, request)[0]
 
 
 @pytest.mark.parametrize("otherwise", ["retrain", "refuse"])
@@ -228,13 +228,13 @@ def test_a_model_that_is_not_convex_never_comes_out_certified(
 @pytest.mark.parametrize("otherwise", ["retrain", "refuse"])
 def test_what_even_retraining_cannot_give_is_refused(level: Level, otherwise: Otherwise) -> None:
     trained, graph = trained_on("sgc")
-    trained = dataclasses.replace(trained, obstacles=("layer 'norm' keeps statistics of the data",))
+    trained = dataclasses.replace(trained, certification_blockers=("layer 'norm' keeps statistics of the data",))
     with pytest.raises(gf.Refused, match="^without retraining the best level in reach is 'empirical', and retraining"):
         gf.unlearn(trained, graph, NODES, level=level, otherwise=otherwise)
     assert gf.plan(trained, graph, NODES, level=level, otherwise=otherwise).level is None
     expected: Expected = "refused" if otherwise == "refuse" else ("retrain", "empirical")
     assert came_out(trained, graph, NODES, level="empirical", otherwise=otherwise)[0] == expected
-    assert foreseen(trained, graph, NODES, level="empirical", otherwise=otherwise) == expected
+    assert expected_level(trained, graph, NODES, level="empirical", otherwise=otherwise) == expected
 
 
 # -- refuted claims --------------------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ def test_an_empty_footprint_leaves_the_weights_and_is_published_as_any_other_req
     wanted: dict[str, Any] = {"level": level, "otherwise": otherwise}
     found, outcome = came_out(trained, graph, ISLANDER, **wanted)
     expected = next(row[3] for row in TABLE if row[:3] == (model, level, otherwise))
-    assert found == foreseen(trained, graph, ISLANDER, **wanted) == expected
+    assert found == expected_level(trained, graph, ISLANDER, **wanted) == expected
     if outcome is not None:
         assert torch.equal(outcome.trained.theta, trained.theta)
         assert outcome.trained.history == ()
@@ -549,7 +549,7 @@ OBSTACLE = ("layer 'norm' keeps statistics of the data",)
 @pytest.mark.parametrize("model", [*CONVEX, "sgc without noise", *NOT_CONVEX])
 def test_auto_retrains_a_model_with_an_obstacle_and_claims_nothing(model: str) -> None:
     trained, graph = trained_on(model)
-    trained = dataclasses.replace(trained, obstacles=OBSTACLE)
+    trained = dataclasses.replace(trained, certification_blockers=OBSTACLE)
     for method in ("auto", "retrain"):
         outcome = gf.unlearn(trained, graph, NODES, method=method)
         assert (outcome.method, outcome.level) == ("retrain", "empirical")
@@ -557,16 +557,16 @@ def test_auto_retrains_a_model_with_an_obstacle_and_claims_nothing(model: str) -
         assert outcome.certificate.epsilon is None
         assert outcome.certificate.sigma == trained.recipe.sigma
         assert outcome.trained.releases == ()
-        assert foreseen(trained, graph, NODES, method=method) == ("retrain", "empirical")
+        assert expected_level(trained, graph, NODES, method=method) == ("retrain", "empirical")
 
 
 @pytest.mark.parametrize(("method", "model"), [("newton", "sgc"), ("idea", "sgc"), ("idea", "gcn"), ("idea", "own")])
 def test_a_named_method_is_refused_where_an_obstacle_makes_its_guarantee_void(method: str, model: str) -> None:
     trained, graph = trained_on(model)
-    trained = dataclasses.replace(trained, obstacles=OBSTACLE)
+    trained = dataclasses.replace(trained, certification_blockers=OBSTACLE)
     with pytest.raises(gf.Refused, match=f"^the guarantee of '{method}' does not hold here: layer 'norm' keeps"):
         gf.unlearn(trained, graph, NODES, method=method)
-    assert foreseen(trained, graph, NODES, method=method) == "refused"
+    assert expected_level(trained, graph, NODES, method=method) == "refused"
     outcome = gf.unlearn(trained, graph, NODES, method=method, level="empirical")
     assert (outcome.method, outcome.level) == (method, "empirical")
     assert outcome.certificate.claim.void

@@ -352,7 +352,7 @@ def forged(
             "digests": {
                 "request": base.annex.request,
                 "annex": base.annex.digest,
-                "state": base.annex.state(trained.facts()),
+                "state": base.annex.state(trained.state_summary()),
                 "graph": trained.graph_commitment(graph),
                 "weights": base.annex.weights(trained.theta),
                 "released": weights_digest(released),
@@ -761,7 +761,7 @@ def test_noise_that_was_chosen_for_one_exact_release_verifies(model: str) -> Non
 def test_empirical_called_certified_is_caught(tmp_path: Path) -> None:
     """A model that carries data."""
     trained, graph = patients()
-    carries = dataclasses.replace(trained, obstacles=("layer 'norm' keeps statistics of the data",))
+    carries = dataclasses.replace(trained, certification_blockers=("layer 'norm' keeps statistics of the data",))
     found = gf.unlearn(carries, graph, whole_request(graph), level="empirical")
     assert found.level == "empirical"
     assert verify(found).checks
@@ -837,7 +837,7 @@ def test_a_conditional_claim_needs_a_history() -> None:
 
 
 def test_a_condition_that_was_refuted_voids_a_conditional_claim() -> None:
-    refuted = idea_outcome().trained.with_last(refuted=("strong convexity",))
+    refuted = idea_outcome().trained.amend_last_entry(refuted=("strong convexity",))
     with pytest.raises(gf.Mismatch, match="^the level is too high: a condition does not hold, strong convexity$"):
         verify(forged(idea_outcome(), trained=refuted))
 
@@ -1182,7 +1182,7 @@ def test_a_file_that_nobody_vouches_for_any_more_is_caught(file: str, told: str,
 
 def test_a_run_that_forgot_nothing_has_nothing_to_verify(tmp_path: Path) -> None:
     gf.save_run(tmp_path / "run", *small())
-    with pytest.raises(gf.InputError, match="holds no certificate, it did not come of a deletion$"):
+    with pytest.raises(gf.InputError, match="holds no certificate: it has not answered any request$"):
         gf.verify_run(tmp_path / "run")
 
 

@@ -23,7 +23,7 @@ from graphforget.audits.attributes import BlankedLoss
 from graphforget.audits.findings import Finding, findings, inconclusive_reason, notes, promised
 from graphforget.audits.lira import PerExample
 from graphforget.audits.measurements import Measured, Position
-from graphforget.audits.populations import ByMethod, Case, Forget, world
+from graphforget.audits.populations import ByMethod, Case, Forget, population
 from graphforget.audits.power import Promise
 from graphforget.audits.queries import Queries, retrained, with_canaries
 from graphforget.audits.rows import Row, per_example_rows, rows_of
@@ -31,7 +31,7 @@ from graphforget.certificates.document import Certificate
 from graphforget.certificates.residual import noise_centre
 from graphforget.errors import InputError, Mismatch
 from graphforget.graph.graph import Graph
-from graphforget.jobs.checkpoints import Piece, Pieces
+from graphforget.jobs.checkpoints import Checkpoint, Checkpoints
 from graphforget.progress import Progress
 from graphforget.request.kinds import Kind
 from graphforget.request.request import Request
@@ -149,10 +149,10 @@ def audit(
     asked = {
         name: value for name, value in {"epsilon": epsilon, "delta": delta, **options}.items() if value is not None
     }
-    way = ByMethod(method, asked) if forget is None else forget
-    case = Case(trained, graph, request, way, share, whole_number(seed, "seed"))
+    forget_method = ByMethod(method, asked) if forget is None else forget
+    case = Case(trained, graph, request, forget_method, share, whole_number(seed, "seed"))
     release = _release(case, after)
-    queries = Queries.of(case, canaries=_forgettable(way))
+    queries = Queries.of(case, canaries=_forgettable(forget_method))
     if not len(queries.items):
         raise InputError("the request names nothing that a training loss is of, so there is nothing to audit")
     if not queries.outsiders.numel():
@@ -162,15 +162,15 @@ def audit(
     with ExitStack() as stack:
         place = folder if folder is not None else stack.enter_context(tempfile.TemporaryDirectory())
         known = () if after is None else (release.private.theta, release.released.theta)
-        pieces = Pieces(Path(place), _identity(case, (trained.theta, *known), settings | asked))
+        pieces = Checkpoints(Path(place), _identity(case, (trained.theta, *known), settings | asked))
         names = ["canaries"] + [f"retrained-{k}" for k in range(seeds + 1)] + [f"world-{k}" for k in range(models)]
         work = _Work(case, queries, sigma=sigma)
         planted, *others = pieces.compute(names, work, jobs=jobs, stage="models", progress=progress)
-        again, worlds = others[: seeds + 1], others[seeds + 1 :]
+        again, population_values = others[: seeds + 1], others[seeds + 1 :]
         measured = Measured(
             case,
             queries,
-            worlds=worlds,
+            populations=population_values,
             again=again,
             planted=planted,
             private=release.private,
@@ -181,7 +181,7 @@ def audit(
         )
         scored = measured.attacked(pieces, jobs=jobs, progress=progress)
         rows = _rows(measured, scored, seed=case.seed)
-        distances, populations = measured.distances(), _loosest(worlds)
+        distances, promise = measured.distances(), _loosest(population_values)
         claim = release.claim
         return Audit(
             claim={"level": claim.level, "epsilon": claim.epsilon, "delta": claim.delta, "sigma": claim.sigma},
@@ -191,11 +191,11 @@ def audit(
             position=measured.position,
             distances=distances,
             blanked=measured.blanked(),
-            findings=tuple(findings(measured, claim, populations, release.released, distances)),
-            notes=tuple(notes(measured, claim, populations)),
+            findings=tuple(findings(measured, claim, promise, release.released, distances)),
+            notes=tuple(notes(measured, claim, promise)),
             settings=settings | {"items": len(queries.items)},
             seconds=time.perf_counter() - started,
-            inconclusive_reason=inconclusive_reason(measured, claim, populations, distances),
+            inconclusive_reason=inconclusive_reason(measured, claim, promise, distances),
         )
 
 
@@ -207,10 +207,10 @@ class _Work:
     queries: Queries
     sigma: float
 
-    def __call__(self, name: str) -> Piece:
+    def __call__(self, name: str) -> Checkpoint:
         kind, _, number = name.partition("-")
         if kind == "world":
-            values, outcome = world(self.case, self.queries.items, int(number))
+            values, outcome = population(self.case, self.queries.items, int(number))
             promise = promised(outcome.certificate)
             return values | {PROMISE: np.array((math.nan, math.nan) if promise is None else promise)}
         if kind == "canaries":
@@ -218,10 +218,10 @@ class _Work:
         return retrained(self.case, self.queries, int(number), sigma=self.sigma)
 
 
-def _forgettable(way: Forget) -> Collection[Kind]:
+def _forgettable(forget_method: Forget) -> Collection[Kind]:
     """The kinds of canaries that it can be told to forget."""
-    if isinstance(way, ByMethod) and way.method.lower() != AUTO:
-        return [kind for kind in CANARIES if kind in find(way.method).kinds]
+    if isinstance(forget_method, ByMethod) and forget_method.method.lower() != AUTO:
+        return [kind for kind in CANARIES if kind in find(forget_method.method).kinds]
     return CANARIES
 
 
@@ -237,23 +237,23 @@ def _release(case: Case, after: Release | Outcome | None) -> Release:
 def _identity(case: Case, weights: Iterable[Tensor], settings: dict[str, Any]) -> str:
     """What finished pieces belong to."""
     try:
-        way = hashlib.sha256(pickle.dumps(case.forget)).hexdigest()
+        forget_method = hashlib.sha256(pickle.dumps(case.forget)).hexdigest()
     except Exception:  # pickle raises whatever an object's own methods do
-        way = repr(case.forget)  # with its address: never the same in another process
+        forget_method = repr(case.forget)  # with its address: never the same in another process
     facts = [
         case.graph.digest,
         case.request.to_dict(),
         settings,
-        repr(case.forget) if isinstance(case.forget, ByMethod) else way,
+        repr(case.forget) if isinstance(case.forget, ByMethod) else forget_method,
         dataclasses.asdict(case.trained.recipe),
         [digest_of(theta) for theta in weights],
     ]
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _loosest(worlds: list[Piece]) -> Promise | None:
+def _loosest(populations: list[Checkpoint]) -> Promise | None:
     """What is promised of a mixture of worlds: the largest epsilon and delta of any, or nothing if one has none."""
-    epsilon, delta = np.max([piece[PROMISE] for piece in worlds], axis=0)
+    epsilon, delta = np.max([piece[PROMISE] for piece in populations], axis=0)
     return None if math.isnan(epsilon) else (float(epsilon), float(delta))
 
 

@@ -19,7 +19,7 @@ from graphforget.audits.populations import Case, noised
 from graphforget.audits.queries import REFUSED, Answers, Queries
 from graphforget.audits.rows import RETRAINED
 from graphforget.errors import InputError, Refused
-from graphforget.jobs.checkpoints import Piece, Pieces
+from graphforget.jobs.checkpoints import Checkpoint, Checkpoints
 from graphforget.models.linearised import Linearised
 from graphforget.progress import Progress
 from graphforget.training.trained import Trained, digest_of
@@ -48,13 +48,13 @@ class _Attack:
     targets: attacks.Targets
     shadow: Answers
 
-    def __call__(self, name: str) -> Piece:
+    def __call__(self, name: str) -> Checkpoint:
         try:
             return self._scores(name.partition(" of ")[0])
         except (InputError, Refused) as reason:  # the other attacks are worth having
             return {REFUSED: np.array(str(reason))}
 
-    def _scores(self, name: str) -> Piece:
+    def _scores(self, name: str) -> Checkpoint:
         kind, _, protocol = name.partition(" ")
         way: Any = "paper" if protocol else "honest"
         if kind == "membership":
@@ -79,9 +79,9 @@ class Measured:
         case: Case,
         queries: Queries,
         *,
-        worlds: Sequence[Piece],
+        populations: Sequence[Checkpoint],
         again: Sequence[Answers],
-        planted: Piece,
+        planted: Checkpoint,
         private: Trained,
         centre: Tensor,
         released: Trained,
@@ -95,7 +95,7 @@ class Measured:
         self.sigma, self.delta = sigma, delta
         self.refusals: dict[str, str] = {}  # why attacks could not be run, by name
         self._release = digest_of(released.theta)[:16]
-        self.worlds = {name: np.stack([one[name] for one in worlds]) for name in worlds[0]}
+        self.populations = {name: np.stack([one[name] for one in populations]) for name in populations[0]}
         *self.again, self.shadow = again
         old = case.trained
         as_if = noised(old, sigma=self.sigma, seed=case.seeds("nothing", 0)[0])
@@ -109,7 +109,7 @@ class Measured:
     @property
     def models(self) -> int:
         """Of each population."""
-        return len(self.worlds["nothing"])
+        return len(self.populations["nothing"])
 
     @property
     def attackable(self) -> dict[str, int]:
@@ -118,7 +118,7 @@ class Measured:
         found = {"membership paper": nodes, "membership": nodes, "links paper": edges, "links": edges}
         return found | {"attributes": self.queries.attribute_rows.numel()}
 
-    def attacked(self, pieces: Pieces, *, jobs: int, progress: Progress | None) -> dict[str, attacks.Scored]:
+    def attacked(self, pieces: Checkpoints, *, jobs: int, progress: Progress | None) -> dict[str, attacks.Scored]:
         names = [name for name, count in self.attackable.items() if count >= FEWEST]
         kept_as = [f"{name} of {self._release}" for name in names]
         compute = _Attack(self.case, self.queries, self.targets, self.shadow)
@@ -152,9 +152,9 @@ class Measured:
 
     def _tests(self, which: str) -> dict[str, PerExample]:
         """Of each population against retrained models, and of these against each other."""
-        against = self.worlds[f"{which}{RETRAINED}"]
-        nothing, method = (self.worlds[f"{which}{name}"] for name in ("nothing", "method"))
-        pairs = {"before": (self.worlds["nothing"], against), "nothing": (nothing, against)}
+        against = self.populations[f"{which}{RETRAINED}"]
+        nothing, method = (self.populations[f"{which}{name}"] for name in ("nothing", "method"))
+        pairs = {"before": (self.populations["nothing"], against), "nothing": (nothing, against)}
         pairs |= {RETRAINED: (against[::2], against[1::2]), "method": (method, against)}
         return {name: per_example(*pair, delta=self.delta) for name, pair in pairs.items()}
 
@@ -165,7 +165,7 @@ class Measured:
     @functools.cached_property
     def positions(self) -> dict[str, Position]:
         """Of the release, and of weights that were not changed: whether the test would have flagged them."""
-        ratio = LikelihoodRatio.fit(self.worlds["released nothing"], self.worlds[f"released {RETRAINED}"])
+        ratio = LikelihoodRatio.fit(self.populations["released nothing"], self.populations[f"released {RETRAINED}"])
 
         def joint(answers: Answers) -> float:
             logits = torch.from_numpy(answers["full"])
@@ -190,7 +190,7 @@ class Measured:
         of the retrained ones; of the old weights too, where they are of the same objective."""
         given: Any = {"sigma": self.sigma, "delta": self.delta or 1e-5}
         weights: dict[str, Tensor] = {"method": self.centre}
-        if self.private.tilt is None and (
+        if self.private.objective_noise_vector is None and (
             self.private.recipe.seed == self.case.trained.recipe.seed or not isinstance(self.private.module, Linearised)
         ):
             weights["nothing"] = self.case.trained.theta

@@ -69,7 +69,7 @@ def noised(trained: Trained, *, sigma: float, seed: int) -> Trained:
     return trained.with_weights(with_noise(trained.theta, sigma=sigma, seed=seed)) if sigma else trained
 
 
-def world(case: Case, items: Items, number: int) -> tuple[dict[str, np.ndarray], Outcome]:
+def population(case: Case, items: Items, number: int) -> tuple[dict[str, np.ndarray], Outcome]:
     """Each item's statistic under the models of one world, as they are kept and as they go out, with noise; and what
     came of the deletion in it. All are asked on the graph that still holds the items."""
     draw, start_seed, start_noise, released = case.seeds("world", number)

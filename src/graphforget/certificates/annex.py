@@ -93,9 +93,9 @@ class Annex:
         """The digest by which the certificate names private weights."""
         return weights_digest(theta, salt=self.salt)
 
-    def state(self, facts: Mapping[str, Any]) -> str:
+    def state(self, state_summary: Mapping[str, Any]) -> str:
         """The digest by which the certificate names what is written down of a model beside its weights."""
-        return _hash(self.salt, "state", json.dumps(facts, sort_keys=True))
+        return _hash(self.salt, "state", json.dumps(state_summary, sort_keys=True))
 
     def to_dict(self) -> dict[str, Any]:
         return {

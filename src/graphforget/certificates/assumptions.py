@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from graphforget.certificates.conditions import BOUNDED, CONVEX, LIPSCHITZ, Finding, Verdict, trained_to_optimum
+from graphforget.certificates.conditions import BOUNDED, CONVEX, LIPSCHITZ, ConditionCheck, Verdict, trained_to_optimum
 from graphforget.linalg.lanczos import extreme_eigenvalues
 from graphforget.privacy.paper_bounds import Constants
 from graphforget.training.objective import Objective
@@ -29,7 +29,7 @@ def measure_conditions(
     nodes: int = 32,
     lanczos_steps: int = 30,
     on_part: Callable[[str, int, int], None] | None = None,
-) -> tuple[Finding, ...]:
+) -> tuple[ConditionCheck, ...]:
     """Measures what the bound of `paper_bounds` takes for granted, at the weights before and after.
 
     `before` and `after` are the objectives on `G` and `G'`, `removed` the rows of the removed training nodes in `G`
@@ -46,10 +46,12 @@ def measure_conditions(
     return losses, gradients, eigenvalue, trained_to_optimum(training_gradient, training_tolerance)
 
 
-def _largest_loss(before: Objective, after: Objective, start: Tensor, end: Tensor, constants: Constants) -> Finding:
+def _largest_loss(
+    before: Objective, after: Objective, start: Tensor, end: Tensor, constants: Constants
+) -> ConditionCheck:
     losses = torch.cat([f.data.losses(theta) for f in (before, after) for theta in (start, end)])
     measured = float(losses.abs().max())  # NaN if any is
-    return Finding(
+    return ConditionCheck(
         BOUNDED,
         measured if math.isfinite(measured) else None,
         constants.loss_bound,
@@ -61,11 +63,11 @@ def _largest_loss(before: Objective, after: Objective, start: Tensor, end: Tenso
 
 def _largest_gradient(
     before: Objective, theta: Tensor, removed: Tensor, constants: Constants, *, removed_before: bool, nodes: int
-) -> Finding:
+) -> ConditionCheck:
     """Of `l_i + (mu/2) ||theta||^2` for the removed nodes, which the bound needs it for; the steepest losses first."""
     if not removed.numel():
         verdict: Verdict = "not checkable" if removed_before else "holds"
-        return Finding(LIPSCHITZ, None, constants.lipschitz, verdict, "this request removes no training node")
+        return ConditionCheck(LIPSCHITZ, None, constants.lipschitz, verdict, "this request removes no training node")
     data = before.data
     slopes = data.loss.gradient(data.logits(theta).detach(), data.labels)
     gone = torch.isin(data.rows, removed.to(data.rows.device)).nonzero().flatten()
@@ -77,7 +79,7 @@ def _largest_gradient(
         one[i] = slopes[i]
         norms.append((pull(one) + before.mu * theta).norm())
     measured = float(torch.stack(norms).max())  # NaN if any is
-    return Finding(
+    return ConditionCheck(
         LIPSCHITZ,
         measured if math.isfinite(measured) else None,
         constants.lipschitz,
@@ -89,7 +91,7 @@ def _largest_gradient(
 
 def convexity(
     before: Objective, theta: Tensor, constants: Constants, *, strongly_convex: bool, steps: int = 30
-) -> Finding:
+) -> ConditionCheck:
     """The smallest eigenvalue against the constant."""
     wanted = constants.strong_convexity
     found = extreme_eigenvalues(before.hessian(theta), theta, steps=steps, stop_below=wanted)
@@ -102,4 +104,4 @@ def convexity(
     else:
         verdict, meaning = "not checkable", meaning + "it has to hold at all weights, which no measurement can show"
     measured = None if found.status == "not finite" else found.smallest
-    return Finding(CONVEX, measured, wanted, verdict, meaning)
+    return ConditionCheck(CONVEX, measured, wanted, verdict, meaning)

@@ -11,7 +11,7 @@ Verdict = Literal["holds", "fails", "not checkable"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class ConditionCheck:
     """One assumption: what was measured, what the constants say, and what follows."""
 
     name: str  # the condition's id
@@ -49,30 +49,32 @@ def sentence(condition: str) -> str:
     return SENTENCES.get(condition, condition)
 
 
-def refuted_by(findings: tuple[Finding, ...], before: tuple[str, ...]) -> tuple[str, ...]:
+def refuted_by(findings: tuple[ConditionCheck, ...], before: tuple[str, ...]) -> tuple[str, ...]:
     """The ids of conditions that do not hold, now or at an earlier request."""
     return tuple(dict.fromkeys([*before, *(finding.name for finding in findings if finding.fails)]))
 
 
-def unaudited(*, constants: Constants, training_gradient: float, training_tolerance: float) -> tuple[Finding, ...]:
+def unaudited(
+    *, constants: Constants, training_gradient: float, training_tolerance: float
+) -> tuple[ConditionCheck, ...]:
     """The same conditions where nobody has looked; what training left behind is known anyway."""
     told = "nobody has looked, the measure_conditions was left out"
     return (
-        Finding(BOUNDED, None, constants.loss_bound, "not checkable", told),
-        Finding(LIPSCHITZ, None, constants.lipschitz, "not checkable", told),
-        Finding(CONVEX, None, constants.strong_convexity, "not checkable", told),
+        ConditionCheck(BOUNDED, None, constants.loss_bound, "not checkable", told),
+        ConditionCheck(LIPSCHITZ, None, constants.lipschitz, "not checkable", told),
+        ConditionCheck(CONVEX, None, constants.strong_convexity, "not checkable", told),
         trained_to_optimum(training_gradient, training_tolerance),
     )
 
 
-def unproven_reach() -> Finding:
+def unproven_reach() -> ConditionCheck:
     """For a module of one's own: the number of affected losses in the bound follows from its reach."""
     told = "how far a module of one's own sends messages was counted or declared, and tried out on small graphs only"
-    return Finding(REACH, None, None, "not checkable", told)
+    return ConditionCheck(REACH, None, None, "not checkable", told)
 
 
-def trained_to_optimum(measured: float, tolerance: float) -> Finding:
-    return Finding(
+def trained_to_optimum(measured: float, tolerance: float) -> ConditionCheck:
+    return ConditionCheck(
         OPTIMUM,
         measured,
         tolerance,

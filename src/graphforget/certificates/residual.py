@@ -94,7 +94,7 @@ def rounding_allowance(objective: Objective, theta: Tensor, *, gradient_norm: fl
     adds `b / m`, a sum of one term. `u (mu ||theta|| + ||grad F||)` is for computing the centre.
     """
     data = objective.data
-    total, squares = data.kept("row norms", lambda: _row_norms(data))
+    total, squares = data.cached("row norms", lambda: _row_norms(data))
     classes = data.jacobian(theta).value.shape[1]
     length = _longest_sum(data)
     gamma = length * UNIT / (1 - length * UNIT)
@@ -106,7 +106,11 @@ def rounding_allowance(objective: Objective, theta: Tensor, *, gradient_norm: fl
     smooth, steep = (loss.smoothness, loss.steepness(classes)) if known else (0.0, 0.0)
     own = (classes + 20) * UNIT * total * max(1.0, loss.gradient_scale)  # of the residuals themselves
     sums = gamma * (smooth * squares * norm + steep * total) + own
-    noise = 0.0 if objective.tilt is None else float(objective.tilt.norm()) / objective.m
+    noise = (
+        0.0
+        if objective.objective_noise_vector is None
+        else float(objective.objective_noise_vector.norm()) / objective.m
+    )
     ends = 5 * UNIT * (objective.mu * norm + gradient_norm + noise) + (theta.numel() + 2) * UNIT * gradient_norm
     return 2 * (sums / objective.m + ends)
 

@@ -31,7 +31,7 @@ def complain(sentence: str) -> None:
     err.print(f"graphforget: {sentence[:LONGEST]}", markup=False, highlight=False, soft_wrap=True)
 
 
-def facts(pairs: Iterable[tuple[str, str]]) -> None:
+def show_pairs(pairs: Iterable[tuple[str, str]]) -> None:
     """What is known, a line each."""
     table = Table(show_header=False, box=None, pad_edge=False)
     for key, value in pairs:

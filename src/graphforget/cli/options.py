@@ -38,7 +38,7 @@ def options_of(method: str, given: list[str] | None) -> dict[str, Any]:
     if method.lower() != AUTO:
         from graphforget.unlearning.registry import find
 
-        find(method).chosen(options)
+        find(method).parse_options(options)
     return options
 
 

@@ -9,7 +9,7 @@ import graphforget as gf
 from graphforget.certificates.chain import Entry
 from graphforget.certificates.conditions import sentence
 from graphforget.certificates.releases import Composed
-from graphforget.cli.console import facts, say, show
+from graphforget.cli.console import say, show, show_pairs
 
 
 def training_result(graph: gf.Graph, trained: gf.Trained) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def tell_training(result: dict[str, Any]) -> None:
         ("promise", _promise_of(result)),
         ("time", f"{result['seconds']:.2f} s"),
     )
-    facts(pair for pair in pairs if pair[1])
+    show_pairs(pair for pair in pairs if pair[1])
     for note in result["notes"]:
         say(f"Note: {note}.")
 
@@ -87,7 +87,7 @@ def _noise_of(recipe: dict[str, Any]) -> str:
 
 
 def tell_plan(plan: gf.Plan) -> None:
-    facts(
+    show_pairs(
         (
             ("nodes that go", f"{plan.nodes:,}, of which {plan.training_nodes:,} in training"),
             ("edges that go", f"{plan.edges:,}"),
@@ -123,7 +123,7 @@ def tell_outcome(result: dict[str, Any]) -> None:
         chosen = ", ".join(f"{name} = {value}" for name, value in certificate["chosen"].items())
         pairs.append(("chosen for this request", chosen))
     say("Public: may be shown." if result["audience"] == "public" else "Would be public:")
-    facts(pairs)
+    show_pairs(pairs)
     say("\nPrivate: depends on what was deleted.")
     touched, measured = private["footprint"], private["measured"]
     own = [
@@ -137,7 +137,7 @@ def tell_outcome(result: dict[str, Any]) -> None:
     if measured.get("sigma_needed"):
         own.append(("noise needed", f"sigma = {measured['sigma_needed']:.4g} for what was asked"))
         own.append(("distance", f"at most {measured['distance']:.4g} from retrained, under the constants assumed"))
-    facts([*own, ("time", f"{private['seconds']:.2f} s")])
+    show_pairs([*own, ("time", f"{private['seconds']:.2f} s")])
     if measured.get("conditions"):
         say("\nWhat the claim assumes, and what was measured:")
         rows = [
@@ -157,7 +157,7 @@ def tell_outcome(result: dict[str, Any]) -> None:
 
 
 def tell_verification(found: gf.Verification) -> None:
-    facts((f"ok  {check.name}", check.found) for check in found.checks)
+    show_pairs((f"ok  {check.name}", check.found) for check in found.checks)
     for gap in found.unchecked:
         say(f"Not checked: {gap}.")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphforget.cli.console import facts, say, show
+from graphforget.cli.console import say, show, show_pairs
 
 if TYPE_CHECKING:
     from graphforget.audits.audit import Audit
@@ -49,7 +49,7 @@ def tell_audit(found: Audit) -> None:
     for name, loss in found.blanked.items():
         told = f"{loss.true:.3f} of nodes without their attributes, {loss.as_published:.3f} as the paper's code has it"
         pairs.append((f"loss, {name}", told))
-    facts([*pairs, ("time", f"{found.seconds:.0f} s")])
+    show_pairs([*pairs, ("time", f"{found.seconds:.0f} s")])
     for note in found.notes:
         say(f"Note: {note}.")
     for finding in found.findings:

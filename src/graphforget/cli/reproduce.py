@@ -20,8 +20,8 @@ from graphforget.experiments.registry import ALL, NAMES
 
 if TYPE_CHECKING:
     from graphforget.experiments.experiment import Experiment
-    from graphforget.experiments.reproduce import Plan, Result
-    from graphforget.experiments.runner import Progress
+    from graphforget.experiments.reproduce import ReproductionPlan, Result
+    from graphforget.experiments.runner import CellProgress
 
 FAILED = 1
 
@@ -51,12 +51,12 @@ def reproduce(
     again by the next run. Cells that were computed with other settings of the models are computed again.
     """
     from graphforget.experiments import reproduce as engine
-    from graphforget.experiments.reproduce import Plan
+    from graphforget.experiments.reproduce import ReproductionPlan
 
     experiments = registry.find(name)
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is not a folder, results need one")
-    plan = Plan(out, quick=quick, jobs=jobs, seeds=seeds, only=only, run=not render)
+    plan = ReproductionPlan(out, quick=quick, jobs=jobs, seeds=seeds, only=only, run=not render)
     if plan.run:
         first = experiments[0].cells(quick=quick, seeds=seeds)[0].label
         experiments = [experiment for experiment in experiments if plan.chosen(experiment)]
@@ -90,7 +90,7 @@ def reproduce(
         raise typer.Exit(FAILED)
 
 
-def _tell(result: Result, plan: Plan) -> None:
+def _tell(result: Result, plan: ReproductionPlan) -> None:
     for bar in result.table.bars:
         say(bar.text)
     for label, why in result.errors.items():
@@ -101,12 +101,12 @@ def _tell(result: Result, plan: Plan) -> None:
     say(f"{result.done} of {result.total} cells of {result.experiment.name} are there. Written to {written}.")
 
 
-def _cost(experiment: Experiment, plan: Plan) -> float:
+def _cost(experiment: Experiment, plan: ReproductionPlan) -> float:
     return registry.cost(experiment, quick=plan.quick, seeds=plan.seeds, jobs=plan.jobs)
 
 
 @contextmanager
-def _progress(name: str, *, quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
+def _progress(name: str, *, quiet: bool) -> Iterator[Callable[[CellProgress], None] | None]:
     """A bar on a terminal, a line for each cell elsewhere, both on standard error."""
     if quiet:
         yield None
@@ -118,7 +118,7 @@ def _progress(name: str, *, quiet: bool) -> Iterator[Callable[[Progress], None] 
     with Bars(*columns, console=err, transient=True) as bars:
         task = bars.add_task(name, total=None)
 
-        def report(now: Progress) -> None:
+        def report(now: CellProgress) -> None:
             told = f"{name}, about {_duration(now.left)} left"
             bars.update(task, description=told, completed=now.done, total=now.total)
             if now.error is not None:
@@ -127,7 +127,7 @@ def _progress(name: str, *, quiet: bool) -> Iterator[Callable[[Progress], None] 
         yield report
 
 
-def _line(name: str, now: Progress) -> str:
+def _line(name: str, now: CellProgress) -> str:
     what = "" if now.error is None else f" FAILED: {now.error};"
     return f"{name} {now.done}/{now.total} {now.label}: {now.seconds:.1f} s;{what} about {_duration(now.left)} left"
 

@@ -23,7 +23,7 @@ from graphforget.graph.graph import Graph
 from graphforget.privacy.noise import with_noise
 from graphforget.progress import Progress
 from graphforget.report.content import footprint_picture, story_of
-from graphforget.report.page import Check, check_place, write
+from graphforget.report.page import CheckRow, check_place, write
 from graphforget.request.footprint import footprint
 from graphforget.request.request import Request
 from graphforget.runs.apply import answer, save_outcome
@@ -54,10 +54,10 @@ def run_demo(report: Path, *, progress: Progress | None = None, tell: Tell | Non
     )
     request, words = _request(graph)
     say("\nThree people write in:\n" + "\n".join(f"  - {line}" for line in words))
-    foreseen = plan(trained, graph, request)
+    planned = plan(trained, graph, request)
     say(
-        f"\nPlan: {foreseen.affected + foreseen.training_nodes} of {graph.train_rows.numel()} training losses change, "
-        f"level in reach: {foreseen.level} (method {foreseen.method})."
+        f"\nPlan: {planned.affected + planned.training_nodes} of {graph.train_rows.numel()} training losses change, "
+        f"level in reach: {planned.level} (method {planned.method})."
     )
     with tempfile.TemporaryDirectory(prefix="graphforget-demo-") as place:
         run = Path(place) / "run"
@@ -137,7 +137,7 @@ def _request(graph: Graph) -> tuple[Request, tuple[str, ...]]:
     return Request(nodes=[patient], edges=[(other, friend)], attributes={other: columns}), words
 
 
-def _planted(name: str, spoil: Callable[[Path, Trained], None], run: Path, old: Trained, place: Path) -> Check:
+def _planted(name: str, spoil: Callable[[Path, Trained], None], run: Path, old: Trained, place: Path) -> CheckRow:
     """A copy of the run with something wrong in it, checksums made to fit, held against `verify`."""
     copy = place / "spoilt"
     shutil.copytree(run, copy)
@@ -146,20 +146,20 @@ def _planted(name: str, spoil: Callable[[Path, Trained], None], run: Path, old: 
         rewrite_checksums(copy)
         verify_run(copy)
     except Mismatch as mismatch:
-        return Check(name, True, str(mismatch))
+        return CheckRow(name, True, str(mismatch))
     finally:
         shutil.rmtree(copy)
-    return Check(name, False, "verification found nothing wrong")
+    return CheckRow(name, False, "verification found nothing wrong")
 
 
-def _by_the_signer(outcome: Outcome, old: Trained, key: Ed25519PrivateKey, place: Path) -> Check:
+def _by_the_signer(outcome: Outcome, old: Trained, key: Ed25519PrivateKey, place: Path) -> CheckRow:
     """The old weights again, by somebody who holds key and salt and makes everything fit: the gradient tells."""
     theta, annex = old.theta + 1e-9, outcome.annex
     posing = outcome.trained.with_weights(theta).measured_on(old.objective(outcome.graph))
     released = with_noise(theta, sigma=old.recipe.sigma)
     digests = dict(outcome.certificate.digests) | {
         "weights": annex.weights(theta),
-        "state": annex.state(posing.facts()),
+        "state": annex.state(posing.state_summary()),
         "graph": posing.graph_commitment(outcome.graph),
         "released": weights_digest(released),
     }
@@ -168,8 +168,8 @@ def _by_the_signer(outcome: Outcome, old: Trained, key: Ed25519PrivateKey, place
     try:
         verify_run(save_outcome(place / "forged", forged, key=key))
     except Mismatch as mismatch:
-        return Check("the old weights, certified and signed anew", True, str(mismatch))
-    return Check("the old weights, certified and signed anew", False, "verification found nothing wrong")
+        return CheckRow("the old weights, certified and signed anew", True, str(mismatch))
+    return CheckRow("the old weights, certified and signed anew", False, "verification found nothing wrong")
 
 
 def _one_weight(run: Path, old: Trained) -> None:

@@ -23,7 +23,7 @@ from graphforget.privacy import paper_bounds
 from graphforget.privacy.noise import with_noise
 from graphforget.request.kinds import Kind
 from graphforget.request.sampling import Drawing, drawn
-from graphforget.runs.locks import turn
+from graphforget.runs.locks import run_lock
 from graphforget.training.environment import environment
 from graphforget.training.losses import as_loss
 from graphforget.training.recipe import Recipe
@@ -75,7 +75,7 @@ def _once(
     name = f"{name}-{fingerprint()}"
     run, lock = store / name, store / f".{name}.lock"
     lock.mkdir(parents=True, exist_ok=True)
-    with turn(lock):
+    with run_lock(lock):
         try:
             return _kept(run, model, seed, graph.digest)
         except InputError:

@@ -15,7 +15,7 @@ from graphforget.experiments.cells import Cell, Key, Row
 from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.paper import published
 from graphforget.experiments.settings import QUICK_EPOCHS, TITLES, percent, step_cost, train_cost, training_part
-from graphforget.experiments.table import Bar, Entry, Spread, Table
+from graphforget.experiments.table import Bar, Spread, Table, TableEntry
 from graphforget.privacy import paper_bounds
 from graphforget.report.charts import Line, Panel, line_chart
 from graphforget.unlearning.distance import off_by, optimum
@@ -177,7 +177,7 @@ def _optimum(outcome: Outcome) -> Tensor:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    lines: list[tuple[str | Entry, ...]] = []
+    lines: list[tuple[str | TableEntry, ...]] = []
     for model in MODELS:
         for data in ("patients", *DATA):
             for share in (NONE, *SHARES):
@@ -189,7 +189,7 @@ def table(rows: Sequence[Row]) -> Table:
                     paper = published(NAME, model, data, percent(share), in_paper)
                     paper = None if field == OTHER_ACTUAL.get(model) else paper
                     spread = Spread.of(row.get(field) for row in own)
-                    entries.append(Entry(spread, paper, ".3g"))
+                    entries.append(TableEntry(spread, paper, ".3g"))
                 lines.append((TITLES[model], TITLES[data], f"{percent(share)} %", *entries))
     columns = ("model", "data", "edges", *(title for title, _ in BOUNDS.values()))
     return Table("Figures 3 and 5: bounds against distances", columns, tuple(lines), NOTES, _bars(rows))

@@ -12,7 +12,7 @@ from graphforget.experiments.bases import base, graph_of, request_of, sharded
 from graphforget.experiments.cells import Cell, Row
 from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.settings import PARTITIONS, SHARES, TITLES, percent
-from graphforget.experiments.table import Entry, Spread, Table
+from graphforget.experiments.table import Spread, Table, TableEntry
 from graphforget.experiments.timing import adam, answer, told_load
 from graphforget.report.charts import Line, Panel, line_chart
 
@@ -67,7 +67,7 @@ def measured(*, store: Path, method: str, data: str, share: float, seed: int) ->
 
 
 def table(rows: Sequence[Row]) -> Table:
-    lines: list[tuple[str | Entry, ...]] = []
+    lines: list[tuple[str | TableEntry, ...]] = []
     for method, (title, _) in METHODS.items():
         lines.append((title, *_entries(rows, method, "seconds")))
         if method == "idea":
@@ -78,8 +78,8 @@ def table(rows: Sequence[Row]) -> Table:
     )
 
 
-def _entries(rows: Sequence[Row], method: str, field: str) -> list[Entry]:
-    return [Entry(_spread(rows, method, share, field), form=".3g") for share in SHARES]
+def _entries(rows: Sequence[Row], method: str, field: str) -> list[TableEntry]:
+    return [TableEntry(_spread(rows, method, share, field), form=".3g") for share in SHARES]
 
 
 def _spread(rows: Sequence[Row], method: str, share: float, field: str = "seconds") -> Spread | None:

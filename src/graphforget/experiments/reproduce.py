@@ -18,7 +18,7 @@ from graphforget.errors import InputError
 from graphforget.experiments.cells import Cell, Origin, Record
 from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.machine import told
-from graphforget.experiments.runner import Progress, run
+from graphforget.experiments.runner import CellProgress, run
 from graphforget.experiments.table import WANTED_SEEDS, Table
 from graphforget.files import write_whole
 from graphforget.jobs.pool import processes
@@ -31,7 +31,7 @@ QUICK = "Short form: one seed, fewer epochs, requests and graphs. It shows that 
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReproductionPlan:
     """Where results go and how much is computed. `only` is part of a cell's label; others are left as they are."""
 
     out: Path
@@ -82,9 +82,9 @@ class Result:
 
 def reproduce(
     experiment: Experiment,
-    plan: Plan,
+    plan: ReproductionPlan,
     *,
-    report: Callable[[Progress], None] | None = None,
+    report: Callable[[CellProgress], None] | None = None,
     pool: Callable[[int], Executor] = processes,
 ) -> Result:
     """Computes the cells that are not there yet and writes the experiment's files into `plan.out`.
@@ -110,7 +110,7 @@ def reproduce(
     return _written(experiment, plan, cells, record)
 
 
-def write_pages(results: Sequence[Result], plan: Plan) -> tuple[Path, Path]:
+def write_pages(results: Sequence[Result], plan: ReproductionPlan) -> tuple[Path, Path]:
     """One Markdown page and one HTML page with all results; the HTML fetches nothing."""
     sections = [result.section for result in results]
     text, html = plan.path("README", ".md"), plan.path("index", ".html")
@@ -119,7 +119,7 @@ def write_pages(results: Sequence[Result], plan: Plan) -> tuple[Path, Path]:
     return text, html
 
 
-def _written(experiment: Experiment, plan: Plan, cells: Sequence[Cell], record: Record) -> Result:
+def _written(experiment: Experiment, plan: ReproductionPlan, cells: Sequence[Cell], record: Record) -> Result:
     rows, errors = record.rows(cells), record.errors(cells)
     table, figure = _shown(experiment, cells, record)
     if len(rows) < len(cells) or plan.seeds < WANTED_SEEDS:

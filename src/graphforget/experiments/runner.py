@@ -19,7 +19,7 @@ PRIOR = 60.0  # seconds that estimates are taken to have been right for, before 
 
 
 @dataclass(frozen=True)
-class Progress:
+class CellProgress:
     """How far a run is. `left` are the seconds that the cells to come will take, by how long those before them took."""
 
     done: int
@@ -46,7 +46,7 @@ def run(
     store: Path,
     jobs: int,
     pool: Callable[[int], Executor] = processes,
-    report: Callable[[Progress], None] | None = None,
+    report: Callable[[CellProgress], None] | None = None,
 ) -> int:
     """Computes the cells that are not in `record` yet and writes each down as it is done; the number that failed.
 
@@ -95,7 +95,7 @@ class _Pace:
         self.failed = 0
         self._estimated = self._taken = PRIOR
 
-    def passed(self, cell: Cell, outcome: _Done, left: Sequence[Cell]) -> Progress:
+    def passed(self, cell: Cell, outcome: _Done, left: Sequence[Cell]) -> CellProgress:
         self.done += 1
         if outcome.found is None:
             self.failed += 1
@@ -103,7 +103,7 @@ class _Pace:
             self._estimated += cell.cost
             self._taken += outcome.seconds
         seconds = sum(each.cost for each in left) * self._taken / self._estimated / self.jobs
-        return Progress(self.done, self.total, seconds, cell.label, outcome.seconds, outcome.error)
+        return CellProgress(self.done, self.total, seconds, cell.label, outcome.seconds, outcome.error)
 
 
 def _result(future: Future[_Done]) -> _Done:

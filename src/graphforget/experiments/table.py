@@ -33,7 +33,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Entry:
+class TableEntry:
     """One place of a table: our number and, where there is one, the paper's in brackets.
 
     `repeated` is False for what no seed changes.
@@ -112,7 +112,7 @@ class Table:
 
     title: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[str | Entry, ...], ...]
+    rows: tuple[tuple[str | TableEntry, ...], ...]
     notes: tuple[str, ...] = ()
     bars: tuple[Bar, ...] = ()
 
@@ -126,7 +126,7 @@ class Table:
     @property
     def all_notes(self) -> tuple[str, ...]:
         """The notes, and what the marks mean if there are any."""
-        few = any(isinstance(place, Entry) and place.few for row in self.rows for place in row)
+        few = any(isinstance(place, TableEntry) and place.few for row in self.rows for place in row)
         return (*self.notes, *([FEW] if few else []))
 
     def to_dict(self) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from graphforget.experiments.settings import (
     train_cost,
     training_part,
 )
-from graphforget.experiments.table import Bar, Entry, Spread, Table
+from graphforget.experiments.table import Bar, Spread, Table, TableEntry
 from graphforget.privacy.gaussian import epsilon_of
 from graphforget.report.charts import Dots, Groups, dot_chart
 
@@ -192,7 +192,7 @@ def certified(*, store: Path, part: str, data: str, model: str, seed: int) -> Ro
 
 def table(rows: Sequence[Row]) -> Table:
     data = shown(rows)
-    lines: list[tuple[str | Entry, ...]] = []
+    lines: list[tuple[str | TableEntry, ...]] = []
     for model in GNNS:
         for method, part, field, form in (
             ("nothing", "idea", "nothing", ".1f"),
@@ -205,13 +205,13 @@ def table(rows: Sequence[Row]) -> Table:
         ):
             in_paper = "idea" if method == NOISED else method if method != "idea" else ""
             entries = [
-                Entry(_spread(rows, part, name, model, field), published(NAME, model, in_paper, name), form)
+                TableEntry(_spread(rows, part, name, model, field), published(NAME, model, in_paper, name), form)
                 for name in data
             ]
             lines.append((TITLES[model], TITLES.get(method, method), *entries))
     for model in CERTIFIED:
         for title, field in CERTIFIED_ROWS.items():
-            entries = [Entry(_spread(rows, "newton", name, model, field)) for name in data]
+            entries = [TableEntry(_spread(rows, "newton", name, model, field)) for name in data]
             lines.append((TITLES[model], title, *entries))
     title = "Table 1: F1 after node unlearning"
     return Table(title, ("model", "method", *titled(data)), tuple(lines), NOTES, _bars(rows, data))

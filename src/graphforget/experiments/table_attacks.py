@@ -18,7 +18,7 @@ from graphforget.experiments.contestants import after_each, methods_for
 from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.paper import published
 from graphforget.experiments.settings import FEWER_EPOCHS, PARTITIONS, QUICK_EPOCHS, TITLES, eraser_cost, train_cost
-from graphforget.experiments.table import Entry, Spread, Table
+from graphforget.experiments.table import Spread, Table, TableEntry
 
 NAME = "table-attacks"
 SHARE = 0.05
@@ -111,7 +111,7 @@ def on_edges(models: Mapping[str, gf.Trained], graph: gf.Graph, request: gf.Requ
 
 
 def table(rows: Sequence[Row]) -> Table:
-    lines: list[tuple[str | Entry, ...]] = []
+    lines: list[tuple[str | TableEntry, ...]] = []
     for data, model in MODELS.items():
         if rows and not any(row["data"] == data for row in rows):
             continue
@@ -120,8 +120,8 @@ def table(rows: Sequence[Row]) -> Table:
             for kind in KINDS:
                 own = [row for row in rows if (row["data"], row["kind"]) == (data, kind)]
                 paper = published(NAME, data, method, kind)
-                entries.append(Entry(Spread.of(row.get(f"paper {method}") for row in own), paper))
-                entries.append(Entry(Spread.of(row.get(f"honest {method}") for row in own)))
+                entries.append(TableEntry(Spread.of(row.get(f"paper {method}") for row in own), paper))
+                entries.append(TableEntry(Spread.of(row.get(f"honest {method}") for row in own)))
             lines.append((f"{TITLES[data]}, {TITLES[model]}", TITLES[method], *entries))
     told = {"paper": "the paper's protocol", "honest": "honest"}
     heads = [f"{kind}, {told[protocol]}" for kind in KINDS for protocol in PROTOCOLS]

@@ -16,7 +16,7 @@ from graphforget.experiments.contestants import after_each, methods_for
 from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.paper import published
 from graphforget.experiments.settings import PARTITIONS, QUICK_EPOCHS, TITLES, eraser_cost, percent, train_cost
-from graphforget.experiments.table import Entry, Spread, Table
+from graphforget.experiments.table import Spread, Table, TableEntry
 
 NAME = "table-attributes"
 NODES = 0.05
@@ -78,7 +78,7 @@ def _request(graph: gf.Graph, share: float, *, seed: int) -> tuple[gf.Request, t
 
 
 def table(rows: Sequence[Row]) -> Table:
-    lines: list[tuple[str | Entry, ...]] = []
+    lines: list[tuple[str | TableEntry, ...]] = []
     for data, model in MODELS.items():
         if rows and not any(row["data"] == data for row in rows):
             continue
@@ -90,7 +90,7 @@ def table(rows: Sequence[Row]) -> Table:
                     own = [row for row in rows if (row["data"], row["share"]) == (data, share)]
                     paper = published(NAME, data, method, percent(share)) if loss == in_paper else None
                     spread = Spread.of(row.get(f"{loss} {method}") for row in own)
-                    entries.append(Entry(spread, paper, ".2f"))
+                    entries.append(TableEntry(spread, paper, ".2f"))
                 lines.append((f"{TITLES[data]}, {TITLES[model]}", TITLES[method], told, *entries))
     columns = ("data", "method", "loss", *(f"{percent(share)} %" for share in SHARES))
     return Table("Tables 3 and 8: loss of nodes after attribute unlearning", columns, tuple(lines), NOTES)

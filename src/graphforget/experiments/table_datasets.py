@@ -10,7 +10,7 @@ from graphforget.experiments.cells import Cell, Row
 from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.paper import published
 from graphforget.experiments.settings import DATA, TITLES, shown
-from graphforget.experiments.table import Entry, Spread, Table
+from graphforget.experiments.table import Spread, Table, TableEntry
 
 NAME = "table-datasets"
 COUNTED = ("nodes", "edges", "columns", "classes")
@@ -42,17 +42,17 @@ def counted(*, store: Path, data: str) -> Row:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    def entries(data: str) -> list[Entry]:
+    def entries(data: str) -> list[TableEntry]:
         own = [row for row in rows if row["data"] == data]
         known = [
-            Entry(Spread.of(row[what] for row in own), published(NAME, data, what), ",.0f", repeated=False)
+            TableEntry(Spread.of(row[what] for row in own), published(NAME, data, what), ",.0f", repeated=False)
             for what in COUNTED
         ]
         more = ("non_zeros", "train_nodes", "test_nodes")
-        return known + [Entry(Spread.of(row[what] for row in own), form=",.0f", repeated=False) for what in more]
+        return known + [TableEntry(Spread.of(row[what] for row in own), form=",.0f", repeated=False) for what in more]
 
     columns = ("dataset", "nodes", "edges", "attributes", "classes", "non-zeros", "training nodes", "test nodes")
-    lines: tuple[tuple[str | Entry, ...], ...] = tuple((TITLES[data], *entries(data)) for data in shown(rows))
+    lines: tuple[tuple[str | TableEntry, ...], ...] = tuple((TITLES[data], *entries(data)) for data in shown(rows))
     return Table("Table 4: datasets", columns, lines, NOTES)
 
 

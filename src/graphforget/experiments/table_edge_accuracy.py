@@ -28,7 +28,7 @@ from graphforget.experiments.settings import (
     train_cost,
     training_part,
 )
-from graphforget.experiments.table import Bar, Entry, Spread, Table
+from graphforget.experiments.table import Bar, Spread, Table, TableEntry
 
 NAME = "table-edge-accuracy"
 METHODS = {"idea": TITLES["idea"], "idea_noised": "IDEA, with the paper's noise", "retrain": TITLES["retrain"]}
@@ -73,12 +73,12 @@ def measured(*, store: Path, data: str, share: float, seed: int, epochs: int | N
 
 
 def table(rows: Sequence[Row]) -> Table:
-    lines: tuple[tuple[str | Entry, ...], ...] = tuple(
+    lines: tuple[tuple[str | TableEntry, ...], ...] = tuple(
         (
             TITLES[data],
             title,
             *(
-                Entry(_spread(rows, data, s, method), published(NAME, data, IN_PAPER.get(method, ""), percent(s)))
+                TableEntry(_spread(rows, data, s, method), published(NAME, data, IN_PAPER.get(method, ""), percent(s)))
                 for s in SHARES
             ),
         )

@@ -21,7 +21,7 @@ from graphforget.experiments.settings import (
     train_cost,
     training_part,
 )
-from graphforget.experiments.table import Entry, Spread, Table
+from graphforget.experiments.table import Spread, Table, TableEntry
 from graphforget.experiments.timing import answer, told_load
 
 NAME = "table-edge-time"
@@ -101,10 +101,10 @@ def erased(*, store: Path, method: str, data: str, seed: int, epochs: int | None
 
 def table(rows: Sequence[Row]) -> Table:
     data = rows[0]["data"] if rows else DATA
-    lines: list[tuple[str | Entry, ...]] = []
+    lines: list[tuple[str | TableEntry, ...]] = []
     for method, title in METHODS.items():
         papers = [published(NAME, method, percent(share)) if data == DATA else None for share in SHARES]
-        entries = [Entry(_spread(rows, method, s), paper, ".3g") for s, paper in zip(SHARES, papers, strict=True)]
+        entries = [TableEntry(_spread(rows, method, s), paper, ".3g") for s, paper in zip(SHARES, papers, strict=True)]
         lines.append((title, *entries))
     columns = ("method", *(f"{percent(share)} %" for share in SHARES))
     return Table(

@@ -32,7 +32,7 @@ from graphforget.experiments.settings import (
     train_cost,
     training_part,
 )
-from graphforget.experiments.table import Bar, Entry, Spread, Table
+from graphforget.experiments.table import Bar, Spread, Table, TableEntry
 from graphforget.privacy import paper_bounds
 from graphforget.privacy.gaussian import epsilon_of, exact_sigma, paper_sigma
 from graphforget.report.charts import Dots, Groups, dot_chart
@@ -137,7 +137,7 @@ def _convex(trained: gf.Trained, graph: gf.Graph, request: gf.Request) -> Row:
 
 def table(rows: Sequence[Row]) -> Table:
     data = shown(rows)
-    lines: list[tuple[str | Entry, ...]] = []
+    lines: list[tuple[str | TableEntry, ...]] = []
     for model in MODELS:
         ways = [way for way in WAYS if model == "sgc" or way not in ("measured", *CGU)]
         fields = [("re-training, no noise", "retrain", ".1f")]
@@ -150,7 +150,7 @@ def table(rows: Sequence[Row]) -> Table:
         fields.append(("the epsilon of that sigma", "epsilon hand", ".3g"))
         for title, field, form in fields:
             spreads = [_spread(rows, model, name, field) for name in data]
-            lines.append((TITLES[model], title, *(Entry(spread, form=form) for spread in spreads)))
+            lines.append((TITLES[model], title, *(TableEntry(spread, form=form) for spread in spreads)))
     columns = ("model", "released with", *titled(data))
     return Table("Noise honestly added", columns, tuple(lines), NOTES, _bars(rows, data))
 

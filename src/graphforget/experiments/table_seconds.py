@@ -12,7 +12,7 @@ from graphforget.experiments.bases import base
 from graphforget.experiments.cells import Cell, Row
 from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.settings import DATA, DELTA, EPSILON, SHARES, TITLES, percent, shown, train_cost
-from graphforget.experiments.table import Entry, Spread, Table
+from graphforget.experiments.table import Spread, Table, TableEntry
 from graphforget.experiments.timing import adam, answer, told_load
 from graphforget.privacy.gaussian import tolerance
 from graphforget.report.charts import Line, Panel, line_chart
@@ -71,14 +71,14 @@ def measured(*, store: Path, data: str, size: str, seed: int) -> Row:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    lines: list[tuple[str | Entry, ...]] = []
+    lines: list[tuple[str | TableEntry, ...]] = []
     for data in shown(rows):
         for size in SIZES:
             own = _of(rows, data, size)
             if own:
                 values = [[row[way] for row in own] for way in ("newton", "retrain", "loose", "adam")]
                 values += [[row[way] / row["newton"] for row in own] for way in ("retrain", "loose")]
-                entries = [Entry(Spread.of(each), form=".3g") for each in values]
+                entries = [TableEntry(Spread.of(each), form=".3g") for each in values]
                 levels = ", ".join(sorted({row["level"] for row in own}))
                 lines.append((TITLES[data], size, *entries, levels))
     seconds = ("certified, s", "re-training, s", "as loose, s", "Adam, s")

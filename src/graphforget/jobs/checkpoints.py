@@ -19,14 +19,14 @@ from graphforget.jobs.pool import processes, stop
 from graphforget.json_files import read_json
 from graphforget.progress import Progress
 
-Piece = dict[str, np.ndarray]
-Compute = Callable[[str], Piece]
+Checkpoint = dict[str, np.ndarray]
+Compute = Callable[[str], Checkpoint]
 
 IDENTITY = "identity.json"
 _compute: Compute | None = None  # in a worker process
 
 
-class Pieces:
+class Checkpoints:
     """The finished pieces of one piece of work in a folder. `identity` says what they belong to: pieces of anything
     else are refused, never mixed in."""
 
@@ -50,14 +50,14 @@ class Pieces:
 
     def compute(
         self, names: Sequence[str], compute: Compute, *, jobs: int, stage: str, progress: Progress | None = None
-    ) -> list[Piece]:
+    ) -> list[Checkpoint]:
         """All these pieces, in order; those that are not there yet are computed, `jobs` at a time."""
         found = {name: piece for name in names if (piece := self._kept(name)) is not None}
         missing = [name for name in names if name not in found]
         report = progress or (lambda stage, done, total: None)
         report(stage, len(found), len(names))
 
-        def keep(name: str, piece: Piece) -> None:
+        def keep(name: str, piece: Checkpoint) -> None:
             self._keep(name, piece)
             found[name] = piece
             report(stage, len(found), len(names))
@@ -75,7 +75,7 @@ class Pieces:
                 keep(name, compute(name))
         return [found[name] for name in names]
 
-    def _kept(self, name: str) -> Piece | None:
+    def _kept(self, name: str) -> Checkpoint | None:
         """None if it is not there, or was damaged and has to be computed again."""
         try:
             with np.load(self._file(name), allow_pickle=False) as kept:
@@ -83,7 +83,7 @@ class Pieces:
         except (OSError, ValueError, BadZipFile):
             return None
 
-    def _keep(self, name: str, piece: Piece) -> None:
+    def _keep(self, name: str, piece: Checkpoint) -> None:
         content = io.BytesIO()
         np.savez(content, **piece)  # type: ignore[arg-type]
         write_whole(self._file(name), content.getvalue())
@@ -106,6 +106,6 @@ def _prepare(compute: bytes) -> None:
     _compute = pickle.loads(compute)
 
 
-def _in_worker(name: str) -> tuple[str, Piece]:
+def _in_worker(name: str) -> tuple[str, Checkpoint]:
     assert _compute is not None
     return name, _compute(name)

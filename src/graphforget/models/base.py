@@ -21,7 +21,7 @@ class GraphModel(nn.Module):
     """
 
     reach: Reach
-    weighs_both_ways_alike = False  # a message from s to t as one from t to s, so that its propagation is symmetric
+    symmetric_propagation = False  # a message from s to t as one from t to s, so that its propagation is symmetric
 
     def __init__(self, *, scale_rows: bool = True) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class GraphModel(nn.Module):
 class NormalisedModel(GraphModel):
     """A model whose messages are weighted by `D^-1/2 (A + I) D^-1/2`."""
 
-    weighs_both_ways_alike = True
+    symmetric_propagation = True
 
     def propagation(self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> Matrix:
         return normalised_adjacency(edge_index, num_nodes, dtype=dtype)
@@ -59,7 +59,7 @@ class NormalisedModel(GraphModel):
 class PlainModel(GraphModel):
     """A model that adds up its neighbours' messages as they are."""
 
-    weighs_both_ways_alike = True
+    symmetric_propagation = True
 
     def propagation(self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> Matrix:
         return adjacency(edge_index, num_nodes, dtype=dtype)

@@ -13,12 +13,12 @@ from graphforget.models.gat import GAT, GATLayer
 from graphforget.models.gcn import GCN
 from graphforget.models.gin import GIN, GINLayer
 from graphforget.models.object_view import MODULE_INTERNALS
-from graphforget.models.released import ReleasedEraser, ReleasedGCN
+from graphforget.models.published import PublishedEraser, PublishedGCN
 from graphforget.models.sage import SAGE
 from graphforget.models.sharded import SHARD_OF, Sharded
 
-ENSEMBLES = frozenset({Sharded, ReleasedEraser})
-MODEL_TYPES = frozenset({FixedPropagation, SGC, SIGN, MeanSGC, GCN, GAT, GIN, ReleasedGCN, SAGE}) | ENSEMBLES
+ENSEMBLES = frozenset({Sharded, PublishedEraser})
+MODEL_TYPES = frozenset({FixedPropagation, SGC, SIGN, MeanSGC, GCN, GAT, GIN, PublishedGCN, SAGE}) | ENSEMBLES
 LAYER_TYPES = frozenset({Linear, GATLayer, GINLayer, nn.ModuleList})
 
 

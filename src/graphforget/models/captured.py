@@ -18,14 +18,14 @@ MAX_LOOSE_FLOATS = 64  # single floats in all that one attribute reaches
 MAX_OBJECTS = 20_000  # in all that one attribute reaches
 
 
-class Finding(NamedTuple):
+class CapturedValue(NamedTuple):
     """A thing that may be data, in words, and the path to it from where the search began."""
 
     kind: str
     path: str
 
 
-def first_finding(value: object, *, registered: Mapping[int, object]) -> Finding | None:
+def first_finding(value: object, *, registered: Mapping[int, object]) -> CapturedValue | None:
     """The first thing that `value` reaches and that may be data.
 
     Args:
@@ -38,12 +38,12 @@ def first_finding(value: object, *, registered: Mapping[int, object]) -> Finding
     floats = 0
     for count, (path, item, view) in enumerate(_walk(value, registered)):
         if view.finding:
-            return Finding(view.finding, path)
+            return CapturedValue(view.finding, path)
         floats += isinstance(item, float | np.floating)
         if floats > MAX_LOOSE_FLOATS:
-            return Finding(f"more than {MAX_LOOSE_FLOATS} numbers", "")
+            return CapturedValue(f"more than {MAX_LOOSE_FLOATS} numbers", "")
         if count >= MAX_OBJECTS:
-            return Finding(f"more than {MAX_OBJECTS} objects, too many to be looked into", "")
+            return CapturedValue(f"more than {MAX_OBJECTS} objects, too many to be looked into", "")
     return None
 
 

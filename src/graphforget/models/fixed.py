@@ -135,7 +135,7 @@ class MeanSGC(FixedPropagation):
     degree alone, so an edge that goes is felt one step less far than in SGC.
     """
 
-    weighs_both_ways_alike = False
+    symmetric_propagation = False
 
     def __init__(self, columns: int, classes: int, *, hops: int = 2, scale_rows: bool = True) -> None:
         super().__init__(columns, classes, powers=(hops,), scale_rows=scale_rows, bias=False)

@@ -31,7 +31,12 @@ class Inspection:
     """What was found: the reach, and each thing that rules out a certificate, in words."""
 
     reach: Reach
-    obstacles: tuple[str, ...]
+    certification_blockers: tuple[str, ...]
+
+    @property
+    def obstacles(self) -> tuple[str, ...]:
+        """`certification_blockers`, by the name that files have for them."""
+        return self.certification_blockers
 
 
 def inspect(
@@ -53,7 +58,7 @@ def inspect(
     own = getattr(module, "reach", None)
     if not isinstance(own, Reach | None):
         raise InputError(f"the module's 'reach' is {own!r}, a graphforget.Reach is needed")
-    obstacles = list(data_carriers(module))
+    certification_blockers = list(data_carriers(module))
     try:
         reach = declared or own or _counted_reach(_copy(module), columns)
         with torch.random.fork_rng(devices=[]):
@@ -69,9 +74,9 @@ def inspect(
     if complaint and refutes and (declared or own):
         raise InputError(f"the model's declared reach ({reach}) is too small: {complaint}")
     if complaint:
-        obstacles.append(complaint)
+        certification_blockers.append(complaint)
         reach = Reach(None)
-    return Inspection(reach, tuple(obstacles))
+    return Inspection(reach, tuple(certification_blockers))
 
 
 # -- looking ---------------------------------------------------------------------------------------------------------

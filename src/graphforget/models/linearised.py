@@ -25,8 +25,8 @@ class Linearised(nn.Module):
     def __init__(self, base: nn.Module, *, seed: int, columns: int) -> None:
         super().__init__()
         found = inspect(base, columns=columns)
-        if found.obstacles:
-            raise InputError(f"this model cannot be linearised: {found.obstacles[0]}")
+        if found.certification_blockers:
+            raise InputError(f"this model cannot be linearised: {found.certification_blockers[0]}")
         self.seed = seed
         self.reach = found.reach
         base = copy.deepcopy(base).eval().requires_grad_(True)

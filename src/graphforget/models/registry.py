@@ -17,7 +17,7 @@ from graphforget.models.gat import GAT
 from graphforget.models.gcn import GCN
 from graphforget.models.gin import GIN
 from graphforget.models.linearised import Linearised, linearised
-from graphforget.models.released import ReleasedEraser, ReleasedGCN
+from graphforget.models.published import PublishedEraser, PublishedGCN
 from graphforget.models.sharded import Sharded
 from graphforget.validation import whole_number
 
@@ -71,7 +71,7 @@ def _sharded(name: str, base: Callable[..., GraphModel], **training: Any) -> Mod
 
 
 def _released(columns: int, classes: int, *, hidden: int = 32, **how: Any) -> nn.Module:
-    return ReleasedEraser(lambda: ReleasedGCN(columns, classes, hidden=hidden), **({"aggregation": "learned"} | how))
+    return PublishedEraser(lambda: PublishedGCN(columns, classes, hidden=hidden), **({"aggregation": "learned"} | how))
 
 
 MODELS = {

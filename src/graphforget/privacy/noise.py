@@ -73,7 +73,7 @@ def grid(sigma: float) -> float:
     return 2.0 ** (math.floor(math.log2(sigma)) - 4)
 
 
-def slip(theta: Tensor, *, sigma: float) -> float:
+def rounding_tv_bound(theta: Tensor, *, sigma: float) -> float:
     """How far in total variation `with_noise` is at most from rounding exact Gaussian noise.
 
     A weight comes out on another point of the grid only if errors carry it over the middle between two, which has twice

@@ -22,7 +22,7 @@ from graphforget.graph.graph import Graph
 from graphforget.json_files import parse_json
 from graphforget.linalg.sparse import to_scipy
 from graphforget.report.figures import Role, accuracy_figure, footprint_figure, residual_figure
-from graphforget.report.page import Check, Picture, Story
+from graphforget.report.page import CheckRow, Picture, Story
 from graphforget.request.footprint import Footprint
 from graphforget.request.request import Request
 from graphforget.runs.history import read_history
@@ -61,7 +61,7 @@ def story_of(
     requests: Sequence[str] = (),
     pictures: Sequence[Picture] = (),
     scores: Mapping[str, float] | None = None,
-    planted: Sequence[Check] = (),
+    planted: Sequence[CheckRow] = (),
 ) -> Story:
     """Of one outcome: its certificate, its public answer and its verification; with the private account if given."""
     drawn = [*pictures]
@@ -94,7 +94,7 @@ def story_of(
         guaranteed=(f"Level {certificate.level!r}: {certificate.definition}.", f"Here: {certificate.statement}."),
         proven=certificate.level != "empirical",
         not_guaranteed=certificate.not_covered,
-        checks=tuple(Check(check.name, True, check.found) for check in verification.checks),
+        checks=tuple(CheckRow(check.name, True, check.found) for check in verification.checks),
         planted=tuple(planted),
         conditions=tuple(
             (sentence(c["name"]), _number(c["measured"]), _number(c["threshold"]), c["verdict"]) for c in measured

@@ -25,7 +25,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Check:
+class CheckRow:
     """One line of a verification. Of a planted failure, `ok` means that it was caught."""
 
     name: str
@@ -48,9 +48,9 @@ class Story:
     guaranteed: tuple[str, ...]  # what the level means and what is claimed here
     proven: bool  # False: it comes to nothing
     not_guaranteed: tuple[str, ...]
-    checks: tuple[Check, ...]
+    checks: tuple[CheckRow, ...]
     unchecked: tuple[str, ...]  # what could not be checked
-    planted: tuple[Check, ...]  # failures planted on purpose
+    planted: tuple[CheckRow, ...]  # failures planted on purpose
     conditions: tuple[tuple[str, str, str, str], ...]  # assumption, measured, constant, verdict
     notes: tuple[str, ...]
     certificate: str  # JSON for people to read

@@ -43,7 +43,7 @@ from graphforget.runs.layout import (
     check_free,
     open_run,
 )
-from graphforget.runs.locks import turn
+from graphforget.runs.locks import run_lock
 from graphforget.runs.read import load_run, read_run
 from graphforget.runs.state import check_state
 from graphforget.runs.write import write_run
@@ -51,7 +51,7 @@ from graphforget.training.losses import Loss, LossFunction
 from graphforget.training.trained import Trained
 from graphforget.unlearning.outcome import Outcome
 from graphforget.unlearning.registry import unlearn
-from graphforget.unlearning.selection import Wanted
+from graphforget.unlearning.selection import LevelPolicy
 from graphforget.verification.entries import answer_digest, check_entries
 
 BLOCK = 4096  # public files are filled up to a multiple of it: a size could tell how long a number is
@@ -97,7 +97,7 @@ def answer(
     if out is not None and Path(out).resolve() == Path(run).resolve():
         raise InputError(f"{out} is the run itself: for its next state use --in-place (out=None) instead of --out")
     target = Path(run if out is None else out)
-    with turn(target.resolve()):
+    with run_lock(target.resolve()):
         for place in dict.fromkeys((target, Path(run))):
             record = read_history(place)
             is_other = place == target and out is not None and bool(record.entries)
@@ -115,7 +115,7 @@ def answer(
         try:
             outcome = unlearn(trained, graph, request, progress=progress, **options)
         except FloorMissed as missed:
-            with nullcontext() if out is None else turn(Path(run).resolve()):
+            with nullcontext() if out is None else run_lock(Path(run).resolve()):
                 _save_refusal(Path(run), missed, graph, record, key=key, request_id=request_id)
             raise
         return _save(target, outcome, record, key=key, request_id=request_id, over=over)
@@ -126,7 +126,7 @@ def _repeated(earlier: Entry, record: History, place: Path, level: Any) -> Answe
     public = parse_json(earlier.answer)
     if earlier.level == REFUSED:
         raise Refused(f"this request was refused before: {public.get('refused')}")
-    if not Wanted(level).met_by(earlier.level):  # type: ignore[arg-type]
+    if not LevelPolicy(level).met_by(earlier.level):  # type: ignore[arg-type]
         message = f"request {earlier.request_id!r} was answered before, at level {earlier.level!r}"
         raise Refused(f"{message}, not {level!r}")
     private = dict(record.annex_of(earlier).account)
@@ -146,7 +146,7 @@ def save_outcome(
 
     `after` is the run directory that the model came from, whose ledger and annexes go on here.
     """
-    with turn(Path(folder).resolve()):
+    with run_lock(Path(folder).resolve()):
         check_free(folder, force=force)
         record = History() if after is None else read_history(after)
         return _save(Path(folder), outcome, record, key=key, request_id=request_id, over=force).folder

@@ -73,7 +73,7 @@ def audit_run(
         what = request if isinstance(request, Request) else _drawn_or_read(request, graph, seed)
     else:
         if told is None:
-            raise InputError(f"{run} holds no certificate, it did not come of a deletion")
+            raise InputError(f"{run} holds no certificate: it has not answered any request")
         if request is None or (isinstance(request, str) and not Path(request).is_file()):
             raise InputError("to audit the deletion itself, its request file is needed beside the run from before it")
         if options.get("method", told.method) != told.method:

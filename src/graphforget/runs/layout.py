@@ -13,7 +13,7 @@ from pathlib import Path
 from graphforget.certificates.ledger import LARGEST as LEDGER_LARGEST
 from graphforget.errors import InputError
 from graphforget.json_files import LARGEST as JSON_LARGEST
-from graphforget.runs.locks import steady
+from graphforget.runs.locks import parent_lock
 
 FORMAT = 4
 RUN_FILE = "run.json"
@@ -48,7 +48,7 @@ def inside_run(path: str | Path) -> bool:
 def check_free(folder: str | Path, *, force: bool = False) -> None:
     """Refuses a place that `save_run` could not or should not write to."""
     named, folder = folder, real_path(folder)
-    with steady(folder):
+    with parent_lock(folder):
         restore(folder)
     if folder.exists() and not force:
         raise InputError(f"{named} exists already, choose another place or overwrite it with --force (force=True)")
@@ -69,7 +69,7 @@ def check_free(folder: str | Path, *, force: bool = False) -> None:
 def open_run(folder: str | Path) -> Iterator[Path]:
     """Where the state of a run directory is, and stays while somebody reads it."""
     folder = real_path(folder)
-    with steady(folder, shared=True):
+    with parent_lock(folder, shared=True):
         if folder.exists():  # what a writer left that was killed before it cleared up may hold what was forgotten
             shutil.rmtree(old_state(folder), ignore_errors=True)
         killed_between_renames = not folder.exists() and old_state(folder).is_dir()

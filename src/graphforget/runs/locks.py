@@ -1,7 +1,7 @@
 """Locks on folders, so that one process at a time moves a run directory on and nobody reads it while it is replaced.
 
-Two locks: `turn` is held on the run directory itself for as long as a request takes; `steady` is held on the folder
-around it for the moments of reading and replacing, in which the run directory itself may not be there.
+There are two locks. `run_lock` is held on the run directory for as long as a request takes. `parent_lock` is held on
+the folder around it while the run directory is read or replaced, because for a moment the run directory does not exist.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from graphforget.errors import InputError
 
 
 @contextmanager
-def turn(folder: Path) -> Iterator[None]:
+def run_lock(folder: Path) -> Iterator[None]:
     """Waits until nobody else is answering a request on this folder. One that does not exist needs no turn.
 
     A writer replaces the folder by another one, so whoever has waited looks again.
@@ -37,7 +37,7 @@ def turn(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def steady(folder: Path, *, shared: bool = False) -> Iterator[None]:
+def parent_lock(folder: Path, *, shared: bool = False) -> Iterator[None]:
     """Keeps the folder in its place, or out of everybody's sight while it is replaced (unless `shared`)."""
     try:
         held = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -52,7 +52,7 @@ def steady(folder: Path, *, shared: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def holding(folder: Path) -> Iterator[None]:
+def hold_lock(folder: Path) -> Iterator[None]:
     """The turn on a folder that is about to take another one's place and keeps it there."""
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -154,11 +154,11 @@ def _trained(
     own_loss: Loss | LossFunction | None,
 ) -> Trained:
     recipe = run.recipe
-    theta, tilt = weights.pop("theta", None), weights.pop("tilt", None)
+    theta, objective_noise_vector = weights.pop("theta", None), weights.pop("tilt", None)
     if (
         theta is None
         or theta.dim() != 1
-        or any(part.dtype != torch.float64 for part in (theta, tilt) if part is not None)
+        or any(part.dtype != torch.float64 for part in (theta, objective_noise_vector) if part is not None)
     ):
         raise Damaged("the weights are no list of numbers in float64")
     loss = as_loss(recipe.loss if own_loss is None and is_recorded(recipe.loss) else own_loss)
@@ -172,7 +172,9 @@ def _trained(
         raise InputError(f"this model is a {recipe.model}, hand an instance of it over as model=...")
     else:
         module = copy.deepcopy(model)
-    if bool(recipe.objective_noise) != (tilt is not None) or (tilt is not None and tilt.shape != theta.shape):
+    if bool(recipe.objective_noise) != (objective_noise_vector is not None) or (
+        objective_noise_vector is not None and objective_noise_vector.shape != theta.shape
+    ):
         raise Damaged("the noise in the objective is not that of these weights")
     _check_size(theta, flatten(module).numel())
     # Whoever hands a module or a loss over may have put data into it since.
@@ -191,7 +193,7 @@ def _trained(
         theta=theta,
         recipe=recipe,
         reach=run.reach,
-        obstacles=tuple(dict.fromkeys([*run.obstacles, *brought])),
+        certification_blockers=tuple(dict.fromkeys([*run.certification_blockers, *brought])),
         strongly_convex=run.strongly_convex,
         converged=run.converged,
         objective_value=run.objective,
@@ -201,7 +203,7 @@ def _trained(
         loss=loss,
         history=run.history,
         noise=run.noise,
-        tilt=tilt,
+        objective_noise_vector=objective_noise_vector,
         releases=run.releases,
         graph_salt=bytes.fromhex(run.graph_salt),
         notes=run.notes,

@@ -44,7 +44,7 @@ def released_weights(folder: Path, *, like: Tensor | None = None) -> Tensor:
         tensors = read_tensors(folder / RELEASED, largest=LARGEST)[0]
         theta = tensors.get("theta") if len(tensors) == 1 else None  # nothing else may go out with it
     except FileNotFoundError as error:
-        raise InputError(f"{folder} holds no released weights, it did not come of a deletion") from error
+        raise InputError(f"{folder} holds no released weights: it has not answered any request") from error
     if theta is None or theta.dtype != torch.float64 or (like is not None and theta.shape != like.shape):
         raise InputError(f"{folder / RELEASED} does not hold as many weights as the model has, in float64")
     return theta

@@ -11,18 +11,18 @@ from graphforget.graph.reach import Reach
 from graphforget.json_files import read_json
 from graphforget.privacy.salt import new_salt
 from graphforget.runs.layout import EARLIER_FORMAT, FORMAT, LIMITS, RUN_FILE
-from graphforget.training.recipe import Forgotten, Recipe
-from graphforget.validation import LARGEST_STORED, read_fields
+from graphforget.training.recipe import HistoryEntry, Recipe
+from graphforget.validation import LARGEST_STORED, named_in_files, read_fields
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunFile:
     """run.json. What follows from the rest is written for people and not read."""
 
     format: int
     recipe: Recipe
     reach: Reach
-    obstacles: tuple[str, ...]
+    certification_blockers: tuple[str, ...] = named_in_files("obstacles")
     strongly_convex: bool
     converged: bool
     objective: float
@@ -30,7 +30,7 @@ class RunFile:
     graph_digest: str
     seconds: float
     noise: float
-    history: tuple[Forgotten, ...]
+    history: tuple[HistoryEntry, ...]
     sha256: dict[str, Any]
     releases: tuple[float, ...] = ()  # from here on missing in the earlier format
     graph_salt: str = field(default_factory=lambda: new_salt().hex())
@@ -45,7 +45,7 @@ class RunFile:
     @property
     def counted_releases(self) -> int | None:
         """How many more releases the recipe covers; None where it covers none. `Trained.releases_left` is the same."""
-        if not self.strongly_convex or self.obstacles or self.recipe.objective_noise:
+        if not self.strongly_convex or self.certification_blockers or self.recipe.objective_noise:
             return None
         return self.recipe.releases_left(self.releases)
 

@@ -33,7 +33,7 @@ def check_state(place: Path, trained: Trained, graph: Graph, record: History) ->
         raise Mismatch("the certificate is not the one of the ledger's last entry")
     digests = {
         "annex": annex.digest,
-        "state": annex.state(trained.facts()),
+        "state": annex.state(trained.state_summary()),
         "graph": trained.graph_commitment(graph),
         "weights": annex.weights(trained.theta),
     }

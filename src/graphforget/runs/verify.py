@@ -89,7 +89,7 @@ def _evidence(
         except Damaged as damage:
             raise Mismatch(str(damage)) from damage
         if not any((place / name).exists() for name in (CERTIFICATE, LEDGER, ANNEX)) and not trained.history:
-            raise InputError(f"{folder} holds no certificate, it did not come of a deletion")
+            raise InputError(f"{folder} holds no certificate: it has not answered any request")
         if not trained.history and _released_nothing(place):
             raise InputError(f"{folder} holds no certificate: its requests were refused, and nothing was released")
         try:

@@ -30,7 +30,7 @@ from graphforget.runs.layout import (
     real_path,
     restore,
 )
-from graphforget.runs.locks import holding, steady, turn
+from graphforget.runs.locks import hold_lock, parent_lock, run_lock
 from graphforget.runs.run_file import GraphFile
 from graphforget.runs.tensors import TENSORS
 from graphforget.training.environment import versions
@@ -39,7 +39,7 @@ from graphforget.training.trained import Trained
 
 def save_run(folder: str | Path, trained: Trained, graph: Graph, *, force: bool = False) -> Path:
     """Writes `trained` and `graph` into `folder`. An existing folder is an `InputError` unless `force`."""
-    with turn(real_path(folder)):
+    with run_lock(real_path(folder)):
         check_free(folder, force=force)
         if (real_path(folder) / LEDGER).exists():
             raise InputError(
@@ -75,10 +75,10 @@ def write_run(
     except OSError as error:
         raise InputError(f"{folder} cannot be written: {error}") from error
     try:
-        with holding(staging):
+        with hold_lock(staging):
             _write(staging, trained, graph, extras or {}, finish)
             staging.chmod(0o777 & ~umask())
-            with steady(folder):
+            with parent_lock(folder):
                 if folder.exists() and not over:
                     raise InputError(f"{named} was written by somebody else in the meantime and is left alone")
                 _replace(folder, staging, named)
@@ -124,7 +124,9 @@ def _write(
     names = {f.name: getattr(graph, f.name) for f in dataclasses.fields(GraphFile)}
     (folder / "graph.json").write_text(json.dumps(names, indent=2) + "\n")
     (folder / "graph.json").chmod(0o600)  # names people, as the tensors do that safetensors writes so
-    flat = {"theta": trained.theta.contiguous()} | ({} if trained.tilt is None else {"tilt": trained.tilt})
+    flat = {"theta": trained.theta.contiguous()} | (
+        {} if trained.objective_noise_vector is None else {"tilt": trained.objective_noise_vector}
+    )
     save_file(flat | _untrained_state(trained.module), folder / "weights.safetensors")
     tensors: dict[str, Tensor] = {name: getattr(graph, name).contiguous() for name in TENSORS}
     if graph.x.layout == torch.sparse_csr:

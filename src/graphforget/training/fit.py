@@ -62,22 +62,26 @@ def fit_one(
     device: str = "cpu",
     progress: Progress | None = None,
     started: float | None = None,
-    tilt: Tensor | None = None,
+    objective_noise_vector: Tensor | None = None,
 ) -> Trained:
     """Follows `recipe` from the weights that `module` comes with, which it changes.
 
     It sees the graph's training input and nothing else of it. A strongly convex objective has one minimum, and
-    Newton's method starts at 0 unless `warm`; a loss that is declared convex counts as convex. `tilt` is the noise in
-    the objective if it has been drawn already.
+    Newton's method starts at 0 unless `warm`. A loss that is declared convex counts as convex.
+    `objective_noise_vector` is the noise in the objective, if it has been drawn already.
     """
     started = time.perf_counter() if started is None else started
     convex = is_affine(module) and assumed_convex(loss)
     before = None if is_built_in(module) else attribute_state(module)
-    if tilt is None and recipe.objective_noise:
-        tilt = noise(size=flatten(module).numel(), sigma=recipe.objective_noise, seed=recipe.noise_seed)
+    if objective_noise_vector is None and recipe.objective_noise:
+        objective_noise_vector = noise(
+            size=flatten(module).numel(), sigma=recipe.objective_noise, seed=recipe.noise_seed
+        )
     part = training_input(graph, inspection.reach)
-    unkeyed = False if convex else _adam(module, part, recipe, loss, tilt, device, progress)
-    objective = Objective(module, part, mu=recipe.mu, loss=loss, tilt=tilt, device=device)
+    unkeyed = False if convex else _adam(module, part, recipe, loss, objective_noise_vector, device, progress)
+    objective = Objective(
+        module, part, mu=recipe.mu, loss=loss, objective_noise_vector=objective_noise_vector, device=device
+    )
     start = flatten(module).to(objective.like)
     if convex:
         start = start if warm else torch.zeros_like(start)
@@ -92,7 +96,7 @@ def fit_one(
         theta=theta.cpu(),
         recipe=recipe,
         reach=inspection.reach,
-        obstacles=_obstacles(inspection, before, module, loss, unkeyed=unkeyed),
+        certification_blockers=_obstacles(inspection, before, module, loss, unkeyed=unkeyed),
         strongly_convex=convex,
         converged=converged,
         objective_value=value,
@@ -100,7 +104,7 @@ def fit_one(
         graph_digest=graph.digest,
         seconds=time.perf_counter() - started,
         loss=loss,
-        tilt=tilt,
+        objective_noise_vector=objective_noise_vector,
     )
 
 
@@ -116,7 +120,7 @@ def _obstacles(
 
     `before` is the state of its attributes then; a model of this package needs none.
     """
-    findings = [*inspection.obstacles, *([UNKEYED] if unkeyed else []), *data_carriers(module)]
+    findings = [*inspection.certification_blockers, *([UNKEYED] if unkeyed else []), *data_carriers(module)]
     if before is not None:
         findings += changed_attributes(before, module)
     return tuple(dict.fromkeys([*findings, *captured_by_loss(loss)]))
@@ -136,7 +140,7 @@ def _adam(
     graph: Graph,
     recipe: Recipe,
     loss: Loss,
-    tilt: Tensor | None,
+    objective_noise_vector: Tensor | None,
     device: str,
     progress: Progress | None,
 ) -> bool:
@@ -148,7 +152,7 @@ def _adam(
     inputs = model_inputs(module, graph, dtype=torch.float32, device=device)
     rows, labels = graph.train_rows.to(device), graph.y[graph.train_rows].to(device)
     parameters = [p for _, p in trainable(module)]
-    pull = None if tilt is None else tilt.to(parameters[0]) / rows.numel()
+    pull = None if objective_noise_vector is None else objective_noise_vector.to(parameters[0]) / rows.numel()
     optimiser = torch.optim.Adam(parameters, lr=recipe.learning_rate)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)

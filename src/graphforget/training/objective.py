@@ -51,7 +51,7 @@ class LossSum:
         self._kept: dict[str, Any] = {}
         self._seen: tuple[Tensor, int, Tensor] | None = None
 
-    def kept(self, name: str, compute: Callable[[], Any]) -> Any:
+    def cached(self, name: str, compute: Callable[[], Any]) -> Any:
         """What depends on the model and the graph alone, computed once."""
         if name not in self._kept:
             self._kept[name] = compute()
@@ -159,7 +159,7 @@ class _FixedJacobian(Jacobian):
 class Objective:
     """`F` on a graph's training nodes. The L2 term covers every parameter and is part of `F`, never weight decay.
 
-    `tilt` is the `b` of objective perturbation, noise that was drawn before training; without it `b = 0`.
+    `objective_noise_vector` is the `b` of objective perturbation: noise drawn before training, 0 if there is none.
     """
 
     def __init__(
@@ -169,13 +169,15 @@ class Objective:
         *,
         mu: float,
         loss: Loss | LossFunction | None = None,
-        tilt: Tensor | None = None,
+        objective_noise_vector: Tensor | None = None,
         dtype: torch.dtype = torch.float64,
         device: str | torch.device = "cpu",
     ) -> None:
         if not mu > 0:
             raise InputError(f"mu is {mu}, the weight of the L2 term must be positive")
-        self.tilt = None if tilt is None else tilt.to(device=device, dtype=dtype)
+        self.objective_noise_vector = (
+            None if objective_noise_vector is None else objective_noise_vector.to(device=device, dtype=dtype)
+        )
         self.graph, self.mu, self.m = graph, mu, graph.train_rows.numel()
         self._module, self._loss = module, as_loss(loss)
         self._where: dict[str, Any] = {"dtype": dtype, "device": device}
@@ -184,7 +186,14 @@ class Objective:
     def in_single_precision(self) -> Objective:
         """The same in float32: half the time and memory of a product, for solves that need few digits."""
         where = self._where | {"dtype": torch.float32}
-        return Objective(self._module, self.graph, mu=self.mu, loss=self._loss, tilt=self.tilt, **where)
+        return Objective(
+            self._module,
+            self.graph,
+            mu=self.mu,
+            loss=self._loss,
+            objective_noise_vector=self.objective_noise_vector,
+            **where,
+        )
 
     @property
     def size(self) -> int:
@@ -206,20 +215,20 @@ class Objective:
         part, inside = self.graph.neighbourhood(rows, hops=reach.hops)
         return LossSum(self._module, part, inside, loss=self._loss, **self._where)
 
-    def tilted(self, theta: Tensor) -> float:
+    def linear_term(self, theta: Tensor) -> float:
         """`b . theta`."""
-        return 0.0 if self.tilt is None else float(self.tilt @ theta)
+        return 0.0 if self.objective_noise_vector is None else float(self.objective_noise_vector @ theta)
 
     def value(self, theta: Tensor) -> float:
-        return (self.data.value(theta) + self.tilted(theta)) / self.m + 0.5 * self.mu * float(theta @ theta)
+        return (self.data.value(theta) + self.linear_term(theta)) / self.m + 0.5 * self.mu * float(theta @ theta)
 
     def gradient(self, theta: Tensor) -> Tensor:
         return self.value_and_gradient(theta)[1]
 
     def value_and_gradient(self, theta: Tensor) -> tuple[float, Tensor]:
         value, gradient = self.data.value_and_gradient(theta)
-        if self.tilt is not None:
-            value, gradient = value + self.tilted(theta), gradient + self.tilt
+        if self.objective_noise_vector is not None:
+            value, gradient = value + self.linear_term(theta), gradient + self.objective_noise_vector
         return value / self.m + 0.5 * self.mu * float(theta @ theta), gradient / self.m + self.mu * theta
 
     def hessian(self, theta: Tensor) -> Product:
@@ -241,7 +250,7 @@ def model_inputs(
     x, edge_index = converted(graph.x, dtype=dtype, device=device), graph.edge_index.to(device)
     if isinstance(module, GraphModel):
         ready, propagation = module.prepare(x, edge_index)
-        alike = is_built_in(module) and module.weighs_both_ways_alike  # a subclass may weigh otherwise
+        alike = is_built_in(module) and module.symmetric_propagation  # a subclass may weigh otherwise
         if alike and not graph.directed and isinstance(propagation, SparseMatrix):
             propagation = propagation.symmetric()
         return ready, propagation

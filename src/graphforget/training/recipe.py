@@ -9,7 +9,7 @@ from typing import Any
 
 from graphforget.errors import InputError
 from graphforget.privacy.gaussian import release_ratio
-from graphforget.validation import LARGEST_STORED, whole_number
+from graphforget.validation import LARGEST_STORED, named_in_files, whole_number
 
 SMALLEST_NOISE = 1e-100  # noise is squared, and its grid is finer
 RELEASES = 64  # a year of weekly batches, and a dozen that cannot wait
@@ -73,7 +73,7 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Forgotten:
+class HistoryEntry:
     """A request that was unlearned since the model was trained: numbers alone, nobody's name."""
 
     method: str
@@ -82,16 +82,17 @@ class Forgotten:
     affected: int  # of those that stayed, how many losses may have changed
     step_norm: float  # how far the weights moved
     gradient_norm: float  # ||grad F|| before it
-    leftover: float | None = None  # a bound on what the step leaves of the gradient of m F; None: there is none
-    leftover_by_class: float = 0.0  # the same added up over the classes
+    # A bound on what the step leaves of the gradient of m F (None: there is none), and its sum over the classes.
+    gradient_residual_bound: float | None = named_in_files("leftover", default=None)
+    gradient_residual_bound_by_class: float = named_in_files("leftover_by_class", default=0.0)
     refuted: tuple[str, ...] = ()  # conditions of its claim that were measured and did not hold
 
     def __post_init__(self) -> None:
         for name in ("m", "removed", "affected"):
             whole_number(getattr(self, name), f"{name} in the history")
-        for name in ("step_norm", "gradient_norm", "leftover", "leftover_by_class"):
+        for name in ("step_norm", "gradient_norm", "gradient_residual_bound", "gradient_residual_bound_by_class"):
             value = getattr(self, name)
-            if name == "leftover" and value is None:
+            if name == "gradient_residual_bound" and value is None:
                 continue
             if not isinstance(value, int | float) or not 0 <= value <= LARGEST_STORED:
                 raise InputError(f"{name} in the history is {value!r}, a finite number from 0 is needed")

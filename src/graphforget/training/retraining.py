@@ -27,7 +27,7 @@ def replayed(
     trained: Trained,
     graph: Graph,
     *,
-    tilt: Tensor | None = None,
+    objective_noise_vector: Tensor | None = None,
     model: Callable[[], nn.Module] | None = None,
     device: str = "cpu",
     progress: Progress | None = None,
@@ -35,18 +35,24 @@ def replayed(
     """The model that the recipe of `trained` makes on `graph`, with all its seeds and from fresh weights.
 
     An `exact` claim is right if its `theta` equals that of `trained` bit for bit, in the same environment
-    (`graphforget.training.environment`). Noise in the objective is drawn from the recipe's seed; where it has none, it is
-    `tilt`, by default the noise that `trained` holds. A module of one's own is reset, or made by `model`.
+    (`training/environment.py`). Noise in the objective is drawn from the recipe's seed. Where the recipe has no seed,
+    it is `objective_noise_vector`, by default the noise that `trained` holds. A module of one's own is reset, or made
+    by `model`.
 
     Raises:
         Refused: The recipe cannot have made these weights, or a parameter of the module cannot be drawn anew.
     """
     recipe = trained.recipe
-    if tilt is None and recipe.noise_seed is None:
-        tilt = trained.tilt
-    if recipe.objective_noise and recipe.noise_seed is None and tilt is None:
+    if objective_noise_vector is None and recipe.noise_seed is None:
+        objective_noise_vector = trained.objective_noise_vector
+    if recipe.objective_noise and recipe.noise_seed is None and objective_noise_vector is None:
         raise Refused("the noise in the objective has no seed and was not kept, so the training cannot be replayed")
-    given: Any = {"model": model, "tilt": tilt, "device": device, "progress": progress}
+    given: Any = {
+        "model": model,
+        "objective_noise_vector": objective_noise_vector,
+        "device": device,
+        "progress": progress,
+    }
     return trained_anew(trained, graph, seed=recipe.seed, noise_seed=recipe.noise_seed, **given)
 
 
@@ -57,18 +63,18 @@ def trained_anew(
     seed: int,
     noise_seed: int | None = None,
     model: Callable[[], nn.Module] | None = None,
-    tilt: Tensor | None = None,
+    objective_noise_vector: Tensor | None = None,
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> Trained:
     """A model of the same kind, by the same recipe but for its seeds, from weights that have seen nothing.
 
-    `tilt` is the noise in the objective, if no other is to be drawn.
+    `objective_noise_vector` is the noise in the objective, if no other is to be drawn.
     """
     recipe = dataclasses.replace(old.recipe, seed=seed, noise_seed=noise_seed)
     module = fresh_module(old, graph, recipe, model)
-    given: Any = {"tilt": tilt, "device": device, "progress": progress}
-    return fit(module, graph, recipe, old.loss, Inspection(old.reach, old.obstacles), **given)
+    given: Any = {"objective_noise_vector": objective_noise_vector, "device": device, "progress": progress}
+    return fit(module, graph, recipe, old.loss, Inspection(old.reach, old.certification_blockers), **given)
 
 
 def refuse_untrained(trained: Trained) -> None:

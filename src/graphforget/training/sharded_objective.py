@@ -39,7 +39,7 @@ class ShardedObjective(Objective):
     def __init__(self, module: Sharded, graph: Graph, *, mu: float, loss: Loss, device: str = "cpu") -> None:
         if module.shard_of.numel() != graph.num_nodes:
             raise InputError("the ensemble was trained on a graph with another number of nodes")
-        self.graph, self.mu, self.m, self.tilt = graph, mu, graph.train_rows.numel(), None
+        self.graph, self.mu, self.m, self.objective_noise_vector = graph, mu, graph.train_rows.numel(), None
         self._ensemble, self._loss, self._device = module, loss, device
         self._sizes = [flatten(model).numel() for model in module.models]
 

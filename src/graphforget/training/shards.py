@@ -17,8 +17,8 @@ from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.models.inspection import Inspection
 from graphforget.models.parameters import flatten
+from graphforget.models.published import SAMPLE, PublishedEraser, released_weights
 from graphforget.models.registry import build
-from graphforget.models.released import SAMPLE, ReleasedEraser, released_weights
 from graphforget.models.sage import SAGE
 from graphforget.models.sharded import Sharded
 from graphforget.progress import Progress
@@ -99,7 +99,7 @@ def train_shards(
         theta=theta,
         recipe=recipe,
         reach=inspection.reach,
-        obstacles=tuple(dict.fromkeys([*inspection.obstacles, *captured_by_loss(loss)])),
+        certification_blockers=tuple(dict.fromkeys([*inspection.certification_blockers, *captured_by_loss(loss)])),
         strongly_convex=False,
         converged=False,
         objective_value=value,
@@ -115,7 +115,7 @@ def partition(graph: Graph, module: Sharded, *, seed: int, progress: Progress) -
     rows = graph.train_rows
     if module.shards > rows.numel():
         raise InputError(f"there are {module.shards} shards and only {rows.numel()} training nodes")
-    if module.partition == "random" or (module.partition == "bekm" and isinstance(module, ReleasedEraser)):
+    if module.partition == "random" or (module.partition == "bekm" and isinstance(module, PublishedEraser)):
         inside = random_partition(graph.numbers[rows], shards=module.shards, seed=seed)
     else:
         part = graph.induced(graph.train_mask)
@@ -134,7 +134,7 @@ def shard_weights(module: Sharded, graph: Graph, *, seed: int) -> Tensor:
     alive = torch.bincount(module.shard_of[graph.train_rows], minlength=module.shards) > 0
     if module.aggregation != "learned":
         return uniform_weights(alive, module.shards)
-    if isinstance(module, ReleasedEraser):
+    if isinstance(module, PublishedEraser):
         return _released_weights(module, graph, seed=seed)
     part = training_input(graph, module.reach)
     with torch.no_grad():
@@ -142,7 +142,7 @@ def shard_weights(module: Sharded, graph: Graph, *, seed: int) -> Tensor:
     return learned_weights(answers, part.y[part.train_rows], alive=alive)
 
 
-def _released_weights(module: ReleasedEraser, graph: Graph, *, seed: int) -> Tensor:
+def _released_weights(module: PublishedEraser, graph: Graph, *, seed: int) -> Tensor:
     """On a sample of the training nodes and the edges among them, of which every model answers on all."""
     generator = torch.Generator().manual_seed(seed)
     rows = graph.train_rows[torch.randperm(graph.train_rows.numel(), generator=generator)[:SAMPLE]]

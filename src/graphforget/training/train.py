@@ -188,14 +188,14 @@ def fit(
     device: str = "cpu",
     progress: Progress | None = None,
     started: float | None = None,
-    tilt: Tensor | None = None,
+    objective_noise_vector: Tensor | None = None,
 ) -> Trained:
     """Follows `recipe` from the weights that `module` comes with, which it changes; shard by shard where it has any.
 
-    `tilt` is the noise in the objective if it has been drawn already.
+    `objective_noise_vector` is the noise in the objective if it has been drawn already.
     """
     recipe = dataclasses.replace(recipe, environment=environment(device=device))
     given: Any = {"warm": warm, "device": device, "progress": progress, "started": started}
     if isinstance(module, Sharded):
         return fit_shards(module, graph, recipe, loss, inspection, **given)
-    return fit_one(module, graph, recipe, loss, inspection, tilt=tilt, **given)
+    return fit_one(module, graph, recipe, loss, inspection, objective_noise_vector=objective_noise_vector, **given)

@@ -21,8 +21,9 @@ from graphforget.models.sharded import Sharded
 from graphforget.privacy.salt import new_salt
 from graphforget.training.losses import Loss, is_convex
 from graphforget.training.objective import Objective, model_inputs
-from graphforget.training.recipe import Forgotten, Recipe
+from graphforget.training.recipe import HistoryEntry, Recipe
 from graphforget.training.sharded_objective import ShardedObjective
+from graphforget.validation import written_fields
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +34,7 @@ class Trained:
     theta: Tensor = field(repr=False)
     recipe: Recipe
     reach: Reach
-    obstacles: tuple[str, ...]  # what rules out a certificate, in words
+    certification_blockers: tuple[str, ...]  # what rules out a certificate, in words
     strongly_convex: bool  # by construction, or because its loss is declared convex
     converged: bool  # strongly convex and ||grad F|| / mu <= tolerance
     objective_value: float
@@ -41,12 +42,19 @@ class Trained:
     graph_digest: str
     seconds: float
     loss: Loss = field(repr=False)
-    history: tuple[Forgotten, ...] = ()  # since it was trained, oldest first
+    history: tuple[HistoryEntry, ...] = ()  # since it was trained, oldest first
     noise: float = 0.0  # standard deviation of the noise in released weights, which no request can start from
-    tilt: Tensor | None = field(default=None, repr=False)  # `b`, the noise in the objective: private, as the weights
+    objective_noise_vector: Tensor | None = field(
+        default=None, repr=False
+    )  # `b`, the noise in the objective: private, as the weights
     releases: tuple[float, ...] = ()  # the ratio that each release since training may have, see `releases_left`
     graph_salt: bytes = field(default_factory=new_salt, repr=False)  # of the graph's digest in public documents
     notes: tuple[str, ...] = ()  # on its training, for whoever trained it
+
+    @property
+    def obstacles(self) -> tuple[str, ...]:
+        """`certification_blockers`, by the name that files have for them."""
+        return self.certification_blockers
 
     def graph_commitment(self, graph: Graph) -> str:
         """The graph's digest as public documents hold it: nobody can try guesses without the salt."""
@@ -56,7 +64,7 @@ class Trained:
     def releases_left(self) -> int | None:
         """How many more releases the recipe's epsilon and delta cover; None where they cover none."""
         recipe = self.recipe
-        if not self.strongly_convex or self.obstacles or self.tilt is not None:
+        if not self.strongly_convex or self.certification_blockers or self.objective_noise_vector is not None:
             return None
         return recipe.releases_left(self.releases)
 
@@ -82,7 +90,12 @@ class Trained:
 
         Noise in the objective is against it: some could be found afterwards that fits any weights.
         """
-        return self.strongly_convex and is_convex(self.loss) and not self.obstacles and self.tilt is None
+        return (
+            self.strongly_convex
+            and is_convex(self.loss)
+            and not self.certification_blockers
+            and self.objective_noise_vector is None
+        )
 
     @property
     def residual(self) -> float:
@@ -98,10 +111,10 @@ class Trained:
         given: Any = {"mu": self.recipe.mu, "loss": self.loss, "device": device}
         if isinstance(self.module, Sharded):
             return ShardedObjective(self.module, graph, **given)
-        return Objective(self.module, graph, tilt=self.tilt, **given)
+        return Objective(self.module, graph, objective_noise_vector=self.objective_noise_vector, **given)
 
-    def moved(
-        self, theta: Tensor, objective: Objective, forgotten: Forgotten, *, found: tuple[float, float] | None = None
+    def with_update(
+        self, theta: Tensor, objective: Objective, forgotten: HistoryEntry, *, found: tuple[float, float] | None = None
     ) -> Trained:
         """The same model with weights `theta` on the objective's graph, and one request more in its history.
 
@@ -115,7 +128,7 @@ class Trained:
         """What claims of earlier requests took for granted and measurements refuted, oldest first."""
         return tuple(name for entry in self.history for name in entry.refuted)
 
-    def with_last(self, **known: Any) -> Trained:
+    def amend_last_entry(self, **known: Any) -> Trained:
         """The same with more known of the last request in its history."""
         *earlier, last = self.history
         return dataclasses.replace(self, history=(*earlier, dataclasses.replace(last, **known)))
@@ -148,7 +161,13 @@ class Trained:
         The noise in the objective stays behind: with it the weights would tell what it was to hide. So does what was
         measured of requests.
         """
-        private: dict[str, Any] = {"tilt": None, "history": (), "releases": (), "notes": (), "seconds": 0.0}
+        private: dict[str, Any] = {
+            "objective_noise_vector": None,
+            "history": (),
+            "releases": (),
+            "notes": (),
+            "seconds": 0.0,
+        }
         released = self.with_weights(theta, noise=noise, **private)
         return released.measured_on(released.objective(graph))
 
@@ -170,11 +189,11 @@ class Trained:
             raise InputError("there is no node to score, the mask is empty")
         return float((self.logits(graph).argmax(dim=1)[mask] == graph.y[mask]).double().mean())
 
-    def facts(self) -> dict[str, Any]:
+    def state_summary(self) -> dict[str, Any]:
         """What later requests build on beside the weights and the graph."""
         measured = ("objective", "gradient_norm_over_mu", "seconds", "graph_digest", "parameters", "notes")
         told = {name: value for name, value in self.summary().items() if name not in measured}
-        kept = {"tilt": self.tilt} | dict(self.module.named_buffers())
+        kept = {"tilt": self.objective_noise_vector} | dict(self.module.named_buffers())
         digests = {name: digest_of(value) for name, value in kept.items() if value is not None}
         return told | ({"kept": digests} if digests else {})
 
@@ -185,7 +204,7 @@ class Trained:
             "parameters": self.theta.numel(),
             "reach": dataclasses.asdict(self.reach),
             "certifiable": self.certifiable,
-            "obstacles": list(self.obstacles),
+            "obstacles": list(self.certification_blockers),
             "strongly_convex": self.strongly_convex,
             "converged": self.converged,
             "objective": self.objective_value,
@@ -194,7 +213,7 @@ class Trained:
             "graph_digest": self.graph_digest,
             "seconds": self.seconds,
             "noise": self.noise,
-            "history": [dataclasses.asdict(entry) for entry in self.history],
+            "history": [written_fields(entry) for entry in self.history],
             "releases": list(self.releases),
             "releases_left": self.releases_left,
             "notes": list(self.notes),

@@ -17,7 +17,7 @@ from graphforget.request.request import Request
 from graphforget.training.train import train
 from graphforget.training.trained import Trained
 from graphforget.unlearning.distance import optimum
-from graphforget.unlearning.outcome import Asked, Outcome
+from graphforget.unlearning.outcome import Outcome, PrivacyTarget
 from graphforget.unlearning.registry import METHODS, find, unlearn
 
 NOTHING = "nothing"  # the old weights on the retained graph: what every method has to beat
@@ -39,7 +39,7 @@ class Contender:
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparisonRow:
     """What came of one method. None where there is nothing to tell."""
 
     method: str
@@ -89,7 +89,7 @@ def compare(
     epsilon: float = 1.0,
     delta: float = 1e-5,
     progress: Progress | None = None,
-) -> Iterator[Row]:
+) -> Iterator[ComparisonRow]:
     """Runs the methods one after the other and yields a row for each, retraining first.
 
     All are measured against the same retrained model, trained from the same initial weights on the retained graph:
@@ -101,9 +101,9 @@ def compare(
     if not graph.test_mask.any():
         raise InputError("there is no test node to compare on")
     request.resolve(graph)
-    Asked(epsilon=epsilon, delta=delta)
+    PrivacyTarget(epsilon=epsilon, delta=delta)
     given: dict[str, Any] = {"seed": seed, "progress": progress}
-    asked: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "progress": progress}
+    target: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "progress": progress}
     trained: dict[tuple[str, str], Trained] = {}
     reference: Trained | None = None
     for one in contenders(model.lower(), methods, shards=shards):
@@ -112,9 +112,9 @@ def compare(
             own = one.options | ({} if epochs is None or MODELS[one.model].affine else {"epochs": epochs})
             trained[key] = train(graph, one.model, **given, **own)
         start = trained[key]
-        row = Row(one.label, one.model, train_seconds=start.seconds)
+        row = ComparisonRow(one.label, one.model, train_seconds=start.seconds)
         try:
-            outcome = _outcome(start, graph, request, one.method, seed=seed, asked=asked)
+            outcome = _outcome(start, graph, request, one.method, seed=seed, target=target)
         except (InputError, Refused) as reason:
             if one.method == "retrain":
                 raise
@@ -135,13 +135,13 @@ def compare(
 
 
 def _outcome(
-    start: Trained, graph: Graph, request: Request, method: str, *, seed: int, asked: dict[str, Any]
+    start: Trained, graph: Graph, request: Request, method: str, *, seed: int, target: dict[str, Any]
 ) -> Outcome | None:
     if method == NOTHING:
         return None
     # Retraining starts from the same initial weights as before: else a distance would be one between two draws of them.
     own_seed = seed if method == "retrain" else None
-    return unlearn(start, graph, request, method=method, level="empirical", seed=own_seed, **asked)
+    return unlearn(start, graph, request, method=method, level="empirical", seed=own_seed, **target)
 
 
 def _told(outcome: Outcome | None) -> dict[str, Any]:

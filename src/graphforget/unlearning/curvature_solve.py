@@ -75,9 +75,9 @@ class SolverOptions:
     batch: int | None = None
 
     def __post_init__(self) -> None:
-        self.way()  # checks its own
+        self.curvature_solver()  # checks its own
 
-    def way(self) -> Solver:
+    def curvature_solver(self) -> Solver:
         return Solver(
             name=self.solver,
             curvature=self.curvature,

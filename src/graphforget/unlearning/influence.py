@@ -49,7 +49,7 @@ class LossChange:
 
 
 @dataclass(frozen=True)
-class Kept:
+class AcceptedStep:
     """How much of a step was taken."""
 
     theta: Tensor
@@ -58,32 +58,40 @@ class Kept:
     objective_after: float
 
 
-def kept_part(
-    after: Objective, theta: Tensor, step: Tensor, *, m: int, leftover: Tensor, shorten: bool, most: int = 20
-) -> Kept | None:
+def line_search(
+    after: Objective,
+    theta: Tensor,
+    step: Tensor,
+    *,
+    m: int,
+    initial_gradient: Tensor,
+    shorten: bool,
+    most: int = 20,
+) -> AcceptedStep | None:
     """The whole step if it lowers what it aims at, else the first half, quarter ... that does; None if none does.
 
-    What an influence step aims at is `(1/m) sum l_i(theta; G') + (mu/2) ||theta||^2 - leftover . theta`, with `m` from
-    before the request and `leftover` the gradient of `F` that training left at the start: its slope along the step is
-    negative by construction. (`F` on `G'` itself may rise along the best of steps, because that step ignores
-    `m -> m'` and the leftover.) With `shorten` halving goes on as long as it lowers the value further: the quadratic
-    model of a network that is not convex is good near its weights alone.
+    What an influence step minimises is `(1/m) sum l_i(theta; G') + (mu/2) ||theta||^2 - initial_gradient . theta`. Here
+    `m` is that before the request and `initial_gradient` the gradient of `F` that training left at the start. The slope
+    along the step is negative by construction. (`F` on `G'` itself may rise along the best step, because that step
+    ignores `m -> m'` and `initial_gradient`.) With `shorten` the step is halved as
+    long as that lowers the value further: the quadratic model of a network that is not convex is good only near its
+    weights.
     """
 
     def aim(at: Tensor) -> tuple[float, float]:
-        data, penalty = after.data.value(at) + after.tilted(at), 0.5 * after.mu * float(at @ at)
-        return data / m + penalty - float(leftover @ (at - theta)), data / after.m + penalty
+        data, penalty = after.data.value(at) + after.linear_term(at), 0.5 * after.mu * float(at @ at)
+        return data / m + penalty - float(initial_gradient @ (at - theta)), data / after.m + penalty
 
     start, objective_before = aim(theta)
     tiny = 1e-13 * abs(start)  # a whole step may be too small for its effect to show, a shortened one not
-    best: tuple[float, Kept] | None = None
+    best: tuple[float, AcceptedStep] | None = None
     for halvings in range(most):
         length = 0.5**halvings
         at = theta + length * step
         value, objective = aim(at)
         lowest = (start if halvings else start + tiny) if best is None else best[0]
         if value < lowest:  # not NaN either
-            best = value, Kept(at, length, objective_before, objective)
+            best = value, AcceptedStep(at, length, objective_before, objective)
             if not shorten:
                 break
         elif best is not None:
@@ -97,22 +105,26 @@ class Step:
 
     trained: Trained  # with the step in its history
     solved: Solved
-    kept: Kept
+    accepted: AcceptedStep
 
     @property
     def notes(self) -> list[str]:
-        kept, told = self.kept, list(self.solved.notes)
-        if kept.length < 1:
-            told.append(f"the whole step would have overshot, {kept.length:g} of it was taken")
-        if kept.objective_after > kept.objective_before:
+        accepted, told = self.accepted, list(self.solved.notes)
+        if accepted.length < 1:
+            told.append(f"the whole step would have overshot, {accepted.length:g} of it was taken")
+        if accepted.objective_after > accepted.objective_before:
+            rise = accepted.objective_after - accepted.objective_before
             told.append(
-                f"the objective on the retained graph rose by {kept.objective_after - kept.objective_before:.2g}: the "
-                "step pays neither for what training left undone nor for the smaller number of training nodes"
+                f"the objective on the retained graph rose by {rise:.2g}: the step accounts neither for the gradient "
+                "that training left nor for the smaller number of training nodes"
             )
         return told
 
     def summary(self) -> dict[str, object]:
-        return self.solved.summary() | {"length": self.kept.length, "objective_before": self.kept.objective_before}
+        return self.solved.summary() | {
+            "length": self.accepted.length,
+            "objective_before": self.accepted.objective_before,
+        }
 
 
 def influence_step(task: Task, way: Solver, *, method: str) -> Step:
@@ -131,14 +143,16 @@ def influence_step(task: Task, way: Solver, *, method: str) -> Step:
         progress=task.progress,
     )
     task.progress("length of the step", 0, 0)
-    kept = kept_part(
+    accepted = line_search(
         after,
         theta,
         solved.solution.x,
         m=before.m,
-        leftover=before.gradient(theta),
+        initial_gradient=before.gradient(theta),
         shorten=not trained.strongly_convex,
     )
-    if kept is None:
+    if accepted is None:
         raise Refused("no part of the influence step lowers what it aims at; retrain instead (method 'retrain')")
-    return Step(trained.moved(kept.theta, after, task.forgotten(method, kept.theta)), solved, kept)
+    return Step(
+        trained.with_update(accepted.theta, after, task.history_entry(method, accepted.theta)), solved, accepted
+    )

@@ -25,7 +25,7 @@ from graphforget.graph.graph import Graph
 from graphforget.models.registry import reach_is_proven
 from graphforget.models.sharded import Sharded
 from graphforget.privacy.gaussian import noise_error_within_budget
-from graphforget.privacy.noise import slip, with_noise
+from graphforget.privacy.noise import rounding_tv_bound, with_noise
 from graphforget.privacy.salt import new_salt
 from graphforget.progress import Progress
 from graphforget.request.footprint import Footprint, footprint
@@ -33,11 +33,11 @@ from graphforget.request.kinds import KINDS, Kind
 from graphforget.request.request import Request
 from graphforget.training.environment import checked_device, environment
 from graphforget.training.objective import Objective
-from graphforget.training.recipe import Forgotten
+from graphforget.training.recipe import HistoryEntry
 from graphforget.training.trained import Trained
 from graphforget.training.training_input import same_training_input
 from graphforget.unlearning.catalogue import MethodInfo
-from graphforget.unlearning.outcome import Asked, Change, Outcome, account
+from graphforget.unlearning.outcome import MethodResult, Outcome, PrivacyTarget, account
 from graphforget.validation import whole_number
 
 Options = TypeVar("Options")
@@ -57,7 +57,7 @@ class Task:
     request: Request
     retained: Graph  # G (-) dG
     touched: Footprint
-    asked: Asked
+    target: PrivacyTarget
     seed: int | None
     noise_seed: int | None
     device: str
@@ -74,7 +74,7 @@ class Task:
         graph: Graph,
         request: Request,
         *,
-        asked: Asked | None = None,
+        target: PrivacyTarget | None = None,
         seed: int | None = None,
         noise_seed: int | None = None,
         device: str = "cpu",
@@ -91,7 +91,7 @@ class Task:
             request=request,
             retained=graph.without(request),
             touched=footprint(graph, request, trained.reach),
-            asked=asked or Asked(epsilon=trained.recipe.epsilon, delta=trained.recipe.delta),
+            target=target or PrivacyTarget(epsilon=trained.recipe.epsilon, delta=trained.recipe.delta),
             seed=None if seed is None else whole_number(seed, "seed"),
             noise_seed=None if noise_seed is None else whole_number(noise_seed, "the seed"),
             device=checked_device(device),
@@ -112,7 +112,7 @@ class Task:
     def training_unchanged(self) -> bool:
         """Whether training on the retained graph would end at the very weights that there are, bit for bit."""
         trained = self.trained
-        replayable = not trained.history and not trained.obstacles and reach_is_proven(trained.module)
+        replayable = not trained.history and not trained.certification_blockers and reach_is_proven(trained.module)
         if isinstance(trained.module, Sharded) or not (self.touched.empty and replayable):
             return False  # shards are looked at one by one, by GraphEraser
         if trained.recipe.environment != environment(device=self.device):
@@ -124,9 +124,9 @@ class Task:
         """The weights to start from, on the device, in float64."""
         return self.trained.theta.to(device=self.device, dtype=torch.float64)
 
-    def forgotten(self, method: str, theta: Tensor) -> Forgotten:
+    def history_entry(self, method: str, theta: Tensor) -> HistoryEntry:
         """The line that this request adds to the model's history."""
-        return Forgotten(
+        return HistoryEntry(
             method=method,
             m=self.graph.train_rows.numel(),
             removed=self.touched.removed.numel(),
@@ -174,12 +174,12 @@ class Method(ABC, Generic[Options]):
     def gradients(self, trained: Trained) -> int:
         """About how many gradients of the whole objective the work is worth, for a plan."""
 
-    def reachable(self, trained: Trained, graph: Graph, options: Options) -> Level:
+    def best_level(self, trained: Trained, graph: Graph, options: Options) -> Level:
         """The best level it can give for this model, if the request touches its training. May raise `Refused`."""
-        return "empirical" if trained.obstacles else self.level
+        return "empirical" if trained.certification_blockers else self.level
 
     @abstractmethod
-    def change(self, task: Task, options: Options) -> Change:
+    def change(self, task: Task, options: Options) -> MethodResult:
         """The model as this method makes it on `task.retained`."""
 
     def leaves_weights_unchanged(self, task: Task) -> bool:
@@ -202,7 +202,7 @@ class Method(ABC, Generic[Options]):
             raise InputError(f"the request is a {type(request).__name__}, a graphforget.Request is needed")
         if trained.noise:
             raise InputError("these are released weights with noise, go on from those without it (outcome.trained)")
-        if trained.recipe.objective_noise and trained.tilt is None:
+        if trained.recipe.objective_noise and trained.objective_noise_vector is None:
             raise InputError("these are released weights, without their objective's noise; go on from outcome.trained")
         if trained.graph_digest != graph.digest:
             raise InputError("the graph is not the one that this model stands on")
@@ -214,7 +214,7 @@ class Method(ABC, Generic[Options]):
             able = ", ".join(kind for kind in KINDS if kind in self.kinds)
             raise InputError(f"method {self.name!r} cannot forget {beyond[0]}, only {able}")
 
-    def chosen(self, options: dict[str, Any]) -> Options:
+    def parse_options(self, options: dict[str, Any]) -> Options:
         """The options by name, checked."""
         known = [option.name for option in dataclasses.fields(self.options)]  # type: ignore[arg-type]
         unknown = [name for name in options if name not in known]
@@ -223,11 +223,11 @@ class Method(ABC, Generic[Options]):
             raise InputError(f"method {self.name!r} has no option {unknown[0]!r}{only}")
         return self.options(**options)
 
-    def foreseen(self, task: Task, options: Options) -> Level:
+    def expected_level(self, task: Task, options: Options) -> Level:
         """The level that `unlearn` would give at best. Raises `Refused` where it would."""
         if self.leaves_weights_unchanged(task) and not reach_is_proven(task.trained.module):
             raise Refused(UNPROVEN)
-        return self.reachable(task.trained, task.retained, options)
+        return self.best_level(task.trained, task.retained, options)
 
     def unlearn(self, task: Task, options: Options) -> Outcome:
         """Forgets what the task names; it and all that it holds are left as they are."""
@@ -268,7 +268,7 @@ class Method(ABC, Generic[Options]):
         _check_floor(task, outcome)
         return outcome
 
-    def _refuse_false_success(self, task: Task, change: Change, *, unchanged: bool) -> None:
+    def _refuse_false_success(self, task: Task, change: MethodResult, *, unchanged: bool) -> None:
         theta, level = change.trained.theta, change.claim.level
         if change.trained.graph_digest != task.retained.digest:
             raise Refused("the method did not end on the retained graph")
@@ -286,7 +286,7 @@ class Method(ABC, Generic[Options]):
         if level == "exact" and change.trained.history:
             raise Refused("the method claims 'exact' for weights that moved away from those of training")
 
-    def _untouched(self, task: Task, options: Options) -> Change:
+    def _untouched(self, task: Task, options: Options) -> MethodResult:
         """No training loss depends on what goes: the weights stay, and the claim is the same as after a step."""
         trained, theta = task.trained, task.theta
         if not reach_is_proven(trained.module):
@@ -294,34 +294,34 @@ class Method(ABC, Generic[Options]):
         before, after = task.before.data.losses(theta), task.after.data.losses(theta)
         if not torch.allclose(before, after, rtol=1e-9, atol=1e-9):
             raise Refused("training losses changed where none should have, so the model's reach is not what it seemed")
-        moved = trained.moved(theta, task.after, task.forgotten(self.name, theta))
+        updated = trained.with_update(theta, task.after, task.history_entry(self.name, theta))
         started = time.perf_counter()
-        claim, measurements = self.claim(task, moved, options)
+        claim, measurements = self.claim(task, updated, options)
         uncounted = time.perf_counter() - started
-        moved = moved.with_last(refuted=tuple(measurements.get("refuted", ())))
-        return Change(moved, claim, measurements, {"untouched": True}, uncounted=uncounted)
+        updated = updated.amend_last_entry(refuted=tuple(measurements.get("refuted", ())))
+        return MethodResult(updated, claim, measurements, {"untouched": True}, uncounted=uncounted)
 
 
-def _noised(task: Task, change: Change, centre: Tensor) -> tuple[Claim, Tensor, list[str]]:
+def _noised(task: Task, change: MethodResult, centre: Tensor) -> tuple[Claim, Tensor, list[str]]:
     """The claim, `centre` with the noise that it names or the caller asked for, and what to know."""
     claim, seed, recipe = change.claim, task.noise_seed, task.trained.recipe
     named = claim.number("sigma")
-    sigma = next((s for s in (task.asked.sigma, named or None, recipe.sigma or None) if s is not None), 0.0)
+    sigma = next((s for s in (task.target.sigma, named or None, recipe.sigma or None) if s is not None), 0.0)
     if sigma != named:
         claim = dataclasses.replace(claim, sigma=sigma)  # type: ignore[call-arg]
     if not sigma:
         message = "the released weights carry no noise"
-        if change.trained.tilt is not None:
+        if change.trained.objective_noise_vector is not None:
             message += " but what was in the objective when they were trained"
         return claim, centre, [] if claim.level == "exact" else [message]
     released = with_noise(centre, sigma=sigma, seed=seed)
     if not torch.isfinite(released).all():
         raise Refused(f"noise of standard deviation {sigma:g} leaves no finite weights")
-    asked, error = task.asked, slip(centre, sigma=sigma)
-    budget: Any = {"epsilon": asked.epsilon, "delta": asked.delta, "releases": recipe.releases}
+    target, error = task.target, rounding_tv_bound(centre, sigma=sigma)
+    budget: Any = {"epsilon": target.epsilon, "delta": target.delta, "releases": recipe.releases}
     if claim.centred and claim.level != "empirical" and not noise_error_within_budget(error, **budget):
         message = f"noise in float64 is {error:.1e} from Gaussian in total variation"
-        raise Refused(f"delta = {asked.delta:g} is too small for epsilon = {asked.epsilon:g}, {message}")
+        raise Refused(f"delta = {target.delta:g} is too small for epsilon = {target.epsilon:g}, {message}")
     if seed is None:
         return claim, released, []
     message = "the noise is from a seed, and whoever knows the seed can take it off the weights"
@@ -357,7 +357,7 @@ def _check_floor(task: Task, outcome: Outcome) -> None:
 
 def _weak(task: Task, claim: Claim) -> list[str]:
     """What is promised in name only."""
-    epsilon, delta, m = claim.number("epsilon"), task.asked.delta, task.retained.train_rows.numel()
+    epsilon, delta, m = claim.number("epsilon"), task.target.delta, task.retained.train_rows.numel()
     if not epsilon:
         return []
     notes = [f"epsilon = {epsilon:.3g} promises next to nothing"] if epsilon > 10 else []
@@ -380,7 +380,7 @@ def _certificate(
         digests={
             "request": annex.request,
             "annex": annex.digest,
-            "state": annex.state(trained.facts()),
+            "state": annex.state(trained.state_summary()),
             "graph": trained.graph_commitment(task.retained),
             "weights": annex.weights(trained.theta),
             "released": weights_digest(released),

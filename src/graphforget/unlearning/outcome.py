@@ -21,7 +21,7 @@ from graphforget.training.trained import Trained
 
 
 @dataclass(frozen=True)
-class Asked:
+class PrivacyTarget:
     """What the caller wants guaranteed, and with how much noise."""
 
     epsilon: float = 1.0
@@ -48,7 +48,7 @@ def _is_real(value: Any) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Change:
+class MethodResult:
     """What a method hands back: the model on the retained graph, what it claims, and how it went."""
 
     trained: Trained
@@ -117,7 +117,7 @@ def account(
     changed: bool,
     touched: Footprint,
     seconds: float,
-    change: Change,
+    change: MethodResult,
     notes: tuple[str, ...],
 ) -> dict[str, Any]:
     """What the private annex keeps of how a request was answered. JSON."""

@@ -7,7 +7,7 @@ from typing import Any
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.claims.objective_noise import BOUNDED_STEPS, UNBOUNDED, ObjectiveNoise, bounds_its_steps
-from graphforget.certificates.conditions import Finding
+from graphforget.certificates.conditions import ConditionCheck
 from graphforget.privacy.paper_bounds import Constants
 from graphforget.training.trained import Trained
 from graphforget.unlearning.method import Task
@@ -19,12 +19,12 @@ def claim_of(
     *,
     budget: float | None = None,
     constants: Constants | None = None,
-    more: tuple[Finding, ...] = (),
+    more: tuple[ConditionCheck, ...] = (),
 ) -> tuple[Claim, dict[str, Any]]:
     """The claim for weights whose history tells what they may leave of the gradient on the retained graph."""
-    if trained.obstacles:
+    if trained.certification_blockers:
         claim = Empirical("the model may carry data past its weights", refuted=True)
-        return claim, {"obstacles": list(trained.obstacles)}
+        return claim, {"obstacles": list(trained.certification_blockers)}
     if not trained.recipe.objective_noise:
         return Empirical(
             "the model was trained without noise in the objective, so nothing hides what a step leaves"
@@ -34,8 +34,8 @@ def claim_of(
     return ObjectiveNoise.issue(
         trained,
         m=task.retained.train_rows.numel(),
-        epsilon=task.asked.epsilon,
-        delta=task.asked.delta,
+        epsilon=task.target.epsilon,
+        delta=task.target.delta,
         budget=budget,
         constants=constants,
         more=more,

@@ -17,7 +17,7 @@ from graphforget.training.trained import Trained
 from graphforget.unlearning.catalogue import AUTO
 from graphforget.unlearning.method import Task
 from graphforget.unlearning.registry import find, model_option
-from graphforget.unlearning.selection import RETRAIN, Otherwise, Wanted, Way, choose, retraining
+from graphforget.unlearning.selection import RETRAIN, Choice, LevelPolicy, Otherwise, choose, retraining
 
 
 @dataclass(frozen=True)
@@ -59,30 +59,30 @@ def plan(
     The time is that of one gradient, measured now, times what the method is likely to need. `method`, `level`,
     `otherwise` and `options` are as for `unlearn`.
     """
-    wanted = Wanted(level, otherwise)
+    policy = LevelPolicy(level, otherwise)
     named = None if str(method).lower() == AUTO else find(method)
     if named is not None:
-        named.chosen(options)
+        named.parse_options(options)
     (named or RETRAIN).check(trained, graph, request)
     what = request.resolve(graph)
     task = Task.of(trained, graph, request)
     retained, touched = task.retained, task.touched
-    way: Way | None = None
+    choice: Choice | None = None
     try:
-        way = choose(task, wanted=wanted, options=options, named=named)
-        if trained.releases_left == 0 and way.method.level == "certified":
+        choice = choose(task, policy=policy, options=options, named=named)
+        if trained.releases_left == 0 and choice.method.level == "certified":
             why = f"the {trained.recipe.releases} releases that were promised leave no room for one more"
-            way = retraining(trained, retained, wanted=wanted, options=model_option(options), why=why)
-        meaning = MEANING[way.level]
+            choice = retraining(trained, retained, policy=policy, options=model_option(options), why=why)
+        meaning = MEANING[choice.level]
     except Refused as refusal:
-        way = None
+        choice = None
         meaning = f"would be refused: {refusal}"
-    unchanged = way is not None and (way.method.leaves_weights_unchanged(task) or task.training_unchanged)
-    work = 0 if way is None or unchanged else way.method.gradients(trained)
+    unchanged = choice is not None and (choice.method.leaves_weights_unchanged(task) or task.training_unchanged)
+    work = 0 if choice is None or unchanged else choice.method.gradients(trained)
     m = graph.train_rows.numel()
     return Plan(
-        method=way.method.name if way else str(method),
-        level=way.level if way else None,
+        method=choice.method.name if choice else str(method),
+        level=choice.level if choice else None,
         meaning=meaning,
         nodes=what.node_rows.numel(),
         training_nodes=touched.removed.numel(),

@@ -24,8 +24,8 @@ from graphforget.unlearning.methods.grapheraser import GraphEraser
 from graphforget.unlearning.methods.idea import Idea
 from graphforget.unlearning.methods.newton import check_noise
 from graphforget.unlearning.methods.retrain import has_noised_optimum
-from graphforget.unlearning.outcome import Asked, Outcome
-from graphforget.unlearning.selection import NEWTON, RETRAIN, Otherwise, Wanted, choose, retraining
+from graphforget.unlearning.outcome import Outcome, PrivacyTarget
+from graphforget.unlearning.selection import NEWTON, RETRAIN, LevelPolicy, Otherwise, choose, retraining
 
 # By name only, never chosen by `auto`.
 BY_NAME: tuple[Method[Any], ...] = (Idea(), GraphEraser(), Gif(), Ceu(), Cgu(), Ascent())
@@ -75,21 +75,21 @@ def unlearn(
     source; a `noise_seed` makes it reproducible, and removable. `seed` is that of a method's own randomness. `options`
     belong to the method (`solver="lissa"` for `idea`).
     """
-    wanted = Wanted(level, otherwise)
+    policy = LevelPolicy(level, otherwise)
     automatic = str(method).lower() == AUTO
     named: Method[Any] = RETRAIN if automatic else find(method)
-    parsed: Any = None if automatic else named.chosen(options)
+    parsed: Any = None if automatic else named.parse_options(options)
     named.check(trained, graph, request)
-    asked = asked_of(trained, epsilon=epsilon, delta=delta, sigma=sigma)
+    target = privacy_target(trained, epsilon=epsilon, delta=delta, sigma=sigma)
     if automatic or not named.takes_sigma:
-        check_noise(trained, asked)
+        check_noise(trained, target)
     chosen = {"method": None if automatic else named.name, "epsilon": epsilon, "delta": delta, "sigma": sigma}
     chosen |= {"level": level, "otherwise": None if otherwise == "retrain" else otherwise, "seed": seed, **options}
     task = Task.of(
         trained,
         graph,
         request,
-        asked=asked,
+        target=target,
         seed=seed,
         noise_seed=noise_seed,
         device=device,
@@ -98,17 +98,17 @@ def unlearn(
         chosen=_differing(chosen, trained),
     )
     promises = automatic or named.level == "certified"  # others promise nothing that there could be no room for
-    exhausted = promises and has_noised_optimum(trained) and not _covers(trained, asked)
+    exhausted = promises and has_noised_optimum(trained) and not _covers(trained, target)
     if exhausted:
         reason = f"the {trained.recipe.releases} releases that were promised leave no room for one more"
-        way = retraining(trained, task.retained, wanted=wanted, options=model_option(options), why=reason)
-        named, parsed, automatic = way.method, way.options, False
+        choice = retraining(trained, task.retained, policy=policy, options=model_option(options), why=reason)
+        named, parsed, automatic = choice.method, choice.options, False
     elif automatic:
-        way = choose(task, wanted=wanted, options=options)
-        named, parsed = way.method, way.options
+        choice = choose(task, policy=policy, options=options)
+        named, parsed = choice.method, choice.options
     try:
         outcome = named.unlearn(task, parsed)
-        shortfall = _shortfall(outcome, level, asked)
+        shortfall = _shortfall(outcome, level, target)
         if shortfall is None:
             return outcome
         reason = shortfall
@@ -120,26 +120,28 @@ def unlearn(
             raise
     if named is RETRAIN or level in (None, "empirical"):
         raise Refused(reason)
-    again = retraining(trained, task.retained, wanted=wanted, options=model_option(options), why=reason)
+    again = retraining(trained, task.retained, policy=policy, options=model_option(options), why=reason)
     task = dataclasses.replace(task, notes=(f"the model was retrained, because {reason}",))
     return again.method.unlearn(task, again.options)
 
 
-def asked_of(trained: Trained, *, epsilon: float | None, delta: float | None, sigma: float | None = None) -> Asked:
+def privacy_target(
+    trained: Trained, *, epsilon: float | None, delta: float | None, sigma: float | None = None
+) -> PrivacyTarget:
     """What is asked for: the model's own settings, unless the caller names others."""
     recipe = trained.recipe
-    return Asked(
+    return PrivacyTarget(
         epsilon=recipe.epsilon if epsilon is None else epsilon,
         delta=recipe.delta if delta is None else delta,
         sigma=sigma,
     )
 
 
-def _covers(trained: Trained, asked: Asked) -> bool:
+def _covers(trained: Trained, target: PrivacyTarget) -> bool:
     """Whether one more release keeps all of them together within what was fixed when the model was trained."""
     recipe = trained.recipe
     whole = release_ratio(epsilon=recipe.epsilon, delta=recipe.delta)
-    own = release_ratio(epsilon=asked.epsilon, delta=asked.delta, releases=recipe.releases)
+    own = release_ratio(epsilon=target.epsilon, delta=target.delta, releases=recipe.releases)
     ratio = max(own, release_ratio(epsilon=recipe.epsilon, delta=recipe.delta, releases=recipe.releases))
     return math.hypot(*trained.releases, ratio) <= whole * (1 + 1e-9)
 
@@ -162,7 +164,7 @@ def model_option(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name == "model"}
 
 
-def _shortfall(outcome: Outcome, level: Level | None, asked: Asked) -> str | None:
+def _shortfall(outcome: Outcome, level: Level | None, target: PrivacyTarget) -> str | None:
     """Why an outcome will not do, or None."""
     certificate = outcome.certificate
     if certificate.claim.void and level != "empirical":
@@ -175,8 +177,8 @@ def _shortfall(outcome: Outcome, level: Level | None, asked: Asked) -> str | Non
         )
     if level is None:
         return None
-    if not Wanted(level).met_by(outcome.level):
+    if not LevelPolicy(level).met_by(outcome.level):
         return f"{outcome.method!r} reached level {outcome.level!r}, not {level!r}"
-    if (certificate.epsilon or 0) > asked.epsilon * (1 + 1e-9):
-        return f"{outcome.method!r} reached epsilon {certificate.epsilon:.3g}, not {asked.epsilon:g}"
+    if (certificate.epsilon or 0) > target.epsilon * (1 + 1e-9):
+        return f"{outcome.method!r} reached epsilon {certificate.epsilon:.3g}, not {target.epsilon:g}"
     return None

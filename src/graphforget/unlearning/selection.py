@@ -21,7 +21,7 @@ Otherwise = Literal["retrain", "refuse"]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class LevelPolicy:
     """The lowest level that will do (None: the best in reach), and what to do if it is not met."""
 
     level: Level | None = None
@@ -39,7 +39,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Way:
+class Choice:
     """A method, its options, and the level that it is expected to reach."""
 
     method: Method[Any]
@@ -47,47 +47,49 @@ class Way:
     level: Level
 
 
-def choose(task: Task, *, wanted: Wanted, options: dict[str, Any], named: Method[Any] | None = None) -> Way:
+def choose(task: Task, *, policy: LevelPolicy, options: dict[str, Any], named: Method[Any] | None = None) -> Choice:
     """Newton steps where they can be certified, else retraining, which is `exact`.
 
     It follows from the model alone and never from the request, so that it tells nothing of it. If a method is `named`,
     it is that one or, where a level was asked for that it does not reach, retraining. Raises `Refused` where retraining
     would be needed and is not wanted, or would not do either.
     """
-    if named is RETRAIN or (named is not None and wanted.level is None):
-        parsed = named.chosen(options)
-        level = named.foreseen(task, parsed)
-        if not wanted.met_by(level):
-            raise Refused(f"{named.name!r} reaches level {level!r} at best, not {wanted.level!r}")
-        if task.trained.obstacles and named.level in ("certified", "conditional"):
-            raise Refused(f"the guarantee of {named.name!r} does not hold here: {task.trained.obstacles[0]}")
-        if level == "empirical" != named.reachable(task.trained, task.retained, parsed):
+    if named is RETRAIN or (named is not None and policy.level is None):
+        parsed = named.parse_options(options)
+        level = named.expected_level(task, parsed)
+        if not policy.met_by(level):
+            raise Refused(f"{named.name!r} reaches level {level!r} at best, not {policy.level!r}")
+        if task.trained.certification_blockers and named.level in ("certified", "conditional"):
+            raise Refused(
+                f"the guarantee of {named.name!r} does not hold here: {task.trained.certification_blockers[0]}"
+            )
+        if level == "empirical" != named.best_level(task.trained, task.retained, parsed):
             raise Refused(f"the guarantee of {named.name!r} does not hold here: a condition of it is refuted already")
-        return Way(named, parsed, level)
+        return Choice(named, parsed, level)
     split = _split(options, (NEWTON, RETRAIN, *([] if named is None else [named])))
     method = NEWTON if named is None else named
     reason = "no way but retraining has a guarantee that holds for this model"
     if method.unsupported(task.trained) is None and set(task.request.kinds) <= method.kinds:
         try:
-            parsed = method.chosen(split[method.name])
-            level = method.foreseen(task, parsed)
-            if wanted.met_by(level) and (named is not None or level != "empirical"):
-                return Way(method, parsed, level)
+            parsed = method.parse_options(split[method.name])
+            level = method.expected_level(task, parsed)
+            if policy.met_by(level) and (named is not None or level != "empirical"):
+                return Choice(method, parsed, level)
             reason = f"without retraining the best level in reach is {level!r}"
         except Refused as refusal:
             reason = str(refusal)
-    return retraining(task.trained, task.retained, wanted=wanted, options=split[RETRAIN.name], why=reason)
+    return retraining(task.trained, task.retained, policy=policy, options=split[RETRAIN.name], why=reason)
 
 
-def retraining(trained: Trained, retained: Graph, *, wanted: Wanted, options: dict[str, Any], why: str) -> Way:
+def retraining(trained: Trained, retained: Graph, *, policy: LevelPolicy, options: dict[str, Any], why: str) -> Choice:
     """Retraining, if it is wanted and will do."""
-    if wanted.otherwise == "refuse":
+    if policy.otherwise == "refuse":
         raise Refused(f"{why}, and retraining was ruled out")
-    parsed = RETRAIN.chosen(options)
-    level = RETRAIN.reachable(trained, retained, parsed)
-    if not wanted.met_by(level):
-        raise Refused(f"{why}, and retraining gives {level!r} at best, not {wanted.level!r}")
-    return Way(RETRAIN, parsed, level)
+    parsed = RETRAIN.parse_options(options)
+    level = RETRAIN.best_level(trained, retained, parsed)
+    if not policy.met_by(level):
+        raise Refused(f"{why}, and retraining gives {level!r} at best, not {policy.level!r}")
+    return Choice(RETRAIN, parsed, level)
 
 
 def _split(options: dict[str, Any], methods: Iterable[Method[Any]]) -> dict[str, dict[str, Any]]:

@@ -164,12 +164,12 @@ def _model(given: Evidence) -> str:
         own = name == "epsilon" and bool(stated.chosen.get("budget"))  # CGU's published budget states its own
         if value and stated.level != "exact" and value != fixed and not own:
             raise Mismatch(f"{name} is {value:g}, which is neither the model's nor listed as chosen for this request")
-    tilt, noise = given.trained.tilt, recipe.objective_noise
-    if (tilt is not None) != bool(noise):
+    objective_noise_vector, noise = given.trained.objective_noise_vector, recipe.objective_noise
+    if (objective_noise_vector is not None) != bool(noise):
         raise Mismatch("the noise in the objective is missing, or there should be none")
-    if tilt is None:
+    if objective_noise_vector is None:
         return f"{recipe.model}, mu = {recipe.mu:g}"
-    check_gaussian(tilt, sigma=noise, what="the noise in the objective")
+    check_gaussian(objective_noise_vector, sigma=noise, what="the noise in the objective")
     return f"{recipe.model}, mu = {recipe.mu:g}, noise in the objective as if from N(0, {noise:g}^2)"
 
 
@@ -190,7 +190,7 @@ def _weights(given: Evidence) -> str | None:
         return None
     if given.annexes[-1].weights(given.trained.theta) != given.certificate.digests["weights"]:
         raise Mismatch("the weights are not those that the certificate speaks of")
-    if given.annexes[-1].state(given.trained.facts()) != given.certificate.digests["state"]:
+    if given.annexes[-1].state(given.trained.state_summary()) != given.certificate.digests["state"]:
         raise Mismatch("recipe, reach or history of the model are not those that the certificate speaks of")
     return "the salted digests of the weights and of what is written down of them are the certificate's"
 

@@ -48,11 +48,11 @@ class Exact(Claim):
 
     def recheck(self, subject: Subject) -> str:
         trained = subject.trained
-        if trained.obstacles:
-            raise Mismatch(f"the level is too high for this model: {trained.obstacles[0]}")
+        if trained.certification_blockers:
+            raise Mismatch(f"the level is too high for this model: {trained.certification_blockers[0]}")
         if trained.history:
             raise Mismatch("the level is too high: the weights moved away from those of training")
-        if not subject.strongly_convex or trained.tilt is not None:
+        if not subject.strongly_convex or trained.objective_noise_vector is not None:
             return "no step since the last training is recorded" + _by_replay(subject)
         if trained.recipe.sigma:
             raise Mismatch("a strongly convex model with noise is published as certified, never as exact")

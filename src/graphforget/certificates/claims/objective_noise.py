@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from graphforget.certificates.claims.base import Claim, Subject, checked_ids, checked_number
-from graphforget.certificates.conditions import CONVEX, OPTIMUM, Finding, refuted_by, unproven_reach
+from graphforget.certificates.conditions import CONVEX, OPTIMUM, ConditionCheck, refuted_by, unproven_reach
 from graphforget.certificates.levels import Level
 from graphforget.errors import InputError, Mismatch
 from graphforget.privacy.gaussian import epsilon_of, mu_gdp
@@ -79,7 +79,7 @@ class ObjectiveNoise(Claim):
         delta: float,
         budget: float | None = None,
         constants: Constants | None = None,
-        more: tuple[Finding, ...] = (),
+        more: tuple[ConditionCheck, ...] = (),
         refuted_before: tuple[str, ...] = (),
     ) -> tuple[ObjectiveNoise, dict[str, Any]]:
         """The claim for weights on a graph of `m` training nodes, and what was measured for it.
@@ -92,7 +92,7 @@ class ObjectiveNoise(Claim):
         budget = allowed if budget is None else budget
         findings = (*conditions_of(trained, m=m, measured=m * trained.gradient_norm), *more)
         refuted = refuted_by(findings, refuted_before)
-        spent = leftover(trained, m=m)
+        spent = gradient_residual_bound(trained, m=m)
         implied = epsilon_of(ratio=spent / noise, delta=delta)
         claim = cls(
             epsilon=None if refuted or spent > budget * (1 + 1e-9) else stated,
@@ -134,9 +134,9 @@ class ObjectiveNoise(Claim):
         if self.epsilon is None:
             return "nothing is claimed"
         trained, recipe = subject.trained, subject.trained.recipe
-        if trained.obstacles:
-            raise Mismatch(f"the level is too high for this model: {trained.obstacles[0]}")
-        if not self.noise or self.noise != recipe.objective_noise or trained.tilt is None:
+        if trained.certification_blockers:
+            raise Mismatch(f"the level is too high for this model: {trained.certification_blockers[0]}")
+        if not self.noise or self.noise != recipe.objective_noise or trained.objective_noise_vector is None:
             raise Mismatch(f"the noise in the objective is {self.noise:g}, the model has {recipe.objective_noise:g}")
         if self.constants is None and not linear_one_vs_rest(trained):
             raise Mismatch("the claim is CGU's, and the model is not one that CGU takes")
@@ -157,7 +157,7 @@ class ObjectiveNoise(Claim):
         refuted = refuted_by(findings, trained.refuted)
         if refuted:
             raise Mismatch(f"the level is too high: a condition does not hold, {refuted[0]}")
-        if leftover(trained, m=m) > self.budget * (1 + 1e-9):
+        if gradient_residual_bound(trained, m=m) > self.budget * (1 + 1e-9):
             raise Mismatch("what the steps left of the gradient is over the budget")
         return "what the steps left of the gradient is within the budget"
 
@@ -180,15 +180,15 @@ def linear_one_vs_rest(trained: Trained) -> bool:
 
 def bounds_its_steps(trained: Trained) -> bool:
     """Whether every step since training says how much of the gradient it may have left."""
-    return all(entry.leftover is not None or entry.step_norm == 0 for entry in trained.history)
+    return all(entry.gradient_residual_bound is not None or entry.step_norm == 0 for entry in trained.history)
 
 
-def leftover(trained: Trained, *, m: int) -> float:
+def gradient_residual_bound(trained: Trained, *, m: int) -> float:
     """At most `||grad (m F)||` now: what training left of it, and what each step since added."""
     if not trained.history:
         return m * trained.gradient_norm
     first, *_ = trained.history
-    return first.m * first.gradient_norm + math.fsum(entry.leftover or 0.0 for entry in trained.history)
+    return first.m * first.gradient_norm + math.fsum(entry.gradient_residual_bound or 0.0 for entry in trained.history)
 
 
 def strong_convexity(trained: Trained, constants: Constants | None) -> float:
@@ -196,22 +196,22 @@ def strong_convexity(trained: Trained, constants: Constants | None) -> float:
     return trained.recipe.mu if trained.strongly_convex or constants is None else constants.strong_convexity
 
 
-def conditions_of(trained: Trained, *, m: int, measured: float) -> tuple[Finding, ...]:
+def conditions_of(trained: Trained, *, m: int, measured: float) -> tuple[ConditionCheck, ...]:
     """What can be said of the claim's conditions; `measured` is `||grad (m F)||` on the retained graph."""
     rounding = 1e-12 * (1 + float(trained.theta.norm()))  # of a gradient that is summed in another order
-    recipe, bound = trained.recipe, leftover(trained, m=m)
+    recipe, bound = trained.recipe, gradient_residual_bound(trained, m=m)
     at_start, gradient = (m, trained.gradient_norm) if not trained.history else _first(trained)
     allowed = at_start * recipe.tolerance * recipe.mu
     drawn = recipe.noise_seed is None
     findings = (
-        Finding(
+        ConditionCheck(
             SECRET,
             None,
             None,
             "holds" if drawn else "fails",
             "it came from the operating system and is kept with the weights" if drawn else "it is from a seed",
         ),
-        Finding(
+        ConditionCheck(
             FIXED,
             None,
             None,
@@ -219,14 +219,14 @@ def conditions_of(trained: Trained, *, m: int, measured: float) -> tuple[Finding
             "the theorem shifts the noise by a vector that it takes as given, but what a step leaves, and whether a "
             "budget is spent, follow from the weights, and they from the noise",
         ),
-        Finding(
+        ConditionCheck(
             WITHIN,
             rounded_up(measured),
             rounded_up(bound),
             "holds" if measured <= bound * (1 + 1e-6) + m * rounding else "fails",
             "||grad (m F)|| on the retained graph, measured now, against what the method says",
         ),
-        Finding(
+        ConditionCheck(
             OPTIMUM,
             rounded_up(at_start * gradient),
             rounded_up(allowed),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from graphforget.certificates.claims.base import Claim, Subject, checked_ids, checked_number
-from graphforget.certificates.conditions import BOUNDED, CONVEX, LIPSCHITZ, OPTIMUM, REACH, Finding, refuted_by
+from graphforget.certificates.conditions import BOUNDED, CONVEX, LIPSCHITZ, OPTIMUM, REACH, ConditionCheck, refuted_by
 from graphforget.certificates.levels import Level
 from graphforget.errors import InputError, Mismatch
 from graphforget.privacy.gaussian import epsilon_of, exact_sigma, paper_sigma
@@ -59,7 +59,7 @@ class PaperBound(Claim):
         delta: float,
         sigma: float | None,
         constants: Constants,
-        findings: tuple[Finding, ...],
+        findings: tuple[ConditionCheck, ...],
     ) -> tuple[PaperBound, dict[str, Any]]:
         """The claim, and what was measured for it.
 
@@ -114,8 +114,8 @@ class PaperBound(Claim):
         trained = subject.trained
         if self.epsilon is None:
             return "nothing is claimed"
-        if trained.obstacles:
-            raise Mismatch(f"the level is too high for this model: {trained.obstacles[0]}")
+        if trained.certification_blockers:
+            raise Mismatch(f"the level is too high for this model: {trained.certification_blockers[0]}")
         if not trained.history:
             raise Mismatch("the paper's bound needs the model's history, which is missing")
         needed = CONDITIONS if trained.reach_is_proven else (*CONDITIONS, REACH)

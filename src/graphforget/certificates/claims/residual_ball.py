@@ -104,13 +104,13 @@ class ResidualBall(Claim):
 
     def recheck(self, subject: Subject) -> str:
         trained, recipe = subject.trained, subject.trained.recipe
-        if trained.obstacles:
-            raise Mismatch(f"the level is too high for this model: {trained.obstacles[0]}")
+        if trained.certification_blockers:
+            raise Mismatch(f"the level is too high for this model: {trained.certification_blockers[0]}")
         if not subject.strongly_convex and not self.conditions:
             raise Mismatch("the level is too high: the objective is not strongly convex by construction")
         if self.conditions and self.conditions != (DECLARED_CONVEX,):
             raise Mismatch("the claim lists conditions that it cannot have")
-        if trained.tilt is not None:
+        if trained.objective_noise_vector is not None:
             raise Mismatch("the level is too high: noise in the objective can be made to fit any weights afterwards")
         for name in ("sigma", "mu", "releases"):
             stated, fixed = getattr(self, name), getattr(recipe, name)

@@ -15,7 +15,7 @@ from graphforget.errors import InputError, Refused
 from graphforget.training.trained import Trained
 from graphforget.unlearning.catalogue import ASCENT
 from graphforget.unlearning.method import Method, Task
-from graphforget.unlearning.outcome import Change
+from graphforget.unlearning.outcome import MethodResult
 from graphforget.validation import whole_number
 
 
@@ -47,7 +47,7 @@ class Ascent(Method[AscentOptions], info=ASCENT):
     def gradients(self, trained: Trained) -> int:
         return 10
 
-    def change(self, task: Task, options: AscentOptions) -> Change:
+    def change(self, task: Task, options: AscentOptions) -> MethodResult:
         rows = named_rows(task)
         losses = task.before.on(rows, reach=task.trained.reach)
         theta = task.theta
@@ -57,10 +57,10 @@ class Ascent(Method[AscentOptions], info=ASCENT):
             theta = theta + options.learning_rate * losses.gradient(theta) / rows.numel()
         if not math.isfinite(float(theta.norm())):
             raise Refused("the ascent diverged; take fewer steps or lower the learning rate, or retrain")
-        moved = task.trained.moved(theta, task.after, task.forgotten(self.name, theta))
-        claim, _ = self.claim(task, moved, options)
+        updated = task.trained.with_update(theta, task.after, task.history_entry(self.name, theta))
+        claim, _ = self.claim(task, updated, options)
         details = {"nodes": rows.numel(), "loss_before": start, "loss_after": losses.value(theta) / rows.numel()}
-        return Change(moved, claim, details=details)
+        return MethodResult(updated, claim, details=details)
 
     def claim(self, task: Task, trained: Trained, options: AscentOptions) -> tuple[Claim, dict[str, Any]]:
         return Empirical("the loss on what was removed was raised, of which nothing follows"), {}

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from graphforget.certificates.assumptions import convexity
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.objective_noise import CEU_CONDITIONS, bounds_its_steps
-from graphforget.certificates.conditions import CONVEX, Finding
+from graphforget.certificates.conditions import CONVEX, ConditionCheck
 from graphforget.certificates.levels import Level
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
@@ -19,7 +19,7 @@ from graphforget.unlearning.catalogue import CEU
 from graphforget.unlearning.curvature_solve import Curvature, Solver
 from graphforget.unlearning.influence import influence_step
 from graphforget.unlearning.method import Method, Task
-from graphforget.unlearning.outcome import Change
+from graphforget.unlearning.outcome import MethodResult
 from graphforget.unlearning.perturbation import claim_of
 
 Bound = Literal["data-dependent", "worst"]
@@ -40,9 +40,9 @@ class CeuOptions:
         if self.bound not in get_args(Bound):
             raise InputError(f"the bound is {self.bound!r}, it must be one of {', '.join(get_args(Bound))}")
         object.__setattr__(self, "constants", Constants.of(self.constants))
-        self.way()  # checks its own
+        self.curvature_solver()  # checks its own
 
-    def way(self) -> Solver:
+    def curvature_solver(self) -> Solver:
         return Solver(
             curvature=self.curvature, tolerance=self.tolerance, iterations=self.iterations, damping=self.damping
         )
@@ -62,11 +62,11 @@ class Ceu(Method[CeuOptions], info=CEU):
     def gradients(self, trained: Trained) -> int:
         return 60
 
-    def reachable(self, trained: Trained, graph: Graph, options: CeuOptions) -> Level:
-        return "empirical" if trained.obstacles or not trained.recipe.objective_noise else self.level
+    def best_level(self, trained: Trained, graph: Graph, options: CeuOptions) -> Level:
+        return "empirical" if trained.certification_blockers or not trained.recipe.objective_noise else self.level
 
-    def foreseen(self, task: Task, options: CeuOptions) -> Level:
-        level = super().foreseen(task, options)
+    def expected_level(self, task: Task, options: CeuOptions) -> Level:
+        level = super().expected_level(task, options)
         trained = task.trained
         if (
             level == "empirical"
@@ -78,8 +78,8 @@ class Ceu(Method[CeuOptions], info=CEU):
         finding = convexity(task.before, task.theta, options.constants, strongly_convex=trained.strongly_convex)
         return "empirical" if finding.fails else level
 
-    def change(self, task: Task, options: CeuOptions) -> Change:
-        step = influence_step(task, options.way(), method=self.name)
+    def change(self, task: Task, options: CeuOptions) -> MethodResult:
+        step = influence_step(task, options.curvature_solver(), method=self.name)
         m = task.after.m
         length = step.trained.history[-1].step_norm
         removed = int(task.request.resolve(task.graph).edge_mask.sum())
@@ -89,7 +89,7 @@ class Ceu(Method[CeuOptions], info=CEU):
             "worst": ceu_worst_residual(m=m, touched=touched, constants=options.constants),
         }
         left = m * bounds[options.bound]
-        trained = step.trained.with_last(leftover=left, leftover_by_class=left)
+        trained = step.trained.amend_last_entry(gradient_residual_bound=left, gradient_residual_bound_by_class=left)
         started = time.perf_counter()
         claim, measurements = self.claim(task, trained, options)
         uncounted = time.perf_counter() - started
@@ -99,16 +99,16 @@ class Ceu(Method[CeuOptions], info=CEU):
             "gradient_left": trained.gradient_norm,
             "objective_after": trained.objective_value,
         }
-        trained = trained.with_last(refuted=tuple(measurements.get("refuted", ())))
-        return Change(trained, claim, measurements, details, tuple(step.notes), uncounted=uncounted)
+        trained = trained.amend_last_entry(refuted=tuple(measurements.get("refuted", ())))
+        return MethodResult(trained, claim, measurements, details, tuple(step.notes), uncounted=uncounted)
 
     def claim(self, task: Task, trained: Trained, options: CeuOptions) -> tuple[Claim, dict[str, Any]]:
         constants, convex = options.constants, trained.strongly_convex
         assumed = [
-            Finding(name, None, getattr(constants, constant), "not checkable", "a constant that CEU declares")
+            ConditionCheck(name, None, getattr(constants, constant), "not checkable", "a constant that CEU declares")
             for name, constant in CEU_CONDITIONS
             if name != CONVEX
         ]
-        if trained.recipe.objective_noise and not trained.obstacles:
+        if trained.recipe.objective_noise and not trained.certification_blockers:
             assumed.append(convexity(task.before, task.theta, constants, strongly_convex=convex))
         return claim_of(trained, task, constants=constants, more=tuple(assumed))

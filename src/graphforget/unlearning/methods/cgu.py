@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from torch import Tensor
 
 from graphforget.certificates.claims.base import Claim
-from graphforget.certificates.claims.objective_noise import leftover, linear_one_vs_rest
+from graphforget.certificates.claims.objective_noise import gradient_residual_bound, linear_one_vs_rest
 from graphforget.certificates.conditions import sentence
 from graphforget.certificates.residual import rounding_allowance
 from graphforget.errors import InputError, Refused
@@ -22,7 +22,7 @@ from graphforget.training.retraining import trained_anew
 from graphforget.training.trained import Trained
 from graphforget.unlearning.catalogue import CGU
 from graphforget.unlearning.method import Method, Task
-from graphforget.unlearning.outcome import Change
+from graphforget.unlearning.outcome import MethodResult
 from graphforget.unlearning.perturbation import claim_of
 
 Budget = Literal["joint", "published"]
@@ -65,7 +65,7 @@ class Cgu(Method[CguOptions], info=CGU):
     def gradients(self, trained: Trained) -> int:
         return 30
 
-    def change(self, task: Task, options: CguOptions) -> Change:
+    def change(self, task: Task, options: CguOptions) -> MethodResult:
         trained, before, after, theta = task.trained, task.before, task.after, task.theta
         task.progress("gradients", 0, 0)
         there = after.gradient(theta)
@@ -78,9 +78,11 @@ class Cgu(Method[CguOptions], info=CGU):
         by_class = step_bounds(after, solved.x)
         joint = float(by_class.norm()) + unsolved
         added = float(by_class.sum()) + math.sqrt(by_class.numel()) * unsolved
-        entry = task.forgotten(self.name, theta + solved.x)
-        moved = trained.moved(theta + solved.x, after, entry).with_last(leftover=joint, leftover_by_class=added)
-        spent, allowed = _spending(moved, task, options)
+        entry = task.history_entry(self.name, theta + solved.x)
+        updated = trained.with_update(theta + solved.x, after, entry).amend_last_entry(
+            gradient_residual_bound=joint, gradient_residual_bound_by_class=added
+        )
+        spent, allowed = _spending(updated, task, options)
         details: dict[str, Any] = {
             "iterations": solved.iterations,
             "bound": joint,
@@ -89,14 +91,14 @@ class Cgu(Method[CguOptions], info=CGU):
             "budget": allowed,
             "retrained": False,
         }
-        claim, measurements = self.claim(task, moved, options)
+        claim, measurements = self.claim(task, updated, options)
         if spent > allowed:
             return self._trained_anew(task, options, details, f"the budget is spent ({spent:.3g} of {allowed:.3g})")
         if claim.void:
             return self._trained_anew(task, options, details, _why_void(measurements))
-        return Change(moved, claim, measurements, details)
+        return MethodResult(updated, claim, measurements, details)
 
-    def _trained_anew(self, task: Task, options: CguOptions, details: dict[str, Any], reason: str) -> Change:
+    def _trained_anew(self, task: Task, options: CguOptions, details: dict[str, Any], reason: str) -> MethodResult:
         """With fresh noise, where a step has no guarantee. The claim is worded as after a step."""
         if not task.may_retrain:
             raise Refused(f"{reason}, and retraining was ruled out")
@@ -106,9 +108,9 @@ class Cgu(Method[CguOptions], info=CGU):
         fitted = trained_anew(task.trained, task.retained, seed=seed, **given)
         claim, measurements = self.claim(task, fitted, options)
         note = f"{reason}, so the model was trained anew"
-        return Change(fitted, claim, measurements, details | {"retrained": True}, (note,))
+        return MethodResult(fitted, claim, measurements, details | {"retrained": True}, (note,))
 
-    def _untouched(self, task: Task, options: CguOptions) -> Change:
+    def _untouched(self, task: Task, options: CguOptions) -> MethodResult:
         change = super()._untouched(task, options)
         if not change.claim.void:
             return change
@@ -137,12 +139,16 @@ def step_bounds(objective: Objective, step: Tensor) -> Tensor:
     return THIRD_DERIVATIVE * rows.max() * norm * squares.sqrt() * jacobian.apply(step).norm(dim=0)
 
 
-def _spending(moved: Trained, task: Task, options: CguOptions) -> tuple[float, float]:
+def _spending(updated: Trained, task: Task, options: CguOptions) -> tuple[float, float]:
     """What is spent with this step and what there is, both of the gradient's norm."""
     if options.budget == "joint":
-        m, noise = task.after.m, moved.recipe.objective_noise
-        return leftover(moved, m=m), noise * mu_gdp(epsilon=task.asked.epsilon, delta=task.asked.delta)
-    return math.fsum(entry.leftover_by_class for entry in moved.history), _published_budget(moved, task)
+        m, noise = task.after.m, updated.recipe.objective_noise
+        return gradient_residual_bound(updated, m=m), noise * mu_gdp(
+            epsilon=task.target.epsilon, delta=task.target.delta
+        )
+    return math.fsum(entry.gradient_residual_bound_by_class for entry in updated.history), _published_budget(
+        updated, task
+    )
 
 
 def _why_void(measurements: dict[str, Any]) -> str:
@@ -155,5 +161,5 @@ def _why_void(measurements: dict[str, Any]) -> str:
 
 def _published_budget(trained: Trained, task: Task) -> float:
     """Of all classes together, each of which may leave as much."""
-    noise, asked = trained.recipe.objective_noise, task.asked
-    return task.graph.num_classes * noise * asked.epsilon / math.sqrt(2 * math.log(1.5 / asked.delta))
+    noise, target = trained.recipe.objective_noise, task.target
+    return task.graph.num_classes * noise * target.epsilon / math.sqrt(2 * math.log(1.5 / target.delta))

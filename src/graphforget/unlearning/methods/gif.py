@@ -12,7 +12,7 @@ from graphforget.unlearning.catalogue import GIF
 from graphforget.unlearning.curvature_solve import Name, SolverOptions
 from graphforget.unlearning.influence import influence_step
 from graphforget.unlearning.method import Method, Task
-from graphforget.unlearning.outcome import Change
+from graphforget.unlearning.outcome import MethodResult
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class Gif(Method[GifOptions], info=GIF):
     def gradients(self, trained: Trained) -> int:
         return 240
 
-    def change(self, task: Task, options: GifOptions) -> Change:
-        step = influence_step(task, options.way(), method=self.name)
+    def change(self, task: Task, options: GifOptions) -> MethodResult:
+        step = influence_step(task, options.curvature_solver(), method=self.name)
         claim, _ = self.claim(task, step.trained, options)
         details = {"step": step.summary(), "objective_after": step.trained.objective_value}
-        return Change(step.trained, claim, details=details, notes=tuple(step.notes))
+        return MethodResult(step.trained, claim, details=details, notes=tuple(step.notes))
 
     def claim(self, task: Task, trained: Trained, options: GifOptions) -> tuple[Claim, dict[str, Any]]:
         return Empirical("an influence step, of which nothing is guaranteed"), {}

@@ -24,7 +24,7 @@ from graphforget.training.trained import Trained
 from graphforget.training.training_input import same_training_input
 from graphforget.unlearning.catalogue import GRAPHERASER
 from graphforget.unlearning.method import Method, Task
-from graphforget.unlearning.outcome import Change
+from graphforget.unlearning.outcome import MethodResult
 
 
 @dataclass(frozen=True)
@@ -54,16 +54,16 @@ class GraphEraser(Method[GraphEraserOptions], info=GRAPHERASER):
     def gradients(self, trained: Trained) -> int:
         return trained.recipe.epochs
 
-    def reachable(self, trained: Trained, graph: Graph, options: GraphEraserOptions) -> Level:
+    def best_level(self, trained: Trained, graph: Graph, options: GraphEraserOptions) -> Level:
         return _claim(trained).level
 
-    def foreseen(self, task: Task, options: GraphEraserOptions) -> Level:
+    def expected_level(self, task: Task, options: GraphEraserOptions) -> Level:
         refuse_untrained(task.trained)
         claim = _claim(task.trained)
         _refuse_nothing(claim, touched_shards(task))
         return claim.level
 
-    def change(self, task: Task, options: GraphEraserOptions) -> Change:
+    def change(self, task: Task, options: GraphEraserOptions) -> MethodResult:
         trained, module = task.trained, task.trained.module
         assert isinstance(module, Sharded)
         refuse_untrained(trained)
@@ -77,14 +77,16 @@ class GraphEraser(Method[GraphEraserOptions], info=GRAPHERASER):
             task.retained,
             dataclasses.replace(trained.recipe, environment=here),
             trained.loss,
-            Inspection(trained.reach, trained.obstacles),
+            Inspection(trained.reach, trained.certification_blockers),
             touched,
             device=task.device,
             progress=task.progress,
             started=task.started,
         )
         if claim.level != "exact":
-            fitted = dataclasses.replace(fitted, history=(*trained.history, task.forgotten(self.name, fitted.theta)))
+            fitted = dataclasses.replace(
+                fitted, history=(*trained.history, task.history_entry(self.name, fitted.theta))
+            )
         details = {
             "shards": module.shards,
             "retrained": len(touched),
@@ -92,7 +94,7 @@ class GraphEraser(Method[GraphEraserOptions], info=GRAPHERASER):
             "aggregation": module.aggregation,
             "untouched": not touched,
         }
-        return Change(fitted, claim, details=details)
+        return MethodResult(fitted, claim, details=details)
 
 
 def touched_shards(task: Task) -> list[int]:
@@ -131,7 +133,7 @@ def _claim(trained: Trained) -> Claim:
     """It follows from the model alone: which shards were touched tells of the request."""
     module = trained.module
     assert isinstance(module, Sharded)
-    if trained.obstacles:
+    if trained.certification_blockers:
         return Empirical("the model may carry data past its weights")
     if module.partition != "random":
         return Empirical(f"the partition ({module.partition}) was made with what was removed and keeps a trace of it")

@@ -22,7 +22,7 @@ from graphforget.unlearning.catalogue import IDEA
 from graphforget.unlearning.curvature_solve import SolverOptions
 from graphforget.unlearning.influence import influence_step
 from graphforget.unlearning.method import Method, Task
-from graphforget.unlearning.outcome import Change
+from graphforget.unlearning.outcome import MethodResult
 from graphforget.unlearning.serial_parts import serial_parts
 
 
@@ -59,36 +59,36 @@ class Idea(Method[IdeaOptions], info=IDEA):
     def gradients(self, trained: Trained) -> int:
         return 60  # about 25 curvature products of two passes each, the footprint, the length of the step
 
-    def foreseen(self, task: Task, options: IdeaOptions) -> Level:
-        level = super().foreseen(task, options)
+    def expected_level(self, task: Task, options: IdeaOptions) -> Level:
+        level = super().expected_level(task, options)
         return "empirical" if level == "conditional" and _is_refuted_before_the_step(task, options) else level
 
-    def change(self, task: Task, options: IdeaOptions) -> Change:
+    def change(self, task: Task, options: IdeaOptions) -> MethodResult:
         trained = task.trained
         notes: list[str] = []
         steps: list[dict[str, Any]] = []
         for part in (_serially(task) if options.serial else []) or [task]:
             part = part if not steps else dataclasses.replace(part, trained=trained)
-            step = influence_step(part, options.way(), method=self.name)
+            step = influence_step(part, options.curvature_solver(), method=self.name)
             trained = step.trained
             notes += step.notes
             steps.append(step.summary())
         started = time.perf_counter()
         claim, measurements = self.claim(task, trained, options)
-        trained = trained.with_last(refuted=tuple(measurements.get("refuted", ())))
-        if task.asked.sigma is None and not trained.recipe.sigma and claim.number("sigma"):
+        trained = trained.amend_last_entry(refuted=tuple(measurements.get("refuted", ())))
+        if task.target.sigma is None and not trained.recipe.sigma and claim.number("sigma"):
             notes.append("the noise was sized for this request, and its size tells of it; a fixed sigma would not")
         if options.audit and len(trained.history) > len(steps):
             notes.append("the audit looked at this request; the bound assumes the same of those before it")
         details = {"steps": steps, "objective_after": trained.objective_value, "audited": options.audit}
         uncounted = time.perf_counter() - started
-        return Change(trained, claim, measurements, details, tuple(notes), uncounted=uncounted)
+        return MethodResult(trained, claim, measurements, details, tuple(notes), uncounted=uncounted)
 
     def claim(self, task: Task, trained: Trained, options: IdeaOptions) -> tuple[Claim, dict[str, Any]]:
         """The paper's claim for `trained`, with the audit unless it was left out."""
-        if trained.obstacles:
+        if trained.certification_blockers:
             claim = Empirical("the model may carry data past its weights", refuted=True)
-            return claim, {"obstacles": list(trained.obstacles)}
+            return claim, {"obstacles": list(trained.certification_blockers)}
         recipe, constants = trained.recipe, options.constants
         training: dict[str, Any] = {
             "constants": constants,
@@ -113,9 +113,9 @@ class Idea(Method[IdeaOptions], info=IDEA):
             findings = (*findings, unproven_reach())
         return PaperBound.issue(
             trained,
-            epsilon=task.asked.epsilon,
-            delta=task.asked.delta,
-            sigma=task.asked.sigma if task.asked.sigma is not None else recipe.sigma or None,
+            epsilon=task.target.epsilon,
+            delta=task.target.delta,
+            sigma=task.target.sigma if task.target.sigma is not None else recipe.sigma or None,
             constants=constants,
             findings=findings,
         )

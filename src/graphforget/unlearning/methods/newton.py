@@ -22,7 +22,7 @@ from graphforget.training.retraining import trained_anew
 from graphforget.training.trained import Trained
 from graphforget.unlearning.catalogue import NEWTON
 from graphforget.unlearning.method import Method, Task
-from graphforget.unlearning.outcome import Asked, Change
+from graphforget.unlearning.outcome import MethodResult, PrivacyTarget
 from graphforget.validation import whole_number
 
 CLOSELY = 16  # of the tolerance that part is left to the gradient where rounding takes most of it
@@ -39,11 +39,11 @@ class NewtonOptions:
             raise InputError("steps is 0, at least 1 is needed")
 
 
-def check_noise(trained: Trained, asked: Asked) -> None:
+def check_noise(trained: Trained, target: PrivacyTarget) -> None:
     """A model's noise is its own: another one for one request would tell of it, and nothing would be fixed."""
     own = trained.recipe.sigma
-    if own and asked.sigma not in (None, own):
-        raise InputError(f"sigma is {asked.sigma:g}, but this model's was fixed at {own:g} when it was trained")
+    if own and target.sigma not in (None, own):
+        raise InputError(f"sigma is {target.sigma:g}, but this model's was fixed at {own:g} when it was trained")
 
 
 class Newton(Method[NewtonOptions], info=NEWTON):
@@ -61,7 +61,7 @@ class Newton(Method[NewtonOptions], info=NEWTON):
     def unsupported(self, trained: Trained) -> str | None:
         if not trained.strongly_convex:
             return "the objective is not strongly convex by construction, as that of sgc, sign and linearised models is"
-        if trained.tilt is not None:
+        if trained.objective_noise_vector is not None:
             return "the model was trained with noise in its objective, which only 'cgu' and 'ceu' account for"
         if not trained.recipe.sigma:
             return "the model was trained with sigma = 0, and without noise no distance is near enough"
@@ -70,13 +70,13 @@ class Newton(Method[NewtonOptions], info=NEWTON):
     def gradients(self, trained: Trained) -> int:
         return 25  # about ten curvature products of two passes each, and what is measured
 
-    def reachable(self, trained: Trained, graph: Graph, options: NewtonOptions) -> Level:
+    def best_level(self, trained: Trained, graph: Graph, options: NewtonOptions) -> Level:
         return certified_level(trained)
 
-    def change(self, task: Task, options: NewtonOptions) -> Change:
-        trained, asked = task.trained, task.asked
-        check_noise(trained, asked)
-        allowed, mu = release_tolerance(trained, asked), trained.recipe.mu
+    def change(self, task: Task, options: NewtonOptions) -> MethodResult:
+        trained, target = task.trained, task.target
+        check_noise(trained, target)
+        allowed, mu = release_tolerance(trained, target), trained.recipe.mu
         objective, theta = task.after, task.theta
         norms: list[float] = []
 
@@ -85,49 +85,53 @@ class Newton(Method[NewtonOptions], info=NEWTON):
             task.progress(f"Newton, distance at most {norm / (2 * mu):.1e}, wanted {allowed:.1e}", step, 0)
 
         slack = rounding_allowance(objective, theta, gradient_norm=trained.gradient_norm)
-        wanted = 2 * (allowed * mu - 1.25 * slack)  # it follows the norm of the weights, which a step changes a little
-        if not wanted > 0:  # no step can tell, so training on the retained graph decides
+        largest_norm = 2 * (
+            allowed * mu - 1.25 * slack
+        )  # it follows the norm of the weights, which a step changes a little
+        if not largest_norm > 0:  # no step can tell, so training on the retained graph decides
             return _retrained(task, {"steps": 0, "products": 0, "distances": []}, why=drowned(allowed, slack / mu))
         steps: Any = {"min_steps": 0 if task.training_unchanged else 1, "max_steps": options.steps}
-        minimum = newton_cg(objective, theta, gradient_tolerance=wanted, on_step=report, **steps)
+        minimum = newton_cg(objective, theta, gradient_tolerance=largest_norm, on_step=report, **steps)
         details: dict[str, Any] = {
             "steps": minimum.steps,
             "products": minimum.products,
             "distances": [rounded_up(norm / (2 * mu)) for norm in norms],
             "retrained": False,
         }
-        moved = trained.moved(
+        updated = trained.with_update(
             minimum.theta,
             objective,
-            task.forgotten(self.name, minimum.theta),
+            task.history_entry(self.name, minimum.theta),
             found=(minimum.value, minimum.gradient_norm),
         )
         if task.training_unchanged and minimum.steps == 0:
-            moved = dataclasses.replace(moved, history=())  # they are the weights of training on the retained graph
-        return released_around_centre(task, moved, details, gradient=minimum.gradient)
+            updated = dataclasses.replace(updated, history=())  # they are the weights of training on the retained graph
+        return released_around_centre(task, updated, details, gradient=minimum.gradient)
 
 
-def release_tolerance(trained: Trained, asked: Asked) -> float:
+def release_tolerance(trained: Trained, target: PrivacyTarget) -> float:
     recipe = trained.recipe
-    return tolerance(sigma=recipe.sigma, epsilon=asked.epsilon, delta=asked.delta, releases=recipe.releases)
+    return tolerance(sigma=recipe.sigma, epsilon=target.epsilon, delta=target.delta, releases=recipe.releases)
 
 
 def certified_level(trained: Trained) -> Level:
     """Of a release around the centre of where the optimum can be."""
-    if trained.obstacles:
+    if trained.certification_blockers:
         return "empirical"
     return "certified" if is_convex(trained.loss) else "conditional"
 
 
-def released_around_centre(task: Task, trained: Trained, details: dict[str, Any], *, gradient: Any = None) -> Change:
+def released_around_centre(
+    task: Task, trained: Trained, details: dict[str, Any], *, gradient: Any = None
+) -> MethodResult:
     """The end of every path of a strongly convex model with noise: the radius test, and one claim.
 
     Weights that do not pass are replaced by those of training from 0 on the retained graph. Raises `Refused` if these
     do not pass either, or the caller ruled retraining out.
     """
-    asked, allowed = task.asked, release_tolerance(trained, task.asked)
-    if asked.delta > LARGEST_DELTA:
-        raise Refused(f"delta is {asked.delta:g}, and over {LARGEST_DELTA:g} nothing is certified")
+    target, allowed = task.target, release_tolerance(trained, task.target)
+    if target.delta > LARGEST_DELTA:
+        raise Refused(f"delta is {target.delta:g}, and over {LARGEST_DELTA:g} nothing is certified")
     theta = trained.theta.to(task.after.like)
     measured = residual(task.after, theta, gradient=gradient)
     if not measured.radius <= allowed:
@@ -135,24 +139,24 @@ def released_around_centre(task: Task, trained: Trained, details: dict[str, Any]
         rounding = measured.rounding / measured.mu
         return _retrained(task, details, why=reason if rounding < allowed else drowned(allowed, rounding))
     centre = measured.centre.cpu()
-    if trained.obstacles:
+    if trained.certification_blockers:
         claim: Claim = Empirical(
             "the model may carry data past its weights", sigma=trained.recipe.sigma, around_centre=True, refuted=True
         )
-        return Change(trained, claim, {"obstacles": list(trained.obstacles)}, details, centre=centre)
-    ball = ResidualBall.issue(measured, trained, epsilon=asked.epsilon, delta=asked.delta)
-    return Change(trained, ball, ball.measurements(measured), details, centre=centre)
+        return MethodResult(trained, claim, {"obstacles": list(trained.certification_blockers)}, details, centre=centre)
+    ball = ResidualBall.issue(measured, trained, epsilon=target.epsilon, delta=target.delta)
+    return MethodResult(trained, ball, ball.measurements(measured), details, centre=centre)
 
 
 def drowned(allowed: float, rounding: float) -> str:
     return f"the tolerance {allowed:.1e} of this sigma drowns in rounding, {rounding:.1e}"
 
 
-def _retrained(task: Task, details: dict[str, Any], *, why: str) -> Change:
+def _retrained(task: Task, details: dict[str, Any], *, why: str) -> MethodResult:
     """Trained from 0 on the retained graph, where nothing else passes; whether that is refused tells of that alone."""
     if not task.may_retrain or details.get("closely"):
         raise Refused(f"{why}, and retraining {'was ruled out' if not task.may_retrain else 'ended there'}")
-    allowed, again = release_tolerance(task.trained, task.asked), bool(details.get("retrained"))
+    allowed, again = release_tolerance(task.trained, task.target), bool(details.get("retrained"))
     trained = trained_to(task, allowed / CLOSELY if again else allowed)
     return released_around_centre(task, trained, details | {"retrained": True, "closely": again, "reason": why})
 

@@ -25,7 +25,7 @@ from graphforget.training.trained import Trained
 from graphforget.unlearning.catalogue import RETRAIN
 from graphforget.unlearning.method import Method, Task
 from graphforget.unlearning.methods.newton import certified_level, release_tolerance, released_around_centre, trained_to
-from graphforget.unlearning.outcome import Change
+from graphforget.unlearning.outcome import MethodResult
 
 Start = Literal["fresh", "continued"]
 
@@ -63,42 +63,42 @@ class Retrain(Method[RetrainOptions], info=RETRAIN):
         recipe = trained.recipe
         return 100 if trained.strongly_convex else recipe.epochs + 2 * recipe.polish_steps
 
-    def reachable(self, trained: Trained, graph: Graph, options: RetrainOptions) -> Level:
+    def best_level(self, trained: Trained, graph: Graph, options: RetrainOptions) -> Level:
         _refuse_continued_shards(trained, options)
         if options.start == "continued":
             return "empirical"
         fresh_module(trained, graph, trained.recipe, options.model)
-        return certified_level(trained) if has_noised_optimum(trained) else super().reachable(trained, graph, options)
+        return certified_level(trained) if has_noised_optimum(trained) else super().best_level(trained, graph, options)
 
     def leaves_weights_unchanged(self, task: Task) -> bool:
         return False  # `change` looks itself
 
-    def change(self, task: Task, options: RetrainOptions) -> Change:
+    def change(self, task: Task, options: RetrainOptions) -> MethodResult:
         _refuse_continued_shards(task.trained, options)
         trained, start = task.trained, options.start
         details: dict[str, Any] = {"start": start, "untouched": False, "retrained": True}
         given: Any = {"device": task.device, "progress": task.progress}
         if start == "continued":
             fitted = trained_on(trained, task.retained, **given)
-            entry = task.forgotten(self.name, fitted.theta)
+            entry = task.history_entry(self.name, fitted.theta)
             fitted = dataclasses.replace(fitted, history=(*trained.history, entry))
             claim = Empirical("training went on from weights that had seen what was removed")
-            return Change(fitted, claim, details=details)
+            return MethodResult(fitted, claim, details=details)
         own: dict[str, Any] = {"model": options.model}
         seed = trained.recipe.seed if task.seed is None else task.seed
         if has_noised_optimum(trained):
-            allowed, unchanged = release_tolerance(trained, task.asked), task.training_unchanged
+            allowed, unchanged = release_tolerance(trained, task.target), task.training_unchanged
             fitted = trained.measured_on(task.after) if unchanged else trained_to(task, allowed, seed=seed, **own)
             details |= {"seed": seed, "retrained": not unchanged}
             change = released_around_centre(dataclasses.replace(task, may_retrain=True), fitted, details)
             return dataclasses.replace(change, restarts=True)
-        if task.training_unchanged and seed == trained.recipe.seed and trained.tilt is None:
+        if task.training_unchanged and seed == trained.recipe.seed and trained.objective_noise_vector is None:
             fitted = trained.measured_on(task.after)
             details |= {"untouched": True, "retrained": False}
         else:
             given |= {"noise_seed": task.noise_seed, **own}
             fitted = trained_anew(trained, task.retained, seed=seed, **given)
-        return Change(fitted, _claim(fitted), details=details | {"seed": seed})
+        return MethodResult(fitted, _claim(fitted), details=details | {"seed": seed})
 
 
 def has_noised_optimum(trained: Trained) -> bool:
@@ -109,7 +109,7 @@ def has_noised_optimum(trained: Trained) -> bool:
 def trained_on(old: Trained, graph: Graph, *, device: str = "cpu", progress: Progress | None = None) -> Trained:
     """Training that goes on from the old weights at a hundredth of the learning rate."""
     slower = dataclasses.replace(old.recipe, learning_rate=old.recipe.learning_rate / 100)
-    module, found = copy.deepcopy(old.module), Inspection(old.reach, old.obstacles)
+    module, found = copy.deepcopy(old.module), Inspection(old.reach, old.certification_blockers)
     fitted = fit(module, graph, slower, old.loss, found, warm=True, device=device, progress=progress)
     return dataclasses.replace(fitted, recipe=old.recipe)
 
@@ -120,6 +120,6 @@ def _refuse_continued_shards(trained: Trained, options: RetrainOptions) -> None:
 
 
 def _claim(fitted: Trained) -> Claim:
-    if fitted.obstacles:
+    if fitted.certification_blockers:
         return Empirical("the model was retrained, but it may carry data past its weights")
     return Exact(sigma=fitted.recipe.sigma)

@@ -7,12 +7,12 @@ import torch
 import graphforget as gf
 from cases import random_graph
 from graphforget.ensembles.aggregation import learned_weights
-from graphforget.models.released import ReleasedEraser, ReleasedGCN, released_weights
+from graphforget.models.published import PublishedEraser, PublishedGCN, released_weights
 from graphforget.training.objective import model_inputs
 
 
 def test_a_node_without_neighbours_is_blind() -> None:
-    module = ReleasedGCN(3, 2, hidden=4).double().eval()
+    module = PublishedGCN(3, 2, hidden=4).double().eval()
     edges = torch.tensor([[0, 1], [1, 0]])
     for x in (torch.rand(3, 3, dtype=torch.float64), torch.rand(3, 3, dtype=torch.float64).to_sparse_csr()):
         out = module(x, edges)
@@ -21,7 +21,7 @@ def test_a_node_without_neighbours_is_blind() -> None:
 
 
 def test_rows_sum_to_1_and_the_layers_are_those_of_the_formula() -> None:
-    module = ReleasedGCN(3, 2, hidden=4).double().eval()
+    module = PublishedGCN(3, 2, hidden=4).double().eval()
     x = torch.tensor([[1.0, 0, 3], [0, 2, 0], [0, 0, 0]], dtype=torch.float64)
     edges = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
     a = torch.zeros(3, 3, dtype=torch.float64)
@@ -39,7 +39,7 @@ def test_every_model_answers_on_its_own_shard() -> None:
     graph = random_graph(3, nodes=40, edges=60)
     trained = gf.train(graph, "sharded-released", shards=2, hidden=4, epochs=5, aggregation="mean")
     module = trained.module
-    assert isinstance(module, ReleasedEraser)
+    assert isinstance(module, PublishedEraser)
     answers = module.answers(*model_inputs(module, graph, dtype=torch.float64))
     for shard in range(2):
         keep = (module.shard_of == shard) | ~graph.train_mask

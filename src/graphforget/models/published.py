@@ -23,7 +23,7 @@ from graphforget.models.sharded import Sharded
 SAMPLE, BATCH, EPOCHS, LEARNING_RATE = 1000, 32, 10, 1e-3  # of the learned weights
 
 
-class ReleasedGCN(GraphModel):
+class PublishedGCN(GraphModel):
     """Two layers of `D^-1/2 A D^-1/2 X W + b`, 32 hidden units."""
 
     reach = Reach(2, degree_normalised=True)
@@ -54,7 +54,7 @@ class ReleasedGCN(GraphModel):
         return propagation @ self.second(hidden) + self.second_bias
 
 
-class ReleasedEraser(Sharded):
+class PublishedEraser(Sharded):
     """Every model answers on its own training nodes and the nodes that do not train."""
 
     def prepare(self, x: Tensor, edge_index: Tensor) -> tuple[Matrix, object]:
