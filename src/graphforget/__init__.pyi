@@ -46,7 +46,7 @@ from .unlearning.outcome import Outcome as Outcome
 from .unlearning.plan import Plan as Plan
 from .unlearning.plan import plan as plan
 from .unlearning.registry import METHODS as METHODS
-from .unlearning.registry import unlearn as unlearn
+from .unlearning.unlearn import unlearn as unlearn
 from .verification.verify import Verification as Verification
 from .verification.verify import verify as verify
 

@@ -58,7 +58,7 @@ class Noise:
 @pytest.fixture
 def noise(monkeypatch: pytest.MonkeyPatch) -> Noise:
     counted = Noise()
-    monkeypatch.setattr("graphforget.unlearning.method.with_noise", counted)
+    monkeypatch.setattr("graphforget.unlearning.release.with_noise", counted)
     return counted
 
 

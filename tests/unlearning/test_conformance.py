@@ -21,8 +21,9 @@ from graphforget.certificates.claims.paper_bound import PaperBound
 from graphforget.certificates.conditions import REACH
 from graphforget.certificates.levels import LEVELS
 from graphforget.request.kinds import KINDS
-from graphforget.unlearning.method import Method, Task
+from graphforget.unlearning.method import Method
 from graphforget.unlearning.outcome import MethodResult
+from graphforget.unlearning.task import Task
 from graphforget.verification.noise import check_gaussian
 
 MODELS: dict[str, tuple[str | nn.Module, dict[str, Any]]] = {
@@ -390,7 +391,7 @@ def test_retraining_to_the_same_weights_is_no_failure_where_nothing_is_touched()
 def test_a_reach_that_measurements_refute_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     trained, graph = trained_on("sgc")
     nothing = gf.Footprint(*(torch.zeros(0, dtype=torch.int64) for _ in range(3)))
-    monkeypatch.setattr("graphforget.unlearning.method.footprint", lambda *_: nothing)
+    monkeypatch.setattr("graphforget.unlearning.task.footprint", lambda *_: nothing)
     with pytest.raises(gf.Refused, match="training losses changed where none should have"):
         idea(trained, graph, gf.Request(attributes={6: "all"}))
 

@@ -15,8 +15,8 @@ from torch import Tensor
 import graphforget as gf
 from cases import idea, random_graph
 from graphforget.certificates.claims.empirical import Empirical
-from graphforget.unlearning.method import Task
 from graphforget.unlearning.methods.ascent import named_rows
+from graphforget.unlearning.task import Task
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

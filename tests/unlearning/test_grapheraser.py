@@ -28,8 +28,8 @@ from graphforget.runs.write import rewrite_checksums
 from graphforget.training import shards as ensembles
 from graphforget.training.losses import CrossEntropy
 from graphforget.training.objective import LossSum
-from graphforget.unlearning.method import Task
 from graphforget.unlearning.methods.grapheraser import touched_shards
+from graphforget.unlearning.task import Task
 from sharded_cases import SHORT, alone, ensemble, same, short, small, trained_on
 
 pytestmark = pytest.mark.usefixtures("one_thread")

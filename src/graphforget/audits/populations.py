@@ -23,7 +23,7 @@ from graphforget.request.request import Request
 from graphforget.training.retraining import trained_anew
 from graphforget.training.trained import Trained
 from graphforget.unlearning.outcome import Outcome
-from graphforget.unlearning.registry import unlearn
+from graphforget.unlearning.unlearn import unlearn
 
 # A model, its graph, a request and a seed of the noise -> what came of it.
 Forget = Callable[[Trained, Graph, Request, int], Outcome]

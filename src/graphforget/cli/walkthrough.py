@@ -36,7 +36,7 @@ from graphforget.training.train import train
 from graphforget.training.trained import Trained
 from graphforget.unlearning.outcome import Outcome
 from graphforget.unlearning.plan import plan
-from graphforget.unlearning.registry import unlearn
+from graphforget.unlearning.unlearn import unlearn
 
 Tell = Callable[[str], None]
 

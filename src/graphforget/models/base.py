@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Hashable
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +32,11 @@ class GraphModel(nn.Module):
         """Attributes and propagation, ready for many calls of `forward` on the same graph."""
         scaled = scale_rows_to_unit(x) if self.scale_rows else x
         return as_matrix(scaled), self.propagation(edge_index, x.shape[0], x.dtype)
+
+    @property
+    def preparation(self) -> Hashable | None:
+        """All that `prepare` depends on beside the graph. Models of equal value share it; None: it is never shared."""
+        return type(self), self.scale_rows
 
     @abstractmethod
     def propagation(self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from itertools import pairwise
 
 import torch
@@ -46,6 +47,10 @@ class FixedPropagation(NormalisedModel):
             power = propagation @ power if hop else power
             kept += [power] if hop in self.powers else []
         return DenseMatrix(torch.cat(kept, dim=1)), self._feature_norms(rows, propagation)
+
+    @property
+    def preparation(self) -> Hashable:
+        return type(self), self.scale_rows, self.powers, self.bias is None
 
     def logits(self, x: Matrix, propagation: object) -> Tensor:
         return self._logits(self.weight, self.bias, x, propagation)

@@ -50,6 +50,10 @@ class Sharded(GraphModel):
         """As one of its models does: they are all alike."""
         return self._first.prepare(x, edge_index)
 
+    @property
+    def preparation(self) -> None:
+        return None  # it may depend on the shards
+
     def propagation(self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> object:
         return self._first.propagation(edge_index, num_nodes, dtype)
 

@@ -50,8 +50,8 @@ from graphforget.runs.write import write_run
 from graphforget.training.losses import Loss, LossFunction
 from graphforget.training.trained import Trained
 from graphforget.unlearning.outcome import Outcome
-from graphforget.unlearning.registry import unlearn
 from graphforget.unlearning.selection import LevelPolicy
+from graphforget.unlearning.unlearn import unlearn
 from graphforget.verification.entries import answer_digest, check_entries
 
 BLOCK = 4096  # public files are filled up to a multiple of it: a size could tell how long a number is

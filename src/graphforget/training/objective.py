@@ -23,6 +23,7 @@ from graphforget.models.linearised import Linearised
 from graphforget.models.parameters import call_with, flatten, trainable
 from graphforget.models.registry import is_affine
 from graphforget.training.losses import Loss, LossFunction, as_loss
+from graphforget.training.prepared import prepared_once
 
 
 class LossSum:
@@ -247,6 +248,15 @@ def model_inputs(
     module: nn.Module, graph: Graph, *, dtype: torch.dtype, device: str | torch.device = "cpu"
 ) -> tuple[Any, Any]:
     """What `module` is called with: its own prepared form of the graph, or `(x, edge_index)`."""
+    if is_built_in(module) and isinstance(module, GraphModel) and module.preparation is not None:
+        key = (module.preparation, dtype, str(device))
+        return prepared_once(graph, key, lambda: _prepared_inputs(module, graph, dtype=dtype, device=device))
+    return _prepared_inputs(module, graph, dtype=dtype, device=device)
+
+
+def _prepared_inputs(
+    module: nn.Module, graph: Graph, *, dtype: torch.dtype, device: str | torch.device
+) -> tuple[Any, Any]:
     x, edge_index = converted(graph.x, dtype=dtype, device=device), graph.edge_index.to(device)
     if isinstance(module, GraphModel):
         ready, propagation = module.prepare(x, edge_index)

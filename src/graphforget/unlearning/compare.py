@@ -18,7 +18,8 @@ from graphforget.training.train import train
 from graphforget.training.trained import Trained
 from graphforget.unlearning.distance import optimum
 from graphforget.unlearning.outcome import Outcome, PrivacyTarget
-from graphforget.unlearning.registry import METHODS, find, unlearn
+from graphforget.unlearning.registry import METHODS, find
+from graphforget.unlearning.unlearn import unlearn
 
 NOTHING = "nothing"  # the old weights on the retained graph: what every method has to beat
 CGU = "cgu"

@@ -14,7 +14,7 @@ from graphforget.request.footprint import Footprint
 from graphforget.training.objective import LossSum, Objective
 from graphforget.training.trained import Trained
 from graphforget.unlearning.curvature_solve import Solved, Solver, solve
-from graphforget.unlearning.method import Task
+from graphforget.unlearning.task import Task
 
 
 @dataclass(frozen=True)

@@ -5,135 +5,32 @@ from __future__ import annotations
 import dataclasses
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
-from torch import Tensor
 
 from graphforget.certificates.annex import Annex, weights_digest
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.empirical import Empirical
-from graphforget.certificates.document import Certificate
-from graphforget.certificates.issue import subject, written
 from graphforget.certificates.levels import LEVELS, Level
-from graphforget.certificates.releases import counted_ratio
-from graphforget.errors import FloorMissed, InputError, Refused
+from graphforget.errors import InputError, Refused
 from graphforget.graph.graph import Graph
 from graphforget.models.registry import reach_is_proven
 from graphforget.models.sharded import Sharded
-from graphforget.privacy.gaussian import noise_error_within_budget
-from graphforget.privacy.noise import rounding_tv_bound, with_noise
 from graphforget.privacy.salt import new_salt
-from graphforget.progress import Progress
-from graphforget.request.footprint import Footprint, footprint
 from graphforget.request.kinds import KINDS, Kind
 from graphforget.request.request import Request
-from graphforget.training.environment import checked_device, environment
-from graphforget.training.objective import Objective
-from graphforget.training.recipe import HistoryEntry
 from graphforget.training.trained import Trained
-from graphforget.training.training_input import same_training_input
 from graphforget.unlearning.catalogue import MethodInfo
-from graphforget.unlearning.outcome import MethodResult, Outcome, PrivacyTarget, account
-from graphforget.validation import whole_number
+from graphforget.unlearning.outcome import MethodResult, Outcome, account
+from graphforget.unlearning.release import add_noise, check_floor, count_release, weak_promises, write_certificate
+from graphforget.unlearning.task import Task
 
 Options = TypeVar("Options")
-
 UNPROVEN = (
     "no training loss depends on what is to go if the model's reach is right, but the reach of a module of one's own "
     "is not proven; retrain it instead (method 'retrain')"
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Task:
-    """One request against one model, with what every method needs to know of it."""
-
-    trained: Trained
-    graph: Graph
-    request: Request
-    retained: Graph  # G (-) dG
-    touched: Footprint
-    target: PrivacyTarget
-    seed: int | None
-    noise_seed: int | None
-    device: str
-    progress: Progress
-    started: float
-    may_retrain: bool = True  # where a method's own way fails
-    chosen: Mapping[str, Any] = field(default_factory=dict)  # what the caller set for this request alone
-    notes: tuple[str, ...] = ()  # private: what the caller should know of how it came to this method
-
-    @classmethod
-    def of(
-        cls,
-        trained: Trained,
-        graph: Graph,
-        request: Request,
-        *,
-        target: PrivacyTarget | None = None,
-        seed: int | None = None,
-        noise_seed: int | None = None,
-        device: str = "cpu",
-        progress: Progress | None = None,
-        **more: Any,
-    ) -> Task:
-        """With the retained graph and the footprint. What is given has been checked."""
-        started = time.perf_counter()
-        report = progress or (lambda stage, done, total: None)
-        report("footprint", 0, 0)
-        return cls(
-            trained=trained,
-            graph=graph,
-            request=request,
-            retained=graph.without(request),
-            touched=footprint(graph, request, trained.reach),
-            target=target or PrivacyTarget(epsilon=trained.recipe.epsilon, delta=trained.recipe.delta),
-            seed=None if seed is None else whole_number(seed, "seed"),
-            noise_seed=None if noise_seed is None else whole_number(noise_seed, "the seed"),
-            device=checked_device(device),
-            progress=report,
-            started=started,
-            **more,
-        )
-
-    @cached_property
-    def before(self) -> Objective:
-        return self.trained.objective(self.graph, device=self.device)
-
-    @cached_property
-    def after(self) -> Objective:
-        return self.trained.objective(self.retained, device=self.device)
-
-    @cached_property
-    def training_unchanged(self) -> bool:
-        """Whether training on the retained graph would end at the very weights that there are, bit for bit."""
-        trained = self.trained
-        replayable = not trained.history and not trained.certification_blockers and reach_is_proven(trained.module)
-        if isinstance(trained.module, Sharded) or not (self.touched.empty and replayable):
-            return False  # shards are looked at one by one, by GraphEraser
-        if trained.recipe.environment != environment(device=self.device):
-            return False
-        return same_training_input(self.graph, self.retained, trained.reach)
-
-    @property
-    def theta(self) -> Tensor:
-        """The weights to start from, on the device, in float64."""
-        return self.trained.theta.to(device=self.device, dtype=torch.float64)
-
-    def history_entry(self, method: str, theta: Tensor) -> HistoryEntry:
-        """The line that this request adds to the model's history."""
-        return HistoryEntry(
-            method=method,
-            m=self.graph.train_rows.numel(),
-            removed=self.touched.removed.numel(),
-            affected=self.touched.affected.numel(),
-            step_norm=float((theta.cpu() - self.trained.theta).norm()),
-            gradient_norm=self.trained.gradient_norm,
-        )
 
 
 class Method(ABC, Generic[Options]):
@@ -235,10 +132,10 @@ class Method(ABC, Generic[Options]):
         change = self._untouched(task, options) if unchanged else self.change(task, options)
         self._refuse_false_success(task, change, unchanged=unchanged)
         centre = change.trained.theta if change.centre is None else change.centre
-        claim, released, notes = _noised(task, change, centre)
+        claim, released, notes = add_noise(task, change, centre)
         earlier = () if change.restarts else task.trained.releases
-        trained = _counted(change.trained, earlier, claim)
-        all_notes = (*change.notes, *notes, *_weak(task, claim), *task.notes)
+        trained = count_release(change.trained, earlier, claim)
+        all_notes = (*change.notes, *notes, *weak_promises(task, claim), *task.notes)
         seconds = time.perf_counter() - task.started - change.uncounted
         salt = new_salt()
         about = account(
@@ -257,7 +154,7 @@ class Method(ABC, Generic[Options]):
             graph=task.retained,
             centre=centre,
             released_theta=released,
-            certificate=_certificate(self.name, claim, task, trained, released, annex),
+            certificate=write_certificate(self.name, claim, task, trained, released, annex),
             annex=annex,
             touched=task.touched,
             seconds=seconds,
@@ -265,7 +162,7 @@ class Method(ABC, Generic[Options]):
             details=change.details,
             notes=all_notes,
         )
-        _check_floor(task, outcome)
+        check_floor(task, outcome)
         return outcome
 
     def _refuse_false_success(self, task: Task, change: MethodResult, *, unchanged: bool) -> None:
@@ -300,89 +197,3 @@ class Method(ABC, Generic[Options]):
         uncounted = time.perf_counter() - started
         updated = updated.amend_last_entry(refuted=tuple(measurements.get("refuted", ())))
         return MethodResult(updated, claim, measurements, {"untouched": True}, uncounted=uncounted)
-
-
-def _noised(task: Task, change: MethodResult, centre: Tensor) -> tuple[Claim, Tensor, list[str]]:
-    """The claim, `centre` with the noise that it names or the caller asked for, and what to know."""
-    claim, seed, recipe = change.claim, task.noise_seed, task.trained.recipe
-    named = claim.number("sigma")
-    sigma = next((s for s in (task.target.sigma, named or None, recipe.sigma or None) if s is not None), 0.0)
-    if sigma != named:
-        claim = dataclasses.replace(claim, sigma=sigma)  # type: ignore[call-arg]
-    if not sigma:
-        message = "the released weights carry no noise"
-        if change.trained.objective_noise_vector is not None:
-            message += " but what was in the objective when they were trained"
-        return claim, centre, [] if claim.level == "exact" else [message]
-    released = with_noise(centre, sigma=sigma, seed=seed)
-    if not torch.isfinite(released).all():
-        raise Refused(f"noise of standard deviation {sigma:g} leaves no finite weights")
-    target, error = task.target, rounding_tv_bound(centre, sigma=sigma)
-    budget: Any = {"epsilon": target.epsilon, "delta": target.delta, "releases": recipe.releases}
-    if claim.centred and claim.level != "empirical" and not noise_error_within_budget(error, **budget):
-        message = f"noise in float64 is {error:.1e} from Gaussian in total variation"
-        raise Refused(f"delta = {target.delta:g} is too small for epsilon = {target.epsilon:g}, {message}")
-    if seed is None:
-        return claim, released, []
-    message = "the noise is from a seed, and whoever knows the seed can take it off the weights"
-    if claim.level == "exact":
-        return claim, released, [message]
-    seeded = Empirical(message, sigma=sigma, around_centre=claim.centred, refuted=claim.void)
-    return seeded, released, [message]
-
-
-def _counted(trained: Trained, earlier: tuple[float, ...], claim: Claim) -> Trained:
-    """The model with this release counted after the earlier ones."""
-    if trained.releases_left is not None:
-        earlier = (*earlier, counted_ratio(claim, vars(trained.recipe)))
-    return dataclasses.replace(trained, releases=earlier)
-
-
-def _check_floor(task: Task, outcome: Outcome) -> None:
-    """Raises `FloorMissed` if the released weights score under the floor that was fixed when the model was trained."""
-    floor = task.trained.recipe.floor
-    if floor is None or outcome.released.utility(outcome.graph) >= floor:
-        return
-    claim = outcome.certificate.claim
-    # The old model stays, also where a retrained one would have begun to count anew.
-    counted = _counted(task.trained, task.trained.releases, claim)
-    raise FloorMissed(
-        f"the released model scores under the floor {floor:g}, so nothing was released, and this counts as a release: "
-        "to go on, train the model again, with a smaller sigma or a lower floor",
-        trained=counted,
-        annex=dataclasses.replace(outcome.annex, released=False),
-        ratio=claim.ratio if counted.releases_left is None else counted.releases[-1],
-    )
-
-
-def _weak(task: Task, claim: Claim) -> list[str]:
-    """What is promised in name only."""
-    epsilon, delta, m = claim.number("epsilon"), task.target.delta, task.retained.train_rows.numel()
-    if not epsilon:
-        return []
-    notes = [f"epsilon = {epsilon:.3g} promises next to nothing"] if epsilon > 10 else []
-    if delta > 1 / m:
-        notes.append(f"delta = {delta:g} is over 1 / {m}, one over the number of training nodes; choose a smaller one")
-    return notes
-
-
-def _certificate(
-    method: str, claim: Claim, task: Task, trained: Trained, released: Tensor, annex: Annex
-) -> Certificate:
-    """The claim with what it is about, as a document."""
-    return written(
-        claim,
-        method=method,
-        chosen=dict(task.chosen),
-        **subject(trained, strongly_convex=trained.proven_convex),
-        training_nodes=task.retained.train_rows.numel(),
-        releases_left=trained.releases_left,
-        digests={
-            "request": annex.request,
-            "annex": annex.digest,
-            "state": annex.state(trained.state_summary()),
-            "graph": trained.graph_commitment(task.retained),
-            "weights": annex.weights(trained.theta),
-            "released": weights_digest(released),
-        },
-    )

@@ -91,14 +91,17 @@ class Outcome:
         sigma = self.certificate.sigma or 0.0
         return self.trained.released(self.released_theta, self.graph, noise=sigma)
 
+    @cached_property
+    def _released_score(self) -> float | None:
+        return self.released.micro_f1(self.graph) if self.graph.test_mask.any() else None
+
     def public(self) -> dict[str, Any]:
         """What may be shown: a function of the retained graph, the settings and the released weights."""
-        score = self.released.micro_f1(self.graph) if self.graph.test_mask.any() else None
         return {
             "audience": "public",
             "level": self.level,
             "certificate": self.certificate.to_dict(),
-            "test_micro_f1": {"released": score},
+            "test_micro_f1": {"released": self._released_score},
         }
 
     def private(self) -> dict[str, Any]:

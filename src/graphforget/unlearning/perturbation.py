@@ -10,7 +10,7 @@ from graphforget.certificates.claims.objective_noise import BOUNDED_STEPS, UNBOU
 from graphforget.certificates.conditions import ConditionCheck
 from graphforget.privacy.paper_bounds import Constants
 from graphforget.training.trained import Trained
-from graphforget.unlearning.method import Task
+from graphforget.unlearning.task import Task
 
 
 def claim_of(

@@ -15,9 +15,9 @@ from graphforget.request.kinds import Kind
 from graphforget.request.request import Request
 from graphforget.training.trained import Trained
 from graphforget.unlearning.catalogue import AUTO
-from graphforget.unlearning.method import Task
-from graphforget.unlearning.registry import find, model_option
-from graphforget.unlearning.selection import RETRAIN, Choice, LevelPolicy, Otherwise, choose, retraining
+from graphforget.unlearning.registry import find
+from graphforget.unlearning.selection import RETRAIN, Choice, LevelPolicy, Otherwise, choose
+from graphforget.unlearning.task import Task
 
 
 @dataclass(frozen=True)
@@ -52,55 +52,74 @@ def plan(
     method: str = AUTO,
     level: Level | None = None,
     otherwise: Otherwise = "retrain",
+    device: str = "cpu",
     **options: Any,
 ) -> Plan:
-    """Looks before anything is changed: the footprint, the level in reach, the expected time.
+    """What `unlearn` would do with the same arguments: the footprint, the level in reach, the expected time.
 
-    The time is that of one gradient, measured now, times what the method is likely to need. `method`, `level`,
-    `otherwise` and `options` are as for `unlearn`.
+    It changes nothing. The time is that of one gradient, measured now, times the number that the method usually needs.
+
+    Args:
+        trained: the model.
+        graph: the graph that the model was trained on.
+        request: what to forget.
+        method: a method's name, or "auto".
+        level: the lowest level that is acceptable.
+        otherwise: "retrain" or "refuse", if the level cannot be reached.
+        device: where to compute.
+        **options: options of the method.
+
+    Returns:
+        The plan. It is private: it depends on what is to be deleted.
+
+    Raises:
+        InputError: The arguments do not fit together, or the graph does not hold what the request names.
     """
     policy = LevelPolicy(level, otherwise)
-    named = None if str(method).lower() == AUTO else find(method)
-    if named is not None:
-        named.parse_options(options)
-    (named or RETRAIN).check(trained, graph, request)
-    what = request.resolve(graph)
-    task = Task.of(trained, graph, request)
-    retained, touched = task.retained, task.touched
+    method_named = None if str(method).lower() == AUTO else find(method)
+    named = None if method_named is None else Choice(method_named, method_named.parse_options(options))
+    (method_named or RETRAIN).check(trained, graph, request)
+    task = Task.of(trained, graph, request, device=device)
     choice: Choice | None = None
     try:
         choice = choose(task, policy=policy, options=options, named=named)
-        if trained.releases_left == 0 and choice.method.level == "certified":
-            why = f"the {trained.recipe.releases} releases that were promised leave no room for one more"
-            choice = retraining(trained, retained, policy=policy, options=model_option(options), why=why)
-        meaning = MEANING[choice.level]
+        meaning = MEANING[choice.level] if choice.level else ""
     except Refused as refusal:
-        choice = None
         meaning = f"would be refused: {refusal}"
     unchanged = choice is not None and (choice.method.leaves_weights_unchanged(task) or task.training_unchanged)
-    work = 0 if choice is None or unchanged else choice.method.gradients(trained)
-    m = graph.train_rows.numel()
+    gradients = 0 if choice is None or unchanged else choice.method.gradients(trained)
     return Plan(
         method=choice.method.name if choice else str(method),
         level=choice.level if choice else None,
         meaning=meaning,
-        nodes=what.node_rows.numel(),
-        training_nodes=touched.removed.numel(),
-        edges=graph.num_edges - retained.num_edges,
-        attribute_nodes=len(request.attributes),
-        values=graph.count_named_values(what),
-        affected=touched.affected.numel(),
-        untouched=m - touched.removed.numel() - touched.affected.numel(),
-        affected_by={k: footprint(graph, request.only(k), trained.reach).affected.numel() for k in request.kinds},
-        seconds=_gradient_seconds(trained, graph) * work if work else 0.0,
+        seconds=_gradient_seconds(task) * gradients if gradients else 0.0,
         retrain_seconds=trained.seconds,
         releases_left=trained.releases_left,
+        **_counts(task),
     )
 
 
-def _gradient_seconds(trained: Trained, graph: Graph) -> float:
-    objective = trained.objective(graph)
-    objective.gradient(trained.theta)  # what is prepared once
+def _counts(task: Task) -> dict[str, Any]:
+    """What the request removes and changes, in numbers."""
+    graph, request, touched = task.graph, task.request, task.touched
+    resolved, m = request.resolve(graph), graph.train_rows.numel()
+    reach = task.trained.reach
+    return {
+        "nodes": resolved.node_rows.numel(),
+        "training_nodes": touched.removed.numel(),
+        "edges": graph.num_edges - task.retained.num_edges,
+        "attribute_nodes": len(request.attributes),
+        "values": graph.count_named_values(resolved),
+        "affected": touched.affected.numel(),
+        "untouched": m - touched.removed.numel() - touched.affected.numel(),
+        "affected_by": {k: footprint(graph, request.only(k), reach).affected.numel() for k in request.kinds},
+    }
+
+
+def _gradient_seconds(task: Task) -> float:
+    """The time of one gradient of the objective, measured now."""
+    theta = task.theta
+    task.before.gradient(theta)  # the first one also prepares the graph
     started = time.perf_counter()
-    objective.gradient(trained.theta)
+    task.before.gradient(theta)
     return time.perf_counter() - started

@@ -1,19 +1,22 @@
-"""`method="auto"`: the cheapest way to the best level that holds, and what to do where the asked level does not."""
+"""Which method answers a request: the named one, or the cheapest that reaches the best level."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from graphforget.certificates.levels import LEVELS, Level, is_met
 from graphforget.errors import InputError, Refused
-from graphforget.graph.graph import Graph
+from graphforget.privacy.gaussian import release_ratio
 from graphforget.training.trained import Trained
-from graphforget.unlearning.method import Method, Task
+from graphforget.unlearning.method import Method
 from graphforget.unlearning.methods.newton import Newton
-from graphforget.unlearning.methods.retrain import Retrain
+from graphforget.unlearning.methods.retrain import Retrain, has_noised_optimum
+from graphforget.unlearning.outcome import PrivacyTarget
+from graphforget.unlearning.task import Task
 
 NEWTON, RETRAIN = Newton(), Retrain()
 
@@ -40,62 +43,101 @@ class LevelPolicy:
 
 @dataclass(frozen=True)
 class Choice:
-    """A method, its options, and the level that it is expected to reach."""
+    """A method, its options, and the level that it is expected to reach (None: nobody has looked)."""
 
     method: Method[Any]
     options: Any
-    level: Level
+    level: Level | None = None
 
 
-def choose(task: Task, *, policy: LevelPolicy, options: dict[str, Any], named: Method[Any] | None = None) -> Choice:
+def choose(
+    task: Task, *, policy: LevelPolicy, options: Mapping[str, Any], named: Choice | None = None, look: bool = True
+) -> Choice:
     """Newton steps where they can be certified, else retraining, which is `exact`.
 
-    It follows from the model alone and never from the request, so that it tells nothing of it. If a method is `named`,
-    it is that one or, where a level was asked for that it does not reach, retraining. Raises `Refused` where retraining
-    would be needed and is not wanted, or would not do either.
+    The choice follows from the model and never from the request, so it reveals nothing about the request. A `named`
+    method is taken. If a level is required that it cannot reach, retraining is taken instead; `look` says whether that
+    is found out here or by running the method.
+
+    Raises:
+        Refused: Retraining is needed and was ruled out, or does not reach the level either.
     """
-    if named is RETRAIN or (named is not None and policy.level is None):
-        parsed = named.parse_options(options)
-        level = named.expected_level(task, parsed)
-        if not policy.met_by(level):
-            raise Refused(f"{named.name!r} reaches level {level!r} at best, not {policy.level!r}")
-        if task.trained.certification_blockers and named.level in ("certified", "conditional"):
-            raise Refused(
-                f"the guarantee of {named.name!r} does not hold here: {task.trained.certification_blockers[0]}"
-            )
-        if level == "empirical" != named.best_level(task.trained, task.retained, parsed):
-            raise Refused(f"the guarantee of {named.name!r} does not hold here: a condition of it is refuted already")
-        return Choice(named, parsed, level)
-    split = _split(options, (NEWTON, RETRAIN, *([] if named is None else [named])))
-    method = NEWTON if named is None else named
-    reason = "no way but retraining has a guarantee that holds for this model"
-    if method.unsupported(task.trained) is None and set(task.request.kinds) <= method.kinds:
-        try:
-            parsed = method.parse_options(split[method.name])
-            level = method.expected_level(task, parsed)
-            if policy.met_by(level) and (named is not None or level != "empirical"):
-                return Choice(method, parsed, level)
-            reason = f"without retraining the best level in reach is {level!r}"
-        except Refused as refusal:
-            reason = str(refusal)
-    return retraining(task.trained, task.retained, policy=policy, options=split[RETRAIN.name], why=reason)
+    promises = named is None or named.method.level == "certified"  # the others promise nothing for all releases
+    if promises and has_noised_optimum(task.trained) and not covers_another_release(task.trained, task.target):
+        reason = f"the {task.trained.recipe.releases} releases that were promised leave no room for one more"
+        return retraining(task, policy=policy, options=model_option(options), why=reason)
+    if named is None:
+        return _automatic(task, policy, options)
+    return _expected(task, policy, named) if look else named
 
 
-def retraining(trained: Trained, retained: Graph, *, policy: LevelPolicy, options: dict[str, Any], why: str) -> Choice:
-    """Retraining, if it is wanted and will do."""
+def retraining(task: Task, *, policy: LevelPolicy, options: Mapping[str, Any], why: str) -> Choice:
+    """Retraining, unless it was ruled out or does not reach the level. Of the options it takes those that it has."""
     if policy.otherwise == "refuse":
         raise Refused(f"{why}, and retraining was ruled out")
-    parsed = RETRAIN.parse_options(options)
-    level = RETRAIN.best_level(trained, retained, parsed)
+    parsed = RETRAIN.parse_options({name: value for name, value in options.items() if name in option_names(RETRAIN)})
+    level = RETRAIN.best_level(task.trained, task.retained, parsed)
     if not policy.met_by(level):
         raise Refused(f"{why}, and retraining gives {level!r} at best, not {policy.level!r}")
     return Choice(RETRAIN, parsed, level)
 
 
-def _split(options: dict[str, Any], methods: Iterable[Method[Any]]) -> dict[str, dict[str, Any]]:
-    """To each method those of the options that it has. One that none has is an `InputError`."""
-    known = {method.name: {field.name for field in dataclasses.fields(method.options)} for method in methods}
-    for name in options:
-        if not any(name in names for names in known.values()):
-            raise InputError(f"no method that could be chosen has an option {name!r}, name a method")
-    return {method: {n: v for n, v in options.items() if n in names} for method, names in known.items()}
+def covers_another_release(trained: Trained, target: PrivacyTarget) -> bool:
+    """Whether one more release keeps all of them together within what was fixed when the model was trained."""
+    recipe = trained.recipe
+    allowed = release_ratio(epsilon=recipe.epsilon, delta=recipe.delta)
+    requested = release_ratio(epsilon=target.epsilon, delta=target.delta, releases=recipe.releases)
+    ratio = max(requested, release_ratio(epsilon=recipe.epsilon, delta=recipe.delta, releases=recipe.releases))
+    return math.hypot(*trained.releases, ratio) <= allowed * (1 + 1e-9)
+
+
+def _automatic(task: Task, policy: LevelPolicy, options: Mapping[str, Any]) -> Choice:
+    unknown = [name for name in options if name not in option_names(NEWTON) | option_names(RETRAIN)]
+    if unknown:
+        raise InputError(f"no method that could be chosen has an option {unknown[0]!r}, name a method")
+    reason = "no method but retraining has a guarantee that holds for this model"
+    if NEWTON.unsupported(task.trained) is None:
+        try:
+            parsed = NEWTON.parse_options({n: value for n, value in options.items() if n in option_names(NEWTON)})
+            level = NEWTON.expected_level(task, parsed)
+            if policy.met_by(level) and level != "empirical":
+                return Choice(NEWTON, parsed, level)
+            reason = f"without retraining the best level in reach is {level!r}"
+        except Refused as refusal:
+            reason = str(refusal)
+    return retraining(task, policy=policy, options=options, why=reason)
+
+
+def _expected(task: Task, policy: LevelPolicy, named: Choice) -> Choice:
+    """The named method with the level it will reach, or retraining where a level is required that it does not."""
+    method, trained = named.method, task.trained
+    try:
+        level = method.expected_level(task, named.options)
+        if policy.level is None or method is RETRAIN:
+            _refuse_void_guarantee(method, trained, level, method.best_level(trained, task.retained, named.options))
+        if policy.met_by(level):
+            return Choice(method, named.options, level)
+        reason = f"without retraining the best level in reach is {level!r}"
+    except Refused as refusal:
+        if policy.level is None or method is RETRAIN:
+            raise
+        reason = str(refusal)
+    if method is RETRAIN:
+        raise Refused(f"{method.name!r} reaches level {level!r} at best, not {policy.level!r}")
+    return retraining(task, policy=policy, options={}, why=reason)
+
+
+def _refuse_void_guarantee(method: Method[Any], trained: Trained, level: Level, best: Level) -> None:
+    if trained.certification_blockers and method.level in ("certified", "conditional"):
+        raise Refused(f"the guarantee of {method.name!r} does not hold here: {trained.certification_blockers[0]}")
+    if level == "empirical" != best:
+        raise Refused(f"the guarantee of {method.name!r} does not hold here: a condition of it is refuted already")
+
+
+def model_option(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The option that any retraining takes, whichever method was named: how to make a fresh module."""
+    return {name: value for name, value in options.items() if name == "model"}
+
+
+def option_names(method: Method[Any]) -> set[str]:
+    return {field.name for field in dataclasses.fields(method.options)}

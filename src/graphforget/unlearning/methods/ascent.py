@@ -14,8 +14,9 @@ from graphforget.certificates.claims.empirical import Empirical
 from graphforget.errors import InputError, Refused
 from graphforget.training.trained import Trained
 from graphforget.unlearning.catalogue import ASCENT
-from graphforget.unlearning.method import Method, Task
+from graphforget.unlearning.method import Method
 from graphforget.unlearning.outcome import MethodResult
+from graphforget.unlearning.task import Task
 from graphforget.validation import whole_number
 
 

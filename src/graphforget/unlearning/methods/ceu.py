@@ -18,9 +18,10 @@ from graphforget.training.trained import Trained
 from graphforget.unlearning.catalogue import CEU
 from graphforget.unlearning.curvature_solve import Curvature, Solver
 from graphforget.unlearning.influence import influence_step
-from graphforget.unlearning.method import Method, Task
+from graphforget.unlearning.method import Method
 from graphforget.unlearning.outcome import MethodResult
 from graphforget.unlearning.perturbation import claim_of
+from graphforget.unlearning.task import Task
 
 Bound = Literal["data-dependent", "worst"]
 

@@ -21,9 +21,10 @@ from graphforget.training.objective import Objective
 from graphforget.training.retraining import trained_anew
 from graphforget.training.trained import Trained
 from graphforget.unlearning.catalogue import CGU
-from graphforget.unlearning.method import Method, Task
+from graphforget.unlearning.method import Method
 from graphforget.unlearning.outcome import MethodResult
 from graphforget.unlearning.perturbation import claim_of
+from graphforget.unlearning.task import Task
 
 Budget = Literal["joint", "published"]
 

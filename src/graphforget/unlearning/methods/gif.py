@@ -11,8 +11,9 @@ from graphforget.training.trained import Trained
 from graphforget.unlearning.catalogue import GIF
 from graphforget.unlearning.curvature_solve import Name, SolverOptions
 from graphforget.unlearning.influence import influence_step
-from graphforget.unlearning.method import Method, Task
+from graphforget.unlearning.method import Method
 from graphforget.unlearning.outcome import MethodResult
+from graphforget.unlearning.task import Task
 
 
 @dataclass(frozen=True)

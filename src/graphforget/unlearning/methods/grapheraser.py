@@ -23,8 +23,9 @@ from graphforget.training.shards import train_shards
 from graphforget.training.trained import Trained
 from graphforget.training.training_input import same_training_input
 from graphforget.unlearning.catalogue import GRAPHERASER
-from graphforget.unlearning.method import Method, Task
+from graphforget.unlearning.method import Method
 from graphforget.unlearning.outcome import MethodResult
+from graphforget.unlearning.task import Task
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,10 @@ from graphforget.training.trained import Trained
 from graphforget.unlearning.catalogue import IDEA
 from graphforget.unlearning.curvature_solve import SolverOptions
 from graphforget.unlearning.influence import influence_step
-from graphforget.unlearning.method import Method, Task
+from graphforget.unlearning.method import Method
 from graphforget.unlearning.outcome import MethodResult
 from graphforget.unlearning.serial_parts import serial_parts
+from graphforget.unlearning.task import Task
 
 
 @dataclass(frozen=True)

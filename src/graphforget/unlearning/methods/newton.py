@@ -21,8 +21,9 @@ from graphforget.training.recipe import ROUNDING_FLOOR
 from graphforget.training.retraining import trained_anew
 from graphforget.training.trained import Trained
 from graphforget.unlearning.catalogue import NEWTON
-from graphforget.unlearning.method import Method, Task
+from graphforget.unlearning.method import Method
 from graphforget.unlearning.outcome import MethodResult, PrivacyTarget
+from graphforget.unlearning.task import Task
 from graphforget.validation import whole_number
 
 CLOSELY = 16  # of the tolerance that part is left to the gradient where rounding takes most of it

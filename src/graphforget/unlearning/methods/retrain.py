@@ -23,9 +23,10 @@ from graphforget.training.retraining import fresh_module, trained_anew
 from graphforget.training.train import fit
 from graphforget.training.trained import Trained
 from graphforget.unlearning.catalogue import RETRAIN
-from graphforget.unlearning.method import Method, Task
+from graphforget.unlearning.method import Method
 from graphforget.unlearning.methods.newton import certified_level, release_tolerance, released_around_centre, trained_to
 from graphforget.unlearning.outcome import MethodResult
+from graphforget.unlearning.task import Task
 
 Start = Literal["fresh", "continued"]
 

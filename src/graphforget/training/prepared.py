@@ -1,0 +1,27 @@
+"""Prepared inputs of models, kept while their graph is in use, so that a request prepares each graph once."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from graphforget.graph.graph import Graph
+
+MOST_GRAPHS = 2  # one before a request and one after it
+
+_prepared: weakref.WeakKeyDictionary[Graph, dict[Hashable, Any]] = weakref.WeakKeyDictionary()
+
+
+def prepared_once(graph: Graph, key: Hashable, prepare: Callable[[], Any]) -> Any:
+    """What `prepare` returns for this graph, computed once for each key.
+
+    Only the graphs used last are kept, and none longer than the graph itself.
+    """
+    known = _prepared.pop(graph, {})
+    if key not in known:
+        known[key] = prepare()
+    _prepared[graph] = known
+    while len(_prepared) > MOST_GRAPHS:
+        _prepared.pop(next(iter(_prepared)), None)
+    return known[key]

@@ -1,0 +1,108 @@
+"""From a method's result to a release: the noise, the count of releases, the floor, the certificate."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphforget.certificates.annex import Annex, weights_digest
+from graphforget.certificates.claims.base import Claim
+from graphforget.certificates.claims.empirical import Empirical
+from graphforget.certificates.document import Certificate
+from graphforget.certificates.issue import subject, written
+from graphforget.certificates.releases import counted_ratio
+from graphforget.errors import FloorMissed, Refused
+from graphforget.privacy.gaussian import noise_error_within_budget
+from graphforget.privacy.noise import rounding_tv_bound, with_noise
+from graphforget.training.trained import Trained
+from graphforget.unlearning.outcome import MethodResult, Outcome
+from graphforget.unlearning.task import Task
+
+
+def add_noise(task: Task, change: MethodResult, centre: Tensor) -> tuple[Claim, Tensor, list[str]]:
+    """The claim, `centre` with the noise that it names or the caller asked for, and what to know."""
+    claim, seed, recipe = change.claim, task.noise_seed, task.trained.recipe
+    named = claim.number("sigma")
+    sigma = next((s for s in (task.target.sigma, named or None, recipe.sigma or None) if s is not None), 0.0)
+    if sigma != named:
+        claim = dataclasses.replace(claim, sigma=sigma)  # type: ignore[call-arg]
+    if not sigma:
+        message = "the released weights carry no noise"
+        if change.trained.objective_noise_vector is not None:
+            message += " but what was in the objective when they were trained"
+        return claim, centre, [] if claim.level == "exact" else [message]
+    released = with_noise(centre, sigma=sigma, seed=seed)
+    if not torch.isfinite(released).all():
+        raise Refused(f"noise of standard deviation {sigma:g} leaves no finite weights")
+    target, error = task.target, rounding_tv_bound(centre, sigma=sigma)
+    budget: Any = {"epsilon": target.epsilon, "delta": target.delta, "releases": recipe.releases}
+    if claim.centred and claim.level != "empirical" and not noise_error_within_budget(error, **budget):
+        message = f"noise in float64 is {error:.1e} from Gaussian in total variation"
+        raise Refused(f"delta = {target.delta:g} is too small for epsilon = {target.epsilon:g}, {message}")
+    if seed is None:
+        return claim, released, []
+    message = "the noise is from a seed, and whoever knows the seed can take it off the weights"
+    if claim.level == "exact":
+        return claim, released, [message]
+    seeded = Empirical(message, sigma=sigma, around_centre=claim.centred, refuted=claim.void)
+    return seeded, released, [message]
+
+
+def count_release(trained: Trained, earlier: tuple[float, ...], claim: Claim) -> Trained:
+    """The model with this release counted after the earlier ones."""
+    if trained.releases_left is not None:
+        earlier = (*earlier, counted_ratio(claim, vars(trained.recipe)))
+    return dataclasses.replace(trained, releases=earlier)
+
+
+def check_floor(task: Task, outcome: Outcome) -> None:
+    """Raises `FloorMissed` if the released weights score under the floor that was fixed when the model was trained."""
+    floor = task.trained.recipe.floor
+    if floor is None or outcome.released.utility(outcome.graph) >= floor:
+        return
+    claim = outcome.certificate.claim
+    # The old model stays, also where a retrained one would have begun to count anew.
+    counted = count_release(task.trained, task.trained.releases, claim)
+    raise FloorMissed(
+        f"the released model scores under the floor {floor:g}, so nothing was released, and this counts as a release: "
+        "to go on, train the model again, with a smaller sigma or a lower floor",
+        trained=counted,
+        annex=dataclasses.replace(outcome.annex, released=False),
+        ratio=claim.ratio if counted.releases_left is None else counted.releases[-1],
+    )
+
+
+def weak_promises(task: Task, claim: Claim) -> list[str]:
+    """What is promised in name only."""
+    epsilon, delta, m = claim.number("epsilon"), task.target.delta, task.retained.train_rows.numel()
+    if not epsilon:
+        return []
+    notes = [f"epsilon = {epsilon:.3g} promises next to nothing"] if epsilon > 10 else []
+    if delta > 1 / m:
+        notes.append(f"delta = {delta:g} is over 1 / {m}, one over the number of training nodes; choose a smaller one")
+    return notes
+
+
+def write_certificate(
+    method: str, claim: Claim, task: Task, trained: Trained, released: Tensor, annex: Annex
+) -> Certificate:
+    """The claim with what it is about, as a document."""
+    return written(
+        claim,
+        method=method,
+        chosen=dict(task.chosen),
+        **subject(trained, strongly_convex=trained.proven_convex),
+        training_nodes=task.retained.train_rows.numel(),
+        releases_left=trained.releases_left,
+        digests={
+            "request": annex.request,
+            "annex": annex.digest,
+            "state": annex.state(trained.state_summary()),
+            "graph": trained.graph_commitment(task.retained),
+            "weights": annex.weights(trained.theta),
+            "released": weights_digest(released),
+        },
+    )

@@ -1,0 +1,114 @@
+"""One request against one model, with what every method needs of both."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphforget.graph.graph import Graph
+from graphforget.models.registry import reach_is_proven
+from graphforget.models.sharded import Sharded
+from graphforget.progress import Progress
+from graphforget.request.footprint import Footprint, footprint
+from graphforget.request.request import Request
+from graphforget.training.environment import checked_device, environment
+from graphforget.training.objective import Objective
+from graphforget.training.recipe import HistoryEntry
+from graphforget.training.trained import Trained
+from graphforget.training.training_input import same_training_input
+from graphforget.unlearning.outcome import PrivacyTarget
+from graphforget.validation import whole_number
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One request against one model, with what every method needs to know of it."""
+
+    trained: Trained
+    graph: Graph
+    request: Request
+    retained: Graph  # G (-) dG
+    touched: Footprint
+    target: PrivacyTarget
+    seed: int | None
+    noise_seed: int | None
+    device: str
+    progress: Progress
+    started: float
+    may_retrain: bool = True  # where a method's own way fails
+    chosen: Mapping[str, Any] = field(default_factory=dict)  # what the caller set for this request alone
+    notes: tuple[str, ...] = ()  # private: what the caller should know of how it came to this method
+
+    @classmethod
+    def of(
+        cls,
+        trained: Trained,
+        graph: Graph,
+        request: Request,
+        *,
+        target: PrivacyTarget | None = None,
+        seed: int | None = None,
+        noise_seed: int | None = None,
+        device: str = "cpu",
+        progress: Progress | None = None,
+        **more: Any,
+    ) -> Task:
+        """With the retained graph and the footprint. What is given has been checked."""
+        started = time.perf_counter()
+        report = progress or (lambda stage, done, total: None)
+        report("footprint", 0, 0)
+        return cls(
+            trained=trained,
+            graph=graph,
+            request=request,
+            retained=graph.without(request),
+            touched=footprint(graph, request, trained.reach),
+            target=target or PrivacyTarget(epsilon=trained.recipe.epsilon, delta=trained.recipe.delta),
+            seed=None if seed is None else whole_number(seed, "seed"),
+            noise_seed=None if noise_seed is None else whole_number(noise_seed, "the seed"),
+            device=checked_device(device),
+            progress=report,
+            started=started,
+            **more,
+        )
+
+    @cached_property
+    def before(self) -> Objective:
+        return self.trained.objective(self.graph, device=self.device)
+
+    @cached_property
+    def after(self) -> Objective:
+        return self.trained.objective(self.retained, device=self.device)
+
+    @cached_property
+    def training_unchanged(self) -> bool:
+        """Whether training on the retained graph would end at the very weights that there are, bit for bit."""
+        trained = self.trained
+        replayable = not trained.history and not trained.certification_blockers and reach_is_proven(trained.module)
+        if isinstance(trained.module, Sharded) or not (self.touched.empty and replayable):
+            return False  # shards are looked at one by one, by GraphEraser
+        if trained.recipe.environment != environment(device=self.device):
+            return False
+        return same_training_input(self.graph, self.retained, trained.reach)
+
+    @property
+    def theta(self) -> Tensor:
+        """The weights to start from, on the device, in float64."""
+        return self.trained.theta.to(device=self.device, dtype=torch.float64)
+
+    def history_entry(self, method: str, theta: Tensor) -> HistoryEntry:
+        """The line that this request adds to the model's history."""
+        return HistoryEntry(
+            method=method,
+            m=self.graph.train_rows.numel(),
+            removed=self.touched.removed.numel(),
+            affected=self.touched.affected.numel(),
+            step_norm=float((theta.cpu() - self.trained.theta).norm()),
+            gradient_norm=self.trained.gradient_norm,
+        )

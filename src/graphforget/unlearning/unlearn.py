@@ -1,0 +1,149 @@
+"""`gf.unlearn`: the one call that runs any method."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from graphforget.certificates.conditions import sentence
+from graphforget.certificates.levels import Level
+from graphforget.errors import FloorMissed, Refused
+from graphforget.graph.graph import Graph
+from graphforget.progress import Progress
+from graphforget.request.request import Request
+from graphforget.training.trained import Trained
+from graphforget.unlearning.catalogue import AUTO
+from graphforget.unlearning.methods.newton import check_noise
+from graphforget.unlearning.outcome import Outcome, PrivacyTarget
+from graphforget.unlearning.registry import find
+from graphforget.unlearning.selection import RETRAIN, Choice, LevelPolicy, Otherwise, choose, model_option, retraining
+from graphforget.unlearning.task import Task
+
+
+def unlearn(
+    trained: Trained,
+    graph: Graph,
+    request: Request,
+    *,
+    method: str = AUTO,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    sigma: float | None = None,
+    level: Level | None = None,
+    otherwise: Otherwise = "retrain",
+    seed: int | None = None,
+    noise_seed: int | None = None,
+    device: str = "cpu",
+    progress: Progress | None = None,
+    **options: Any,
+) -> Outcome:
+    """Makes `trained` forget what `request` names of `graph`. Arguments are left as they are.
+
+    `outcome.trained` and `outcome.graph` go into the next request and stay private; `outcome.released` has the noise
+    that the certificate speaks of, and `outcome.public()` is what may be shown beside it.
+
+    `epsilon` and `delta` are those that were fixed when the model was trained. Another value, method or option is
+    accepted for this request, and the certificate lists it as chosen for it.
+
+    `method="auto"` takes the cheapest method whose guarantee holds: Newton steps to `certified` for strongly convex
+    models with noise, retraining (`exact`) for all others. A method that is named and whose guarantee does not hold
+    here is refused, unless `level="empirical"` says that none is wanted. `level` is the lowest that will do; where it
+    cannot be had, or the chosen method fails, the model is retrained, or with `otherwise="refuse"` nothing is released
+    and `Refused` is raised.
+
+    The noise is the model's own `sigma`, fixed when it was trained. It comes from the operating system's cryptographic
+    source; a `noise_seed` makes it reproducible, and removable. `seed` is that of a method's own randomness. `options`
+    belong to the method (`solver="lissa"` for `idea`).
+    """
+    policy = LevelPolicy(level, otherwise)
+    method_named = None if str(method).lower() == AUTO else find(method)
+    named = None if method_named is None else Choice(method_named, method_named.parse_options(options))
+    (method_named or RETRAIN).check(trained, graph, request)
+    target = privacy_target(trained, epsilon=epsilon, delta=delta, sigma=sigma)
+    if method_named is None or not method_named.takes_sigma:
+        check_noise(trained, target)
+    given = {"method": method_named.name if method_named else None, "epsilon": epsilon, "delta": delta, "sigma": sigma}
+    given |= {"level": level, "otherwise": None if otherwise == "retrain" else otherwise, "seed": seed, **options}
+    task = Task.of(
+        trained,
+        graph,
+        request,
+        target=target,
+        seed=seed,
+        noise_seed=noise_seed,
+        device=device,
+        progress=progress,
+        may_retrain=otherwise == "retrain",
+        chosen=_differing(given, trained),
+    )
+    choice = choose(task, policy=policy, options=options, named=named, look=False)
+    return _run(task, choice, policy, options)
+
+
+def _run(task: Task, choice: Choice, policy: LevelPolicy, options: Mapping[str, Any]) -> Outcome:
+    """The outcome of the chosen method, or of retraining where a level is required that the method does not reach."""
+    only_this = choice.method is RETRAIN or policy.level in (None, "empirical")
+    try:
+        outcome = choice.method.unlearn(task, choice.options)
+    except FloorMissed:
+        raise
+    except Refused as refusal:
+        if only_this or policy.otherwise == "refuse":
+            raise
+        reason = str(refusal)
+    else:
+        shortfall = _shortfall(outcome, policy.level, task.target)
+        if shortfall is None:
+            return outcome
+        if only_this:
+            raise Refused(shortfall)
+        reason = shortfall
+    again = retraining(task, policy=policy, options=model_option(options), why=reason)
+    task = dataclasses.replace(task, notes=(f"the model was retrained, because {reason}",))
+    return again.method.unlearn(task, again.options)
+
+
+def privacy_target(
+    trained: Trained, *, epsilon: float | None, delta: float | None, sigma: float | None = None
+) -> PrivacyTarget:
+    """What is asked for: the model's own settings, unless the caller names others."""
+    recipe = trained.recipe
+    return PrivacyTarget(
+        epsilon=recipe.epsilon if epsilon is None else epsilon,
+        delta=recipe.delta if delta is None else delta,
+        sigma=sigma,
+    )
+
+
+def _differing(chosen: dict[str, Any], trained: Trained) -> dict[str, Any]:
+    """What the caller set for this request and was not fixed before."""
+    fixed = {name: getattr(trained.recipe, name) for name in ("epsilon", "delta", "sigma", "seed")}
+    differing = {name: value for name, value in chosen.items() if value is not None and value != fixed.get(name)}
+    return {name: _plain(value) for name, value in differing.items()}
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return value if isinstance(value, bool | int | float | str) else getattr(value, "__name__", type(value).__name__)
+
+
+def _shortfall(outcome: Outcome, level: Level | None, target: PrivacyTarget) -> str | None:
+    """Why an outcome will not do, or None."""
+    certificate = outcome.certificate
+    if certificate.claim.void and level != "empirical":
+        refuted = outcome.measured.get("refuted") or outcome.measured.get("obstacles") or ["the noise is too little"]
+        needed = outcome.measured.get("sigma_needed")
+        noise = "" if needed is None else f" (the noise that it asks for has standard deviation {needed:.3g})"
+        return (
+            f"the guarantee of {outcome.method!r} does not hold here{noise}: {sentence(refuted[0])}; nothing was "
+            "released, ask for level 'empirical' to go on without a guarantee, or retrain"
+        )
+    if level is None:
+        return None
+    if not LevelPolicy(level).met_by(outcome.level):
+        return f"{outcome.method!r} reached level {outcome.level!r}, not {level!r}"
+    if (certificate.epsilon or 0) > target.epsilon * (1 + 1e-9):
+        return f"{outcome.method!r} reached epsilon {certificate.epsilon:.3g}, not {target.epsilon:g}"
+    return None
