@@ -674,7 +674,7 @@ def test_compare(run: Run, club: Path) -> None:
     ran = run(*few, "--json")
     assert (ran.code, ran.stderr) == (0, "")
     found = parsed(ran.stdout)
-    assert [row["method"] for row in found["rows"]] == ["retrain", "newton", "ceu", "nothing"]
+    assert [row["method"] for row in found["rows"]] == ["retrain", "newton", "ceu", "no_op"]
     assert (found["request"], found["model"], found["seed"]) == ("node:1", "sgc", 0)
     shown = run(*few)
     assert shown.code == 0
@@ -777,7 +777,7 @@ def test_unlearn_tells_what_was_measured_and_what_is_guaranteed(run: Run, member
     text = " ".join(run("unlearn", "run", "request.json", "--epsilon", "2", "--delta", "1e-4").stdout.split())
     public, _, private = text.partition("Private: depends on what was deleted.")
     assert public.startswith(
-        "A rehearsal: nothing is kept, so nothing of it may be shown or released. Would be public:"
+        "A rehearsal: nothing is saved, so none of it may be shown or released. Would be public:"
     )
     assert "level certified: up to 64 releases that keep this tolerance are together" in public
     assert "indistinguishable from the optimum on the retained graph" in public
@@ -876,13 +876,13 @@ UNKNOWN = "no method that could be chosen has an option {!r}, name a method"
         ),
         (
             ("run", "request.json", "--method", "idea", "--option", "epsilon=5"),
-            "method 'idea' has no option 'epsilon', only solver",
+            "option 'epsilon' belongs to the command itself",
         ),
         (
             ("run", "request.json", "--method", "newton", "--option", "solver=cg"),
             "method 'newton' has no option 'solver', only steps",
         ),
-        (("run", "request.json", "--option", "damping=1", "--option", "damping=2"), "option 'damping' stands twice"),
+        (("run", "request.json", "--option", "damping=1", "--option", "damping=2"), "option 'damping' is given twice"),
         (
             ("run", "request.json", "--method", "idea", "--option", 'constants={"lipschitz": "a"}'),
             "lipschitz is a, a finite number",
@@ -918,7 +918,7 @@ def test_an_id_or_a_key_needs_a_place(run: Run, members: Path, more: tuple[str, 
     ran = run("unlearn", "run", "request.json", *more, "--json")
     assert (ran.code, ran.stdout) == (2, "")
     assert ran.stderr == (
-        "graphforget: --id and --key need a place to keep the answer: add --out FOLDER or --in-place\n"
+        "graphforget: --id and --key need a place for the answer: add --out FOLDER or --in-place\n"
     )
     assert tree(members) == before
 
@@ -953,7 +953,7 @@ def test_a_level_out_of_reach_is_refused_with_code_3(
     ran = run("unlearn", "run", "request.json", *place, *wanted)
     assert (ran.code, ran.stdout) == (3, "")
     assert ran.stderr == (
-        "graphforget: no way but retraining has a guarantee that holds for this model, and retraining was ruled out\n"
+        "graphforget: no method but retraining has a guarantee that holds for this model, and retraining was ruled out\n"
     )
     assert tree(unconvex) == before
 
@@ -1005,7 +1005,7 @@ def test_the_same_id_gets_the_same_answer_and_changes_nothing(run: Run, members:
     assert parsed(again.stdout) == first | {"repeated": True}
     told = run(*asked)
     assert (told.code, told.stderr) == (0, "")
-    assert told.stdout.startswith("This request was answered before; its first answer:\n")
+    assert told.stdout.startswith("This request was answered before. Its first answer:\n")
     assert tree(members) == before
 
 
@@ -1422,7 +1422,7 @@ def test_what_belongs_to_training_is_no_option_of_the_model(option: str, run: Ru
     ran = run("train", "--data", club, "--out", "run", "--option", option)
     assert (ran.code, ran.stdout) == (2, "")
     name = option.partition("=")[0]
-    assert ran.stderr == f"graphforget: option {name!r} is none of the model's, it belongs to training itself\n"
+    assert ran.stderr == f"graphforget: option {name!r} belongs to the command itself, --option is for the model or method\n"
     assert not (space / "run").exists()
 
 

@@ -27,14 +27,14 @@ def rows(model: str) -> dict[str, ComparisonRow]:
 def test_every_method_has_its_row_on_the_model_that_stands_for_the_asked_one() -> None:
     found = rows("sgc")
     assert list(found) == [
-        *("retrain", "nothing", "newton", "idea"),
+        *("retrain", "no_op", "newton", "idea"),
         *("grapheraser random", "grapheraser bekm", "grapheraser blpa"),
         *("gif", "ceu", "cgu", "ascent"),
     ]
     assert found["cgu"].model == "cgu"
     assert found["grapheraser blpa"].model == "sharded-sgc"
     assert {one.method for one in contenders("gcn")} == {
-        *("retrain", "nothing", "idea", "grapheraser", "gif", "ceu", "ascent"),
+        *("retrain", "no_op", "idea", "grapheraser", "gif", "ceu", "ascent"),
     }
     assert "grapheraser" not in {one.method for one in contenders("sign")}
 
@@ -49,15 +49,15 @@ def test_distances_and_answers_are_those_to_the_retrained_model() -> None:
     assert found["retrain"].distance is not None
     assert 0 < found["retrain"].distance <= before.recipe.tolerance
     assert found["retrain"].agreement == 1
-    assert found["nothing"].distance == pytest.approx(float((before.theta - optimum).norm()), abs=1e-5)
+    assert found["no_op"].distance == pytest.approx(float((before.theta - optimum).norm()), abs=1e-5)
     assert found["newton"].distance is not None
-    assert found["nothing"].distance is not None
-    assert found["newton"].distance < 0.1 * found["nothing"].distance
+    assert found["no_op"].distance is not None
+    assert found["newton"].distance < 0.1 * found["no_op"].distance
     answers = before.logits(retained).argmax(dim=1)[retained.test_mask]
     goal = before.with_weights(optimum).logits(retained).argmax(dim=1)[retained.test_mask]
-    assert found["nothing"].agreement == float((answers == goal).double().mean())
-    assert found["nothing"].f1 == before.micro_f1(retained)
-    assert (found["nothing"].level, found["nothing"].seconds) == (None, None)
+    assert found["no_op"].agreement == float((answers == goal).double().mean())
+    assert found["no_op"].f1 == before.micro_f1(retained)
+    assert (found["no_op"].level, found["no_op"].seconds) == (None, None)
 
 
 def test_levels_are_those_of_the_outcomes_and_what_cannot_be_run_says_why() -> None:
@@ -82,7 +82,7 @@ def test_retraining_starts_from_the_same_initial_weights() -> None:
     graph = random_graph(3, nodes=40, edges=60)
     twin = gf.train(graph.without(REQUEST), "gcn", epochs=20)
     old = gf.train(graph, "gcn", epochs=20)
-    assert found["nothing"].distance == pytest.approx(float((old.theta - twin.theta).norm()), rel=1e-6)
+    assert found["no_op"].distance == pytest.approx(float((old.theta - twin.theta).norm()), rel=1e-6)
 
 
 @pytest.mark.parametrize("model", ["cgu", "sharded-gcn", "nonsense"])
@@ -140,7 +140,7 @@ def test_what_is_asked_is_checked_before_anything_is_trained(target: dict[str, A
 def test_a_method_that_serves_no_model_of_that_kind_is_refused_if_it_is_named(method: str, model: str) -> None:
     told = f"^method '{method}' cannot be compared on '{model}', it serves no model of that kind$"
     with pytest.raises(gf.InputError, match=told):
-        contenders(model, ["nothing", method])
+        contenders(model, ["no_op", method])
     assert method not in {one.method for one in contenders(model)}
 
 

@@ -457,7 +457,7 @@ def test_auto_retrains_an_ensemble_or_refuses(partition: str) -> None:
     plan, outcome = gf.plan(trained, graph, request), gf.unlearn(trained, graph, request)
     assert (plan.method, plan.level) == (outcome.method, outcome.level) == ("retrain", "exact")
     assert gf.plan(trained, graph, request, otherwise="refuse").level is None
-    with pytest.raises(gf.Refused, match="no way but retraining has a guarantee that holds for this model"):
+    with pytest.raises(gf.Refused, match="no method but retraining has a guarantee that holds for this model"):
         gf.unlearn(trained, graph, request, otherwise="refuse")
 
 

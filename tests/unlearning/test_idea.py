@@ -28,7 +28,7 @@ from graphforget.privacy.gaussian import epsilon_of, exact_sigma, paper_sigma
 from graphforget.privacy.noise import with_noise
 from graphforget.training.fit import _polish
 from graphforget.unlearning.influence import LossChange, line_search
-from graphforget.unlearning.method import PrivacyTarget
+from graphforget.unlearning.outcome import PrivacyTarget
 from graphforget.unlearning.serial_parts import serial_parts
 
 CONVEX = ("sgc", "sign", "linearised-gcn", "linearised-gat")

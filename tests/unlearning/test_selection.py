@@ -319,7 +319,7 @@ def test_a_module_of_ones_own_is_retrained_where_nothing_seems_touched() -> None
     outcome = gf.unlearn(trained, graph, ISLANDER)
     assert (outcome.method, outcome.level) == ("retrain", "exact")
     assert not torch.equal(outcome.trained.theta, trained.theta)  # it came with weights of its own
-    with pytest.raises(gf.Refused, match="^no way but retraining .*, and retraining was ruled out$"):
+    with pytest.raises(gf.Refused, match="^no method but retraining .*, and retraining was ruled out$"):
         gf.unlearn(trained, graph, ISLANDER, otherwise="refuse")
     for level in (None, "empirical"):
         with pytest.raises(gf.Refused, match="the reach of a module of one's own is not proven"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +13,7 @@ import typer
 import graphforget as gf
 from graphforget.cli.console import complain, progress, say
 from graphforget.cli.options import AsJson, Option, Run, named_options
-from graphforget.cli.render_audit import tell_audit
-from graphforget.errors import InputError
+from graphforget.cli.render_audit import render_audit
 from graphforget.runs.layout import AUDIT_PIECES, AUDIT_RESULT, REHEARSAL
 
 FLAGGED, INCONCLUSIVE = 1, 3
@@ -74,12 +72,7 @@ def audit(
     """
     place = run if run.name else run.resolve()  # it may be "."
     folder = place.with_name(f"{place.name}.audit") if out_folder is None else out_folder
-    options = named_options(option)
-    taken = [
-        name for name in options if any(name in inspect.signature(each).parameters for each in (gf.audit, gf.audit_run))
-    ]
-    if taken:
-        raise InputError(f"option {taken[0]!r} is none of the method's, it belongs to the audit itself")
+    options = named_options(option, reserved=(gf.audit, gf.audit_run))
     with _interrupted(folder), progress(quiet=as_json) as report:
         found = gf.audit_run(
             run,
@@ -101,7 +94,7 @@ def audit(
     if as_json:
         print(json.dumps(found.to_dict() | {"folder": str(folder)}))
     else:
-        tell_audit(found)
+        render_audit(found)
         kept = f" and the pieces in {AUDIT_PIECES}, to be removed with the deleted data" if keep else ""
         say(f"Written to {folder}: {AUDIT_RESULT}, a plot{kept}.")
     if not found.passed:

@@ -11,8 +11,8 @@ import typer
 
 import graphforget as gf
 from graphforget.cli.console import progress
-from graphforget.cli.options import AsJson
-from graphforget.cli.render import tell_comparison
+from graphforget.cli.options import AsJson, Device
+from graphforget.cli.render import render_comparison
 
 
 def compare(
@@ -26,7 +26,7 @@ def compare(
         str, typer.Option(help="node:5%, edge:10, attribute:1%, partial:5% (drawn by the seed), or a request file.")
     ] = "node:5%",
     methods: Annotated[
-        str | None, typer.Option(help="Some of the methods, by commas; 'nothing' leaves the old weights. Default: all.")
+        str | None, typer.Option(help="Some of the methods, by commas; 'no_op' leaves the old weights. Default: all.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split, the weights and the draw.")] = 0,
     shards: Annotated[
@@ -35,6 +35,7 @@ def compare(
     epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of Adam, for models that are not convex.")] = None,
     epsilon: Annotated[float, typer.Option(help="The epsilon to guarantee.")] = 1.0,
     delta: Annotated[float, typer.Option(help="The delta to guarantee.")] = 1e-5,
+    device: Device = "cpu",
     as_json: AsJson = False,
 ) -> None:
     """Run the methods on one graph, one split and one request, and show time, F1, distance and level side by side."""
@@ -42,19 +43,20 @@ def compare(
 
     graph = gf.load(data, seed=seed)
     file = Path(request)
-    what = gf.Request.from_file(file) if file.is_file() else drawn(graph, Drawing.parse(request), seed=seed)
-    how: dict[str, Any] = {
+    to_forget = gf.Request.from_file(file) if file.is_file() else drawn(graph, Drawing.parse(request), seed=seed)
+    settings: dict[str, Any] = {
         "methods": None if methods is None else [name.strip() for name in methods.split(",")],
         "shards": max(2, round(graph.train_rows.numel() / 300)) if shards is None else shards,
         "seed": seed,
         "epochs": epochs,
         "epsilon": epsilon,
         "delta": delta,
+        "device": device,
     }
-    with progress(quiet=as_json) as report_progress:
-        rows = [dataclasses.asdict(row) for row in gf.compare(graph, model, what, progress=report_progress, **how)]
-    about = {"data": graph.name, "model": model, "request": request, "seed": seed, "shards": how["shards"]}
+    with progress(quiet=as_json) as report:
+        rows = [dataclasses.asdict(row) for row in gf.compare(graph, model, to_forget, progress=report, **settings)]
+    about = {"data": graph.name, "model": model, "request": request, "seed": seed, "shards": settings["shards"]}
     if as_json:
         print(json.dumps(about | {"rows": rows}))
         return
-    tell_comparison(rows)
+    render_comparison(rows)

@@ -10,7 +10,7 @@ import typer
 
 from graphforget.certificates.releases import composed_since_training
 from graphforget.cli.options import AsJson, Run
-from graphforget.cli.render import ledger_result, tell_ledger, tell_measured
+from graphforget.cli.render import ledger_result, render_ledger, render_measured
 from graphforget.errors import InputError, Mismatch
 from graphforget.runs.history import history_of
 from graphforget.runs.layout import CERTIFICATE, RUN_FILE, open_run
@@ -52,9 +52,9 @@ def ledger(
     if as_json:
         print(json.dumps(result | ({"audience": "private", "measured": measured} if private else {})))
         return
-    tell_ledger(result)
+    render_ledger(result)
     if private:
-        tell_measured(measured)
+        render_measured(measured)
 
 
 def _read(place: Path) -> RunFile:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,51 +12,44 @@ import typer
 
 from graphforget.cli.console import say
 from graphforget.errors import InputError
-from graphforget.unlearning.catalogue import AUTO
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, as 'train --out' writes it.")]
 RequestFile = Annotated[Path, typer.Argument(metavar="REQUEST", help="What to forget, a .json or .csv file.")]
 MethodName = Annotated[
-    str, typer.Option("--method", help="auto (the cheapest way to the best level), or see 'graphforget methods'.")
+    str,
+    typer.Option("--method", help="auto (the cheapest method with the best level), or see 'graphforget methods'."),
 ]
 LevelName = Annotated[
-    str | None, typer.Option("--level", help="The lowest level that will do: exact, certified, conditional, empirical.")
+    str | None,
+    typer.Option("--level", help="The lowest acceptable level: exact, certified, conditional or empirical."),
 ]
 OtherwiseName = Annotated[
-    str, typer.Option("--otherwise", help="retrain, or refuse (exit code 3), where the level cannot be had.")
+    str,
+    typer.Option("--otherwise", help="If the level cannot be reached: retrain, or refuse (exit code 3)."),
 ]
 Option = Annotated[
     list[str] | None, typer.Option("--option", help="An option of the method, such as solver=lissa. May be repeated.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines instead of tables.")]
+Device = Annotated[str, typer.Option("--device", help="The torch device to compute on, such as cpu or cuda.")]
 
 
-Device = Annotated[str, typer.Option("--device", help="Where to compute, such as cpu or cuda.")]
-
-
-def options_of(method: str, given: list[str] | None) -> dict[str, Any]:
-    """The method's, checked."""
-    options = named_options(given)
-    if method.lower() != AUTO:
-        from graphforget.unlearning.registry import find
-
-        find(method).parse_options(options)
-    return options
-
-
-def named_options(given: list[str] | None) -> dict[str, Any]:
-    """Options of the form `name=value`, the value as JSON where it is any."""
+def named_options(given: list[str] | None, *, reserved: Iterable[Callable[..., Any]] = ()) -> dict[str, Any]:
+    """Options of the form `name=value`, the value as JSON if it is JSON. Parameters of `reserved` are refused."""
     options: dict[str, Any] = {}
     for option in given or []:
         name, equals, value = (part.strip() for part in option.partition("="))
         if not equals or not name:
             raise InputError(f"the option {option!r} is not of the form name=value")
         if name in options:
-            raise InputError(f"option {name!r} stands twice")
+            raise InputError(f"option {name!r} is given twice")
         try:
             options[name] = json.loads(value)
         except ValueError:
             options[name] = value
+    taken = [name for name in options for function in reserved if name in inspect.signature(function).parameters]
+    if taken:
+        raise InputError(f"option {taken[0]!r} belongs to the command itself, --option is for the model or method")
     return options
 
 

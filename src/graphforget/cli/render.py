@@ -27,7 +27,7 @@ def training_result(graph: gf.Graph, trained: gf.Trained) -> dict[str, Any]:
     }
 
 
-def tell_training(result: dict[str, Any]) -> None:
+def render_training(result: dict[str, Any]) -> None:
     f1 = result["test_micro_f1"]
     reached = f"||grad F|| / mu = {result['gradient_norm_over_mu']:.1e}"
     if result["strongly_convex"]:
@@ -86,7 +86,7 @@ def _noise_of(recipe: dict[str, Any]) -> str:
     return f"sigma = {recipe['sigma']:g} in every release" if recipe["sigma"] else "none fixed"
 
 
-def tell_plan(plan: gf.Plan) -> None:
+def render_plan(plan: gf.Plan) -> None:
     show_pairs(
         (
             ("nodes that go", f"{plan.nodes:,}, of which {plan.training_nodes:,} in training"),
@@ -108,7 +108,7 @@ def tell_plan(plan: gf.Plan) -> None:
         say(f"  - {gap}")
 
 
-def tell_outcome(result: dict[str, Any]) -> None:
+def render_outcome(result: dict[str, Any]) -> None:
     certificate, private = result["certificate"], result["private"]
     claim = certificate["claim"]
     pairs = [("level", f"{result['level']}: {certificate['words']['statement']}")]
@@ -156,7 +156,7 @@ def tell_outcome(result: dict[str, Any]) -> None:
         say(f"Note: {note}.")
 
 
-def tell_verification(found: gf.Verification) -> None:
+def render_verification(found: gf.Verification) -> None:
     show_pairs((f"ok  {check.name}", check.found) for check in found.checks)
     for gap in found.unchecked:
         say(f"Not checked: {gap}.")
@@ -177,7 +177,7 @@ def ledger_result(entries: tuple[Entry, ...], together: Composed, left: int | No
     }
 
 
-def tell_ledger(result: dict[str, Any]) -> None:
+def render_ledger(result: dict[str, Any]) -> None:
     columns = ("number", "time", "request_id", "level", "ratio")
     show([{name: entry[name] for name in columns} for entry in result["entries"]], as_json=False, hidden=())
     together = result["composed"]
@@ -191,13 +191,13 @@ def tell_ledger(result: dict[str, Any]) -> None:
         say(f"Releases left: {result['releases_left']}.")
 
 
-def tell_measured(measured: list[dict[str, Any]]) -> None:
+def render_measured(measured: list[dict[str, Any]]) -> None:
     """The private form of a ledger: what was measured for each request."""
     say("\nPrivate: depends on what was deleted.")
     show(measured, as_json=False, hidden=())
 
 
-def tell_comparison(rows: list[dict[str, Any]]) -> None:
+def render_comparison(rows: list[dict[str, Any]]) -> None:
     """Times in seconds, F1 and agreement in percent of the test nodes; notes below, where there is room."""
     shown = [
         {

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from graphforget.audits.scores import Interval
 
 
-def tell_audit(found: Audit) -> None:
+def render_audit(found: Audit) -> None:
     rows = [
         {
             "attack": row.attack,

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 import graphforget as gf
 from graphforget.cli.console import progress
-from graphforget.cli.options import AsJson, named_options, say_where
-from graphforget.cli.render import tell_training, training_result
+from graphforget.cli.options import AsJson, Device, named_options, say_where
+from graphforget.cli.render import render_training, training_result
 from graphforget.runs.layout import check_free
 from graphforget.training.recipe import RELEASES
 
@@ -46,6 +45,7 @@ def train(
     option: Annotated[
         list[str] | None, typer.Option("--option", help="An option of the model, such as shards=20. May be repeated.")
     ] = None,
+    device: Device = "cpu",
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing run directory.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -56,10 +56,7 @@ def train(
     if entry is not None and entry.affine and (epochs is not None or learning_rate is not None):
         raise gf.InputError(f"{model} is trained by Newton's method and takes no epochs and no learning rate")
     graph = gf.load(data, seed=seed, split=split)
-    options: dict[str, Any] = named_options(option) | ({} if hidden is None else {"hidden": hidden})
-    taken = [name for name in options if name in inspect.signature(gf.train).parameters]
-    if taken:
-        raise gf.InputError(f"option {taken[0]!r} is none of the model's, it belongs to training itself")
+    options = named_options(option, reserved=(gf.train,)) | ({} if hidden is None else {"hidden": hidden})
     with progress(quiet=as_json) as report:
         trained = gf.train(
             graph,
@@ -74,6 +71,7 @@ def train(
             releases=releases,
             floor=floor,
             objective_noise=objective_noise,
+            device=device,
             progress=report,
             **options,
         )
@@ -83,5 +81,5 @@ def train(
     if as_json:
         print(json.dumps(result))
         return
-    tell_training(result)
+    render_training(result)
     say_where(out_folder)

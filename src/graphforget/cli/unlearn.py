@@ -12,16 +12,18 @@ import graphforget as gf
 from graphforget.cli.console import progress, say
 from graphforget.cli.options import (
     AsJson,
+    Device,
     LevelName,
     MethodName,
     Option,
     OtherwiseName,
     RequestFile,
     Run,
-    options_of,
+    named_options,
     say_where,
 )
-from graphforget.cli.render import tell_outcome, tell_plan
+from graphforget.cli.render import render_outcome, render_plan
+from graphforget.errors import InputError
 from graphforget.unlearning.catalogue import AUTO
 
 
@@ -32,19 +34,21 @@ def plan(
     level: LevelName = None,
     otherwise: OtherwiseName = "retrain",
     option: Option = None,
+    device: Device = "cpu",
     as_json: AsJson = False,
 ) -> None:
-    """What a request would touch, what can be guaranteed and about how long it takes. Changes nothing."""
-    request, options = gf.Request.from_file(request_file), options_of(method, option)
+    """Show what a request would change, what can be guaranteed and about how long it takes. Changes nothing."""
+    request, options = gf.Request.from_file(request_file), named_options(option, reserved=(gf.plan,))
     trained, graph = gf.load_run(run)
-    wanted: dict[str, Any] = {"method": method, "level": level, "otherwise": otherwise}
-    found = gf.plan(trained, graph, request, **wanted, **options)
+    settings: dict[str, Any] = {"method": method, "level": level, "otherwise": otherwise, "device": device}
+    result = gf.plan(trained, graph, request, **settings, **options)
     if as_json:
-        print(json.dumps(found.to_dict()))
+        print(json.dumps(result.to_dict()))
         return
-    tell_plan(found)
+    render_plan(result)
 
 
+# Longer than 50 lines because every option is documented in the signature.
 def unlearn(
     run: Run,
     request_file: RequestFile,
@@ -57,63 +61,56 @@ def unlearn(
     delta: Annotated[
         float | None, typer.Option(help="Another delta than the model's; the certificate lists it.")
     ] = None,
-    sigma: Annotated[float | None, typer.Option(help="The noise for --method idea, where the model has none.")] = None,
+    sigma: Annotated[float | None, typer.Option(help="The noise for --method idea, if the model has none.")] = None,
     out_folder: Annotated[Path | None, typer.Option("--out", help="The run directory to write.")] = None,
     in_place: Annotated[
-        bool, typer.Option("--in-place", help="RUN itself moves on to the new state, and the old one is gone.")
+        bool, typer.Option("--in-place", help="Replace RUN by its new state; the old state is removed.")
     ] = False,
     request_id: Annotated[
-        str | None, typer.Option("--id", help="The request's id: asked again, the first answer is given again.")
+        str | None, typer.Option("--id", help="The request's id: the same id gets the first answer again.")
     ] = None,
     key: Annotated[Path | None, typer.Option(help="A private key ('graphforget keygen') to sign with.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the method's own randomness.")] = None,
     option: Option = None,
+    device: Device = "cpu",
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing run directory.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Forget what a request names. --out or --in-place keeps model, retained graph, certificate and ledger."""
+    """Forget what a request names. --out or --in-place saves model, retained graph, certificate and ledger."""
     if in_place and out_folder is not None:
-        raise gf.InputError("--in-place and --out are both given, choose one")
+        raise InputError("--in-place and --out are both given, choose one")
     if not in_place and out_folder is None and (request_id is not None or key is not None):
-        raise gf.InputError("--id and --key need a place to keep the answer: add --out FOLDER or --in-place")
-    request, options = gf.Request.from_file(request_file), options_of(method, option)
-    wanted: dict[str, Any] = {
-        "method": method,
-        "level": level,
-        "otherwise": otherwise,
-        "epsilon": epsilon,
-        "delta": delta,
-        "sigma": sigma,
-        "seed": seed,
-    } | options
-    kept = run if in_place else out_folder
+        raise InputError("--id and --key need a place for the answer: add --out FOLDER or --in-place")
+    request, signer = gf.Request.from_file(request_file), None if key is None else gf.private_key(key)
+    settings: dict[str, Any] = {"method": method, "level": level, "otherwise": otherwise, "device": device}
+    settings |= {"epsilon": epsilon, "delta": delta, "sigma": sigma, "seed": seed}
+    settings |= named_options(option, reserved=(gf.unlearn, gf.answer))
+    saved = run if in_place else out_folder
     with progress(quiet=as_json) as report:
-        if kept is None:
-            trained, graph = gf.load_run(run)
-            outcome = gf.unlearn(trained, graph, request, progress=report, **wanted)
-            result = outcome.answer() | {"audience": "private"}  # noise that nobody counts may not go out
-            about: dict[str, Any] = {"run": None, "request_id": None, "repeated": False}
+        if saved is None:
+            result = _rehearse(run, request, progress=report, **settings)
         else:
-            signer = None if key is None else gf.private_key(key)
-            answered = gf.answer(
-                run,
-                request,
-                out=out_folder,
-                request_id=request_id,
-                key=signer,
-                force=force,
-                progress=report,
-                **wanted,
-            )
-            result = answered.summary
-            about = {"run": str(kept), "request_id": answered.request_id, "repeated": answered.repeated}
+            where: dict[str, Any] = {"out": out_folder, "request_id": request_id, "key": signer, "force": force}
+            answer = gf.answer(run, request, progress=report, **where, **settings)
+            result = answer.summary | {"run": str(saved), "request_id": answer.request_id, "repeated": answer.repeated}
     if as_json:
-        print(json.dumps(result | about))
+        print(json.dumps(result))
         return
-    if about["repeated"]:
-        say("This request was answered before; its first answer:\n")
-    if kept is None:
-        say("A rehearsal: nothing is kept, so nothing of it may be shown or released.\n")
-    tell_outcome(result)
-    if not about["repeated"]:
-        say_where(kept)
+    _show(result, saved)
+
+
+def _rehearse(run: Path, request: gf.Request, **settings: Any) -> dict[str, Any]:
+    """The answer of a request whose outcome is not saved. It is private, because nobody counts its noise."""
+    trained, graph = gf.load_run(run)
+    outcome = gf.unlearn(trained, graph, request, **settings)
+    return outcome.answer() | {"audience": "private", "run": None, "request_id": None, "repeated": False}
+
+
+def _show(result: dict[str, Any], saved: Path | None) -> None:
+    if result["repeated"]:
+        say("This request was answered before. Its first answer:\n")
+    if saved is None:
+        say("A rehearsal: nothing is saved, so none of it may be shown or released.\n")
+    render_outcome(result)
+    if not result["repeated"]:
+        say_where(saved)

@@ -11,7 +11,7 @@ import typer
 import graphforget as gf
 from graphforget.cli.console import progress, say
 from graphforget.cli.options import AsJson, Run
-from graphforget.cli.render import tell_verification
+from graphforget.cli.render import render_verification
 
 
 def verify(
@@ -47,5 +47,5 @@ def verify(
     if as_json:
         print(json.dumps(result.to_dict()))
         return
-    tell_verification(result)
+    render_verification(result)
     say("Everything that could be checked holds.")

@@ -21,7 +21,7 @@ from graphforget.unlearning.outcome import Outcome, PrivacyTarget
 from graphforget.unlearning.registry import METHODS, find
 from graphforget.unlearning.unlearn import unlearn
 
-NOTHING = "nothing"  # the old weights on the retained graph: what every method has to beat
+NO_OP = "no_op"  # the old weights on the retained graph: what every method has to beat
 CGU = "cgu"
 SHARDED = "sharded-"
 
@@ -61,10 +61,10 @@ def contenders(model: str, methods: Sequence[str] | None = None, *, shards: int 
     if model not in MODELS or model.startswith(SHARDED) or model == CGU:
         bases = ", ".join(name for name in MODELS if not name.startswith(SHARDED) and name != CGU)
         raise InputError(f"model {model!r} cannot be compared on, only {bases}")
-    chosen = [NOTHING, *(name for name in METHODS if name != "retrain")] if methods is None else list(methods)
+    chosen = [NO_OP, *(name for name in METHODS if name != "retrain")] if methods is None else list(methods)
     found: list[Contender] = []
     for name in chosen:
-        method = NOTHING if name == NOTHING else find(name).name
+        method = NO_OP if name in (NO_OP, "nothing") else find(name).name
         if method == "grapheraser":
             if SHARDED + model in MODELS:
                 ways: list[dict[str, Any]] = [{"shards": shards, "partition": way} for way in PARTITIONS]
@@ -89,6 +89,7 @@ def compare(
     epochs: int | None = None,
     epsilon: float = 1.0,
     delta: float = 1e-5,
+    device: str = "cpu",
     progress: Progress | None = None,
 ) -> Iterator[ComparisonRow]:
     """Runs the methods one after the other and yields a row for each, retraining first.
@@ -96,15 +97,15 @@ def compare(
     All are measured against the same retrained model, trained from the same initial weights on the retained graph:
     `agreement` is with its answers on the test nodes, `distance` to its weights. Where there is one optimum it is to
     that (for `cgu` with its own noise); for shards, whose weights have no counterpart, there is none. A network's
-    training is unstable, so that even next to no deletion puts it some way off: compare with the row `nothing`. A
+    training is unstable, so that even next to no deletion puts it some way off: compare with the row `no_op`. A
     method that cannot serve says so in its note.
     """
     if not graph.test_mask.any():
         raise InputError("there is no test node to compare on")
     request.resolve(graph)
     PrivacyTarget(epsilon=epsilon, delta=delta)
-    given: dict[str, Any] = {"seed": seed, "progress": progress}
-    target: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "progress": progress}
+    given: dict[str, Any] = {"seed": seed, "device": device, "progress": progress}
+    target: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "device": device, "progress": progress}
     trained: dict[tuple[str, str], Trained] = {}
     reference: Trained | None = None
     for one in contenders(model.lower(), methods, shards=shards):
@@ -138,7 +139,7 @@ def compare(
 def _outcome(
     start: Trained, graph: Graph, request: Request, method: str, *, seed: int, target: dict[str, Any]
 ) -> Outcome | None:
-    if method == NOTHING:
+    if method == NO_OP:
         return None
     # Retraining starts from the same initial weights as before: else a distance would be one between two draws of them.
     own_seed = seed if method == "retrain" else None
