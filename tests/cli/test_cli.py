@@ -776,9 +776,7 @@ def test_unlearn_without_a_place_writes_nothing(run: Run, members: Path) -> None
 def test_unlearn_tells_what_was_measured_and_what_is_guaranteed(run: Run, members: Path) -> None:
     text = " ".join(run("unlearn", "run", "request.json", "--epsilon", "2", "--delta", "1e-4").stdout.split())
     public, _, private = text.partition("Private: depends on what was deleted.")
-    assert public.startswith(
-        "A rehearsal: nothing is saved, so none of it may be shown or released. Would be public:"
-    )
+    assert public.startswith("A rehearsal: nothing is saved, so none of it may be shown or released. Would be public:")
     assert "level certified: up to 64 releases that keep this tolerance are together" in public
     assert "indistinguishable from the optimum on the retained graph" in public
     assert f"noise sigma = {SIGMA:g} " in public
@@ -917,9 +915,7 @@ def test_an_id_or_a_key_needs_a_place(run: Run, members: Path, more: tuple[str, 
     before = tree(members)
     ran = run("unlearn", "run", "request.json", *more, "--json")
     assert (ran.code, ran.stdout) == (2, "")
-    assert ran.stderr == (
-        "graphforget: --id and --key need a place for the answer: add --out FOLDER or --in-place\n"
-    )
+    assert ran.stderr == ("graphforget: --id and --key need a place for the answer: add --out FOLDER or --in-place\n")
     assert tree(members) == before
 
 
@@ -1422,7 +1418,10 @@ def test_what_belongs_to_training_is_no_option_of_the_model(option: str, run: Ru
     ran = run("train", "--data", club, "--out", "run", "--option", option)
     assert (ran.code, ran.stdout) == (2, "")
     name = option.partition("=")[0]
-    assert ran.stderr == f"graphforget: option {name!r} belongs to the command itself, --option is for the model or method\n"
+    assert (
+        ran.stderr
+        == f"graphforget: option {name!r} belongs to the command itself, --option is for the model or method\n"
+    )
     assert not (space / "run").exists()
 
 
