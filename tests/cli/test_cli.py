@@ -949,7 +949,8 @@ def test_a_level_out_of_reach_is_refused_with_code_3(
     ran = run("unlearn", "run", "request.json", *place, *wanted)
     assert (ran.code, ran.stdout) == (3, "")
     assert ran.stderr == (
-        "graphforget: no method but retraining has a guarantee that holds for this model, and retraining was ruled out\n"
+        "graphforget: no method but retraining has a guarantee that holds for this model, "
+        "and retraining was ruled out\n"
     )
     assert tree(unconvex) == before
 
