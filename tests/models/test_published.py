@@ -7,8 +7,8 @@ import torch
 import graphforget as gf
 from cases import random_graph
 from graphforget.ensembles.aggregation import learned_weights
-from graphforget.models.published import PublishedEraser, PublishedGCN, released_weights
-from graphforget.training.objective import model_inputs
+from graphforget.models.inputs import model_inputs
+from graphforget.models.published import PublishedEraser, PublishedGCN, published_weights
 
 
 def test_a_node_without_neighbours_is_blind() -> None:
@@ -55,7 +55,7 @@ def test_its_learned_weights_are_on_the_simplex_and_not_the_right_ones() -> None
     logits = torch.randn(10, 1000, 3, generator=generator, dtype=torch.float64) + torch.nn.functional.one_hot(labels, 3)
     answers = logits.log_softmax(dim=2)
     found, again, right = (
-        *(released_weights(answers, labels, seed=0) for _ in range(2)),
+        *(published_weights(answers, labels, seed=0) for _ in range(2)),
         learned_weights(answers, labels),
     )
     assert torch.equal(found, again)

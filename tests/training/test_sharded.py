@@ -21,13 +21,14 @@ from cases import CLASSES, COLUMNS, graphs, random_graph, requests
 from graphforget.cli import app as cli
 from graphforget.ensembles.aggregation import AGGREGATIONS, learned_weights
 from graphforget.ensembles.partition import PARTITIONS, kmeans_partition, random_partition
+from graphforget.models.inputs import model_inputs
 from graphforget.models.parameters import call_with, flatten
 from graphforget.models.registry import build
 from graphforget.models.sharded import Sharded
 from graphforget.runs.history import read_history
 from graphforget.runs.layout import Damaged
 from graphforget.runs.write import rewrite_checksums
-from graphforget.training.objective import Objective, model_inputs
+from graphforget.training.objective import Objective
 from graphforget.training.sharded_objective import ShardedObjective, shard_nodes, shard_part
 from graphforget.training.shards import _embedding
 from sharded_cases import SHORT, alone, ensemble, same, short, small, trained_on

@@ -8,6 +8,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+PROBES = 8
+
 
 class Jacobian:
     """The Jacobian `J` of `function` at `point`, and the value there.
@@ -38,3 +40,13 @@ class Jacobian:
             dual = torch.zeros_like(self._output, requires_grad=True)
             (pulled_back,) = torch.autograd.grad(self._output, self._point, dual, create_graph=True)
         return dual, pulled_back
+
+
+def squared_frobenius_norm(jacobian: Jacobian) -> float:
+    """`||J||_F^2`, estimated with `PROBES` vectors of random signs (Hutchinson's estimator)."""
+    generator = torch.Generator().manual_seed(0)
+    estimate = 0.0
+    for _ in range(PROBES):
+        signs = 2.0 * torch.randint(0, 2, tuple(jacobian.value.shape), generator=generator) - 1
+        estimate += float(jacobian.adjoint(signs.to(jacobian.value)).square().sum()) / PROBES
+    return estimate

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import nn
 
 from graphforget.errors import InputError
+from graphforget.models.affine import AffineModel
 from graphforget.models.base import GraphModel
 from graphforget.models.built_in import alteration, is_built_in
 from graphforget.models.fixed import SGC, SIGN, FixedPropagation, MeanSGC
 from graphforget.models.gat import GAT
 from graphforget.models.gcn import GCN
 from graphforget.models.gin import GIN
-from graphforget.models.linearised import Linearised, linearised
+from graphforget.models.linearised import Linearised, base_of, linearised
 from graphforget.models.published import PublishedEraser, PublishedGCN
 from graphforget.models.sharded import Sharded
 from graphforget.validation import whole_number
@@ -114,7 +115,7 @@ MODELS = {
 AFFINE = (FixedPropagation, SGC, SIGN, MeanSGC, Linearised)
 
 
-def is_affine(module: nn.Module) -> bool:
+def is_affine(module: nn.Module) -> TypeGuard[AffineModel]:
     """Whether the logits are an affine function of the parameters, by construction.
 
     Only for the classes of this package themselves: no attribute and no subclass can claim it, and no instance whose
@@ -126,7 +127,7 @@ def is_affine(module: nn.Module) -> bool:
 
 def reach_is_proven(module: nn.Module) -> bool:
     """Whether its reach is known by construction: a model of this package, or one of them linearised."""
-    return is_built_in(module.base if type(module) is Linearised else module)
+    return is_built_in(base_of(module))
 
 
 def build(name: str, *, columns: int, classes: int, seed: int = 0, **options: Any) -> nn.Module:

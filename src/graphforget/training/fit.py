@@ -17,13 +17,14 @@ from graphforget.linalg.newton import newton_cg
 from graphforget.linalg.pattern import Pattern
 from graphforget.models.built_in import is_built_in
 from graphforget.models.dropout import KeyedDropout
+from graphforget.models.inputs import model_inputs
 from graphforget.models.inspection import Inspection, attribute_state, changed_attributes, data_carriers
 from graphforget.models.parameters import assign, flatten, trainable
 from graphforget.models.registry import is_affine
 from graphforget.privacy.noise import noise
 from graphforget.progress import Progress
 from graphforget.training.losses import Loss, assumed_convex, captured_by_loss
-from graphforget.training.objective import Objective, model_inputs
+from graphforget.training.objective import Objective
 from graphforget.training.recipe import Recipe
 from graphforget.training.trained import Trained
 from graphforget.training.training_input import training_input

@@ -15,7 +15,6 @@ from graphforget.graph.graph import Graph
 from graphforget.models.inspection import Inspection
 from graphforget.models.parameters import trainable
 from graphforget.models.registry import MODELS, build, is_affine
-from graphforget.models.sharded import Sharded
 from graphforget.progress import Progress
 from graphforget.training.losses import assumed_convex
 from graphforget.training.recipe import Recipe
@@ -79,9 +78,9 @@ def trained_anew(
 
 def refuse_untrained(trained: Trained) -> None:
     """Raises `Refused` if the recipe cannot have made the weights, so that following it again would not either."""
-    recipe, module = trained.recipe, trained.module
-    one = module.models[0] if isinstance(module, Sharded) else module
-    if is_affine(one) and assumed_convex(trained.loss):
+    recipe = trained.recipe
+    fitted = trained.ensemble.models[0] if trained.is_ensemble else trained.module
+    if is_affine(fitted) and assumed_convex(trained.loss):
         return
     if recipe.epochs == 0 and (recipe.polish_steps == 0 or recipe.model not in MODELS):
         raise Refused(

@@ -18,7 +18,7 @@ from graphforget.graph.validation import is_symmetric
 from graphforget.models.inspection import Inspection, inspect
 from graphforget.models.parameters import trainable
 from graphforget.models.registry import LINEARISED_SIGMA, MODELS, ModelEntry, build, is_affine
-from graphforget.models.sharded import Sharded
+from graphforget.models.sharded import as_ensemble
 from graphforget.privacy.gaussian import LARGEST_DELTA, release_ratio
 from graphforget.privacy.noise import with_noise
 from graphforget.progress import Progress
@@ -196,6 +196,7 @@ def fit(
     """
     recipe = dataclasses.replace(recipe, environment=environment(device=device))
     given: Any = {"warm": warm, "device": device, "progress": progress, "started": started}
-    if isinstance(module, Sharded):
-        return fit_shards(module, graph, recipe, loss, inspection, **given)
+    ensemble = as_ensemble(module)
+    if ensemble is not None:
+        return fit_shards(ensemble, graph, recipe, loss, inspection, **given)
     return fit_one(module, graph, recipe, loss, inspection, objective_noise_vector=objective_noise_vector, **given)

@@ -15,12 +15,14 @@ from torch import Tensor, nn
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
+from graphforget.models.inputs import model_inputs
+from graphforget.models.linearised import base_of
 from graphforget.models.parameters import assign
 from graphforget.models.registry import is_affine, reach_is_proven
-from graphforget.models.sharded import Sharded
+from graphforget.models.sharded import Sharded, as_ensemble
 from graphforget.privacy.salt import new_salt
 from graphforget.training.losses import Loss, is_convex
-from graphforget.training.objective import Objective, model_inputs
+from graphforget.training.objective import Objective
 from graphforget.training.recipe import HistoryEntry, Recipe
 from graphforget.training.sharded_objective import ShardedObjective
 from graphforget.validation import written_fields
@@ -69,6 +71,24 @@ class Trained:
         return recipe.releases_left(self.releases)
 
     @property
+    def is_ensemble(self) -> bool:
+        """Whether it is an ensemble on shards, as GraphEraser needs it."""
+        return as_ensemble(self.module) is not None
+
+    @property
+    def ensemble(self) -> Sharded:
+        """Its module as an ensemble on shards. Raises `InputError` if it is none."""
+        ensemble = as_ensemble(self.module)
+        if ensemble is None:
+            raise InputError(f"the model is a {type(self.module).__name__}, an ensemble on shards is needed")
+        return ensemble
+
+    @property
+    def is_linearised(self) -> bool:
+        """Whether it is a GNN linearised at public weights, so that these weights are part of its objective."""
+        return base_of(self.module) is not self.module
+
+    @property
     def reach_is_proven(self) -> bool:
         """Whether its reach is known by construction, and not counted or declared."""
         return reach_is_proven(self.module)
@@ -109,8 +129,8 @@ class Trained:
     def objective(self, graph: Graph, *, device: str = "cpu") -> Objective:
         """The objective it was trained by, on `graph`."""
         given: Any = {"mu": self.recipe.mu, "loss": self.loss, "device": device}
-        if isinstance(self.module, Sharded):
-            return ShardedObjective(self.module, graph, **given)
+        if self.is_ensemble:
+            return ShardedObjective(self.ensemble, graph, **given)
         return Objective(self.module, graph, objective_noise_vector=self.objective_noise_vector, **given)
 
     def with_update(

@@ -23,7 +23,6 @@ from graphforget.certificates.releases import counted_ratio
 from graphforget.errors import FloorMissed, InputError, Refused
 from graphforget.graph.graph import Graph
 from graphforget.models.registry import reach_is_proven
-from graphforget.models.sharded import Sharded
 from graphforget.privacy.gaussian import noise_error_within_budget
 from graphforget.privacy.noise import rounding_tv_bound, with_noise
 from graphforget.privacy.salt import new_salt
@@ -113,7 +112,7 @@ class Task:
         """Whether training on the retained graph would end at the very weights that there are, bit for bit."""
         trained = self.trained
         replayable = not trained.history and not trained.certification_blockers and reach_is_proven(trained.module)
-        if isinstance(trained.module, Sharded) or not (self.touched.empty and replayable):
+        if trained.is_ensemble or not (self.touched.empty and replayable):
             return False  # shards are looked at one by one, by GraphEraser
         if trained.recipe.environment != environment(device=self.device):
             return False
@@ -166,7 +165,7 @@ class Method(ABC, Generic[Options]):
 
     def unsupported(self, trained: Trained) -> str | None:
         """Why it cannot serve this model, in words, or None."""
-        if isinstance(trained.module, Sharded) and not self.takes_shards:
+        if trained.is_ensemble and not self.takes_shards:
             return "the model is an ensemble on shards, which 'grapheraser' and 'retrain' can serve"
         return None
 
