@@ -222,5 +222,5 @@ def _short_lines(file: io.TextIOWrapper) -> Iterator[str]:
         yield line
 
 
-def _refuse(path: Path, line: int, what: str) -> NoReturn:
-    raise InputError(f"line {line} of {path}: {what}")
+def _refuse(path: Path, line: int, message: str) -> NoReturn:
+    raise InputError(f"line {line} of {path}: {message}")

@@ -48,10 +48,10 @@ def checked_labels(y: Any, n: int) -> Tensor:
     return y.clone()
 
 
-def checked_mask(mask: Tensor, n: int, what: str) -> Tensor:
+def checked_mask(mask: Tensor, n: int, label: str) -> Tensor:
     mask = torch.as_tensor(mask).detach().cpu()
     if mask.dtype != torch.bool or mask.shape != (n,):
-        raise InputError(f"{what} is {mask.dtype} of shape {tuple(mask.shape)}, one boolean a node is needed")
+        raise InputError(f"{label} is {mask.dtype} of shape {tuple(mask.shape)}, one boolean a node is needed")
     return mask.clone()
 
 
@@ -65,25 +65,25 @@ def check_split(y: Tensor, train: Tensor, val: Tensor, test: Tensor) -> None:
         raise InputError(f"node {int(unlabelled[0])} is in the split but has no label")
 
 
-def checked_names(names: Sequence[str] | None, count: int, what: str) -> tuple[str, ...] | None:
+def checked_names(names: Sequence[str] | None, count: int, label: str) -> tuple[str, ...] | None:
     if names is None:
         return None
     names = tuple(map(str, names))
     if len(names) != count:
-        raise InputError(f"there are {len(names)} {what} for {count}")
+        raise InputError(f"there are {len(names)} {label} for {count}")
     if not all(map(str.strip, names)):
-        raise InputError(f"one of the {what} is blank, so nobody could name it")
+        raise InputError(f"one of the {label} is blank, so nobody could name it")
     if len(set(names)) != count:
         seen: set[str] = set()
         twice = next(n for n in names if n in seen or seen.add(n))  # type: ignore[func-returns-value]
-        raise InputError(f"{twice!r} stands twice among the {what}")
+        raise InputError(f"{twice!r} stands twice among the {label}")
     return names
 
 
 def checked_numbers(numbers: Tensor, n: int) -> Tensor:
     numbers = torch.as_tensor(numbers).detach().cpu()
-    whole = not numbers.dtype.is_floating_point and numbers.shape == (n,)
-    if not whole or int(numbers.min()) < 0 or (numbers.diff() <= 0).any():
+    valid = not numbers.dtype.is_floating_point and numbers.shape == (n,)
+    if not valid or int(numbers.min()) < 0 or (numbers.diff() <= 0).any():
         raise InputError("the node numbers must be one whole number from 0 a node, in ascending order")
     return numbers.to(torch.int64).clone()
 

@@ -14,12 +14,11 @@ PROBES = 8
 class Jacobian:
     """The Jacobian `J` of `function` at `point`, and the value there.
 
-    torch.func's forward mode does not take sparse CSR tensors, so `J v` is got by differentiating `u -> J^T u`.
+    torch.func's forward mode does not take sparse CSR tensors, so `J v` is computed by differentiating `u -> J^T u`.
     The passes through `function` are recorded once; each product afterwards is one backward pass.
     """
 
     def __init__(self, function: Callable[[Tensor], Tensor], point: Tensor) -> None:
-        self._function = function
         with torch.enable_grad():
             self._point = point.detach().clone().requires_grad_()
             self._output = function(self._point)

@@ -139,24 +139,24 @@ def repeated(values: Tensor, counts: Tensor) -> Tensor:
 def keep_entries(csr: Tensor, keep: Tensor, rows: Tensor) -> Tensor:
     """The matrix with only the stored entries where `keep`, and only the rows where `rows` (both boolean)."""
     starts = csr.crow_indices().numpy()
-    kept = keep.numpy() & np.repeat(rows.numpy(), np.diff(starts))
-    gone_before = np.searchsorted(np.flatnonzero(~kept), starts)
-    ends = torch.from_numpy(starts - gone_before)
+    stays = keep.numpy() & np.repeat(rows.numpy(), np.diff(starts))
+    removed_before = np.searchsorted(np.flatnonzero(~stays), starts)
+    ends = torch.from_numpy(starts - removed_before)
     crow = torch.cat([ends[:1], ends[1:][rows]])
     size = (crow.numel() - 1, csr.shape[1])
-    mask = torch.from_numpy(kept)
+    mask = torch.from_numpy(stays)
     return csr_tensor(crow, masked(csr.col_indices(), mask), masked(csr.values(), mask), size)
 
 
 def without_rows(csr: Tensor, keep: Tensor) -> Tensor:
     """The rows where `keep`. A few gaps are closed by copying what lies between them, many by masks."""
-    gone = np.flatnonzero(~keep.numpy())
-    if gone.size > FEW:
+    removed = np.flatnonzero(~keep.numpy())
+    if removed.size > FEW:
         return keep_entries(csr, torch.ones(csr.values().numel(), dtype=torch.bool), keep)
     starts = csr.crow_indices().numpy()
-    ends = zip([0, *starts[gone + 1].tolist()], [*starts[gone].tolist(), int(starts[-1])], strict=True)
+    ends = zip([0, *starts[removed + 1].tolist()], [*starts[removed].tolist(), int(starts[-1])], strict=True)
     pieces = [slice(first, last) for first, last in ends]
-    crow = np.concatenate([[0], np.delete(np.diff(starts), gone).cumsum()])
+    crow = np.concatenate([[0], np.delete(np.diff(starts), removed).cumsum()])
     columns, values = (torch.cat([part[piece] for piece in pieces]) for part in (csr.col_indices(), csr.values()))
     return csr_tensor(torch.from_numpy(crow), columns, values, (crow.size - 1, csr.shape[1]))
 

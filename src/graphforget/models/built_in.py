@@ -7,12 +7,12 @@ import functools
 from torch import nn
 
 from graphforget.models.base import Linear
-from graphforget.models.captured import first_finding
+from graphforget.models.captured import first_captured_value
 from graphforget.models.fixed import SGC, SIGN, FixedPropagation, MeanSGC
 from graphforget.models.gat import GAT, GATLayer
 from graphforget.models.gcn import GCN
 from graphforget.models.gin import GIN, GINLayer
-from graphforget.models.object_view import MODULE_INTERNALS
+from graphforget.models.object_attributes import MODULE_INTERNALS
 from graphforget.models.published import PublishedEraser, PublishedGCN
 from graphforget.models.sage import SAGE
 from graphforget.models.sharded import SHARD_OF, Sharded
@@ -56,7 +56,7 @@ def alteration(module: nn.Module) -> str:
                 return f"attribute '{attribute}' of {where} was replaced"
             if type(part) not in MODEL_TYPES | LAYER_TYPES and attribute == "_base":  # of a linearised model
                 continue
-            finding = first_finding(value, registered=registered)
+            finding = first_captured_value(value, registered=registered)
             if finding:
                 return f"attribute '{attribute}' of {where} holds {finding.kind}, which may carry data"
         extra = [buffer for buffer in part._buffers if not (type(part) in ENSEMBLES and buffer == SHARD_OF)]

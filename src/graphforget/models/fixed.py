@@ -44,12 +44,12 @@ class FixedPropagation(NormalisedModel, AffineModel):
         assert isinstance(propagation, SparseMatrix)
         if isinstance(rows, SparseMatrix):
             return rows, propagation
-        kept = []
+        parts_by_power = []
         power = rows.values
         for hop in range(max(self.powers) + 1):
             power = propagation @ power if hop else power
-            kept += [power] if hop in self.powers else []
-        return DenseMatrix(torch.cat(kept, dim=1)), self._feature_norms(rows, propagation)
+            parts_by_power += [power] if hop in self.powers else []
+        return DenseMatrix(torch.cat(parts_by_power, dim=1)), self._feature_norms(rows, propagation)
 
     def logits(self, x: Matrix, propagation: object) -> Tensor:
         return self._logits(self.weight, self.bias, x, propagation)
@@ -98,11 +98,11 @@ class FixedPropagation(NormalisedModel, AffineModel):
                 return torch.cat([(x.values.T @ u).flatten(), *bias])
             assert isinstance(x, SparseMatrix)
             assert isinstance(propagation, SparseMatrix)
-            back, kept = u, []
+            back, parts_by_power = u, []
             for hop in range(max(self.powers) + 1):
                 back = propagation.T @ back if hop else back
-                kept += [back] if hop in self.powers else []
-            weight = x.T @ (kept[0] if powers == 1 else torch.cat(kept, dim=1))
+                parts_by_power += [back] if hop in self.powers else []
+            weight = x.T @ (parts_by_power[0] if powers == 1 else torch.cat(parts_by_power, dim=1))
             by_power = weight.view(columns, powers, classes).permute(1, 0, 2)
             return torch.cat([by_power.reshape(-1), *bias])
 

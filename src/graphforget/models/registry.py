@@ -64,15 +64,17 @@ def _sharded(name: str, base: Callable[..., GraphModel], **training: Any) -> Mod
         aggregation: str = "mean",
         **options: Any,
     ) -> nn.Module:
-        how: Any = {"shards": shards, "partition": partition, "aggregation": aggregation}
-        return Sharded(lambda: base(columns, classes, **options), **how)
+        ensemble: Any = {"shards": shards, "partition": partition, "aggregation": aggregation}
+        return Sharded(lambda: base(columns, classes, **options), **ensemble)
 
     title = f"{name.upper()} on shards, for GraphEraser"
     return ModelEntry(f"sharded-{name}", title, build, affine=False, polish_steps=0, **training)
 
 
-def _released(columns: int, classes: int, *, hidden: int = 32, **how: Any) -> nn.Module:
-    return PublishedEraser(lambda: PublishedGCN(columns, classes, hidden=hidden), **({"aggregation": "learned"} | how))
+def _published(columns: int, classes: int, *, hidden: int = 32, **ensemble: Any) -> nn.Module:
+    return PublishedEraser(
+        lambda: PublishedGCN(columns, classes, hidden=hidden), **({"aggregation": "learned"} | ensemble)
+    )
 
 
 MODELS = {
@@ -102,7 +104,7 @@ MODELS = {
         ModelEntry(
             "sharded-released",
             "for the paper's Table 1 alone",
-            _released,
+            _published,
             mu=1e-9,
             affine=False,
             epochs=100,
@@ -143,8 +145,8 @@ def build(name: str, *, columns: int, classes: int, seed: int = 0, **options: An
         except (TypeError, RuntimeError, ValueError, MemoryError) as error:
             if isinstance(error, InputError):
                 raise
-            told = " ".join(str(error).split())
-            raise InputError(f"model {entry.name!r} does not take these options: {told}") from error
+            message = " ".join(str(error).split())
+            raise InputError(f"model {entry.name!r} does not take these options: {message}") from error
 
 
 def count_parameters(name: str, *, columns: int, classes: int, options: dict[str, Any]) -> int:

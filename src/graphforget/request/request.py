@@ -69,11 +69,11 @@ class Request:
             raise InputError("the request is empty: it names no node, no edge and no attribute")
 
     def __repr__(self) -> str:
-        whole = sum(columns == "all" for columns in self.attributes.values())
+        full = sum(columns == "all" for columns in self.attributes.values())
         single = sum(len(columns) for columns in self.attributes.values() if columns != "all")
         parts = [_count(len(self.nodes), "node"), _count(len(self.edges), "edge")]
         parts += [
-            f"all attributes of {_count(whole, 'node')}" if whole else "",
+            f"all attributes of {_count(full, 'node')}" if full else "",
             _count(single, "single attribute"),
         ]
         return f"Request({', '.join(part for part in parts if part)})"
@@ -87,11 +87,11 @@ class Request:
 
     def only(self, *kinds: Kind) -> Request:
         """The part of it that is of these kinds."""
-        whole, partial = "attributes" in kinds, "partial attributes" in kinds
+        full, partial = "attributes" in kinds, "partial attributes" in kinds
         return Request(
             self.nodes if "nodes" in kinds else (),
             self.edges if "edges" in kinds else (),
-            {node: columns for node, columns in self.attributes.items() if (whole if columns == "all" else partial)},
+            {node: columns for node, columns in self.attributes.items() if (full if columns == "all" else partial)},
         )
 
     def __hash__(self) -> int:
@@ -188,12 +188,12 @@ class Request:
 
         Footprint, surgery and annex all ask for it, so the last answer is kept as long as its graph is.
         """
-        kept = self.__dict__.get("_resolved")
-        if kept is None or kept[0]() is not graph:
-            kept = (weakref.ref(graph), self._resolve(graph))
-            object.__setattr__(self, "_resolved", kept)
-        found: Resolved = kept[1]
-        return found
+        cached = self.__dict__.get("_resolved")
+        if cached is None or cached[0]() is not graph:
+            cached = (weakref.ref(graph), self._resolve(graph))
+            object.__setattr__(self, "_resolved", cached)
+        resolved: Resolved = cached[1]
+        return resolved
 
     def _resolve(self, graph: Graph) -> Resolved:
         node_rows = _unique_rows(((node, graph.row(node)) for node in self.nodes), "node")
@@ -227,13 +227,13 @@ class Request:
         n = graph.num_nodes
         keys = graph.edge_index[1] * n + graph.edge_index[0]  # ascending, see Graph.edge_index
         ends = torch.tensor([[graph.row(u), graph.row(v)] for u, v in self.edges], dtype=torch.int64).T
-        wanted = ends[1] * n + ends[0]
-        places = torch.searchsorted(keys, wanted).clamp(max=max(keys.numel() - 1, 0))
-        missing = keys[places] != wanted if keys.numel() else torch.ones_like(wanted, dtype=torch.bool)
+        edge_keys = ends[1] * n + ends[0]
+        places = torch.searchsorted(keys, edge_keys).clamp(max=max(keys.numel() - 1, 0))
+        missing = keys[places] != edge_keys if keys.numel() else torch.ones_like(edge_keys, dtype=torch.bool)
         if missing.any():
             raise InputError(f"edge {self.edges[int(missing.nonzero()[0])]!r} is not in the graph")
-        asked = wanted if graph.directed else torch.minimum(wanted, ends[0] * n + ends[1])
-        _unique_rows(zip(self.edges, asked.tolist(), strict=True), "edge")
+        canonical_keys = edge_keys if graph.directed else torch.minimum(edge_keys, ends[0] * n + ends[1])
+        _unique_rows(zip(self.edges, canonical_keys.tolist(), strict=True), "edge")
         mask[places] = True
         if not graph.directed:
             mask[torch.searchsorted(keys, ends[0] * n + ends[1])] = True

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from graphforget.errors import InputError
 from graphforget.graph.validation import UNLABELLED
-from graphforget.models.captured import first_finding
+from graphforget.models.captured import first_captured_value
 
 CROSS_ENTROPY = "cross_entropy"
 ONE_VS_REST = "one_vs_rest"
@@ -299,5 +299,5 @@ def captured_by_loss(loss: Loss) -> list[str]:
     """What a loss of one's own brings along that may be data: class weights that were counted on the data, say."""
     if is_convex(loss):
         return []
-    finding = first_finding(loss, registered={})
+    finding = first_captured_value(loss, registered={})
     return [f"the loss {loss.name!r} holds {finding.kind}, which may carry data"] if finding else []

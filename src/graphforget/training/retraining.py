@@ -46,13 +46,13 @@ def replayed(
         objective_noise_vector = trained.objective_noise_vector
     if recipe.objective_noise and recipe.noise_seed is None and objective_noise_vector is None:
         raise Refused("the noise in the objective has no seed and was not kept, so the training cannot be replayed")
-    given: Any = {
+    options: Any = {
         "model": model,
         "objective_noise_vector": objective_noise_vector,
         "device": device,
         "progress": progress,
     }
-    return trained_anew(trained, graph, seed=recipe.seed, noise_seed=recipe.noise_seed, **given)
+    return trained_anew(trained, graph, seed=recipe.seed, noise_seed=recipe.noise_seed, **options)
 
 
 def trained_anew(
@@ -72,8 +72,8 @@ def trained_anew(
     """
     recipe = dataclasses.replace(old.recipe, seed=seed, noise_seed=noise_seed)
     module = fresh_module(old, graph, recipe, model)
-    given: Any = {"objective_noise_vector": objective_noise_vector, "device": device, "progress": progress}
-    return fit(module, graph, recipe, old.loss, Inspection(old.reach, old.certification_blockers), **given)
+    options: Any = {"objective_noise_vector": objective_noise_vector, "device": device, "progress": progress}
+    return fit(module, graph, recipe, old.loss, Inspection(old.reach, old.certification_blockers), **options)
 
 
 def refuse_untrained(trained: Trained) -> None:
@@ -119,10 +119,10 @@ def _reset(old: nn.Module) -> nn.Module:
         reset = getattr(part, "reset_parameters", None)
         if callable(reset):
             reset()
-    kept = [name for name, parameter in trainable(module) if not torch.isfinite(parameter).all()]
-    if kept:
+    unset = [name for name, parameter in trainable(module) if not torch.isfinite(parameter).all()]
+    if unset:
         raise Refused(
-            f"parameter {kept[0]!r} is not drawn anew by any reset_parameters(), so hand a function over that makes a "
+            f"parameter {unset[0]!r} is not drawn anew by any reset_parameters(), so hand a function over that makes a "
             "fresh module, model=..."
         )
     return module

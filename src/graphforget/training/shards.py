@@ -53,8 +53,8 @@ def fit_shards(
     report = progress or (lambda stage, done, total: None)
     report("partition", 0, 0)
     shard_of = partition(graph, module, seed=recipe.seed, progress=report)
-    how: Any = {"device": device, "progress": report, "started": started}
-    return train_shards(module, shard_of, graph, recipe, loss, inspection, range(module.shards), **how)
+    options: Any = {"device": device, "progress": report, "started": started}
+    return train_shards(module, shard_of, graph, recipe, loss, inspection, range(module.shards), **options)
 
 
 @deterministic()

@@ -134,14 +134,19 @@ class Trained:
         return Objective(self.module, graph, objective_noise_vector=self.objective_noise_vector, **given)
 
     def with_update(
-        self, theta: Tensor, objective: Objective, forgotten: HistoryEntry, *, found: tuple[float, float] | None = None
+        self,
+        theta: Tensor,
+        objective: Objective,
+        entry: HistoryEntry,
+        *,
+        measured: tuple[float, float] | None = None,
     ) -> Trained:
-        """The same model with weights `theta` on the objective's graph, and one request more in its history.
+        """The same model with weights `theta` on the objective's graph, and one entry more in its history.
 
-        `found` are the objective's value and its gradient's norm there, if they are known.
+        `measured` is the objective's value and the norm of its gradient at `theta`, if they are known.
         """
-        there = self.with_weights(theta, history=(*self.history, forgotten))
-        return there.measured_on(objective, found=found)
+        updated = self.with_weights(theta, history=(*self.history, entry))
+        return updated.measured_on(objective, measured=measured)
 
     @property
     def refuted(self) -> tuple[str, ...]:
@@ -153,12 +158,12 @@ class Trained:
         *earlier, last = self.history
         return dataclasses.replace(self, history=(*earlier, dataclasses.replace(last, **known)))
 
-    def measured_on(self, objective: Objective, *, found: tuple[float, float] | None = None) -> Trained:
+    def measured_on(self, objective: Objective, *, measured: tuple[float, float] | None = None) -> Trained:
         """The same weights on the objective's graph, and what is measured of them there."""
-        if found is None:
+        if measured is None:
             value, gradient = objective.value_and_gradient(self.theta.to(objective.like))
-            found = value, float(gradient.norm())
-        value, norm = found
+            measured = value, float(gradient.norm())
+        value, norm = measured
         return dataclasses.replace(
             self,
             converged=self.strongly_convex and norm <= self.recipe.tolerance * self.recipe.mu,
@@ -212,10 +217,10 @@ class Trained:
     def state_summary(self) -> dict[str, Any]:
         """What later requests build on beside the weights and the graph."""
         measured = ("objective", "gradient_norm_over_mu", "seconds", "graph_digest", "parameters", "notes")
-        told = {name: value for name, value in self.summary().items() if name not in measured}
-        kept = {"tilt": self.objective_noise_vector} | dict(self.module.named_buffers())
-        digests = {name: digest_of(value) for name, value in kept.items() if value is not None}
-        return told | ({"kept": digests} if digests else {})
+        facts = {name: value for name, value in self.summary().items() if name not in measured}
+        private_state = {"tilt": self.objective_noise_vector} | dict(self.module.named_buffers())
+        digests = {name: digest_of(value) for name, value in private_state.items() if value is not None}
+        return facts | ({"kept": digests} if digests else {})
 
     def summary(self) -> dict[str, Any]:
         """What `run.json` and `--json` show of it."""

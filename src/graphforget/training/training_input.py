@@ -69,11 +69,11 @@ def _hops(graph: Graph, reach: Reach) -> np.ndarray:
     """How many messages away each node is from the nearest training node, as far as the reach goes."""
     assert reach.hops is not None
     source, target = graph.edge_index.numpy()
-    ways = [(source, target), (target, source)] if reach.both_ways else [(source, target)]
+    directions = [(source, target), (target, source)] if reach.both_ways else [(source, target)]
     far = reach.hops + 2
     hops = np.where(graph.train_mask.numpy(), 0, far)
     for hop in range(1, reach.hops + 1):
-        for sender, receiver in ways:
+        for sender, receiver in directions:
             new = sender[hops[receiver] == hop - 1]
             hops[new] = np.minimum(hops[new], hop)
     return hops
