@@ -55,15 +55,15 @@ def test_its_learned_weights_are_on_the_simplex_and_not_the_right_ones() -> None
     labels = torch.arange(1000) % 3
     logits = torch.randn(10, 1000, 3, generator=generator, dtype=torch.float64) + torch.nn.functional.one_hot(labels, 3)
     answers = logits.log_softmax(dim=2)
-    found, again, right = (
+    result, again, right = (
         *(published_weights(answers, labels, seed=0) for _ in range(2)),
         learned_weights(answers, labels),
     )
-    assert torch.equal(found, again)
-    assert abs(float(found.sum()) - 1) < 1e-9
-    assert (found >= 0).all()
+    assert torch.equal(result, again)
+    assert abs(float(result.sum()) - 1) < 1e-9
+    assert (result >= 0).all()
     of_label = answers.exp()[:, torch.arange(1000), labels]
-    assert float((found @ of_label).log().mean()) < float((right @ of_label).log().mean()) - 1e-3
+    assert float((result @ of_label).log().mean()) < float((right @ of_label).log().mean()) - 1e-3
 
 
 def test_it_says_what_it_is_for() -> None:

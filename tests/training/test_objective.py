@@ -24,8 +24,8 @@ CLOSE = {"rtol": 1e-9, "atol": 1e-11}
 
 def squared_error(logits: Tensor, labels: Tensor) -> Tensor:
     """A loss of one's own, neither closed-form nor known to be convex."""
-    wanted = functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
-    return (logits.sigmoid() - wanted).square().sum(dim=1)
+    targets = functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
+    return (logits.sigmoid() - targets).square().sum(dim=1)
 
 
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor] | None] = {"cross-entropy": None, "own": squared_error}

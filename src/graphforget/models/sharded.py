@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from graphforget.ensembles.aggregation import AGGREGATIONS, combined, learned_weights
+from graphforget.ensembles.aggregation import AGGREGATIONS, aggregate, learned_weights
 from graphforget.ensembles.partition import PARTITIONS
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
@@ -57,7 +57,7 @@ class Sharded(GraphModel):
     def logits(self, x: Matrix, propagation: object) -> Tensor:
         weights = self.weights.clamp_min(0)  # noise may have made one negative
         weights = weights / weights.sum() if weights.sum() > 0 else torch.full_like(weights, 1 / self.shards)
-        return combined(self.answers(x, propagation), weights, aggregation=self.aggregation)
+        return aggregate(self.answers(x, propagation), weights, aggregation=self.aggregation)
 
     def answers(self, x: Matrix, propagation: object) -> Tensor:
         """`k x n x C` log-probabilities, in the order of the models."""

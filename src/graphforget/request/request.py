@@ -247,27 +247,27 @@ def _refuse_emptied(graph: Graph, node_rows: list[int]) -> None:
         raise InputError("the request leaves no training node")
 
 
-def _unique_rows(named: Iterable[tuple[Any, int]], what: str) -> list[int]:
+def _unique_rows(named: Iterable[tuple[Any, int]], label: str) -> list[int]:
     """The rows, refusing two names for one row (a number and a subject id, an edge and its reverse)."""
     rows: dict[int, Any] = {}
     for name, row in named:
         if row in rows:
-            raise InputError(f"{what} {name!r} stands twice in the request")
+            raise InputError(f"{label} {name!r} stands twice in the request")
         rows[row] = name
     return list(rows)
 
 
-def _refuse_twice(names: tuple[Any, ...], what: str) -> None:
+def _refuse_twice(names: tuple[Any, ...], label: str) -> None:
     seen: set[Any] = set()
     for name in names:
         if name in seen:
-            raise InputError(f"{what} {name!r} stands twice in the request")
+            raise InputError(f"{label} {name!r} stands twice in the request")
         seen.add(name)
 
 
-def _listed(values: Any, what: str) -> Iterable[Any]:
+def _listed(values: Any, label: str) -> Iterable[Any]:
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0:
-        raise InputError(f"'{what}' is {values!r}, a list is needed")
+        raise InputError(f"'{label}' is {values!r}, a list is needed")
     return values
 
 
@@ -278,10 +278,10 @@ def _rows(lines: Iterator[list[str]], path: str | Path) -> Iterator[list[str]]:
         raise InputError(f"{path} is not CSV: {error}") from error
 
 
-def _name(value: Any, what: str) -> Name:
+def _name(value: Any, label: str) -> Name:
     name = (value if value.strip() else None) if isinstance(value, str) else as_whole_number(value)
     if name is None:
-        raise InputError(f"{what} {value!r} is neither a whole number from 0 nor a name")
+        raise InputError(f"{label} {value!r} is neither a whole number from 0 nor a name")
     return name
 
 
@@ -309,5 +309,5 @@ def _text(path: str | Path) -> str:
         raise InputError(f"{path} cannot be read: {error}") from error
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}" if number else ""
+def _count(number: int, label: str) -> str:
+    return f"{number} {label}{'s' * (number != 1)}" if number else ""
