@@ -1,4 +1,4 @@
-"""Three ways to put the answers of k shard models together (GraphEraser; Chen et al., CCS 2022)."""
+"""Three rules that aggregate the predictions of k shard models (GraphEraser; Chen et al., CCS 2022)."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Array = NDArray[np.float64]
 
 
 def aggregate(log_probabilities: Tensor, weights: Tensor, *, aggregation: str) -> Tensor:
-    """What the ensemble answers, as logits n x C, from log-probabilities k x n x C and k weights that sum to 1.
+    """The ensemble's logits n x C, from log-probabilities k x n x C and k weights that sum to 1.
 
     - mean and learned: `log sum_s w_s p_s`, the mean of the probabilities with equal or with fitted weights;
     - majority: the logarithm of the weighted share of votes, ties broken by the mean; a constant in float64, since
       float32 would round close votes into ties.
 
-    A shard of weight 0 is not looked at.
+    A shard of weight 0 is ignored.
     """
     if aggregation not in AGGREGATIONS:
         raise InputError(f"aggregation {aggregation!r} is unknown, {', '.join(AGGREGATIONS)} are possible")
@@ -98,7 +98,7 @@ def learned_weights(
     up to `tolerance (1 + penalty)`, proven by the duality gap. Unlabelled nodes are left out, and so are nodes whose
     label no shard alive gives any chance, since no weights could help them. The penalty makes the optimum unique; it
     moves the likelihood by at most `penalty` nats a node, so that 0.001 only decides between weights that a few
-    thousand nodes cannot tell apart, and spreads them.
+    thousand nodes cannot distinguish.
     """
     check_shape(log_probabilities)
     k, n, classes = log_probabilities.shape
@@ -175,8 +175,8 @@ def simplex_minimum(hessian: Array, linear: Array, start: Array, *, slack: float
     """The minimum of `x^T H x / 2 + c^T x` over the simplex, from a point of it, for a positive definite H.
 
     Active sets as in Lawson and Hanson's least squares: go towards the minimum over the coordinates in use, drop those
-    that reach 0 on the way, and once there take in the steepest of the others, until none is steeper than `slack`. All
-    coordinates in use are above 0, so every turn goes down and no set comes twice.
+    that reach 0 before, and at the minimum add the steepest of the others, until none is steeper than `slack`. All
+    coordinates in use are above 0, so every iteration lowers the value and no set is repeated.
     """
     x, used = start.copy(), start > 0
     for _ in range(20 * x.size):
@@ -187,7 +187,7 @@ def simplex_minimum(hessian: Array, linear: Array, start: Array, *, slack: float
         if falls.size:
             ratios = x[falls] / -move[falls]
             step = ratios.min()
-            if step == 0:  # the coordinate taken in last wants out again: what is left is rounding
+            if step == 0:  # the coordinate added last would leave again: the rest is rounding
                 return x
             x = x + step * move
             used[falls[ratios == step]] = False

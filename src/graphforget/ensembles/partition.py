@@ -1,4 +1,4 @@
-"""GraphEraser's three ways to split the training nodes into shards (Chen et al., CCS 2022)."""
+"""GraphEraser's three methods to split the training nodes into shards (Chen et al., CCS 2022)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def label_propagation_partition(
 
     The graph is taken as undirected, without loops and with each edge once. A node without neighbours stays. No shard
     ever holds more than `capacity` nodes; there is no least size, and a shard may end up empty. A move needs a free
-    place, so with no slack and shards all equal nobody moves.
+    place, so without slack and with equal shards no node moves.
     """
     nodes, shards = whole_number(nodes, "the number of nodes"), positive_integer(shards, "the number of shards")
     max_size = checked_shard_size(nodes, shards=shards, slack=slack)
@@ -119,7 +119,7 @@ def positive_integer(value: Any, label: str) -> int:
 
 
 def checked_shard_size(nodes: int, *, shards: int, slack: float) -> int:
-    """The capacity of shards of which each could have a node."""
+    """The capacity of a shard. Raises `InputError` if there are more shards than nodes."""
     max_size = capacity(nodes, shards=shards, slack=slack)
     if shards > nodes:
         raise InputError(f"the number of shards is {shards}, more than the {nodes} nodes")
@@ -153,7 +153,7 @@ def preferred_labels(
 ) -> tuple[Ints, Ints]:
     """For each node the label that most of its neighbours hold, and how many do; ties fall at random.
 
-    The histogram is `A onehot(labels)`. A node without neighbours wishes for the label it has.
+    The histogram is `A onehot(labels)`. A node without neighbours prefers the label that it has.
     """
     nodes = labels.size
     onehot = sp.csr_matrix((np.ones(nodes, dtype=np.int64), labels, np.arange(nodes + 1)), shape=(nodes, shards))
@@ -172,10 +172,10 @@ def preferred_labels(
 
 
 def moved_labels(labels: Ints, preferred: Ints, order: Ints, *, shards: int, max_size: int) -> Ints:
-    """The labels after the nodes of `order` have gone one by one to their wish where there is a place.
+    """The labels after the nodes of `order` have moved, one by one, to their preferred shard if it has a free place.
 
-    Who finds the shard full waits there. A place that falls free goes to the first who waits, whose own place goes to
-    the first who waits for that, and so on; so only full shards have anybody waiting.
+    A node whose preferred shard is full waits. A place that becomes free goes to the first waiting node, whose own
+    place goes to the first node that waits for that, and so on; so nodes wait only for full shards.
     """
     current, targets = labels.tolist(), preferred.tolist()  # lists: a loop over array elements takes four times as long
     sizes = np.bincount(labels, minlength=shards).tolist()
@@ -203,7 +203,7 @@ def balanced_assignment(distances: Floats, *, max_size: int) -> Ints:
     """
     shards = distances.shape[1]
     left = distances.copy()  # infinite where the centroid has refused the node
-    farthest_member = np.full(shards, np.inf)  # the farthest node that a full centroid keeps: it takes nobody beyond
+    farthest_member = np.full(shards, np.inf)  # the distance of the farthest node that a full centroid keeps
     labels: Ints = left.argmin(axis=1).astype(np.int64)
     while True:
         crowded = np.bincount(labels, minlength=shards) > max_size

@@ -1,4 +1,4 @@
-"""Which modules are models of this package, by their exact type and as they were made."""
+"""Which modules are unaltered models of this package, decided by their exact type."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LAYER_TYPES = frozenset({Linear, GATLayer, GINLayer, nn.ModuleList})
 
 @functools.cache
 def _model_types() -> frozenset[type]:
-    from graphforget.models.linearised import Linearised  # here, because it inspects its base, which comes back here
+    from graphforget.models.linearised import Linearised  # imported late: that module imports this one
 
     return MODEL_TYPES | {Linearised}
 
@@ -35,12 +35,12 @@ def has_built_in_type(module: nn.Module) -> bool:
 
 
 def is_built_in(module: nn.Module) -> bool:
-    """Whether it is a model of this package, unchanged, so that what is known of its class holds for it."""
+    """Whether it is an unaltered model of this package, so that everything known of its class holds for it."""
     return has_built_in_type(module) and not alteration(module)
 
 
 def alteration(module: nn.Module) -> str:
-    """How a model of this package differs from what its class makes, in words; nothing if it does not."""
+    """How a model of this package was altered after its construction, in words; empty if it was not."""
     known = _model_types() | LAYER_TYPES
     registered = {id(item): item for item in (*module.parameters(), *module.buffers(), *module.modules())}
     for name, part in module.named_modules():

@@ -19,8 +19,8 @@ from graphforget.models.parameters import assign, call_with, flatten, trainable
 class Linearised(AffineModel):
     """`f_lin(d; G) = f(theta_0; G) + J(theta_0; G) d`; its only parameter is `d`.
 
-    `theta_0` is drawn from `seed` and the parameters' shapes alone. Whatever weights `base` came with are overwritten,
-    so none of them, and nothing that they were trained on, can be in the model.
+    `theta_0` is drawn from `seed` and the parameters' shapes alone. The weights of `base` are overwritten, so the
+    model holds neither these weights nor anything that they were trained on.
     """
 
     def __init__(self, base: nn.Module, *, seed: int, columns: int) -> None:
@@ -129,9 +129,9 @@ def base_of(module: nn.Module) -> nn.Module:
 
 
 def draw_weights(module: nn.Module, *, seed: int) -> None:
-    """Glorot-normal matrices, zero biases, unit scales: from the seed and the shapes, whatever was there before."""
+    """Overwrites the weights: Glorot-normal matrices, zero biases, unit scales, from the seed and the shapes alone."""
     if any(parameter.is_meta for parameter in module.parameters()):
-        return  # a model of which only the size is asked
+        return  # on the meta device only the number of parameters matters
     generator = torch.Generator().manual_seed(seed)
     parts = []
     for name, parameter in trainable(module):

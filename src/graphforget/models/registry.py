@@ -120,9 +120,8 @@ AFFINE = (FixedPropagation, SGC, SIGN, MeanSGC, Linearised)
 def is_affine(module: nn.Module) -> TypeGuard[AffineModel]:
     """Whether the logits are an affine function of the parameters, by construction.
 
-    Only for the classes of this package themselves: no attribute and no subclass can claim it, and no instance whose
-    methods were replaced. With cross-entropy and mu > 0 the objective is then strongly convex (docs/maths.md,
-    section 5).
+    It goes by the exact type: no attribute, no subclass and no instance with replaced methods can claim it. With
+    cross-entropy and mu > 0 the objective is then strongly convex (docs/maths.md, section 5).
     """
     return type(module) in AFFINE and not alteration(module)
 
@@ -133,7 +132,7 @@ def reach_is_proven(module: nn.Module) -> bool:
 
 
 def build(name: str, *, columns: int, classes: int, seed: int = 0, **options: Any) -> nn.Module:
-    """A built-in model with fresh weights by `seed`; the caller's random state is left as it was."""
+    """A built-in model with fresh weights drawn by `seed`; the caller's random state does not change."""
     entry = MODELS.get(name.lower())
     if entry is None:
         raise InputError(f"there is no model {name!r}, only {', '.join(MODELS)}")
@@ -150,7 +149,7 @@ def build(name: str, *, columns: int, classes: int, seed: int = 0, **options: An
 
 
 def count_parameters(name: str, *, columns: int, classes: int, options: dict[str, Any]) -> int:
-    """How many parameters such a model has. None of them is allocated, so any size may be asked about."""
+    """The number of parameters of such a model. None of them is allocated, so any size is possible."""
     ensemble = {"shards": 1} if "shards" in options else {}
     with torch.device("meta"):
         one = build(name, **{"columns": columns, "classes": classes}, **options | ensemble)
@@ -158,7 +157,7 @@ def count_parameters(name: str, *, columns: int, classes: int, options: dict[str
 
 
 def _check_options(options: dict[str, Any]) -> None:
-    """Those that no constructor would refuse by itself."""
+    """Checks the options that no constructor checks."""
     for name in ("hidden", "heads"):
         if name in options and whole_number(options[name], name) == 0:
             raise InputError(f"{name} is 0, at least 1 is needed")

@@ -36,8 +36,20 @@ def footprint(graph: Graph, request: Request, reach: Reach, *, inside: Tensor | 
     """The footprint of `request` for a model of this reach.
 
     Follows the layers: a node's output differs after a layer if its own input or a neighbour's differed before it, if
-    it lost an incoming edge, or, in degree-normalised layers, if a neighbour did and so weighs its messages anew.
-    With `inside` it is that of a model on the nodes of this mask and the edges among them, all else left out.
+    it lost an incoming edge, or, in degree-normalised layers, if a neighbour did, which changes the weights of its
+    messages.
+
+    Args:
+        graph: The graph before the request.
+        request: The request.
+        reach: How far a change travels through the model.
+        inside: A mask of nodes, for a model that is trained on these nodes and the edges among them alone.
+
+    Returns:
+        The rows of `graph` that the request removes or may change.
+
+    Raises:
+        InputError: The request names something that is not in the graph.
     """
     resolved = request.resolve(graph)
     source, target = graph.edge_index.numpy()  # numpy's masks take a fraction of torch's time
@@ -120,7 +132,7 @@ def _within(graph: Graph, rows: Tensor, hops: int) -> Tensor:
     ball = sp.csr_matrix((ones[: len(rows)], (np.arange(len(rows)), rows.numpy())), shape=(len(rows), n))
     for _ in range(hops):
         ball = ball @ step
-        ball.data[:] = 1  # how many ways there are does not matter
+        ball.data[:] = 1  # the number of paths does not matter
     balls_over = torch.from_numpy(np.asarray(ball.sum(axis=0)).ravel())
     balls_over[rows] -= 1  # each row lies in its own ball
     return balls_over > 0

@@ -1,4 +1,4 @@
-"""What to forget: nodes, edges, whole attribute rows and single attribute values, in any mixture."""
+"""Deletion requests: nodes, edges, all attributes of a node and single attribute values, in any mixture."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LARGEST = 2**28  # bytes of a request's file
 
 @dataclass(frozen=True, init=False)
 class Request:
-    """What to forget. Nodes are named by number or by subject id, columns by position or by name.
+    """A deletion request. Nodes are named by number or by subject id, columns by position or by name.
 
     >>> Request(nodes=[17], edges=[(3, 9)], attributes={42: "all", 43: [0, 5]})
     Request(1 node, 1 edge, all attributes of 1 node, 2 single attributes)
@@ -80,7 +80,7 @@ class Request:
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """What it names, in the order of `KINDS`."""
+        """The kinds of things that it names, in the order of `KINDS`."""
         columns = self.attributes.values()
         named = (self.nodes, self.edges, "all" in columns, any(c != "all" for c in columns))
         return tuple(kind for kind, some in zip(KINDS, named, strict=True) if some)
@@ -184,9 +184,12 @@ class Request:
     # -- against a graph -----------------------------------------------------------------------------------------
 
     def resolve(self, graph: Graph) -> Resolved:
-        """The request in `graph`'s rows. Raises `InputError` naming the first thing that `graph` cannot forget.
+        """The request in terms of `graph`'s rows.
 
-        Footprint, surgery and annex all ask for it, so the last answer is kept as long as its graph is.
+        Footprint, surgery and annex all need it, so the last result is cached while its graph exists.
+
+        Raises:
+            InputError: Something that the request names is not in `graph`, or no training node would remain.
         """
         cached = self.__dict__.get("_resolved")
         if cached is None or cached[0]() is not graph:
@@ -241,7 +244,7 @@ class Request:
 
 
 def _refuse_emptied(graph: Graph, node_rows: list[int]) -> None:
-    """A model needs a training node. A class may lose its last one: how many there are is a setting, and stays."""
+    """Raises `InputError` if no training node remains. A class may lose its last node: `num_classes` is a setting."""
     train_mask = graph.train_mask.numpy()
     if train_mask[np.array(node_rows, dtype=np.int64)].sum() == train_mask.sum():
         raise InputError("the request leaves no training node")

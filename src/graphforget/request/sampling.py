@@ -16,7 +16,7 @@ NAMES: dict[str, Kind] = {"node": "nodes", "edge": "edges", "attribute": "attrib
 
 @dataclass(frozen=True)
 class Drawing:
-    """What to draw: a kind of request, and a share between 0 and 1 or a number of training nodes or edges."""
+    """A random request to draw: its kind, and a share between 0 and 1 or a number of training nodes or edges."""
 
     kind: Kind
     share: float | None = None
@@ -49,7 +49,7 @@ class Drawing:
 
 
 def draw_request(graph: Graph, drawing: Drawing, *, seed: int) -> Request:
-    """Training nodes to remove or to take all or half of the attributes from, or edges (each undirected one once)."""
+    """A random request: training nodes to remove, nodes that lose all or half of their attributes, or edges."""
     generator = random.Random(f"{drawing.kind} {seed}")
     if drawing.kind == "edges":
         source, target = graph.edge_index

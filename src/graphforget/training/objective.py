@@ -75,7 +75,7 @@ class LossSum:
         return self.value_and_gradient(theta)[1]
 
     def value_and_gradient(self, theta: Tensor) -> tuple[float, Tensor]:
-        """Both, for little more than the gradient alone."""
+        """Both, at little more than the cost of the gradient."""
         if not self.affine:
             _, total, gradient = self._recorded_gradient(theta, create_graph=False)
             return float(total.detach()), gradient
@@ -98,12 +98,12 @@ class LossSum:
         return lambda v: jacobian.adjoint(curvature(jacobian.apply(v)))
 
     def jacobian(self, theta: Tensor) -> Jacobian:
-        """Of the logits of `rows` at `theta`."""
+        """The Jacobian of the logits of `rows` at `theta`."""
         return self._jacobian if self.affine else Jacobian(self.logits, theta)
 
     @cached_property
     def _jacobian(self) -> Jacobian:
-        """Of an affine model: the same at every theta, so recorded once."""
+        """The Jacobian of an affine model: the same at every theta, so recorded once."""
         assert self.affine_model is not None
         return self.affine_model.logits_jacobian(self.inputs, self.rows, nodes=self.nodes)
 
@@ -177,9 +177,9 @@ class Objective:
         return self.data.like
 
     def on(self, rows: Tensor, *, reach: Reach) -> LossSum:
-        """`sum_{i in rows} l_i` alone, without the L2 term, evaluated only where it can be felt.
+        """`sum_{i in rows} l_i` alone, without the L2 term.
 
-        Only the part of the graph that sends messages to `rows` takes part, if the model's reach is known.
+        If the reach is known, only the part of the graph that sends messages to `rows` is used.
         """
         if reach.hops is None:
             return LossSum(self._module, self.graph, rows, loss=self._loss, **self._where)

@@ -1,4 +1,4 @@
-"""Trains a model again by its recipe, from weights that have seen nothing; compared bit for bit this is a replay."""
+"""Trains a model again by its recipe, from fresh weights. With the same seeds this is a replay."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def replayed(
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> Trained:
-    """The model that the recipe of `trained` makes on `graph`, with all its seeds and from fresh weights.
+    """Trains by the recipe of `trained` on `graph`, with the same seeds and from fresh weights.
 
-    An `exact` claim is right if its `theta` equals that of `trained` bit for bit, in the same environment
-    (`training/environment.py`). Noise in the objective is drawn from the recipe's seed. Where the recipe has no seed,
-    it is `objective_noise_vector`, by default the noise that `trained` holds. A module of one's own is reset, or made
-    by `model`.
+    An `exact` claim is right if the result has the same `theta` as `trained`, bit for bit, in the same environment
+    (`training/environment.py`). Noise in the objective is drawn by the recipe's seed. If the recipe has no such seed,
+    it is `objective_noise_vector`, by default the noise that `trained` holds. A user's module is reset, or made by
+    `model`.
 
     Raises:
         Refused: The recipe cannot have made these weights, or a parameter of the module cannot be drawn anew.
@@ -66,9 +66,9 @@ def trained_anew(
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> Trained:
-    """A model of the same kind, by the same recipe but for its seeds, from weights that have seen nothing.
+    """Trains a model of the same kind from fresh weights, by the same recipe with these seeds.
 
-    `objective_noise_vector` is the noise in the objective, if no other is to be drawn.
+    `objective_noise_vector` is the noise in the objective, if none is to be drawn.
     """
     recipe = dataclasses.replace(old.recipe, seed=seed, noise_seed=noise_seed)
     module = fresh_module(old, graph, recipe, model)
@@ -77,7 +77,7 @@ def trained_anew(
 
 
 def refuse_untrained(trained: Trained) -> None:
-    """Raises `Refused` if the recipe cannot have made the weights, so that following it again would not either."""
+    """Raises `Refused` if training by the recipe cannot have made the weights, and so cannot make them again."""
     recipe = trained.recipe
     fitted = trained.ensemble.models[0] if trained.is_ensemble else trained.module
     if is_affine(fitted) and assumed_convex(trained.loss):
@@ -90,7 +90,7 @@ def refuse_untrained(trained: Trained) -> None:
 
 
 def fresh_module(old: Trained, graph: Graph, recipe: Recipe, make: Callable[[], nn.Module] | None = None) -> nn.Module:
-    """The same architecture with weights that have seen nothing. May raise `Refused`."""
+    """The same architecture with fresh weights. Raises `Refused` if they cannot be drawn."""
     refuse_untrained(old)
     if recipe.model in MODELS:
         if make is not None:
@@ -110,7 +110,7 @@ def fresh_module(old: Trained, graph: Graph, recipe: Recipe, make: Callable[[], 
 
 
 def _reset(old: nn.Module) -> nn.Module:
-    """A copy whose parameters have all been drawn anew: blanked first, so that one that is not drawn shows."""
+    """A copy with fresh parameters. They are NaN first, so that a parameter that is not drawn is noticed."""
     module = copy.deepcopy(old)
     with torch.no_grad():
         for _, parameter in trainable(module):
@@ -129,7 +129,7 @@ def _reset(old: nn.Module) -> nn.Module:
 
 
 def _refuse_fixed(made: nn.Module, other: nn.Module) -> None:
-    """Weights that do not follow the seed came from somewhere else, and may have seen anything."""
+    """Raises `InputError` if two modules, made by different seeds, have the same weights: these may be trained ones."""
     for (name, first), (_, second) in zip(trainable(made), trainable(other), strict=True):
         constant = bool((first == first.flatten()[0]).all()) if first.numel() else True
         if not constant and torch.equal(first, second):

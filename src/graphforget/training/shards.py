@@ -1,4 +1,4 @@
-"""Trains an ensemble on shards: which node goes where, one model after the other, how much each counts."""
+"""Trains an ensemble on shards: partitions the training nodes, trains one model per shard, fits their weights."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def train_shards(
     progress: Progress,
     started: float,
 ) -> Trained:
-    """Trains the models of some shards from fresh weights, leaves the others, and fits the weights of all anew.
+    """Trains the models of some shards from fresh weights, leaves the others, and fits the weights of all models.
 
     `shard_of` is the shard of each of the graph's training nodes. `module` is copied, not changed.
     """
@@ -129,7 +129,7 @@ def partition(graph: Graph, module: Sharded, *, seed: int, progress: Progress) -
 
 
 def shard_weights(module: Sharded, graph: Graph, *, seed: int) -> Tensor:
-    """How much each model counts: the same for all that have a training node, or fitted on the training nodes."""
+    """The weights of the models: equal for all that have a training node, or fitted on the training nodes."""
     alive = torch.bincount(module.shard_of[graph.train_rows], minlength=module.shards) > 0
     if module.aggregation != "learned":
         return uniform_weights(alive, module.shards)
@@ -140,7 +140,7 @@ def shard_weights(module: Sharded, graph: Graph, *, seed: int) -> Tensor:
 
 
 def _embedding(part: Graph, *, seed: int, progress: Progress) -> Tensor:
-    """The logits of a GraphSAGE that was trained on the training nodes, on the edges among them."""
+    """The logits of a GraphSAGE that is trained on the training nodes and the edges among them."""
     recipe = Recipe(
         model="sage",
         options={},
@@ -160,7 +160,7 @@ def _embedding(part: Graph, *, seed: int, progress: Progress) -> Tensor:
 
 
 def _fresh(recipe: Recipe, graph: Graph, number: int) -> torch.nn.Module:
-    """A model of the ensemble's architecture with weights that have seen nothing."""
+    """A model of the ensemble's architecture with fresh weights."""
     one = dict(recipe.options) | {"shards": 1}
     shape = {"columns": graph.num_columns, "classes": graph.num_classes, "seed": _seed(recipe, number)}
     made = build(recipe.model, **shape, **one)
@@ -169,5 +169,5 @@ def _fresh(recipe: Recipe, graph: Graph, number: int) -> torch.nn.Module:
 
 
 def _seed(recipe: Recipe, number: int) -> int:
-    """Another one for every shard and every seed, of 63 bits as all seeds are."""
+    """A seed of 63 bits for this shard; different for every shard and every seed of the recipe."""
     return (1_000_003 * recipe.seed + number) % 2**63
