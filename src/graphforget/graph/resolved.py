@@ -16,9 +16,7 @@ class Resolved:
     """A request in terms of one graph's rows. Made by `Request.resolve`, which has checked it."""
 
     node_rows: Tensor  # rows of the nodes to remove
-    edge_mask: (
-        Tensor  # over the columns of edge_index: the edges that are named (not those of removed nodes)
-    )
+    edge_mask: Tensor  # over the columns of edge_index: the edges that are named (not those of removed nodes)
     full_rows: Tensor  # rows that lose all attributes
     partial_rows: Tensor  # with partial_columns: the single attribute values to remove
     partial_columns: Tensor
