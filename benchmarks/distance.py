@@ -24,7 +24,7 @@ import graphforget as gf
 from graphforget.linalg.newton import newton_cg
 from graphforget.request.kinds import KINDS
 from graphforget.request.sampling import Drawing, drawn
-from graphforget.training.fit import _polish
+from graphforget.training.fit import lbfgs
 from results import Results, Row
 
 Start = Callable[[], tuple[gf.Trained, gf.Graph]]
@@ -74,7 +74,7 @@ def _drift(start: Start, polish: int) -> Tensor:
 
 def _gone_on(trained: gf.Trained, graph: gf.Graph, polish: int) -> Tensor:
     recipe = dataclasses.replace(trained.recipe, polish_steps=polish)
-    return _polish(trained.objective(graph), trained.theta, recipe, None)
+    return lbfgs(trained.objective(graph), trained.theta, recipe, None)
 
 
 def _to_continued(start: Start, kind: str, *, share: float, seed: int, polish: int) -> Row:

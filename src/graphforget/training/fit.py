@@ -83,7 +83,7 @@ def fit_one(
     if convex:
         theta, converged = _newton(objective, start if warm else torch.zeros_like(start), recipe, progress)
     else:
-        theta, converged = _lbfgs(objective, start, recipe, progress), False
+        theta, converged = lbfgs(objective, start, recipe, progress), False
     value, gradient = objective.value_and_gradient(theta)
     module = module.double().eval().cpu()
     assign(module, theta)
@@ -181,7 +181,7 @@ def _adam(
     return dropout.unkeyed
 
 
-def _lbfgs(objective: Objective, start: Tensor, recipe: Recipe, progress: Progress | None) -> Tensor:
+def lbfgs(objective: Objective, start: Tensor, recipe: Recipe, progress: Progress | None) -> Tensor:
     """L-BFGS on `F` with dropout off, in float64: reduces the gradient close to the weights that Adam found."""
     theta = start.clone().requires_grad_()
     if recipe.polish_steps == 0:
