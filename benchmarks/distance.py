@@ -23,7 +23,7 @@ from torch import Tensor
 import graphforget as gf
 from graphforget.linalg.newton import newton_cg
 from graphforget.request.kinds import KINDS
-from graphforget.request.sampling import Drawing, drawn
+from graphforget.request.sampling import Drawing, draw_request
 from graphforget.training.fit import lbfgs
 from results import Results, Row
 
@@ -60,7 +60,7 @@ def _trained(model: str, seed: int) -> tuple[gf.Trained, gf.Graph]:
 
 def _to_optimum(start: Start, kind: str, *, share: float, seed: int, polish: int) -> Row:
     trained, graph = start()
-    request = drawn(graph, Drawing(kind, share=share), seed=seed)
+    request = draw_request(graph, Drawing(kind, share=share), seed=seed)
     outcome = gf.unlearn(trained, graph, request, method="idea", level="empirical", audit=False)
     goal = newton_cg(trained.objective(outcome.graph), trained.theta, gradient_tolerance=1e-9).theta
     return _judged(goal - trained.theta, outcome.trained.theta - trained.theta)
@@ -79,7 +79,7 @@ def _gone_on(trained: gf.Trained, graph: gf.Graph, polish: int) -> Tensor:
 
 def _to_continued(start: Start, kind: str, *, share: float, seed: int, polish: int) -> Row:
     trained, graph = start()
-    request = drawn(graph, Drawing(kind, share=share), seed=seed)
+    request = draw_request(graph, Drawing(kind, share=share), seed=seed)
     outcome = gf.unlearn(trained, graph, request, method="idea", level="empirical", audit=False)
     drift = _drift(start, polish)
     direction = _gone_on(trained, outcome.graph, polish) - trained.theta - drift
