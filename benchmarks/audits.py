@@ -17,7 +17,7 @@ from pathlib import Path
 import graphforget as gf
 from graphforget.audits.populations import ByMethod
 from graphforget.privacy.noise import with_noise
-from graphforget.request.sampling import Drawing, drawn
+from graphforget.request.sampling import Drawing, draw_request
 from results import Results, Row
 
 # A GCN has no noise of its own, and no bound of IDEA's holds that would size one: this much is asked for.
@@ -56,7 +56,7 @@ def one(model: str, way: str, *, request: str, jobs: int, folder: Path) -> Row:
     found = gf.audit(
         trained,
         graph,
-        drawn(graph, Drawing.parse(request), seed=0),
+        draw_request(graph, Drawing.parse(request), seed=0),
         forget=forget if planted is None else functools.partial(planted, way=forget),
         jobs=jobs,
         folder=folder / f"{model}-{way}-{request.replace(':', '-')}".replace(" ", "-"),

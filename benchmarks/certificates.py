@@ -21,7 +21,7 @@ from graphforget.certificates.claims.paper_bound import distance_bound
 from graphforget.certificates.residual import residual
 from graphforget.linalg.newton import newton_cg
 from graphforget.privacy.noise import with_noise
-from graphforget.request.sampling import Drawing, drawn
+from graphforget.request.sampling import Drawing, draw_request
 from results import Results, Row
 
 REQUESTS = (("nodes", 0.05), ("nodes", 0.1), ("edges", 0.05), ("attributes", 0.05), ("partial attributes", 0.05))
@@ -38,7 +38,7 @@ def scored(outcome: gf.Outcome) -> float:
 
 
 def measure(trained: gf.Trained, graph: gf.Graph, kind: str, share: float, seed: int) -> Row:
-    request = drawn(graph, Drawing(kind, share=share), seed=seed)
+    request = draw_request(graph, Drawing(kind, share=share), seed=seed)
     outcome = gf.unlearn(trained, graph, request)
     retrained = gf.unlearn(trained, graph, request, method="retrain")
     theta, objective = outcome.trained.theta, outcome.trained.objective(outcome.graph)

@@ -10,7 +10,7 @@ import argparse
 import statistics
 
 import graphforget as gf
-from graphforget.request.sampling import Drawing, drawn
+from graphforget.request.sampling import Drawing, draw_request
 
 
 def main() -> None:
@@ -26,11 +26,11 @@ def main() -> None:
         graph = gf.load(args.data, seed=seed)
         trained = gf.train(graph, "cgu", seed=seed)
         f1 = trained.micro_f1(graph)
-        large = gf.unlearn(trained, graph, drawn(graph, Drawing("nodes", share=0.05), seed=seed), **asked)
+        large = gf.unlearn(trained, graph, draw_request(graph, Drawing("nodes", share=0.05), seed=seed), **asked)
         shares, retrained, seconds = [], 0, []
         for number in range(args.requests):
             outcome = gf.unlearn(
-                trained, graph, drawn(graph, Drawing("nodes", count=1), seed=100 * seed + number), **asked
+                trained, graph, draw_request(graph, Drawing("nodes", count=1), seed=100 * seed + number), **asked
             )
             shares.append(outcome.details["bound"] / outcome.details["budget"])
             retrained += outcome.details["retrained"]

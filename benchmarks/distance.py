@@ -23,8 +23,8 @@ from torch import Tensor
 import graphforget as gf
 from graphforget.linalg.newton import newton_cg
 from graphforget.request.kinds import KINDS
-from graphforget.request.sampling import Drawing, drawn
-from graphforget.training.fit import _polish
+from graphforget.request.sampling import Drawing, draw_request
+from graphforget.training.fit import lbfgs
 from results import Results, Row
 
 Start = Callable[[], tuple[gf.Trained, gf.Graph]]
@@ -60,7 +60,7 @@ def _trained(model: str, seed: int) -> tuple[gf.Trained, gf.Graph]:
 
 def _to_optimum(start: Start, kind: str, *, share: float, seed: int, polish: int) -> Row:
     trained, graph = start()
-    request = drawn(graph, Drawing(kind, share=share), seed=seed)
+    request = draw_request(graph, Drawing(kind, share=share), seed=seed)
     outcome = gf.unlearn(trained, graph, request, method="idea", level="empirical", audit=False)
     goal = newton_cg(trained.objective(outcome.graph), trained.theta, gradient_tolerance=1e-9).theta
     return _judged(goal - trained.theta, outcome.trained.theta - trained.theta)
@@ -74,12 +74,12 @@ def _drift(start: Start, polish: int) -> Tensor:
 
 def _gone_on(trained: gf.Trained, graph: gf.Graph, polish: int) -> Tensor:
     recipe = dataclasses.replace(trained.recipe, polish_steps=polish)
-    return _polish(trained.objective(graph), trained.theta, recipe, None)
+    return lbfgs(trained.objective(graph), trained.theta, recipe, None)
 
 
 def _to_continued(start: Start, kind: str, *, share: float, seed: int, polish: int) -> Row:
     trained, graph = start()
-    request = drawn(graph, Drawing(kind, share=share), seed=seed)
+    request = draw_request(graph, Drawing(kind, share=share), seed=seed)
     outcome = gf.unlearn(trained, graph, request, method="idea", level="empirical", audit=False)
     drift = _drift(start, polish)
     direction = _gone_on(trained, outcome.graph, polish) - trained.theta - drift

@@ -22,7 +22,7 @@ import graphforget as gf
 from graphforget.ensembles.partition import PARTITIONS
 from graphforget.experiments.settings import DATA, SHARDS
 from graphforget.request.kinds import KINDS
-from graphforget.request.sampling import Drawing, drawn
+from graphforget.request.sampling import Drawing, draw_request
 from results import Results, Row
 
 EPOCHS = 2
@@ -53,7 +53,9 @@ def one(data: str, model: str, share: float, partitions: list[str], results: Res
 def outcome(trained: gf.Trained, graph: gf.Graph, method: str, kind: str, share: float) -> Row:
     options = OPTIONS.get(method, {})
     try:
-        found = gf.unlearn(trained, graph, drawn(graph, Drawing(kind, share=share), seed=0), method=method, **options)
+        found = gf.unlearn(
+            trained, graph, draw_request(graph, Drawing(kind, share=share), seed=0), method=method, **options
+        )
         told: Row = {"level": found.level, "seconds": found.seconds, "f1": found.trained.micro_f1(found.graph)}
     except gf.Refused as refusal:  # an answer, and no release
         told = {"level": "refused", "why": str(refusal)}

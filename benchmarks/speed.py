@@ -18,7 +18,7 @@ import statistics
 import time
 
 import graphforget as gf
-from graphforget.request.sampling import Drawing, drawn
+from graphforget.request.sampling import Drawing, draw_request
 
 SHARES = (0.001, 0.01, 0.05, 0.1)
 REPEATS = 3
@@ -32,7 +32,7 @@ def ratios(data: str, model: str) -> None:
     for kind in ("nodes", "edges"):
         retrain = None
         for share in SHARES:
-            request = drawn(graph, Drawing(kind, share=share), seed=0)
+            request = draw_request(graph, Drawing(kind, share=share), seed=0)
             outcomes = [
                 gf.unlearn(trained, graph, request, method="idea", level="empirical", audit=False)
                 for _ in range(REPEATS)
@@ -48,7 +48,9 @@ def ratios(data: str, model: str) -> None:
                 print(f"; the paper's way to count: 1/{3000 * epochs / solver:.0f}", end="")
             print(flush=True)
         started = time.perf_counter()
-        gf.unlearn(trained, graph, drawn(graph, Drawing(kind, share=0.05), seed=0), method="idea", level="empirical")
+        gf.unlearn(
+            trained, graph, draw_request(graph, Drawing(kind, share=0.05), seed=0), method="idea", level="empirical"
+        )
         print(f"  with its audit, {kind} 5 %: {time.perf_counter() - started:.2f} s", flush=True)
 
 
@@ -63,7 +65,7 @@ def memory(data: str, model: str) -> None:
     graph = gf.load(data)
     trained = gf.train(graph, model, epochs=5, polish_steps=1)
     outcome = gf.unlearn(
-        trained, graph, drawn(graph, Drawing("nodes", share=0.05), seed=0), method="idea", level="empirical"
+        trained, graph, draw_request(graph, Drawing("nodes", share=0.05), seed=0), method="idea", level="empirical"
     )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"{model} on {data}: 5 % of nodes in {outcome.seconds:.1f} s, peak {peak:.0f} MiB with audit (limit 3072)")

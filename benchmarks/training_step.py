@@ -16,10 +16,10 @@ from torch import nn
 import graphforget as gf
 from graphforget.linalg.pattern import Pattern
 from graphforget.models.dropout import KeyedDropout
+from graphforget.models.inputs import model_inputs
 from graphforget.models.parameters import trainable
 from graphforget.models.registry import MODELS, build
 from graphforget.training.fit import deterministic
-from graphforget.training.objective import model_inputs
 
 
 def steps(module: nn.Module, graph: gf.Graph, *, count: int, keyed: bool, mu: float) -> float:

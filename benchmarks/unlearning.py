@@ -17,7 +17,7 @@ from pathlib import Path
 
 import graphforget as gf
 from graphforget.request.kinds import KINDS
-from graphforget.request.sampling import Drawing, drawn
+from graphforget.request.sampling import Drawing, draw_request
 from results import Results, Row
 
 DATA = ("cora", "citeseer", "pubmed", "cs", "physics")
@@ -59,7 +59,9 @@ def _start(folder: Path, data: str, model: str, seed: int) -> tuple[gf.Trained, 
 def _cell(start: Callable[[], tuple[gf.Trained, gf.Graph]], *, kind: str, method: str, share: float, seed: int) -> Row:
     trained, graph = start()
     options = {"level": "empirical", "audit": False} if method == "idea" else {}
-    outcome = gf.unlearn(trained, graph, drawn(graph, Drawing(kind, share=share), seed=seed), method=method, **options)
+    outcome = gf.unlearn(
+        trained, graph, draw_request(graph, Drawing(kind, share=share), seed=seed), method=method, **options
+    )
     row: Row = {
         "old": round(100 * trained.micro_f1(outcome.graph), 2),
         "f1": round(100 * outcome.trained.micro_f1(outcome.graph), 2),

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch_geometric.nn import APPNP, GATv2Conv, GCNConv, SAGEConv
 
 import graphforget as gf
+from graphforget.models.inputs import model_inputs
 from graphforget.models.registry import build
-from graphforget.training.objective import model_inputs
 
 COLUMNS, CLASSES = 4, 3
 

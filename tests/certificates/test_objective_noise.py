@@ -25,6 +25,7 @@ import graphforget as gf
 from cases import CLASSES, COLUMNS, changed_rows, graphs, make, random_graph, requests
 from graphforget.certificates.residual import rounding_allowance
 from graphforget.models.fixed import SGC, SIGN, FixedPropagation, MeanSGC
+from graphforget.models.inputs import model_inputs
 from graphforget.models.parameters import call_with, flatten
 from graphforget.models.propagation import mean_adjacency
 from graphforget.privacy import noise as noise_module
@@ -32,7 +33,7 @@ from graphforget.privacy.noise import noise
 from graphforget.runs.layout import Damaged
 from graphforget.runs.write import rewrite_checksums
 from graphforget.training.losses import BUILT_IN, CrossEntropy, Loss, OneVsRest, as_loss, is_convex
-from graphforget.training.objective import Objective, model_inputs
+from graphforget.training.objective import Objective
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

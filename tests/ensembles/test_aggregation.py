@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from graphforget.ensembles import aggregation
-from graphforget.ensembles.aggregation import AGGREGATIONS, combined, learned_weights, uniform_weights
+from graphforget.ensembles.aggregation import AGGREGATIONS, aggregate, learned_weights, uniform_weights
 from graphforget.errors import InputError, Refused
 
 F64 = torch.float64
@@ -45,31 +45,31 @@ def gradient(log_probabilities: Tensor, labels: Tensor, weights: Tensor, *, pena
 
 def shares(log_probabilities: Tensor, weights: Tensor) -> Tensor:
     k, n, classes = log_probabilities.shape
-    found = torch.zeros(n, classes, dtype=F64)
+    result = torch.zeros(n, classes, dtype=F64)
     for s in range(k):
         for i in range(n):
-            found[i, int(log_probabilities[s, i].argmax())] += float(weights[s])
-    return found
+            result[i, int(log_probabilities[s, i].argmax())] += float(weights[s])
+    return result
 
 
-@pytest.mark.parametrize("way", ["mean", "learned"])
-def test_the_mean_of_the_probabilities_against_a_loop(way: str) -> None:
+@pytest.mark.parametrize("aggregation", ["mean", "learned"])
+def test_the_mean_of_the_probabilities_against_a_loop(aggregation: str) -> None:
     log_p, _ = answers(0)
     weights = on_simplex(5, count=1)[0]
-    found = combined(log_p, weights, aggregation=way)
+    result = aggregate(log_p, weights, aggregation=aggregation)
     for i in range(40):
         for c in range(4):
             mean = sum(float(weights[s]) * math.exp(float(log_p[s, i, c])) for s in range(5))
-            assert float(found[i, c]) == pytest.approx(math.log(mean), rel=1e-12)
-    torch.testing.assert_close(found.exp().sum(dim=1), torch.ones(40, dtype=F64))
+            assert float(result[i, c]) == pytest.approx(math.log(mean), rel=1e-12)
+    torch.testing.assert_close(result.exp().sum(dim=1), torch.ones(40, dtype=F64))
 
 
 def test_a_mean_of_probabilities_and_not_of_their_logarithms() -> None:
     """One model that rules a class out cannot outvote two that are fairly sure of it."""
     log_p = torch.tensor([[[0.7, 0.3]], [[0.7, 0.3]], [[1e-30, 1.0]]], dtype=F64).log()
-    for way in ("mean", "learned"):
-        found = combined(log_p, torch.tensor([0.4, 0.4, 0.2], dtype=F64), aggregation=way)
-        torch.testing.assert_close(found.exp(), torch.tensor([[0.56, 0.44]], dtype=F64))
+    for rule in ("mean", "learned"):
+        result = aggregate(log_p, torch.tensor([0.4, 0.4, 0.2], dtype=F64), aggregation=rule)
+        torch.testing.assert_close(result.exp(), torch.tensor([[0.56, 0.44]], dtype=F64))
 
 
 @settings(max_examples=60, deadline=None)
@@ -77,26 +77,26 @@ def test_a_mean_of_probabilities_and_not_of_their_logarithms() -> None:
 def test_majority_is_the_share_of_votes_and_the_mean_breaks_ties_alone(seed: int, equal: bool) -> None:
     log_p, _ = answers(seed, k=6, n=20, classes=3)
     weights = torch.full((6,), 1 / 6, dtype=F64) if equal else on_simplex(6, count=1)[0]
-    found = combined(log_p, weights, aggregation="majority")
-    mean = combined(log_p, weights, aggregation="mean")
+    result = aggregate(log_p, weights, aggregation="majority")
+    mean = aggregate(log_p, weights, aggregation="mean")
     votes = shares(log_p, weights)
-    assert torch.isfinite(found).all()
-    torch.testing.assert_close(found.exp(), votes, rtol=0, atol=1.01e-6)
+    assert torch.isfinite(result).all()
+    torch.testing.assert_close(result.exp(), votes, rtol=0, atol=1.01e-6)
     for i in range(20):
         for a in range(3):
             for b in range(3):
                 difference = float(votes[i, a] - votes[i, b])
                 tied = abs(difference) < 1e-12 and bool(mean[i, a] > mean[i, b])
                 if difference > 1e-9 or tied:
-                    assert found[i, a] > found[i, b]
+                    assert result[i, a] > result[i, b]
 
 
 def test_a_bare_majority_stands_against_any_mean() -> None:
     """Class 0 wins by 4e-8 of the votes, and the mean is for class 1."""
     log_p = torch.tensor([[[-0.693, -0.6932]], [[-500.0, -1e-3]]])
     weights = torch.tensor([0.5 + 2e-8, 0.5 - 2e-8], dtype=F64)
-    assert int(combined(log_p.double(), weights, aggregation="majority").argmax()) == 0
-    assert int(combined(log_p.double(), weights, aggregation="mean").argmax()) == 1
+    assert int(aggregate(log_p.double(), weights, aggregation="majority").argmax()) == 0
+    assert int(aggregate(log_p.double(), weights, aggregation="mean").argmax()) == 1
 
 
 def test_a_tie_goes_to_the_higher_mean_even_by_a_hair() -> None:
@@ -104,8 +104,8 @@ def test_a_tie_goes_to_the_higher_mean_even_by_a_hair() -> None:
     log_p = torch.stack([surer.flip(0), surer]).log()[:, None]
     log_p[1, 0, 1] += 1e-12
     half = torch.full((2,), 0.5, dtype=F64)
-    assert int(combined(log_p, half, aggregation="majority").argmax()) == 1
-    assert int(combined(log_p.flip(2), half, aggregation="majority").argmax()) == 0
+    assert int(aggregate(log_p, half, aggregation="majority").argmax()) == 1
+    assert int(aggregate(log_p.flip(2), half, aggregation="majority").argmax()) == 0
 
 
 @pytest.mark.parametrize("sure", [0.5, 0.99])
@@ -114,22 +114,22 @@ def test_a_tie_but_for_rounding_is_a_tie(sure: float) -> None:
     probabilities = torch.tensor([[0.7, 0.1, 0.2], [0.7, 0.1, 0.2], [0.0, 0.0, 0.0], [0.1, 0.1, 0.8]], dtype=F64)
     probabilities[2] = torch.tensor([(1 - sure) / 2, sure, (1 - sure) / 2], dtype=F64)
     weights = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=F64)
-    votes, mean = (combined(probabilities.log()[:, None], weights, aggregation=a)[0] for a in ("majority", "mean"))
+    votes, mean = (aggregate(probabilities.log()[:, None], weights, aggregation=a)[0] for a in ("majority", "mean"))
     assert int(votes.argmax()) == 2
     assert (votes[1] > votes[0]) == (mean[1] > mean[0]) == (sure == 0.99)
 
 
-@pytest.mark.parametrize("way", AGGREGATIONS)
-def test_a_shard_of_weight_0_is_not_looked_at(way: str) -> None:
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_a_shard_of_weight_0_is_not_looked_at(aggregation: str) -> None:
     log_p, _ = answers(1)
     weights = torch.tensor([0.5, 0.0, 0.2, 0.3, 0.0], dtype=F64)
-    kept = [0, 2, 3]
-    expected = combined(log_p[kept], weights[kept], aggregation=way)
+    labelled = [0, 2, 3]
+    expected = aggregate(log_p[labelled], weights[labelled], aggregation=aggregation)
     for rubbish in (-math.inf, math.nan):
         spoilt = log_p.clone()
         spoilt[1], spoilt[4, 3] = rubbish, rubbish
-        torch.testing.assert_close(combined(spoilt, weights, aggregation=way), expected, rtol=0, atol=0)
-    single = combined(log_p, torch.eye(5, dtype=F64)[2], aggregation=way)
+        torch.testing.assert_close(aggregate(spoilt, weights, aggregation=aggregation), expected, rtol=0, atol=0)
+    single = aggregate(log_p, torch.eye(5, dtype=F64)[2], aggregation=aggregation)
     assert torch.equal(single.argmax(dim=1), log_p[2].argmax(dim=1))
 
 
@@ -137,31 +137,33 @@ def test_impossible_classes() -> None:
     log_p, _ = answers(2, k=3, n=6)
     log_p[:, 0, 1], log_p[0, 1, 2] = -math.inf, -math.inf
     weights = on_simplex(3, count=1)[0]
-    mean, majority, mixture = (combined(log_p, weights, aggregation=a) for a in AGGREGATIONS)
+    mean, majority, mixture = (aggregate(log_p, weights, aggregation=a) for a in AGGREGATIONS)
     assert mean[0, 1] == mixture[0, 1] == -math.inf  # only what every model rules out is impossible
-    for found in (mean, mixture):
-        assert torch.isfinite(found[1:]).all()
+    for result in (mean, mixture):
+        assert torch.isfinite(result[1:]).all()
         others = float(weights[1:] @ log_p[1:, 1, 2].exp())
-        assert float(found[1, 2]) == pytest.approx(math.log(others), rel=1e-12)
-        assert not found.isnan().any()
+        assert float(result[1, 2]) == pytest.approx(math.log(others), rel=1e-12)
+        assert not result.isnan().any()
     assert torch.isfinite(majority).all()
 
 
-@pytest.mark.parametrize("way", ["mean", "learned"])
-def test_derivatives(way: str) -> None:
+@pytest.mark.parametrize("aggregation", ["mean", "learned"])
+def test_derivatives(aggregation: str) -> None:
     log_p, _ = answers(3, k=3, n=4)
     weights = torch.tensor([0.3, 0.0, 0.7], dtype=F64)
-    assert torch.autograd.gradcheck(lambda t: combined(t, weights, aggregation=way), log_p.clone().requires_grad_())
+    assert torch.autograd.gradcheck(
+        lambda t: aggregate(t, weights, aggregation=aggregation), log_p.clone().requires_grad_()
+    )
     log_p[1] = -math.inf
     log_p[:, 0, 0] = -math.inf
     point = log_p.requires_grad_()
-    (slope,) = torch.autograd.grad(combined(point, weights, aggregation=way)[1:].sum(), point)
+    (slope,) = torch.autograd.grad(aggregate(point, weights, aggregation=aggregation)[1:].sum(), point)
     assert torch.isfinite(slope).all()
 
 
 def test_majority_is_constant() -> None:
     log_p, _ = answers(3)
-    assert not combined(log_p.requires_grad_(), uniform(5), aggregation="majority").requires_grad
+    assert not aggregate(log_p.requires_grad_(), uniform(5), aggregation="majority").requires_grad
 
 
 def uniform(k: int) -> Tensor:
@@ -172,7 +174,7 @@ def test_types_and_inputs_unchanged() -> None:
     log_p, labels = answers(4)
     log_p, weights = log_p.float(), uniform(5)
     before = log_p.clone(), labels.clone(), weights.clone()
-    kinds = [combined(log_p, weights, aggregation=a).dtype for a in AGGREGATIONS]
+    kinds = [aggregate(log_p, weights, aggregation=a).dtype for a in AGGREGATIONS]
     assert kinds == [torch.float32, F64, torch.float32]
     assert learned_weights(log_p, labels).dtype == F64
     torch.testing.assert_close(learned_weights(log_p, labels), learned_weights(log_p.double(), labels))
@@ -200,23 +202,23 @@ def test_learned_weights_meet_the_optimality_conditions(
     seed: int, k: int, n: int, scale: float, penalty: float
 ) -> None:
     log_p, labels = answers(seed, k=k, n=n, scale=scale)
-    found = learned_weights(log_p, labels, penalty=penalty, tolerance=1e-10)
-    assert (found >= 0).all()
-    assert float(found.sum()) == pytest.approx(1, abs=1e-14)
-    slope = gradient(log_p, labels, found, penalty=penalty)
-    level = float(slope @ found)
+    result = learned_weights(log_p, labels, penalty=penalty, tolerance=1e-10)
+    assert (result >= 0).all()
+    assert float(result.sum()) == pytest.approx(1, abs=1e-14)
+    slope = gradient(log_p, labels, result, penalty=penalty)
+    level = float(slope @ result)
     near = 1e-6 * (1 + penalty)
-    assert float((slope[found > 1e-3] - level).abs().max()) <= near  # equal on the support
+    assert float((slope[result > 1e-3] - level).abs().max()) <= near  # equal on the support
     assert float(slope.min()) >= level - near  # and not smaller off it
-    assert float((slope - slope.min()) @ found) <= 2e-10 * (1 + penalty)
+    assert float((slope - slope.min()) @ result) <= 2e-10 * (1 + penalty)
 
 
 @pytest.mark.parametrize("penalty", [0.0, 1e-3, 0.1])
 def test_no_point_of_the_simplex_is_better(penalty: float) -> None:
     log_p, labels = answers(5, k=4, n=200)
     others = torch.cat([on_simplex(4, count=2000), torch.eye(4, dtype=F64), uniform(4)[None]])
-    found = learned_weights(log_p, labels, penalty=penalty)
-    best = float(values(log_p, labels, found[None], penalty=penalty))
+    result = learned_weights(log_p, labels, penalty=penalty)
+    best = float(values(log_p, labels, result[None], penalty=penalty))
     assert best <= float(values(log_p, labels, others, penalty=penalty).min()) + 1e-8
 
 
@@ -225,9 +227,9 @@ def test_the_one_shard_that_knows_is_found() -> None:
     labels = torch.randint(3, (500,))
     logits = torch.randn(8, 500, 3)
     logits[5, torch.arange(500), labels] += 6
-    found = learned_weights(logits.log_softmax(dim=2), labels)
-    assert int(found.argmax()) == 5
-    assert float(found[5]) > 0.95
+    result = learned_weights(logits.log_softmax(dim=2), labels)
+    assert int(result.argmax()) == 5
+    assert float(result[5]) > 0.95
 
 
 def test_a_large_penalty_gives_equal_weights() -> None:
@@ -252,10 +254,10 @@ def test_a_shard_that_rules_the_label_out() -> None:
     log_p[0, 3, labels[3]] = -math.inf
     log_p[1:, 7, labels[7]] = -math.inf  # only shard 0 gives node 7 a chance
     log_p[2] = -math.inf
-    found = learned_weights(log_p, labels)
-    assert found[2] == 0
-    assert float(found[0]) >= 0.009  # at the optimum no node's likelihood is under 1/n of its best shard's
-    assert math.isfinite(float(values(log_p, labels, found[None], penalty=0.0)))
+    result = learned_weights(log_p, labels)
+    assert result[2] == 0
+    assert float(result[0]) >= 0.009  # at the optimum no node's likelihood is under 1/n of its best shard's
+    assert math.isfinite(float(values(log_p, labels, result[None], penalty=0.0)))
     hopeless = log_p.clone()
     hopeless[:, 0, labels[0]] = -math.inf
     assert torch.equal(learned_weights(hopeless, labels), learned_weights(log_p[:, 1:], labels[1:]))
@@ -267,13 +269,13 @@ def test_dead_shards_and_unlabelled_nodes_are_left_out() -> None:
     alive = torch.tensor([True, False, True, True, False])
     expected = learned_weights(log_p[alive], labels)
     log_p[1] = math.nan
-    found = learned_weights(log_p, labels, alive=alive)
-    assert torch.equal(found[alive], expected)
-    assert (found[~alive] == 0).all()
+    result = learned_weights(log_p, labels, alive=alive)
+    assert torch.equal(result[alive], expected)
+    assert (result[~alive] == 0).all()
     with_gaps = labels.clone()
     with_gaps[::3] = -1
-    kept = with_gaps >= 0
-    apart = learned_weights(log_p[:, kept], labels[kept], alive=alive)
+    labelled = with_gaps >= 0
+    apart = learned_weights(log_p[:, labelled], labels[labelled], alive=alive)
     assert torch.equal(learned_weights(log_p, with_gaps, alive=alive), apart)
 
 
@@ -288,9 +290,9 @@ def test_learned_weights_are_deterministic_and_take_no_derivative() -> None:
 
 def test_many_shards() -> None:
     log_p, labels = answers(12, k=60, n=3000)
-    found = learned_weights(log_p, labels)
-    slope = gradient(log_p, labels, found, penalty=1e-3)
-    assert float((slope - slope.min()) @ found) <= 1.1e-8
+    result = learned_weights(log_p, labels)
+    slope = gradient(log_p, labels, result, penalty=1e-3)
+    assert float((slope - slope.min()) @ result) <= 1.1e-8
 
 
 def test_weights_short_of_the_optimum_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -306,17 +308,17 @@ EQUAL = torch.full((5,), 0.2, dtype=F64)
 
 
 @pytest.mark.parametrize(
-    ("act", "told"),
+    ("act", "message"),
     [
-        (lambda: combined(LOG_P, EQUAL, aggregation="median"), "'median' is unknown"),
-        (lambda: combined(LOG_P[0], EQUAL, aggregation="mean"), "k x n x C is needed"),
-        (lambda: combined(LOG_P[:0], EQUAL[:0], aggregation="mean"), "no shard or no class"),
-        (lambda: combined(LOG_P, EQUAL[:4], aggregation="mean"), "one for 5 shards"),
-        (lambda: combined(LOG_P, 2 * EQUAL, aggregation="mean"), "sum to 1"),
-        (lambda: combined(LOG_P, EQUAL * math.nan, aggregation="mean"), "sum to 1"),
-        (lambda: combined(LOG_P, EQUAL * torch.tensor([-1, 3, 1, 1, 1]), aggregation="mean"), "at least 0"),
-        (lambda: combined(NAN, EQUAL, aggregation="majority"), "NaN"),
-        (lambda: combined(-LOG_P / 0, EQUAL, aggregation="learned"), "infinity"),
+        (lambda: aggregate(LOG_P, EQUAL, aggregation="median"), "'median' is unknown"),
+        (lambda: aggregate(LOG_P[0], EQUAL, aggregation="mean"), "k x n x C is needed"),
+        (lambda: aggregate(LOG_P[:0], EQUAL[:0], aggregation="mean"), "no shard or no class"),
+        (lambda: aggregate(LOG_P, EQUAL[:4], aggregation="mean"), "one for 5 shards"),
+        (lambda: aggregate(LOG_P, 2 * EQUAL, aggregation="mean"), "sum to 1"),
+        (lambda: aggregate(LOG_P, EQUAL * math.nan, aggregation="mean"), "sum to 1"),
+        (lambda: aggregate(LOG_P, EQUAL * torch.tensor([-1, 3, 1, 1, 1]), aggregation="mean"), "at least 0"),
+        (lambda: aggregate(NAN, EQUAL, aggregation="majority"), "NaN"),
+        (lambda: aggregate(-LOG_P / 0, EQUAL, aggregation="learned"), "infinity"),
         (lambda: learned_weights(NAN, LABELS), "NaN"),
         (lambda: learned_weights(LOG_P, LABELS[1:]), "for 40 nodes"),
         (lambda: learned_weights(LOG_P, LABELS.double()), "whole numbers"),
@@ -331,7 +333,7 @@ EQUAL = torch.full((5,), 0.2, dtype=F64)
         (lambda: learned_weights(LOG_P, LABELS, alive=torch.ones(4, dtype=torch.bool)), "one boolean for 5 shards"),
     ],
 )
-def test_bad_input_is_told_in_one_sentence(act: Callable[[], Tensor], told: str) -> None:
-    with pytest.raises(InputError, match=told) as caught:
+def test_bad_input_is_told_in_one_sentence(act: Callable[[], Tensor], message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
         act()
     assert "\n" not in str(caught.value)

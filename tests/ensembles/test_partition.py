@@ -18,14 +18,14 @@ from graphforget.ensembles import partition
 from graphforget.ensembles.partition import (
     PARTITIONS,
     adjacency_matrix,
+    balanced_assignment,
     capacity,
     kmeans_partition,
     label_propagation_partition,
     moved_labels,
-    nearest_with_room,
+    preferred_labels,
     random_partition,
     shard_means,
-    wished_labels,
 )
 from graphforget.errors import InputError
 
@@ -79,11 +79,11 @@ def by_label_propagation(seed: int) -> Tensor:
     return label_propagation_partition(some_edges(), nodes=NODES, shards=SHARDS, seed=seed)
 
 
-WAYS = {"random": by_random, "bekm": by_kmeans, "blpa": by_label_propagation}
+PARTITIONERS = {"random": by_random, "bekm": by_kmeans, "blpa": by_label_propagation}
 
 
 def test_the_names() -> None:
-    assert tuple(WAYS) == PARTITIONS
+    assert tuple(PARTITIONERS) == PARTITIONS
 
 
 @pytest.mark.parametrize(
@@ -113,10 +113,10 @@ def test_the_capacity_always_suffices(count: int, shards: int, slack: float) -> 
     assert math.isclose(most, mean + slack * (count - mean), rel_tol=1e-9, abs_tol=1.001)
 
 
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_one_shard_a_node_by_the_seed_alone(way: Callable[[int], Tensor]) -> None:
+@pytest.mark.parametrize("partitioner", PARTITIONERS.values(), ids=PARTITIONERS)
+def test_one_shard_a_node_by_the_seed_alone(partitioner: Callable[[int], Tensor]) -> None:
     legacy, ours = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002
-    first = way(3)
+    first = partitioner(3)
     assert first.dtype == torch.int64
     assert first.shape == (NODES,)
     assert set(first.tolist()) == set(range(SHARDS))
@@ -124,14 +124,14 @@ def test_one_shard_a_node_by_the_seed_alone(way: Callable[[int], Tensor]) -> Non
     assert torch.equal(torch.get_rng_state(), ours)
     np.random.seed(5)  # noqa: NPY002
     torch.manual_seed(5)
-    assert torch.equal(way(3), first)
-    assert not torch.equal(way(4), first)
+    assert torch.equal(partitioner(3), first)
+    assert not torch.equal(partitioner(4), first)
 
 
-@pytest.mark.parametrize("way", [by_kmeans, by_label_propagation])
-def test_no_shard_is_over_capacity(way: Callable[[int], Tensor]) -> None:
+@pytest.mark.parametrize("partitioner", [by_kmeans, by_label_propagation])
+def test_no_shard_is_over_capacity(partitioner: Callable[[int], Tensor]) -> None:
     for seed in range(5):
-        counts = sizes(way(seed), SHARDS)
+        counts = sizes(partitioner(seed), SHARDS)
         assert int(counts.sum()) == NODES
         assert counts.numel() == SHARDS
         assert int(counts.max()) <= capacity(NODES, shards=SHARDS) == 45
@@ -163,12 +163,12 @@ def test_one_shard_and_one_node_a_shard(shards: int) -> None:
 
 def test_a_node_s_shard_depends_on_itself_alone() -> None:
     numbers = torch.randperm(5000, generator=torch.Generator().manual_seed(1)) * 7
-    whole = random_partition(numbers, shards=9, seed=2)
+    full = random_partition(numbers, shards=9, seed=2)
     keep = torch.rand(5000, generator=torch.Generator().manual_seed(2)) < 0.8
-    assert torch.equal(random_partition(numbers[keep], shards=9, seed=2), whole[keep])
+    assert torch.equal(random_partition(numbers[keep], shards=9, seed=2), full[keep])
     for place in (0, 17, 4999):
-        assert torch.equal(random_partition(numbers[place : place + 1], shards=9, seed=2), whole[place : place + 1])
-    assert torch.equal(random_partition(numbers.to(torch.int32), shards=9, seed=2), whole)
+        assert torch.equal(random_partition(numbers[place : place + 1], shards=9, seed=2), full[place : place + 1])
+    assert torch.equal(random_partition(numbers.to(torch.int32), shards=9, seed=2), full)
     assert random_partition(numbers[:0], shards=9, seed=2).shape == (0,)
 
 
@@ -193,9 +193,9 @@ def test_planted_communities_are_found() -> None:
     edges = planted(8, 100, seed=0)
     for seed in range(3):
         start = label_propagation_partition(edges.new_zeros(2, 0), nodes=800, shards=8, seed=seed)
-        found = label_propagation_partition(edges, nodes=800, shards=8, seed=seed, slack=0.02)
+        result = label_propagation_partition(edges, nodes=800, shards=8, seed=seed, slack=0.02)
         assert cut(edges, start) > 0.8
-        assert cut(edges, found) < 0.5
+        assert cut(edges, result) < 0.5
 
 
 def test_capacity_holds_after_every_iteration() -> None:
@@ -247,19 +247,19 @@ def test_it_stops_when_less_than_a_thousandth_moves(monkeypatch: pytest.MonkeyPa
 def test_those_with_most_neighbours_to_join_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
     supports: list[Any] = []
 
-    def kept(*args: Any, **options: Any) -> Any:
-        wishes, support = wished_labels(*args, **options)
+    def recorded(*args: Any, **options: Any) -> Any:
+        preferred, support = preferred_labels(*args, **options)
         supports.append(support)
-        return wishes, support
+        return preferred, support
 
-    def compared(labels: Any, wishes: Any, order: Any, **options: Any) -> Any:
-        movers = np.flatnonzero(wishes != labels)
+    def compared(labels: Any, preferred: Any, order: Any, **options: Any) -> Any:
+        movers = np.flatnonzero(preferred != labels)
         expected = sorted(movers.tolist(), key=lambda node: (-supports[-1][node], node))
         assert order.tolist() == expected
         assert len(set(supports[-1][movers].tolist())) > 1
-        return moved_labels(labels, wishes, order, **options)
+        return moved_labels(labels, preferred, order, **options)
 
-    monkeypatch.setattr(partition, "wished_labels", kept)
+    monkeypatch.setattr(partition, "preferred_labels", recorded)
     monkeypatch.setattr(partition, "moved_labels", compared)
     label_propagation_partition(some_edges(), nodes=NODES, shards=SHARDS, seed=0, iterations=3)
     assert len(supports) == 3
@@ -277,12 +277,12 @@ def test_wishes_are_the_most_frequent_labels_of_the_neighbours() -> None:
     chosen: list[set[int]] = [set() for _ in range(NODES)]
     for seed in range(60):
         generator = np.random.default_rng(seed)
-        wishes, support = wished_labels(adjacency, labels, shards=4, generator=generator)
+        preferred, support = preferred_labels(adjacency, labels, shards=4, generator=generator)
         for node, held in enumerate(neighbours):
             most = np.bincount(held, minlength=4).max()
             assert support[node] == most
-            assert wishes[node] == labels[node] if most == 0 else (held == wishes[node]).sum() == most
-            chosen[node].add(int(wishes[node]))
+            assert preferred[node] == labels[node] if most == 0 else (held == preferred[node]).sum() == most
+            chosen[node].add(int(preferred[node]))
     for node, held in enumerate(neighbours):  # every tied label has its turn
         counts = np.bincount(held, minlength=4)
         best = {int(labels[node])} if not held.size else set(np.flatnonzero(counts == counts.max()).tolist())
@@ -291,12 +291,12 @@ def test_wishes_are_the_most_frequent_labels_of_the_neighbours() -> None:
 
 def test_a_free_place_goes_to_the_first_who_waits_and_so_on() -> None:
     labels = np.array([0, 0, 1, 1, 2])  # room for two: shards 0 and 1 are full
-    wishes = np.array([1, 0, 2, 0, 2])
+    preferred = np.array([1, 0, 2, 0, 2])
     # 3 waits for 0, 0 waits for 1, then 2 goes to 2: its place in 1 goes to 0, whose place in 0 goes to 3
-    moved = moved_labels(labels, wishes, np.array([3, 0, 2]), shards=3, room=2)
+    moved = moved_labels(labels, preferred, np.array([3, 0, 2]), shards=3, max_size=2)
     assert moved.tolist() == [1, 0, 2, 0, 2]
     assert labels.tolist() == [0, 0, 1, 1, 2]
-    first = moved_labels(np.array([0, 1, 1, 2]), np.array([3, 0, 0, 2]), np.array([2, 1, 0]), shards=4, room=1)
+    first = moved_labels(np.array([0, 1, 1, 2]), np.array([3, 0, 0, 2]), np.array([2, 1, 0]), shards=4, max_size=1)
     assert first.tolist() == [3, 1, 0, 2]  # 2 stood before 1
 
 
@@ -305,25 +305,25 @@ def test_a_free_place_goes_to_the_first_who_waits_and_so_on() -> None:
 def test_who_does_not_move_found_no_place(seed: int, shards: int, spare: int) -> None:
     generator = np.random.default_rng(seed)
     labels = generator.permutation(np.arange(40) % shards)
-    wishes = generator.integers(0, shards, 40)
-    room = -(-40 // shards) + spare
-    order = generator.permutation(np.flatnonzero(wishes != labels))
-    moved = moved_labels(labels, wishes, order, shards=shards, room=room)
+    preferred = generator.integers(0, shards, 40)
+    max_size = -(-40 // shards) + spare
+    order = generator.permutation(np.flatnonzero(preferred != labels))
+    moved = moved_labels(labels, preferred, order, shards=shards, max_size=max_size)
     counts = np.bincount(moved, minlength=shards)
-    assert counts.max() <= room
+    assert counts.max() <= max_size
     stayed = moved == labels
-    assert (moved[~stayed] == wishes[~stayed]).all()
-    assert (counts[wishes[stayed & (wishes != labels)]] == room).all()
+    assert (moved[~stayed] == preferred[~stayed]).all()
+    assert (counts[preferred[stayed & (preferred != labels)]] == max_size).all()
 
 
 # balanced k-means
 
 
-def greedy_sweep(distances: np.ndarray, room: int) -> np.ndarray:
+def greedy_sweep(distances: np.ndarray, max_size: int) -> np.ndarray:
     """All (distance, node, centroid) in order, each taken if the node is free and the centroid has a place."""
     nodes, shards = distances.shape
     pairs = sorted((distances[node, shard], node, shard) for node in range(nodes) for shard in range(shards))
-    labels, places = np.full(nodes, -1), [room] * shards
+    labels, places = np.full(nodes, -1), [max_size] * shards
     for _, node, shard in pairs:
         if labels[node] < 0 and places[shard]:
             labels[node] = shard
@@ -337,7 +337,7 @@ def greedy_sweep(distances: np.ndarray, room: int) -> np.ndarray:
 )
 def test_deferred_acceptance_is_the_greedy_sweep(seed: int, nodes: int, shards: int, spare: int, values: int) -> None:
     generator = np.random.default_rng(seed)
-    room = -(-nodes // shards) + spare
+    max_size = -(-nodes // shards) + spare
     for distances in (
         generator.random((nodes, shards)),
         generator.integers(0, values, (nodes, shards)).astype(float),  # full of ties
@@ -345,7 +345,7 @@ def test_deferred_acceptance_is_the_greedy_sweep(seed: int, nodes: int, shards: 
         cdist(generator.integers(0, 3, (nodes, 2)), generator.integers(0, 3, (shards, 2)), "sqeuclidean"),
     ):
         before = distances.copy()
-        assert np.array_equal(nearest_with_room(distances, room=room), greedy_sweep(distances, room))
+        assert np.array_equal(balanced_assignment(distances, max_size=max_size), greedy_sweep(distances, max_size))
         assert np.array_equal(distances, before)
 
 
@@ -354,21 +354,21 @@ def test_balanced_kmeans_is_the_slow_one(seed: int) -> None:
     points = some_points(seed, nodes=60, columns=2)
     if seed % 2:
         points = points.round()  # duplicate points
-    places, room = points.numpy(), capacity(60, shards=5, slack=0.02)
+    places, max_size = points.numpy(), capacity(60, shards=5, slack=0.02)
     centroids = places[np.random.default_rng(seed).choice(60, size=5, replace=False)]
     expected = np.zeros(60)
     for _ in range(20):
-        expected = greedy_sweep(((places[:, None] - centroids) ** 2).sum(axis=2), room)
+        expected = greedy_sweep(((places[:, None] - centroids) ** 2).sum(axis=2), max_size)
         centroids = np.stack([places[expected == s].mean(axis=0) if s in expected else centroids[s] for s in range(5)])
-    found = kmeans_partition(points, shards=5, seed=seed, slack=0.02)
-    assert (found.numpy() == expected).mean() == 1
+    result = kmeans_partition(points, shards=5, seed=seed, slack=0.02)
+    assert (result.numpy() == expected).mean() == 1
 
 
 def test_separate_clusters_become_shards() -> None:
     group = torch.arange(90) % 3
     points = some_points(nodes=90) * 0.1 + 100 * torch.eye(3, dtype=torch.float64)[group]
-    found = [kmeans_partition(points, shards=3, seed=seed, slack=0.0) for seed in range(3)]
-    for labels in found:  # a permutation of the groups
+    result = [kmeans_partition(points, shards=3, seed=seed, slack=0.0) for seed in range(3)]
+    for labels in result:  # a permutation of the groups
         assert sizes(group * 3 + labels, 9).sort().values.tolist() == [0] * 6 + [30] * 3
 
 
@@ -416,7 +416,7 @@ BALANCED: dict[str, Callable[..., Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("way", BALANCED.values(), ids=BALANCED)
+@pytest.mark.parametrize("partitioner", BALANCED.values(), ids=BALANCED)
 @pytest.mark.parametrize(
     "options",
     [
@@ -435,9 +435,9 @@ BALANCED: dict[str, Callable[..., Tensor]] = {
     ],
     ids=str,
 )
-def test_bad_numbers_are_refused(way: Callable[..., Tensor], options: dict[str, Any]) -> None:
+def test_bad_numbers_are_refused(partitioner: Callable[..., Tensor], options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(options))):
-        way(**options)
+        partitioner(**options)
 
 
 @pytest.mark.parametrize(

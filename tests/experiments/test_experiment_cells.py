@@ -48,7 +48,7 @@ from graphforget.models.sharded import Sharded
 from graphforget.privacy import paper_bounds
 from graphforget.privacy.gaussian import epsilon_of, exact_sigma
 from graphforget.privacy.noise import with_noise
-from graphforget.request.sampling import Drawing, drawn
+from graphforget.request.sampling import Drawing, draw_request
 from graphforget.training.shards import train_shards
 from graphforget.unlearning.methods.retrain import trained_on
 
@@ -178,13 +178,15 @@ def graph() -> gf.Graph:
 @pytest.fixture(scope="module")
 def nodes(graph: gf.Graph) -> gf.Request:
     """1 % of the training nodes."""
-    return drawn(graph, Drawing("nodes", count=ONE_PERCENT_OF_NODES), seed=SEED)
+    return draw_request(graph, Drawing("nodes", count=ONE_PERCENT_OF_NODES), seed=SEED)
 
 
 @pytest.fixture(scope="module")
 def edges(graph: gf.Graph) -> dict[float, gf.Request]:
     """Requests of edges by their share."""
-    return {share: drawn(graph, Drawing("edges", count=count), seed=SEED) for share, count in EDGES_BY_SHARE.items()}
+    return {
+        share: draw_request(graph, Drawing("edges", count=count), seed=SEED) for share, count in EDGES_BY_SHARE.items()
+    }
 
 
 # -- what cells start from ---------------------------------------------------------------------------------------------
@@ -588,7 +590,7 @@ def random_labels() -> gf.Graph:
 
 @pytest.fixture(scope="module")
 def forty(random_labels: gf.Graph) -> gf.Request:
-    return drawn(random_labels, Drawing("nodes", count=40), seed=SEED)
+    return draw_request(random_labels, Drawing("nodes", count=40), seed=SEED)
 
 
 @pytest.fixture(scope="module")

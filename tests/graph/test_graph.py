@@ -19,8 +19,8 @@ from torch_geometric.data import Data, HeteroData
 import graphforget as gf
 from cases import CLASSES, COLUMNS, MODELS, graphs, make, random_graph, reach_of, requests
 from graphforget.graph.digest import digest_of_format_2
-from graphforget.graph.graph import UNLABELLED
-from graphforget.training.objective import model_inputs
+from graphforget.graph.validation import UNLABELLED
+from graphforget.models.inputs import model_inputs
 
 QUICK = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 FIELDS = ("edge_index", "y", "train_mask", "val_mask", "test_mask", "numbers")
@@ -63,10 +63,10 @@ def plain(graph: gf.Graph) -> Plain:
 def plain_without(graph: gf.Graph, request: gf.Request) -> Plain:
     """The oracle: docs/maths.md, section 1 read literally, for a request that names nodes and columns by number."""
     before = plain(graph)
-    gone = set(request.edges)
+    removed = set(request.edges)
     if not graph.directed:
-        gone |= {(v, u) for u, v in request.edges}
-    edges = {(u, v) for u, v in before["edges"] - gone if u not in request.nodes and v not in request.nodes}
+        removed |= {(v, u) for u, v in request.edges}
+    edges = {(u, v) for u, v in before["edges"] - removed if u not in request.nodes and v not in request.nodes}
     nodes = {}
     for number, (values, *rest) in before["nodes"].items():
         if number in request.nodes:
@@ -89,8 +89,8 @@ def tensors(graph: gf.Graph) -> dict[str, Tensor]:
     return {name: part.clone() for name, part in (parts | {f: getattr(graph, f) for f in FIELDS}).items()}
 
 
-def assert_same_tensors(found: gf.Graph, expected: dict[str, Tensor]) -> None:
-    now = tensors(found)
+def assert_same_tensors(result: gf.Graph, expected: dict[str, Tensor]) -> None:
+    now = tensors(result)
     assert now.keys() == expected.keys()
     for name, tensor in expected.items():
         assert torch.equal(now[name], tensor), name
@@ -123,8 +123,8 @@ def test_without_against_the_plain_oracle(data: st.DataObject) -> None:
     assert_canonical(after)
     assert after.x.layout == graph.x.layout
     assert after.x.dtype == graph.x.dtype
-    kept = ("num_classes", "directed", "column_names", "class_names", "name", "digit_ids")
-    assert all(getattr(after, name) == getattr(graph, name) for name in kept)
+    fields = ("num_classes", "directed", "column_names", "class_names", "name", "digit_ids")
+    assert all(getattr(after, name) == getattr(graph, name) for name in fields)
 
 
 @QUICK
@@ -395,7 +395,7 @@ def test_digest_of_without_is_that_of_a_graph_that_never_held_it(data: st.DataOb
     numbers = data.draw(st.permutations(sorted(left["nodes"])))
     x, y, train, val, test, subjects = zip(*(left["nodes"][number] for number in numbers), strict=True)
     x = torch.tensor(x, dtype=torch.float64)
-    anew = gf.Graph.create(
+    rebuilt = gf.Graph.create(
         x=x.to_sparse_csr() if data.draw(st.booleans()) else x,
         edges=torch.tensor([[numbers.index(end[side]) for end in left["edges"]] for side in (0, 1)]),
         y=torch.tensor(y),
@@ -409,7 +409,7 @@ def test_digest_of_without_is_that_of_a_graph_that_never_held_it(data: st.DataOb
         num_classes=graph.num_classes,
     )
     retained = graph.without(request)
-    assert anew.numbered_as(retained).digest == retained.digest
+    assert rebuilt.numbered_as(retained).digest == retained.digest
 
 
 # -- PyG -----------------------------------------------------------------------------------------------------
@@ -669,9 +669,9 @@ def logits(module: nn.Module, graph: gf.Graph) -> Tensor:
 
 @functools.cache
 def hops(name: str) -> int:
-    found = reach_of(name).hops
-    assert found is not None
-    return found
+    result = reach_of(name).hops
+    assert result is not None
+    return result
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -682,9 +682,9 @@ def test_the_neighbourhood_decides_the_logits(name: str, data: st.DataObject) ->
     rows = torch.tensor(data.draw(st.lists(st.integers(0, graph.num_nodes - 1), min_size=1, max_size=3, unique=True)))
     module = make(name, seed=data.draw(st.integers(0, 99)))
     part, inside = graph.neighbourhood(rows, hops=hops(name))
-    whole = logits(module, graph)
-    close = 1e-12 * max(1.0, float(whole.abs().max()))
-    torch.testing.assert_close(logits(module, part)[inside], whole[rows], rtol=0, atol=close)
+    full = logits(module, graph)
+    close = 1e-12 * max(1.0, float(full.abs().max()))
+    torch.testing.assert_close(logits(module, part)[inside], full[rows], rtol=0, atol=close)
     for field in ("y", "train_mask", "val_mask", "test_mask", "numbers"):
         assert torch.equal(getattr(part, field)[inside], getattr(graph, field)[rows])
     assert_canonical(part)
@@ -752,10 +752,10 @@ def test_about_a_tenth_is_tested_and_at_least_one_node(count: int) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_removing_nodes_moves_no_other_node_to_another_side(seed: int) -> None:
     graph = labelled(300)
-    gone = torch.randperm(300, generator=torch.Generator().manual_seed(seed))[:40].tolist()
+    removed = torch.randperm(300, generator=torch.Generator().manual_seed(seed))[:40].tolist()
     stays = torch.ones(300, dtype=torch.bool)
-    stays[gone] = False
-    first, second = graph.split(seed=seed), graph.without(gf.Request(nodes=gone)).split(seed=seed)
+    stays[removed] = False
+    first, second = graph.split(seed=seed), graph.without(gf.Request(nodes=removed)).split(seed=seed)
     assert torch.equal(second.test_mask, first.test_mask[stays])
     held, again = first.hold_out(seed=seed), second.hold_out(seed=seed)
     assert torch.equal(again.val_mask, held.val_mask[stays])

@@ -38,7 +38,7 @@ def test_a_matrix_and_its_transpose_are_freed_with_their_last_use() -> None:
     matrix = SparseMatrix(dense.to_sparse_csr())
     same = SparseMatrix(torch.eye(3, dtype=F64).to_sparse_csr()).symmetric()
     assert same.T is same
-    kept = [weakref.ref(one) for one in (matrix, matrix.T, same)]
+    references = [weakref.ref(one) for one in (matrix, matrix.T, same)]
     turned = matrix.T
     gc.disable()
     try:
@@ -46,7 +46,7 @@ def test_a_matrix_and_its_transpose_are_freed_with_their_last_use() -> None:
         torch.testing.assert_close(turned.T @ torch.eye(2, dtype=F64), dense)
         torch.testing.assert_close(turned @ torch.eye(3, dtype=F64), dense.T)
         del turned
-        assert [one() for one in kept] == [None, None, None]
+        assert [one() for one in references] == [None, None, None]
     finally:
         gc.enable()
 
@@ -121,25 +121,25 @@ def test_jacobian_products() -> None:
 def test_conjugate_gradient_solves(seed: int) -> None:
     a = positive_definite(seed)
     b = torch.randn(20, dtype=F64)
-    found = conjugate_gradient(lambda v: a @ v, b, tolerance=1e-8)
-    assert found.status == "converged"
-    assert float((b - a @ found.x).norm() / b.norm()) <= 2e-8
-    assert found.residual <= 1e-8
+    result = conjugate_gradient(lambda v: a @ v, b, tolerance=1e-8)
+    assert result.status == "converged"
+    assert float((b - a @ result.x).norm() / b.norm()) <= 2e-8
+    assert result.residual <= 1e-8
 
 
 def test_conjugate_gradient_says_when_it_has_not_converged() -> None:
     a = positive_definite(3)
     b = torch.randn(20, dtype=F64)
-    found = conjugate_gradient(lambda v: a @ v, b, tolerance=1e-12, max_iterations=3)
-    assert (found.status, found.iterations) == ("iterations spent", 3)
-    assert found.residual == pytest.approx(float((b - a @ found.x).norm() / b.norm()), rel=1e-6)
+    result = conjugate_gradient(lambda v: a @ v, b, tolerance=1e-12, max_iterations=3)
+    assert (result.status, result.iterations) == ("iterations spent", 3)
+    assert result.residual == pytest.approx(float((b - a @ result.x).norm() / b.norm()), rel=1e-6)
 
 
 def test_conjugate_gradient_meets_negative_curvature() -> None:
     a = torch.diag(torch.tensor([1.0, -1.0, 2.0], dtype=F64))
-    found = conjugate_gradient(lambda v: a @ v, torch.tensor([0.1, 1.0, 0.1], dtype=F64))
-    assert found.status == "negative curvature"
-    assert torch.isfinite(found.x).all()
+    result = conjugate_gradient(lambda v: a @ v, torch.tensor([0.1, 1.0, 0.1], dtype=F64))
+    assert result.status == "negative curvature"
+    assert torch.isfinite(result.x).all()
     b = torch.tensor([1.0, 2.0], dtype=F64)
     first = conjugate_gradient(lambda v: -v, b)
     assert torch.equal(first.x, b)
@@ -152,14 +152,14 @@ def test_conjugate_gradient_does_not_claim_what_rounding_has_taken() -> None:
     q, _ = torch.linalg.qr(torch.randn(60, 60, dtype=F64))
     a = q @ torch.diag(torch.logspace(0, 8, 60, dtype=F64)) @ q.T
     b = torch.randn(60, dtype=F64)
-    found = conjugate_gradient(lambda v: a @ v, b, tolerance=1e-13, max_iterations=5000)
-    assert found.status != "converged"
-    assert found.residual == pytest.approx(float((b - a @ found.x).norm() / b.norm()), rel=0.5)
+    result = conjugate_gradient(lambda v: a @ v, b, tolerance=1e-13, max_iterations=5000)
+    assert result.status != "converged"
+    assert result.residual == pytest.approx(float((b - a @ result.x).norm() / b.norm()), rel=0.5)
 
 
 def test_conjugate_gradient_of_zero_is_zero() -> None:
-    found = conjugate_gradient(lambda v: v, torch.zeros(3, dtype=F64))
-    assert (found.status, found.iterations, found.residual) == ("converged", 0, 0.0)
+    result = conjugate_gradient(lambda v: v, torch.zeros(3, dtype=F64))
+    assert (result.status, result.iterations, result.residual) == ("converged", 0, 0.0)
 
 
 class Softplus:
@@ -181,10 +181,10 @@ class Softplus:
 @pytest.mark.parametrize("seed", range(5))
 def test_newton_reaches_the_tolerance_from_afar(seed: int) -> None:
     function = Softplus(seed)
-    found = newton_cg(function, torch.full((10,), 3.0, dtype=F64), gradient_tolerance=1e-9)
-    assert found.status == "converged"
-    assert found.gradient_norm <= 1e-9
-    assert float(function.value_and_gradient(found.theta)[1].norm()) == found.gradient_norm
+    result = newton_cg(function, torch.full((10,), 3.0, dtype=F64), gradient_tolerance=1e-9)
+    assert result.status == "converged"
+    assert result.gradient_norm <= 1e-9
+    assert float(function.value_and_gradient(result.theta)[1].norm()) == result.gradient_norm
 
 
 def test_newton_says_when_nothing_goes_down() -> None:
@@ -193,14 +193,14 @@ def test_newton_says_when_nothing_goes_down() -> None:
             value, gradient = super().value_and_gradient(t)
             return -value, gradient
 
-    found = newton_cg(Lies(0), torch.full((10,), 3.0, dtype=F64), gradient_tolerance=1e-9)
-    assert found.status == "no descent"
+    result = newton_cg(Lies(0), torch.full((10,), 3.0, dtype=F64), gradient_tolerance=1e-9)
+    assert result.status == "no descent"
 
 
 def test_newton_says_when_its_steps_are_spent() -> None:
-    found = newton_cg(Softplus(0), torch.full((10,), 3.0, dtype=F64), gradient_tolerance=1e-9, max_steps=1)
-    assert found.status == "steps spent"
-    assert found.gradient_norm > 1e-9
+    result = newton_cg(Softplus(0), torch.full((10,), 3.0, dtype=F64), gradient_tolerance=1e-9, max_steps=1)
+    assert result.status == "steps spent"
+    assert result.gradient_norm > 1e-9
 
 
 class Quadratic:
@@ -220,8 +220,8 @@ def test_newton_goes_all_the_way_in_one_step_where_it_is_near_and_in_several_whe
     function, start = Quadratic(positive_definite(0)), torch.ones(20, dtype=F64)
     norm = float(function.value_and_gradient(start)[1].norm())
     near, far = (newton_cg(function, start, gradient_tolerance=norm * share) for share in (0.01, 0.001))
-    for found, share in ((near, 0.01), (far, 0.001)):
-        assert found.gradient_norm <= norm * share
+    for result, share in ((near, 0.01), (far, 0.001)):
+        assert result.gradient_norm <= norm * share
     assert near.steps == 1
     assert far.steps > 1
 
@@ -304,24 +304,24 @@ def test_sampled_lissa_is_judged_by_the_true_residual() -> None:
 def test_ritz_values_lie_inside_the_spectrum_and_near_an_eigenvalue(seed: int, steps: int, shift: float) -> None:
     matrix = positive_definite(seed) + shift * torch.eye(20, dtype=F64)
     values = torch.linalg.eigvalsh(matrix)
-    found = extreme_eigenvalues(lambda v: matrix @ v, values, steps=steps, tolerance=1e-9)
+    result = extreme_eigenvalues(lambda v: matrix @ v, values, steps=steps, tolerance=1e-9)
     slack = 1e-9 * float(values.abs().max())
-    assert found.smallest >= float(values[0]) - slack
-    assert found.largest <= float(values[-1]) + slack
-    assert float((values - found.smallest).abs().min()) <= found.smallest_residual + slack
-    assert float((values - found.largest).abs().min()) <= found.largest_residual + slack
+    assert result.smallest >= float(values[0]) - slack
+    assert result.largest <= float(values[-1]) + slack
+    assert float((values - result.smallest).abs().min()) <= result.smallest_residual + slack
+    assert float((values - result.largest).abs().min()) <= result.largest_residual + slack
     if steps == 20:
-        assert found.smallest == pytest.approx(float(values[0]), abs=1e-6 * float(values.abs().max()))
-        assert found.largest == pytest.approx(float(values[-1]), rel=1e-6)
+        assert result.smallest == pytest.approx(float(values[0]), abs=1e-6 * float(values.abs().max()))
+        assert result.largest == pytest.approx(float(values[-1]), rel=1e-6)
 
 
 def test_lanczos_stops_when_the_answer_is_known_and_says_how_it_ended() -> None:
     matrix = torch.diag(torch.linspace(-1, 100, 200, dtype=F64))
     like = torch.zeros(200, dtype=F64)
-    found = extreme_eigenvalues(lambda v: matrix @ v, like, steps=200, stop_below=1.0, tolerance=1e-12)
-    assert found.status == "stopped"
-    assert found.smallest < 1.0
-    assert found.products < 200
+    result = extreme_eigenvalues(lambda v: matrix @ v, like, steps=200, stop_below=1.0, tolerance=1e-12)
+    assert result.status == "stopped"
+    assert result.smallest < 1.0
+    assert result.products < 200
     assert extreme_eigenvalues(lambda v: matrix @ v, like, steps=3, tolerance=1e-12).status == "steps spent"
     assert extreme_eigenvalues(lambda v: 2 * v, like).status == "converged"
     assert extreme_eigenvalues(lambda v: 2 * v, like).smallest == pytest.approx(2)

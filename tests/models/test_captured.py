@@ -32,7 +32,7 @@ import graphforget as gf
 from cases import CLASSES, COLUMNS, OwnGCN, make, random_graph
 from graphforget.models.base import Linear
 from graphforget.models.built_in import is_built_in
-from graphforget.models.captured import MAX_OBJECTS, fingerprint, first_finding
+from graphforget.models.captured import MAX_OBJECTS, first_captured_value, reachable_digest
 from graphforget.models.fixed import SGC
 from graphforget.models.gcn import GCN
 from graphforget.models.inspection import data_carriers
@@ -310,7 +310,7 @@ def test_what_is_too_much_to_be_looked_at_is_a_finding() -> None:
     chain: list[object] = []
     for _ in range(MAX_OBJECTS + 10):
         chain = [Holder(chain)]  # type: ignore[list-item]
-    assert "too many to be looked into" in str(first_finding(chain, registered={}))
+    assert "too many to be looked into" in str(first_captured_value(chain, registered={}))
 
 
 # -- the module's own class ------------------------------------------------------------------------------------------
@@ -641,10 +641,10 @@ def test_what_training_changes_is_named(record: Callable[[Records, float], None]
 
 def test_the_fingerprint_sees_content_and_no_identity() -> None:
     one, other = ([Holder({"a": [1, Settings(0.5)]})] for _ in range(2))
-    assert fingerprint(one, registered={}) == fingerprint(other, registered={})
+    assert reachable_digest(one, registered={}) == reachable_digest(other, registered={})
     other[0].value["a"][1].value = 0.25  # type: ignore[index]
-    assert fingerprint(one, registered={}) != fingerprint(other, registered={})
-    assert fingerprint([[1], 2], registered={}) != fingerprint([1, [2]], registered={})
+    assert reachable_digest(one, registered={}) != reachable_digest(other, registered={})
+    assert reachable_digest([[1], 2], registered={}) != reachable_digest([1, [2]], registered={})
 
 
 # -- models of this package ------------------------------------------------------------------------------------------

@@ -140,9 +140,9 @@ class One(nn.Module):
     ],
 )
 def test_the_reach_is_found(name: str, hops: int, normalised: bool) -> None:
-    found = gf.inspect(make(name), columns=COLUMNS)
-    assert found.reach == gf.Reach(hops, degree_normalised=normalised)
-    assert found.certification_blockers == ()
+    result = gf.inspect(make(name), columns=COLUMNS)
+    assert result.reach == gf.Reach(hops, degree_normalised=normalised)
+    assert result.certification_blockers == ()
 
 
 FAR = "a change reaches nodes more than"
@@ -241,9 +241,9 @@ def test_a_reach_is_a_whole_number_or_none(hops: object) -> None:
     ids=["reversed", "both", "cheb", "cheb-rw"],
 )
 def test_layers_that_look_against_the_edges_reach_both_ways(layer: nn.Module) -> None:
-    found = gf.inspect(One(layer), columns=COLUMNS)
-    assert found.reach.both_ways
-    assert found.certification_blockers == ()
+    result = gf.inspect(One(layer), columns=COLUMNS)
+    assert result.reach.both_ways
+    assert result.certification_blockers == ()
 
 
 def test_a_layer_that_caches_the_graph_is_refused() -> None:

@@ -30,13 +30,13 @@ def test_outside_the_footprint_logits_are_bit_for_bit_equal(name: str, data: st.
     module = make(name, seed=data.draw(st.integers(0, 99)))
     reach = reach_of(name)
     assert reach.hops is not None
-    found = gf.footprint(graph, request, reach)
-    assert changed_rows(module, graph, request) <= set(found.reached.tolist())
+    result = gf.footprint(graph, request, reach)
+    assert changed_rows(module, graph, request) <= set(result.reached.tolist())
     train = set(graph.train_rows.tolist())
-    gone = set(request.resolve(graph).node_rows.tolist())
-    assert set(found.affected.tolist()) == set(found.reached.tolist()) & train
-    assert set(found.removed.tolist()) == gone & train
-    assert not gone & set(found.reached.tolist())
+    removed_rows = set(request.resolve(graph).node_rows.tolist())
+    assert set(result.affected.tolist()) == set(result.reached.tolist()) & train
+    assert set(result.removed.tolist()) == removed_rows & train
+    assert not removed_rows & set(result.reached.tolist())
 
 
 @pytest.mark.parametrize("name", ["sgc", "sgc-3", "sign", "gcn", "gat", "gin", "own-gcn", "own-appnp", "own-mlp"])
@@ -82,8 +82,8 @@ def test_the_papers_v1_is_one_hop_short_for_degree_normalised_layers(name: str, 
     module = make(name)
     request = gf.Request(nodes=[0])
     assert changed_rows(module, path, request) == {1, 2, 3}
-    found = gf.footprint(path, request, gf.Reach(2, degree_normalised=True))
-    assert found.affected.tolist() == [1, 2, 3]
+    result = gf.footprint(path, request, gf.Reach(2, degree_normalised=True))
+    assert result.affected.tolist() == [1, 2, 3]
     assert gf.paper_sets(path, request, layers=2).v1.tolist() == [1, 2]
 
 
@@ -144,14 +144,14 @@ def test_paper_sets_by_shortest_paths(data: st.DataObject) -> None:
     np.fill_diagonal(distance, 0)
     for via in range(n):
         distance = np.minimum(distance, distance[:, [via]] + distance[[via], :])
-    what = request.resolve(graph)
+    resolved = request.resolve(graph)
     train = set(graph.train_rows.tolist())
 
     def phi(rows: set[int]) -> set[int]:
         return {i for j in rows for i in range(n) if i != j and distance[j, i] <= layers} & train
 
-    nodes, full, partial = (set(t.tolist()) for t in (what.node_rows, what.full_rows, what.partial_rows))
-    ends = set(graph.edge_index[:, what.edge_mask].flatten().tolist())
+    nodes, full, partial = (set(t.tolist()) for t in (resolved.node_rows, resolved.full_rows, resolved.partial_rows))
+    ends = set(graph.edge_index[:, resolved.edge_mask].flatten().tolist())
     expected = {
         "v1": phi(nodes),
         "v2": phi(full) | full,
@@ -163,8 +163,8 @@ def test_paper_sets_by_shortest_paths(data: st.DataObject) -> None:
         "v4_tilde": phi(ends),
         "v_tilde": phi(nodes) | phi(ends) | phi(full | partial),
     }
-    found = gf.paper_sets(graph, request, layers=layers)
-    assert {name: set(getattr(found, name).tolist()) for name in expected} == expected
+    result = gf.paper_sets(graph, request, layers=layers)
+    assert {name: set(getattr(result, name).tolist()) for name in expected} == expected
 
 
 def test_paper_sets_count_no_paths() -> None:

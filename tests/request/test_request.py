@@ -145,7 +145,7 @@ BAD: dict[str, tuple[Content, str]] = {
 }
 
 
-def told(message: str, form: str) -> str:
+def expected_message(message: str, form: str) -> str:
     """`<1>` is how the form at hand gives a name back: a CSV file holds text only."""
     return re.sub(r"<(\d+)>", r"'\1'" if form == "csv" else r"\1", message)
 
@@ -154,14 +154,14 @@ def told(message: str, form: str) -> str:
 @pytest.mark.parametrize("case", BAD)
 def test_bad_requests_are_told_in_one_sentence(case: str, form: str, numbered: gf.Graph, tmp_path: Path) -> None:
     content, message = BAD[case]
-    assert sentence(numbered, lambda: FORMS[form](content, tmp_path)) == told(message, form)
+    assert sentence(numbered, lambda: FORMS[form](content, tmp_path)) == expected_message(message, form)
 
 
 @pytest.mark.parametrize("form", ["json", "csv"])
 def test_a_node_twice_among_the_attributes(form: str, numbered: gf.Graph, tmp_path: Path) -> None:
     content = {"attributes": [{"node": 1}, {"node": 2}, {"node": 1}]}
     message = sentence(numbered, lambda: FORMS[form](content, tmp_path))
-    assert message.endswith(told("node <1> stands twice among the attributes", form))
+    assert message.endswith(expected_message("node <1> stands twice among the attributes", form))
 
 
 @pytest.mark.parametrize("lines", ["attribute,1,,\nattribute,1,,0\n", "attribute,1,,0\nattribute,1,,\n"])
@@ -258,11 +258,11 @@ NO_NAMES_ANYWHERE = [(form, place, bad) for form in ("python", "json") for place
 @pytest.mark.parametrize(("form", "place", "bad"), [case for case in NO_NAMES_ANYWHERE if case not in NOT_HASHABLE])
 def test_values_that_are_no_names(form: str, place: str, bad: Any, numbered: gf.Graph, tmp_path: Path) -> None:
     message = sentence(numbered, lambda: FORMS[form](PLACES[place](bad), tmp_path))
-    what = "column" if place == "column" else "node"
+    label = "column" if place == "column" else "node"
     if form == "json" and bad in NO_NAMES[:2]:  # no numbers of JSON
         assert message.endswith("is no finite number")
         return
-    assert message == f"{what} {bad!r} is neither a whole number from 0 nor a name"
+    assert message == f"{label} {bad!r} is neither a whole number from 0 nor a name"
 
 
 @pytest.mark.parametrize("place", ["node", "edge", "attribute"])
@@ -524,9 +524,9 @@ def test_all_three_forms_forget_the_same(data: st.DataObject, tmp_path: Path) ->
     request = data.draw(requests(graph))
     after = graph.without(request)
     for form in FORMS.values():
-        found = graph.without(form(request.to_dict(), tmp_path))
-        assert found.digest == after.digest
-        assert torch.equal(found.numbers, after.numbers)
+        result = graph.without(form(request.to_dict(), tmp_path))
+        assert result.digest == after.digest
+        assert torch.equal(result.numbers, after.numbers)
 
 
 def test_different_requests_are_not_equal() -> None:
@@ -575,13 +575,13 @@ def test_a_removed_node_may_also_be_named_by_its_edges_and_attributes(numbered: 
 
 def test_resolved_rows(named: gf.Graph) -> None:
     graph = named.without(gf.Request(nodes=["ann"]))
-    what = gf.Request(["dan"], [("eve", 3)], {"bob": "all", 2: ["weight", 0]}).resolve(graph)
-    assert what.node_rows.tolist() == [2]
-    assert graph.numbers[graph.edge_index[:, what.edge_mask]].T.tolist() == [[4, 3], [3, 4]]
-    assert what.full_rows.tolist() == [0]
-    assert what.partial_rows.tolist() == [1, 1]
-    assert what.partial_columns.tolist() == [2, 0]
-    assert {t.dtype for t in (what.node_rows, what.full_rows, what.partial_rows)} == {torch.int64}
+    resolved = gf.Request(["dan"], [("eve", 3)], {"bob": "all", 2: ["weight", 0]}).resolve(graph)
+    assert resolved.node_rows.tolist() == [2]
+    assert graph.numbers[graph.edge_index[:, resolved.edge_mask]].T.tolist() == [[4, 3], [3, 4]]
+    assert resolved.full_rows.tolist() == [0]
+    assert resolved.partial_rows.tolist() == [1, 1]
+    assert resolved.partial_columns.tolist() == [2, 0]
+    assert {t.dtype for t in (resolved.node_rows, resolved.full_rows, resolved.partial_rows)} == {torch.int64}
 
 
 # -- the order of checks -------------------------------------------------------------------------------------

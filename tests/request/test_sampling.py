@@ -6,7 +6,7 @@ import pytest
 
 import graphforget as gf
 from cases import COLUMNS, random_graph
-from graphforget.request.sampling import Drawing, drawn
+from graphforget.request.sampling import Drawing, draw_request
 
 
 @pytest.mark.parametrize(
@@ -45,15 +45,15 @@ def test_what_cannot_be_read_is_refused_with_examples(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("node:0%", "a share of 0% cannot be drawn"),
         ("node:100%", "a share of 100% cannot be drawn"),
         ("edge:0", "0 cannot be drawn, at least 1"),
     ],
 )
-def test_no_part_and_everything_cannot_be_drawn(text: str, told: str) -> None:
-    with pytest.raises(gf.InputError, match=told):
+def test_no_part_and_everything_cannot_be_drawn(text: str, message: str) -> None:
+    with pytest.raises(gf.InputError, match=message):
         Drawing.parse(text)
 
 
@@ -71,22 +71,22 @@ def test_a_drawing_says_how_much() -> None:
 def test_what_is_drawn_is_in_the_graph_by_seed_and_of_the_asked_size(kind: str, directed: bool) -> None:
     graph = random_graph(5, nodes=60, edges=120, directed=directed)
     graph = graph.without(gf.Request(nodes=[7, 8]))  # rows and numbers part
-    what = Drawing(kind, share=0.2)
-    first, again, other = (drawn(graph, what, seed=seed) for seed in (0, 0, 1))
+    sample = Drawing(kind, share=0.2)
+    first, again, other = (draw_request(graph, sample, seed=seed) for seed in (0, 0, 1))
     assert first.to_dict() == again.to_dict() != other.to_dict()
     assert first.kinds == (kind,)
-    found = first.resolve(graph)
+    result = first.resolve(graph)
     source, target = graph.edge_index
     if kind == "edges":
         once = graph.edge_index.shape[1] if directed else int((source < target).sum())
         assert len(first.edges) == int(0.2 * once)
-        assert int(found.edge_mask.sum()) == len(first.edges) * (1 if directed else 2)
+        assert int(result.edge_mask.sum()) == len(first.edges) * (1 if directed else 2)
         return
     m = graph.train_rows.numel()
-    rows = found.node_rows if kind == "nodes" else found.full_rows
+    rows = result.node_rows if kind == "nodes" else result.full_rows
     if kind == "partial attributes":
-        rows = found.partial_rows.unique()
-        assert found.partial_columns.numel() == rows.numel() * (COLUMNS // 2)
+        rows = result.partial_rows.unique()
+        assert result.partial_columns.numel() == rows.numel() * (COLUMNS // 2)
     assert rows.numel() == int(0.2 * m)
     assert graph.train_mask[rows].all()
 
@@ -94,17 +94,17 @@ def test_what_is_drawn_is_in_the_graph_by_seed_and_of_the_asked_size(kind: str, 
 def test_more_than_there_is_cannot_be_drawn() -> None:
     graph = random_graph(5)
     with pytest.raises(gf.InputError, match=r"^1000 are to be drawn and there are only \d+$"):
-        drawn(graph, Drawing("nodes", count=1000), seed=0)
+        draw_request(graph, Drawing("nodes", count=1000), seed=0)
 
 
 def test_names_are_used_where_there_are_any() -> None:
     graph = gf.load("patients")
-    request = drawn(graph, Drawing("partial attributes", count=2), seed=0)
+    request = draw_request(graph, Drawing("partial attributes", count=2), seed=0)
     assert all(str(name).startswith("patient-") for name in request.attributes)
     assert all(isinstance(column, str) for columns in request.attributes.values() for column in columns)
     request.resolve(graph)
     assert all(
         str(end).startswith("patient-")
-        for edge in drawn(graph, Drawing("edges", count=3), seed=0).edges
+        for edge in draw_request(graph, Drawing("edges", count=3), seed=0).edges
         for end in edge
     )

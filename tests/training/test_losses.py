@@ -193,11 +193,11 @@ def test_a_subclass_is_recorded_as_a_loss_of_ones_own() -> None:
     class Mine(CrossEntropy):
         pass
 
-    mine = Mine()
-    assert as_loss(mine).name == "own cross_entropy"
-    assert mine.name == "cross_entropy"
-    assert not is_recorded(as_loss(mine).name)
-    assert as_loss(mine).convexity == "unknown"
+    own = Mine()
+    assert as_loss(own).name == "own cross_entropy"
+    assert own.name == "cross_entropy"
+    assert not is_recorded(as_loss(own).name)
+    assert as_loss(own).convexity == "unknown"
 
 
 # -- torch's loss objects ----------------------------------------------------------------------------------------------
@@ -400,8 +400,8 @@ def test_a_module_in_half_precision_is_trained_and_leaves_a_note(
 
 
 def test_a_module_in_half_precision_is_linearised_at_the_same_weights() -> None:
-    whole, half = (gf.linearised(module, columns=4) for module in (OwnGCN(), OwnGCN().half()))
-    assert torch.equal(whole.origin, half.origin)
+    full, half = (gf.linearised(module, columns=4) for module in (OwnGCN(), OwnGCN().half()))
+    assert torch.equal(full.origin, half.origin)
 
 
 def test_no_note_without_a_reason() -> None:

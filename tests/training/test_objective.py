@@ -13,9 +13,10 @@ import graphforget as gf
 from cases import MODELS, make, random_graph, reach_of
 from graphforget.linalg.sparse import SparseMatrix
 from graphforget.models.gcn import GCN
+from graphforget.models.inputs import model_inputs
 from graphforget.models.parameters import call_with, flatten
 from graphforget.models.propagation import mean_adjacency
-from graphforget.training.objective import Objective, model_inputs
+from graphforget.training.objective import Objective
 
 MU = 0.03
 CLOSE = {"rtol": 1e-9, "atol": 1e-11}
@@ -23,8 +24,8 @@ CLOSE = {"rtol": 1e-9, "atol": 1e-11}
 
 def squared_error(logits: Tensor, labels: Tensor) -> Tensor:
     """A loss of one's own, neither closed-form nor known to be convex."""
-    wanted = functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
-    return (logits.sigmoid() - wanted).square().sum(dim=1)
+    targets = functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
+    return (logits.sigmoid() - targets).square().sum(dim=1)
 
 
 LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor] | None] = {"cross-entropy": None, "own": squared_error}

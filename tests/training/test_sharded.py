@@ -21,13 +21,14 @@ from cases import CLASSES, COLUMNS, graphs, random_graph, requests
 from graphforget.cli import app as cli
 from graphforget.ensembles.aggregation import AGGREGATIONS, learned_weights
 from graphforget.ensembles.partition import PARTITIONS, kmeans_partition, random_partition
+from graphforget.models.inputs import model_inputs
 from graphforget.models.parameters import call_with, flatten
 from graphforget.models.registry import build
 from graphforget.models.sharded import Sharded
 from graphforget.runs.history import read_history
 from graphforget.runs.layout import Damaged
 from graphforget.runs.write import rewrite_checksums
-from graphforget.training.objective import Objective, model_inputs
+from graphforget.training.objective import Objective
 from graphforget.training.sharded_objective import ShardedObjective, shard_nodes, shard_part
 from graphforget.training.shards import _embedding
 from sharded_cases import SHORT, alone, ensemble, same, short, small, trained_on
@@ -51,9 +52,9 @@ def test_nodes_too_far_to_be_felt_are_left_out_of_a_shard_and_change_nothing(mod
     module = ensemble(trained)
     part = shard_part(graph, module, 0)
     assert part.num_nodes == 3 + module.reach.hops + (1 if module.reach.degree_normalised else 0) < n
-    whole, near = (Objective(module.models[0], each, mu=trained.recipe.mu, loss=trained.loss) for each in (graph, part))
+    full, near = (Objective(module.models[0], each, mu=trained.recipe.mu, loss=trained.loss) for each in (graph, part))
     theta = flatten(module.models[0])
-    (value, gradient), (other, also) = whole.value_and_gradient(theta), near.value_and_gradient(theta)
+    (value, gradient), (other, also) = full.value_and_gradient(theta), near.value_and_gradient(theta)
     assert value == pytest.approx(other, rel=1e-13)
     torch.testing.assert_close(gradient, also, rtol=1e-11, atol=1e-14)
 
@@ -109,11 +110,11 @@ def test_a_footprint_inside_is_that_of_the_part(data: st.DataObject, reach: gf.R
     graph = data.draw(graphs())
     request = data.draw(requests(graph))
     keep = torch.tensor(data.draw(st.lists(st.booleans(), min_size=graph.num_nodes, max_size=graph.num_nodes)))
-    found = gf.footprint(graph, request, reach, inside=keep)
+    result = gf.footprint(graph, request, reach, inside=keep)
     rows, part, on_part = keep.nonzero().flatten(), graph.induced(keep), restricted(request, keep)
     if on_part is None:
-        assert found.empty
-        assert not found.reached.numel()
+        assert result.empty
+        assert not result.reached.numel()
         return
     try:
         on_part.resolve(part)
@@ -121,7 +122,7 @@ def test_a_footprint_inside_is_that_of_the_part(data: st.DataObject, reach: gf.R
         assume(False)
     expected = gf.footprint(part, on_part, reach)
     for name in ("removed", "affected", "reached"):
-        assert torch.equal(getattr(found, name), rows[getattr(expected, name)]), name
+        assert torch.equal(getattr(result, name), rows[getattr(expected, name)]), name
 
 
 # -- the ensemble ----------------------------------------------------------------------------------------------------
@@ -141,12 +142,12 @@ def test_it_answers_as_its_models_one_by_one(model: str, aggregation: str, spars
             parameter.copy_(torch.randn_like(parameter))
         module.weights.copy_(torch.tensor([0.5, 0.2, 0.3], dtype=torch.float64))
         answers = [one(graph.x, graph.edge_index).softmax(dim=1) for one in module.models]
-        found = module(graph.x, graph.edge_index)
+        result = module(graph.x, graph.edge_index)
         prepared = module(*module.prepare(graph.x, graph.edge_index))
         from_inputs = module(*model_inputs(module, graph, dtype=torch.float64))
-    assert torch.equal(found, prepared)
-    assert torch.equal(found, from_inputs)
-    assert found.shape == (graph.num_nodes, CLASSES)
+    assert torch.equal(result, prepared)
+    assert torch.equal(result, from_inputs)
+    assert result.shape == (graph.num_nodes, CLASSES)
     for node in range(graph.num_nodes):
         mean = [sum(w * float(a[node, c]) for w, a in zip((0.5, 0.2, 0.3), answers, strict=True)) for c in range(3)]
         if aggregation == "majority":
@@ -154,10 +155,10 @@ def test_it_answers_as_its_models_one_by_one(model: str, aggregation: str, spars
             for weight, answer in zip((0.5, 0.2, 0.3), answers, strict=True):
                 votes[int(answer[node].argmax())] += weight
             best = max(range(CLASSES), key=lambda c: (round(votes[c], 9), mean[c]))
-            assert int(found[node].argmax()) == best
-            torch.testing.assert_close(found[node].exp(), torch.tensor(votes).double(), rtol=0, atol=2e-6)
+            assert int(result[node].argmax()) == best
+            torch.testing.assert_close(result[node].exp(), torch.tensor(votes).double(), rtol=0, atol=2e-6)
         else:
-            torch.testing.assert_close(found[node].exp(), torch.tensor(mean, dtype=torch.float64))
+            torch.testing.assert_close(result[node].exp(), torch.tensor(mean, dtype=torch.float64))
 
 
 def test_weights_that_noise_has_spoilt_still_answer() -> None:
@@ -175,7 +176,7 @@ def test_weights_that_noise_has_spoilt_still_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"shards": 0}, "the number of shards is 0, a whole number from 1 is needed"),
         ({"shards": -2}, "the number of shards is -2"),
@@ -191,8 +192,8 @@ def test_weights_that_noise_has_spoilt_still_answer() -> None:
         ({"objective_noise": 1.0}, "an ensemble on shards takes no noise in its objective"),
     ],
 )
-def test_bad_options_are_told_in_one_sentence(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(gf.InputError, match=told) as caught:
+def test_bad_options_are_told_in_one_sentence(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(gf.InputError, match=message) as caught:
         gf.train(small(), "sharded-gcn", **(SHORT | options))
     assert "\n" not in str(caught.value)
 
@@ -213,9 +214,9 @@ def test_the_command_line_trains_an_ensemble(
     assert (ensemble(trained).shard_of >= 0).equal(graph.train_mask)
     capsys.readouterr()
     assert run("train", "--model", "sharded-sgc", "--hidden", "2") == 2
-    told = " ".join(capsys.readouterr().err.split())
-    assert "model 'sharded-sgc' does not take these options" in told
-    assert "Traceback" not in told
+    message = " ".join(capsys.readouterr().err.split())
+    assert "model 'sharded-sgc' does not take these options" in message
+    assert "Traceback" not in message
 
 
 @pytest.mark.parametrize("partition", PARTITIONS)
@@ -244,8 +245,8 @@ def test_another_shards_node_has_no_influence() -> None:
     y[row] = (y[row] + 1) % CLASSES
     other = gf.train(dataclasses.replace(graph, x=x.to_sparse_csr(), y=y), "sharded-gcn", seed=2, **SHORT)
     own = int(ensemble(trained).shard_of[row])
-    kept = [same(a, b) for a, b in zip(ensemble(trained).models, ensemble(other).models, strict=True)]
-    assert kept == [shard != own for shard in range(3)]
+    unchanged = [same(a, b) for a, b in zip(ensemble(trained).models, ensemble(other).models, strict=True)]
+    assert unchanged == [shard != own for shard in range(3)]
 
 
 @pytest.mark.parametrize("partition", PARTITIONS)
@@ -253,12 +254,12 @@ def test_by_seed_and_without_touching_the_random_state(partition: str) -> None:
     torch.manual_seed(5)
     np.random.seed(5)  # noqa: NPY002
     state, numpy_state = torch.random.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
-    how: dict[str, Any] = {"partition": partition, "aggregation": "learned"} | SHORT
-    first = gf.train(small(), "sharded-gcn", seed=4, **how)
+    settings: dict[str, Any] = {"partition": partition, "aggregation": "learned"} | SHORT
+    first = gf.train(small(), "sharded-gcn", seed=4, **settings)
     assert torch.equal(state, torch.random.get_rng_state())
     assert np.array_equal(numpy_state, np.random.get_state()[1])  # noqa: NPY002
     torch.manual_seed(77)
-    second, other = (gf.train(small(), "sharded-gcn", seed=s, **how) for s in (4, 5))
+    second, other = (gf.train(small(), "sharded-gcn", seed=s, **settings) for s in (4, 5))
     assert torch.equal(first.theta, second.theta)
     assert torch.equal(ensemble(first).shard_of, ensemble(second).shard_of)
     assert not torch.equal(first.theta, other.theta)
@@ -455,15 +456,15 @@ def test_an_objective_on_a_graph_of_another_size() -> None:
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_it_survives_a_run_directory(partition: str, aggregation: str, tmp_path: Path) -> None:
     trained, graph = trained_on("sharded-gcn", partition, aggregation), small()
-    found, _ = gf.load_run(gf.save_run(tmp_path / "run", trained, graph))
-    old, new = ensemble(trained), ensemble(found)
+    result, _ = gf.load_run(gf.save_run(tmp_path / "run", trained, graph))
+    old, new = ensemble(trained), ensemble(result)
     assert torch.equal(new.shard_of, old.shard_of)
     assert new.shard_of.dtype == torch.int64
     assert torch.equal(new.weights, old.weights)
     assert (new.partition, new.aggregation, new.shards) == (partition, aggregation, 3)
-    assert torch.equal(found.logits(graph), trained.logits(graph))
-    assert torch.equal(found.theta, trained.theta)
-    assert found.summary() == trained.summary()
+    assert torch.equal(result.logits(graph), trained.logits(graph))
+    assert torch.equal(result.theta, trained.theta)
+    assert result.summary() == trained.summary()
 
 
 @pytest.fixture
@@ -491,11 +492,11 @@ def too_short(tensors: dict[str, Tensor]) -> None:
     tensors["state.shard_of"] = tensors["state.shard_of"][:-1].clone()
 
 
-def gone(tensors: dict[str, Tensor]) -> None:
+def missing(tensors: dict[str, Tensor]) -> None:
     del tensors["state.shard_of"]
 
 
-@pytest.mark.parametrize("change", [one_elsewhere, in_no_shard, too_short, gone])
+@pytest.mark.parametrize("change", [one_elsewhere, in_no_shard, too_short, missing])
 def test_a_damaged_partition_is_caught(run: Path, change: Any) -> None:
     spoil(run, change)
     with pytest.raises(Damaged, match=r"weights\.safetensors is not the file that was written"):
@@ -514,27 +515,27 @@ def test_deletions_in_a_run_directory(run: Path, method: str) -> None:
     for turn, node in enumerate(nodes):
         answers.append(gf.answer(run, gf.Request(nodes=[node]), request_id=f"id {turn}", method=method))
         assert gf.verify_run(run).checks
-    found, retained = gf.load_run(run)
+    result, retained = gf.load_run(run)
     stays = [row for row in range(40) if row not in nodes]
     assert retained.numbers.tolist() == stays
-    kept = load_file(run / "weights.safetensors")
-    assert kept["state.shard_of"].shape == (38,)
-    assert {name for name in kept if name.startswith("state.")} == {"state.shard_of"}
-    assert torch.equal(kept["state.shard_of"], ensemble(found).shard_of)
+    unchanged = load_file(run / "weights.safetensors")
+    assert unchanged["state.shard_of"].shape == (38,)
+    assert {name for name in unchanged if name.startswith("state.")} == {"state.shard_of"}
+    assert torch.equal(unchanged["state.shard_of"], ensemble(result).shard_of)
     if method == "grapheraser":
-        assert torch.equal(ensemble(found).shard_of, ensemble(trained).shard_of[stays])
+        assert torch.equal(ensemble(result).shard_of, ensemble(trained).shard_of[stays])
     else:
-        own = random_partition(retained.numbers[retained.train_rows], shards=3, seed=found.recipe.seed)
-        assert torch.equal(ensemble(found).shard_of[retained.train_rows], own)
+        own = random_partition(retained.numbers[retained.train_rows], shards=3, seed=result.recipe.seed)
+        assert torch.equal(ensemble(result).shard_of[retained.train_rows], own)
     assert [entry.level for entry in read_history(run).entries] == ["exact", "exact"]
     assert gf.answer(run, gf.Request(nodes=nodes[:1]), request_id="id 0", method=method).repeated
     released, _ = gf.load_released(run)
-    assert torch.equal(released.theta, found.theta)
-    assert torch.equal(released.logits(retained), found.logits(retained))
+    assert torch.equal(released.theta, result.theta)
+    assert torch.equal(released.logits(retained), result.logits(retained))
     outcome = answers[-1].outcome
     assert outcome is not None
     assert torch.equal(outcome.released_theta, outcome.trained.theta)
-    assert torch.equal(ensemble(outcome.released).shard_of, ensemble(found).shard_of)
+    assert torch.equal(ensemble(outcome.released).shard_of, ensemble(result).shard_of)
 
 
 def test_noise_that_is_asked_for(run: Path) -> None:

@@ -24,7 +24,7 @@ from graphforget.models.parameters import flatten
 from graphforget.models.registry import reach_is_proven
 from graphforget.request.footprint import footprint
 from graphforget.training.environment import environment
-from graphforget.training.fit import UNKEYED
+from graphforget.training.fit import NOT_REPLAYABLE
 from graphforget.training.losses import CrossEntropy
 from graphforget.training.objective import Objective
 from graphforget.training.retraining import replayed
@@ -457,14 +457,14 @@ GENERATOR = torch.Generator().manual_seed(0)
 )
 def test_other_random_numbers_in_training_are_an_obstacle(draw: Callable[[Tensor], Tensor]) -> None:
     trained = gf.train(graph(), noisy(draw), **SHORT)
-    assert UNKEYED in trained.certification_blockers
+    assert NOT_REPLAYABLE in trained.certification_blockers
     assert (
         len(trained.certification_blockers) == 1 or "GENERATOR" in trained.certification_blockers[0]
     )  # it may carry data
     assert not trained.certifiable
     outcome = gf.unlearn(trained, graph(), request_of("nodes"), method="retrain")
     assert outcome.level == "empirical"
-    assert UNKEYED in outcome.trained.certification_blockers
+    assert NOT_REPLAYABLE in outcome.trained.certification_blockers
 
 
 def test_a_module_without_random_numbers_has_no_obstacle() -> None:

@@ -22,6 +22,7 @@ from cases import CLASSES, COLUMNS, graphs, random_graph, requests
 from graphforget.certificates.claims.exact import Exact
 from graphforget.ensembles.aggregation import AGGREGATIONS, learned_weights
 from graphforget.ensembles.partition import PARTITIONS
+from graphforget.models import sharded
 from graphforget.models.registry import build
 from graphforget.models.sharded import Sharded
 from graphforget.runs.write import rewrite_checksums
@@ -387,7 +388,7 @@ def test_learned_weights_are_fitted_on_what_is_retained_alone(partition: str, mo
         given.append((answers, labels))
         return learned_weights(answers, labels, **more)
 
-    monkeypatch.setattr(ensembles, "learned_weights", spied)
+    monkeypatch.setattr(sharded, "learned_weights", spied)
     outcome = gf.unlearn(trained, graph, request_of("training node"), **ERASE)
     ((answers, labels),) = given
     retained = outcome.graph

@@ -26,7 +26,7 @@ from graphforget.linalg.newton import newton_cg
 from graphforget.models.parameters import flatten
 from graphforget.privacy.gaussian import epsilon_of, exact_sigma, paper_sigma
 from graphforget.privacy.noise import with_noise
-from graphforget.training.fit import _polish
+from graphforget.training.fit import lbfgs
 from graphforget.unlearning.influence import LossChange, line_search
 from graphforget.unlearning.outcome import PrivacyTarget
 from graphforget.unlearning.serial_parts import serial_parts
@@ -318,7 +318,7 @@ def test_a_network_moves_towards_where_training_on_would_take_it() -> None:
         trained, graph = network("gcn", seed)
         outcome = step_alone(trained, graph, gf.Request(nodes=graph.train_rows[:25].tolist()))
         recipe = dataclasses.replace(trained.recipe, polish_steps=300)
-        goal, drift = (_polish(trained.objective(g), trained.theta, recipe, None) for g in (outcome.graph, graph))
+        goal, drift = (lbfgs(trained.objective(g), trained.theta, recipe, None) for g in (outcome.graph, graph))
         direction, step = goal - drift, outcome.trained.theta - trained.theta
         assert functional.cosine_similarity(direction, step, dim=0) > 0.5
         shares.append(float((direction - step).norm() / direction.norm()))

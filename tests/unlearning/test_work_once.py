@@ -16,8 +16,8 @@ import graphforget as gf
 from cases import random_graph
 from graphforget.models.fixed import FixedPropagation
 from graphforget.models.gcn import GCN
-from graphforget.training.objective import model_inputs
-from graphforget.training.prepared import MOST_GRAPHS
+from graphforget.models.inputs import model_inputs
+from graphforget.models.prepared import MOST_GRAPHS
 from graphforget.unlearning.method import Method
 
 

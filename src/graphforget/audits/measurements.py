@@ -20,7 +20,6 @@ from graphforget.audits.queries import REFUSED, Answers, Queries
 from graphforget.audits.rows import RETRAINED
 from graphforget.errors import InputError, Refused
 from graphforget.jobs.checkpoints import Checkpoint, Checkpoints
-from graphforget.models.linearised import Linearised
 from graphforget.progress import Progress
 from graphforget.training.trained import Trained, digest_of
 from graphforget.unlearning.distance import Distance, distance, off_by, optimum
@@ -191,7 +190,7 @@ class Measured:
         given: Any = {"sigma": self.sigma, "delta": self.delta or 1e-5}
         weights: dict[str, Tensor] = {"method": self.centre}
         if self.private.objective_noise_vector is None and (
-            self.private.recipe.seed == self.case.trained.recipe.seed or not isinstance(self.private.module, Linearised)
+            self.private.recipe.seed == self.case.trained.recipe.seed or not self.private.is_linearised
         ):
             weights["nothing"] = self.case.trained.theta
         if self.private.strongly_convex:

@@ -8,22 +8,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
-from graphforget.models.fixed import FixedPropagation
-from graphforget.models.linearised import Linearised
 from graphforget.models.registry import is_affine
 from graphforget.privacy.noise import UNIT
 from graphforget.training.losses import Loss, assumed_convex, is_convex
-from graphforget.training.objective import LossSum, Objective
+from graphforget.training.objective import Objective
 from graphforget.training.trained import Trained
 
 NOT_CONVEX = "only of a strongly convex objective is it known where the optimum can be"
 
-PROBES = 8
 MARGIN = 8  # over one draw of rounding errors, in single precision
 FINER = 2.0**29  # float64 rounds so many times more finely than float32
 
@@ -93,14 +89,15 @@ def rounding_allowance(objective: Objective, theta: Tensor, *, gradient_norm: fl
     second. For another built-in loss its own smoothness and steepness stand for 1/2 and sqrt(2). Noise in the objective
     adds `b / m`, a sum of one term. `u (mu ||theta|| + ||grad F||)` is for computing the centre.
     """
-    data = objective.data
-    total, squares = data.cached("row norms", lambda: _row_norms(data))
-    classes = data.jacobian(theta).value.shape[1]
-    length = _longest_sum(data)
+    data, model = objective.data, objective.data.affine_model
+    if model is None:
+        raise InputError(NOT_CONVEX)
+    jacobian = data.jacobian(theta)
+    total, squares = data.cached("row norms", lambda: model.row_norm_sums(data.inputs, data.rows, jacobian))
+    classes = jacobian.value.shape[1]
+    length = model.longest_sum(data.nodes)
     gamma = length * UNIT / (1 - length * UNIT)
-    norm = float(theta.norm())
-    if isinstance(data.module, Linearised):
-        norm += float(data.module.origin.norm())  # the logits at public weights are computed too
+    norm = float(theta.norm()) + model.origin_norm  # the logits at public weights are computed too
     loss = data.loss
     known = is_convex(loss)  # of a loss of one's own nothing is known, and what is measured has to do
     smooth, steep = (loss.smoothness, loss.steepness(classes)) if known else (0.0, 0.0)
@@ -124,33 +121,4 @@ def _seen_in_single_precision(objective: Objective, theta: Tensor, gradient: Ten
 
 def is_bounded(module: nn.Module, loss: Loss) -> bool:
     """Whether the allowance is a bound for this model and loss; else it is an estimate."""
-    return isinstance(module, FixedPropagation) and is_convex(loss)
-
-
-def _row_norms(data: LossSum) -> tuple[float, float]:
-    """`sum_i q_i` and `sum_i q_i^2` over the training nodes, `q_i` at least the norm of node i's row of the Jacobian.
-
-    For models of fixed propagation these are bounds, in absolute values. For linearised ones the second is the
-    Jacobian's squared Frobenius norm, estimated by random signs and doubled.
-    """
-    if isinstance(data.module, FixedPropagation):
-        norms = data.module.feature_norms(*data.inputs)[data.rows]
-        return float(norms.sum()), float(norms.square().sum())
-    jacobian = data.jacobian(torch.zeros(data.size, dtype=data.like.dtype, device=data.like.device))
-    generator = torch.Generator().manual_seed(0)
-    found = 0.0
-    for _ in range(PROBES):
-        signs = 2.0 * torch.randint(0, 2, tuple(jacobian.value.shape), generator=generator) - 1
-        found += float(jacobian.adjoint(signs.to(data.like)).square().sum()) / PROBES
-    squares = 2 * found
-    return math.sqrt(data.rows.numel() * squares), squares
-
-
-def _longest_sum(data: LossSum) -> int:
-    """More terms than any number in a gradient is added up from: over nodes, columns or units, layer by layer."""
-    if isinstance(data.module, FixedPropagation):
-        powers, columns, _ = data.module.weight.shape
-        return (max(data.module.powers) + 3) * (data.nodes + powers * columns + 10)
-    assert isinstance(data.module, Linearised)
-    widest = max(max(parameter.shape, default=1) for parameter in data.module.base.parameters())
-    return 5 * (data.nodes + widest + 10)
+    return is_affine(module) and module.has_fixed_features and is_convex(loss)

@@ -39,11 +39,11 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Run the methods on one graph, one split and one request, and show time, F1, distance and level side by side."""
-    from graphforget.request.sampling import Drawing, drawn
+    from graphforget.request.sampling import Drawing, draw_request
 
     graph = gf.load(data, seed=seed)
     file = Path(request)
-    to_forget = gf.Request.from_file(file) if file.is_file() else drawn(graph, Drawing.parse(request), seed=seed)
+    to_forget = gf.Request.from_file(file) if file.is_file() else draw_request(graph, Drawing.parse(request), seed=seed)
     settings: dict[str, Any] = {
         "methods": None if methods is None else [name.strip() for name in methods.split(",")],
         "shards": max(2, round(graph.train_rows.numel() / 300)) if shards is None else shards,

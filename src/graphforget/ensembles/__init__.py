@@ -1,1 +1,1 @@
-"""The parts of GraphEraser that know no model: partitions into shards, and the aggregation of answers."""
+"""The parts of GraphEraser that need no model: partitions into shards, and the aggregation of predictions."""

@@ -1,4 +1,4 @@
-"""Three ways to put the answers of k shard models together (GraphEraser; Chen et al., CCS 2022)."""
+"""Three rules that aggregate the predictions of k shard models (GraphEraser; Chen et al., CCS 2022)."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ NEWTON_STEPS = 200  # ten are usual
 Array = NDArray[np.float64]
 
 
-def combined(log_probabilities: Tensor, weights: Tensor, *, aggregation: str) -> Tensor:
-    """What the ensemble answers, as logits n x C, from log-probabilities k x n x C and k weights that sum to 1.
+def aggregate(log_probabilities: Tensor, weights: Tensor, *, aggregation: str) -> Tensor:
+    """The ensemble's logits n x C, from log-probabilities k x n x C and k weights that sum to 1.
 
     - mean and learned: `log sum_s w_s p_s`, the mean of the probabilities with equal or with fitted weights;
     - majority: the logarithm of the weighted share of votes, ties broken by the mean; a constant in float64, since
       float32 would round close votes into ties.
 
-    A shard of weight 0 is not looked at.
+    A shard of weight 0 is ignored.
     """
     if aggregation not in AGGREGATIONS:
         raise InputError(f"aggregation {aggregation!r} is unknown, {', '.join(AGGREGATIONS)} are possible")
@@ -48,10 +48,10 @@ def combined(log_probabilities: Tensor, weights: Tensor, *, aggregation: str) ->
     mean = torch.logsumexp(safe, dim=0).masked_fill(ruled_out, -math.inf)
     if aggregation != "majority":
         return mean
-    return log_votes(shares_of_votes(log_probabilities.argmax(dim=2), weights, classes=mean.shape[1]), mean)
+    return log_votes(vote_shares(log_probabilities.argmax(dim=2), weights, classes=mean.shape[1]), mean)
 
 
-def shares_of_votes(choices: Tensor, weights: Tensor, *, classes: int) -> Tensor:
+def vote_shares(choices: Tensor, weights: Tensor, *, classes: int) -> Tensor:
     """`v_ic = sum_s w_s [choice of shard s for node i is c]`, in float64."""
     weights = weights.detach().double() / weights.detach().double().sum()
     shares = torch.zeros(choices.shape[1], classes, dtype=torch.float64, device=choices.device)
@@ -98,7 +98,7 @@ def learned_weights(
     up to `tolerance (1 + penalty)`, proven by the duality gap. Unlabelled nodes are left out, and so are nodes whose
     label no shard alive gives any chance, since no weights could help them. The penalty makes the optimum unique; it
     moves the likelihood by at most `penalty` nats a node, so that 0.001 only decides between weights that a few
-    thousand nodes cannot tell apart, and spreads them.
+    thousand nodes cannot distinguish.
     """
     check_shape(log_probabilities)
     k, n, classes = log_probabilities.shape
@@ -126,11 +126,11 @@ def learned_weights(
     if best.numel():
         # A factor for each node changes the likelihood by a constant, so the best shard may have 1.
         likelihoods = np.ascontiguousarray((of_label - best).exp().T.numpy())
-        weights[shards] = torch.from_numpy(likeliest_mixture(likelihoods, penalty=penalty, tolerance=tolerance))
+        weights[shards] = torch.from_numpy(mixture_weights(likelihoods, penalty=penalty, tolerance=tolerance))
     return weights.to(log_probabilities.device)
 
 
-def likeliest_mixture(likelihoods: Array, *, penalty: float, tolerance: float) -> Array:
+def mixture_weights(likelihoods: Array, *, penalty: float, tolerance: float) -> Array:
     """Minimises `f(a) = -(1/n) sum_i log (L a)_i + penalty ||a||^2` on the simplex, from 1/k, by Newton's method.
 
     Each step minimises the quadratic model over the whole simplex (Kim et al., "A fast algorithm for maximum
@@ -154,20 +154,20 @@ def likeliest_mixture(likelihoods: Array, *, penalty: float, tolerance: float) -
         target = simplex_minimum(hessian, gradient - hessian @ weights, weights, slack=allowed / 100)
         direction = target - weights
         decrement = math.sqrt(n * max(direction @ hessian @ direction, 0.0))
-        value, slope = objective(mixed, weights, penalty=penalty), gradient @ direction
+        value, slope = mixture_objective(mixed, weights, penalty=penalty), gradient @ direction
         step = 1.0
         while decrement > 0.5 and step > 1 / (1 + decrement):
             trial = (1 - step) * weights + step * target
             trial_mixed = likelihoods @ trial
             inside = (trial_mixed > 1e-3 * mixed).all()  # f is infinite where a node is left without any likelihood
-            if inside and objective(trial_mixed, trial, penalty=penalty) <= value + 1e-4 * step * slope:
+            if inside and mixture_objective(trial_mixed, trial, penalty=penalty) <= value + 1e-4 * step * slope:
                 break
             step = max(step / 2, 1 / (1 + decrement))
         weights = (1 - step) * weights + step * target  # in this form nothing falls below 0, and 0 stays 0
     raise Refused(f"the shard weights came within {gap:.1e} of the optimum, {allowed:.1e} was asked for")
 
 
-def objective(mixed: Array, weights: Array, *, penalty: float) -> float:
+def mixture_objective(mixed: Array, weights: Array, *, penalty: float) -> float:
     return float(-np.log(mixed).mean() + penalty * (weights @ weights))
 
 
@@ -175,19 +175,19 @@ def simplex_minimum(hessian: Array, linear: Array, start: Array, *, slack: float
     """The minimum of `x^T H x / 2 + c^T x` over the simplex, from a point of it, for a positive definite H.
 
     Active sets as in Lawson and Hanson's least squares: go towards the minimum over the coordinates in use, drop those
-    that reach 0 on the way, and once there take in the steepest of the others, until none is steeper than `slack`. All
-    coordinates in use are above 0, so every turn goes down and no set comes twice.
+    that reach 0 before, and at the minimum add the steepest of the others, until none is steeper than `slack`. All
+    coordinates in use are above 0, so every iteration lowers the value and no set is repeated.
     """
     x, used = start.copy(), start > 0
     for _ in range(20 * x.size):
         slope = hessian @ x + linear
         move = np.zeros_like(x)
-        move[used] = balanced_newton_step(hessian[np.ix_(used, used)], slope[used])
+        move[used] = sum_preserving_newton_step(hessian[np.ix_(used, used)], slope[used])
         falls = np.flatnonzero(used & (x + move <= 0))
         if falls.size:
             ratios = x[falls] / -move[falls]
             step = ratios.min()
-            if step == 0:  # the coordinate taken in last wants out again: what is left is rounding
+            if step == 0:  # the coordinate added last would leave again: the rest is rounding
                 return x
             x = x + step * move
             used[falls[ratios == step]] = False
@@ -203,7 +203,7 @@ def simplex_minimum(hessian: Array, linear: Array, start: Array, *, slack: float
     return x
 
 
-def balanced_newton_step(hessian: Array, slope: Array) -> Array:
+def sum_preserving_newton_step(hessian: Array, slope: Array) -> Array:
     """The minimum of `d^T H d / 2 + slope^T d` over `sum d = 0`."""
     ones = np.ones_like(slope)
     by_slope, by_ones = scipy.linalg.solve(hessian, np.stack([slope, ones], axis=1), assume_a="pos").T

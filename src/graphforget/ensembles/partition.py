@@ -1,4 +1,4 @@
-"""GraphEraser's three ways to split the training nodes into shards (Chen et al., CCS 2022)."""
+"""GraphEraser's three methods to split the training nodes into shards (Chen et al., CCS 2022)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from graphforget.validation import whole_number
 
 PARTITIONS = ("random", "bekm", "blpa")
 
-SETTLED = 0.001  # label propagation ends when a smaller part of the nodes moves: the last few may cycle for ever
+CONVERGED_SHARE = (
+    0.001  # label propagation ends when a smaller part of the nodes moves: the last few may cycle for ever
+)
 BYTES = 8  # of a node's hash; some shard is then likelier than another by shards / 2^64 at most
 
 Ints = npt.NDArray[np.int64]
@@ -34,7 +36,7 @@ def capacity(count: int, *, shards: int, slack: float = 0.005) -> int:
     The slack is a part of all nodes and not of a shard: 0.005 of 31,043 nodes is half of one of 100 shards. It counts
     as the decimal it is written as, so that no rounding of the sum can add a place.
     """
-    count, shards = whole_number(count, "the number of nodes"), from_one(shards, "the number of shards")
+    count, shards = whole_number(count, "the number of nodes"), positive_integer(shards, "the number of shards")
     if not (math.isfinite(slack) and slack >= 0):
         raise InputError(f"the slack is {slack}, a finite number from 0 is needed")
     mean = Fraction(count, shards)
@@ -47,7 +49,7 @@ def random_partition(numbers: Tensor, *, shards: int, seed: int) -> Tensor:
     It depends on no other node, so removing one leaves every other where it is; a shuffle would move them. The sizes
     are those of independent draws, and a shard may be empty.
     """
-    shards, key = from_one(shards, "the number of shards"), whole_number(seed, "the seed").to_bytes(8, "little")
+    shards, key = positive_integer(shards, "the number of shards"), whole_number(seed, "the seed").to_bytes(8, "little")
     numbers = torch.as_tensor(numbers).detach().cpu()
     if numbers.dim() != 1 or numbers.dtype == torch.bool or numbers.is_floating_point() or numbers.is_complex():
         raise InputError(
@@ -68,40 +70,40 @@ def label_propagation_partition(
 
     The graph is taken as undirected, without loops and with each edge once. A node without neighbours stays. No shard
     ever holds more than `capacity` nodes; there is no least size, and a shard may end up empty. A move needs a free
-    place, so with no slack and shards all equal nobody moves.
+    place, so without slack and with equal shards no node moves.
     """
-    nodes, shards = whole_number(nodes, "the number of nodes"), from_one(shards, "the number of shards")
-    room = checked_room(nodes, shards=shards, slack=slack)
-    iterations = from_one(iterations, "the number of iterations")
+    nodes, shards = whole_number(nodes, "the number of nodes"), positive_integer(shards, "the number of shards")
+    max_size = checked_shard_size(nodes, shards=shards, slack=slack)
+    iterations = positive_integer(iterations, "the number of iterations")
     generator = np.random.default_rng(whole_number(seed, "the seed"))
     adjacency = adjacency_matrix(edge_index, nodes)
     labels = generator.permutation(np.arange(nodes, dtype=np.int64) % shards)
     for _ in range(iterations):
-        wishes, support = wished_labels(adjacency, labels, shards=shards, generator=generator)
-        movers = np.flatnonzero(wishes != labels)
+        preferred, support = preferred_labels(adjacency, labels, shards=shards, generator=generator)
+        movers = np.flatnonzero(preferred != labels)
         order = movers[np.argsort(-support[movers], kind="stable")]
-        moved = moved_labels(labels, wishes, order, shards=shards, room=room)
+        moved = moved_labels(labels, preferred, order, shards=shards, max_size=max_size)
         changes = int((moved != labels).sum())
         labels = moved
-        if changes < SETTLED * nodes:
+        if changes < CONVERGED_SHARE * nodes:
             break
     return torch.from_numpy(labels)
 
 
 def kmeans_partition(points: Tensor, *, shards: int, seed: int, slack: float = 0.005, iterations: int = 20) -> Tensor:
-    """Balanced k-means (BEKM): from random nodes as centroids, `nearest_with_room` and the means in turn.
+    """Balanced k-means (BEKM): from random nodes as centroids, `balanced_assignment` and the means in turn.
 
     Ends when the centroids no longer move. A shard without nodes keeps its centroid; it may end up empty.
     """
-    places, shards = checked_points(points), from_one(shards, "the number of shards")
-    room = checked_room(len(places), shards=shards, slack=slack)
-    iterations = from_one(iterations, "the number of iterations")
+    places, shards = checked_points(points), positive_integer(shards, "the number of shards")
+    max_size = checked_shard_size(len(places), shards=shards, slack=slack)
+    iterations = positive_integer(iterations, "the number of iterations")
     generator = np.random.default_rng(whole_number(seed, "the seed"))
     centroids = places[generator.choice(len(places), size=shards, replace=False)]
     labels = np.zeros(len(places), dtype=np.int64)
     for _ in range(iterations):
         # pair by pair and not as |x|^2 - 2 x c + |c|^2: so that equal points get equal distances
-        labels = nearest_with_room(cdist(places, centroids, "sqeuclidean"), room=room)
+        labels = balanced_assignment(cdist(places, centroids, "sqeuclidean"), max_size=max_size)
         means = shard_means(places, labels, centroids)
         if np.array_equal(means, centroids):
             break
@@ -109,19 +111,19 @@ def kmeans_partition(points: Tensor, *, shards: int, seed: int, slack: float = 0
     return torch.from_numpy(labels)
 
 
-def from_one(value: Any, what: str) -> int:
-    number = whole_number(value, what)
+def positive_integer(value: Any, label: str) -> int:
+    number = whole_number(value, label)
     if number < 1:
-        raise InputError(f"{what} is {value!r}, a whole number from 1 is needed")
+        raise InputError(f"{label} is {value!r}, a whole number from 1 is needed")
     return number
 
 
-def checked_room(nodes: int, *, shards: int, slack: float) -> int:
-    """The capacity of shards of which each could have a node."""
-    room = capacity(nodes, shards=shards, slack=slack)
+def checked_shard_size(nodes: int, *, shards: int, slack: float) -> int:
+    """The capacity of a shard. Raises `InputError` if there are more shards than nodes."""
+    max_size = capacity(nodes, shards=shards, slack=slack)
     if shards > nodes:
         raise InputError(f"the number of shards is {shards}, more than the {nodes} nodes")
-    return room
+    return max_size
 
 
 def checked_points(points: Tensor) -> Floats:
@@ -146,12 +148,12 @@ def adjacency_matrix(edge_index: Tensor, nodes: int) -> sp.csr_matrix:
     return sp.csr_matrix((np.ones(int(real.sum()), dtype=np.int64), ends), shape=(nodes, nodes))
 
 
-def wished_labels(
+def preferred_labels(
     adjacency: sp.csr_matrix, labels: Ints, *, shards: int, generator: np.random.Generator
 ) -> tuple[Ints, Ints]:
     """For each node the label that most of its neighbours hold, and how many do; ties fall at random.
 
-    The histogram is `A onehot(labels)`. A node without neighbours wishes for the label it has.
+    The histogram is `A onehot(labels)`. A node without neighbours prefers the label that it has.
     """
     nodes = labels.size
     onehot = sp.csr_matrix((np.ones(nodes, dtype=np.int64), labels, np.arange(nodes + 1)), shape=(nodes, shards))
@@ -164,61 +166,61 @@ def wished_labels(
         return labels.copy(), np.zeros_like(labels)
     best = np.flatnonzero(scores == np.repeat(np.maximum.reduceat(scores, starts), filled[filled > 0]))
     rows = np.repeat(np.arange(nodes), filled)[best]
-    wishes, support = labels.copy(), np.zeros_like(labels)
-    wishes[rows], support[rows] = histogram.indices[best], histogram.data[best]
-    return wishes, support
+    preferred, support = labels.copy(), np.zeros_like(labels)
+    preferred[rows], support[rows] = histogram.indices[best], histogram.data[best]
+    return preferred, support
 
 
-def moved_labels(labels: Ints, wishes: Ints, order: Ints, *, shards: int, room: int) -> Ints:
-    """The labels after the nodes of `order` have gone one by one to their wish where there is a place.
+def moved_labels(labels: Ints, preferred: Ints, order: Ints, *, shards: int, max_size: int) -> Ints:
+    """The labels after the nodes of `order` have moved, one by one, to their preferred shard if it has a free place.
 
-    Who finds the shard full waits there. A place that falls free goes to the first who waits, whose own place goes to
-    the first who waits for that, and so on; so only full shards have anybody waiting.
+    A node whose preferred shard is full waits. A place that becomes free goes to the first waiting node, whose own
+    place goes to the first node that waits for that, and so on; so nodes wait only for full shards.
     """
-    held, wished = labels.tolist(), wishes.tolist()  # lists: a loop over array elements takes four times as long
+    current, targets = labels.tolist(), preferred.tolist()  # lists: a loop over array elements takes four times as long
     sizes = np.bincount(labels, minlength=shards).tolist()
     waiting: list[deque[int]] = [deque() for _ in range(shards)]
     for node in order.tolist():
-        wish = wished[node]
-        if sizes[wish] >= room:
-            waiting[wish].append(node)
+        target = targets[node]
+        if sizes[target] >= max_size:
+            waiting[target].append(node)
             continue
-        sizes[wish] += 1
-        held[node], free = wish, held[node]
+        sizes[target] += 1
+        current[node], free = target, current[node]
         while waiting[free]:
             follower = waiting[free].popleft()
-            held[follower], free = free, held[follower]
+            current[follower], free = free, current[follower]
         sizes[free] -= 1
-    return np.array(held, dtype=np.int64)
+    return np.array(current, dtype=np.int64)
 
 
-def nearest_with_room(distances: Floats, *, room: int) -> Ints:
+def balanced_assignment(distances: Floats, *, max_size: int) -> Ints:
     """The assignment of the greedy sweep: all pairs by (distance, node, centroid), taken if both still have room.
 
     Node and centroid rank each other by the same order, so there is one stable matching, the sweep's, and deferred
-    acceptance finds it: each node asks its nearest centroid, a centroid keeps its `room` nearest nodes, and the
+    acceptance finds it: each node asks its nearest centroid, a centroid keeps its `max_size` nearest nodes, and the
     refused ask their next. `distances` is nodes x centroids, finite, with room for all.
     """
     shards = distances.shape[1]
     left = distances.copy()  # infinite where the centroid has refused the node
-    bars = np.full(shards, np.inf)  # the farthest node that a full centroid keeps: it takes nobody beyond
+    farthest_member = np.full(shards, np.inf)  # the distance of the farthest node that a full centroid keeps
     labels: Ints = left.argmin(axis=1).astype(np.int64)
     while True:
-        crowded = np.bincount(labels, minlength=shards) > room
+        crowded = np.bincount(labels, minlength=shards) > max_size
         members = np.flatnonzero(crowded[labels])
         if not members.size:
             return labels
-        near = distances[members, labels[members]]
-        order = np.lexsort((near, labels[members]))  # stable, so ties go by the node's number
-        members, near = members[order], near[order]
-        homes = labels[members]
-        ranks = np.arange(members.size) - np.searchsorted(homes, homes)
-        last, out = ranks == room - 1, ranks >= room
-        bars[homes[last]] = near[last]
+        distance = distances[members, labels[members]]
+        order = np.lexsort((distance, labels[members]))  # stable, so ties go by the node's number
+        members, distance = members[order], distance[order]
+        chosen = labels[members]
+        ranks = np.arange(members.size) - np.searchsorted(chosen, chosen)
+        last, out = ranks == max_size - 1, ranks >= max_size
+        farthest_member[chosen[last]] = distance[last]
         refused = members[out]
-        left[refused, homes[out]] = np.inf
+        left[refused, chosen[out]] = np.inf
         options = left[refused]
-        labels[refused] = np.where(options > bars, np.inf, options).argmin(axis=1)
+        labels[refused] = np.where(options > farthest_member, np.inf, options).argmin(axis=1)
 
 
 def shard_means(places: Floats, labels: Ints, centroids: Floats) -> Floats:

@@ -22,7 +22,7 @@ from graphforget.models.sharded import Sharded
 from graphforget.privacy import paper_bounds
 from graphforget.privacy.noise import with_noise
 from graphforget.request.kinds import Kind
-from graphforget.request.sampling import Drawing, drawn
+from graphforget.request.sampling import Drawing, draw_request
 from graphforget.runs.locks import run_lock
 from graphforget.training.environment import environment
 from graphforget.training.losses import as_loss
@@ -144,7 +144,7 @@ def _quietly(stage: str, done: int, total: int) -> None:
 
 
 def request_of(graph: gf.Graph, kind: Kind, share: float, *, seed: int) -> gf.Request:
-    return drawn(graph, Drawing(kind, share=share), seed=seed)
+    return draw_request(graph, Drawing(kind, share=share), seed=seed)
 
 
 def idea_bound(outcome: Outcome) -> float:

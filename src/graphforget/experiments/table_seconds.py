@@ -16,7 +16,7 @@ from graphforget.experiments.table import Spread, Table, TableEntry
 from graphforget.experiments.timing import adam, answer, told_load
 from graphforget.privacy.gaussian import tolerance
 from graphforget.report.charts import Line, Panel, line_chart
-from graphforget.request.sampling import Drawing, drawn
+from graphforget.request.sampling import Drawing, draw_request
 
 NAME = "table-seconds"
 MODEL = "sgc"
@@ -54,7 +54,7 @@ def cells(*, quick: bool, seeds: int) -> list[Cell]:
 def measured(*, store: Path, data: str, size: str, seed: int) -> Row:
     trained, graph = base(store, data, MODEL, seed)
     what = Drawing("nodes", count=1) if size == ONE else Drawing.parse(f"node:{size.replace(' ', '')}")
-    request = drawn(graph, what, seed=seed)
+    request = draw_request(graph, what, seed=seed)
     certified = answer(trained, graph, request, "newton", warm_up=True)
     allowed = tolerance(sigma=trained.recipe.sigma, epsilon=EPSILON, delta=DELTA, releases=trained.recipe.releases)
     loosely = dataclasses.replace(trained, recipe=dataclasses.replace(trained.recipe, tolerance=allowed))

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 import graphforget as gf
 from graphforget.experiments.cells import Row
-from graphforget.training.objective import model_inputs
+from graphforget.models.inputs import model_inputs
 from graphforget.unlearning.outcome import Outcome
 
 REPEATS = 3

@@ -39,7 +39,7 @@ def read_csv_folder(folder: Path, *, directed: bool) -> Graph:
     or numbers; an empty one means unlabelled. A column `split` may say train, val, test or nothing; without
     it every labelled node trains. edges.csv has the columns `source` and `target`, which hold ids; repeated
     edges count once, and a note of the graph counts them. Attributes are sparse if fewer than 10 % of them are
-    non-zero. Whatever is wrong is told with file and line.
+    non-zero. Error messages name the file and the line.
     """
     nodes = _read_nodes(folder / "nodes.csv")
     edges = _read_edges(folder / "edges.csv", nodes.row_of)
@@ -222,5 +222,5 @@ def _short_lines(file: io.TextIOWrapper) -> Iterator[str]:
         yield line
 
 
-def _refuse(path: Path, line: int, what: str) -> NoReturn:
-    raise InputError(f"line {line} of {path}: {what}")
+def _refuse(path: Path, line: int, message: str) -> NoReturn:
+    raise InputError(f"line {line} of {path}: {message}")

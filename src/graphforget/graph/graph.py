@@ -17,15 +17,15 @@ from graphforget.errors import InputError
 from graphforget.graph import digest, pyg, surgery
 from graphforget.graph.split import hold_out, split
 from graphforget.graph.validation import (
-    UNLABELLED,
     canonical_edges,
-    check_split,
     checked_attributes,
+    checked_classes,
     checked_labels,
-    checked_mask,
     checked_names,
     checked_numbers,
+    checked_split,
     count_repeated_edges,
+    note_of_repeated_edges,
 )
 from graphforget.validation import as_whole_number, is_digits, is_number
 
@@ -62,7 +62,7 @@ class Graph:
     # -- making one ----------------------------------------------------------------------------------------------
 
     @classmethod
-    def create(
+    def create(  # long because of the documentation of its public parameters
         cls,
         *,
         x: Tensor | sp.spmatrix,
@@ -80,32 +80,33 @@ class Graph:
         name: str = "graph",
         notes: Sequence[str] = (),
     ) -> Graph:
-        """A checked graph. `edges` is 2 x E; unless `directed`, each edge counts in both directions. Copies its input.
+        """Checks its input and makes a graph of a copy of it.
 
-        Every labelled node trains unless masks say otherwise. `numbers` are stable node numbers, 0 to n - 1 by default.
-        `notes` say what the caller dropped of its input; repeated edges are counted here.
+        Args:
+            x: n x d attributes, dense or sparse.
+            edges: 2 x E rows of the nodes that the edges connect.
+            y: n labels; -1 for a node without a label.
+            train_mask: The training nodes; by default every labelled node outside the other masks.
+            val_mask: The validation nodes, none by default.
+            test_mask: The test nodes, none by default.
+            directed: Whether messages flow only from `edges[0]` to `edges[1]`, and not in both directions.
+            num_classes: The number of classes; by default it follows from the labels and the class names.
+            numbers: Stable node numbers in ascending order, 0 to n - 1 by default.
+            subject_ids: A unique name for each node.
+            column_names: A unique name for each attribute.
+            class_names: A unique name for each class.
+            name: The name of the graph.
+            notes: What the caller dropped of its input; a note on repeated edges is added.
+
+        Raises:
+            InputError: A part is malformed or does not fit the others.
         """
         x = checked_attributes(x)
         n = x.shape[0]
         y = checked_labels(y, n)
-        classes = int(y.max()) + 1 if n and num_classes is None else int(num_classes or 0)
-        if class_names is not None:
-            classes = max(classes, len(class_names))
-        if classes < 2:
-            raise InputError(f"the labels name {classes} class(es), at least 2 are needed")
-        if int(y.max()) >= classes:
-            raise InputError(f"label {int(y.max())} is out of range for {classes} classes")
-        none = torch.zeros(n, dtype=torch.bool)
-        val = checked_mask(none if val_mask is None else val_mask, n, "val_mask")
-        test = checked_mask(none if test_mask is None else test_mask, n, "test_mask")
-        rest = (y != UNLABELLED) & ~val & ~test
-        train = checked_mask(rest if train_mask is None else train_mask, n, "train_mask")
-        check_split(y, train, val, test)
+        classes = checked_classes(y, num_classes, class_names)
+        train, val, test = checked_split(y, train_mask, val_mask, test_mask)
         subjects = checked_names(subject_ids, n, "subject ids")
-        repeated = count_repeated_edges(edges, n)
-        if repeated:
-            entries = "entry of the edge list was" if repeated == 1 else "entries of the edge list were"
-            notes = (*notes, f"{repeated:,} repeated {entries} dropped, each edge counts once")
         return cls(
             x=x,
             edge_index=canonical_edges(edges, n, directed=directed),
@@ -121,7 +122,7 @@ class Graph:
             class_names=checked_names(class_names, classes, "class names"),
             name=name,
             digit_ids=any(map(is_number, subjects or ())),
-            notes=tuple(notes),
+            notes=(*notes, *note_of_repeated_edges(count_repeated_edges(edges, n))),
         )
 
     @classmethod
@@ -137,7 +138,7 @@ class Graph:
     ) -> Graph:
         """From a PyG `Data` with `x`, `edge_index`, `y` and, if it has them, boolean masks and `node_numbers`.
 
-        Undirected if every edge is there in both directions, unless `directed` says otherwise.
+        Without `directed` the graph is undirected if every edge is present in both directions.
         """
         names: Any = {"subject_ids": subject_ids, "column_names": column_names, "class_names": class_names}
         return pyg.from_pyg(data, name=name, directed=directed, **names)
@@ -165,7 +166,7 @@ class Graph:
 
     @cached_property
     def num_edges(self) -> int:
-        """Edges as people count them: an undirected edge once."""
+        """The number of edges; an undirected edge counts once."""
         if self.directed:
             return self.edge_index.shape[1]
         source, target = self.edge_index
@@ -186,28 +187,33 @@ class Graph:
     def row(self, node: int | str) -> int:
         """The row of a node named by its number or its subject id.
 
-        A string is a subject id if the graph has those, and may otherwise spell a number. A whole number is a node
-        number, unless subject ids are numbers themselves: then it is one of them, lest 5 mean somebody other than "5".
+        A string is a subject id if the graph has subject ids; otherwise it may spell a number. An integer is a node
+        number, unless subject ids are numbers themselves: then it is a subject id, so that 5 and "5" mean the same.
+
+        Raises:
+            InputError: The node is not in the graph.
         """
         name = node if isinstance(node, str) else as_whole_number(node)
         if self.subject_ids is None and isinstance(name, str) and is_digits(name):
             name = int(name)
         if name is None:
             raise InputError(f"node {node!r} is not in the graph")
-        if isinstance(name, int) and not self.digit_ids:
-            found = self._row_of_number(name)
-        else:
-            found = self._row_of.get(str(name))
-        if found is None:
+        is_node_number = isinstance(name, int) and not self.digit_ids
+        row = self._row_of_number(int(name)) if is_node_number else self._row_of.get(str(name))
+        if row is None:
             raise InputError(f"node {name!r} is not in the graph")
-        return found
+        return row
 
     def name_of(self, row: int) -> int | str:
-        """What a request calls the node of this row: its subject id if it has one, else its number."""
+        """The name of this row's node in a request: its subject id if it has one, otherwise its number."""
         return int(self.numbers[row]) if self.subject_ids is None else self.subject_ids[row]
 
     def column(self, column: int | str) -> int:
-        """The position of a column named by its position or its name, by the same rules as `row`."""
+        """The position of a column named by its position or its name, by the same rules as `row`.
+
+        Raises:
+            InputError: The column is not in the graph.
+        """
         names = self.column_names
         name = column if isinstance(column, str) else as_whole_number(column)
         if name is None:
@@ -241,8 +247,10 @@ class Graph:
     def numbered_as(self, other: Graph) -> Graph:
         """The same graph with the node numbers that `other` has for the same subjects.
 
-        For records of one's own, which know subjects and not the numbers that they were given here. A subject that
-        `other` does not know is an `InputError`.
+        Use it for records from another source, which have subject ids but not the node numbers of `other`.
+
+        Raises:
+            InputError: A subject is not in `other`.
         """
         return surgery.numbered_as(self, other)
 

@@ -16,7 +16,7 @@ SECOND_FACTOR = 0x94D049BB133111EB - 2**64
 def mixed(values: Tensor) -> Tensor:
     """The output function of SplitMix64, a bijection on 64 bits: inputs that differ in one bit give unrelated outputs.
 
-    It works in place, so hand over a tensor that nobody else reads.
+    It works in place, so pass a tensor that is not used elsewhere.
     """
     for shift, factor in ((30, FIRST_FACTOR), (27, SECOND_FACTOR)):
         values ^= (values >> shift) & ((1 << (64 - shift)) - 1)  # the mask makes torch's shift a logical one

@@ -1,4 +1,4 @@
-"""What a request means in the rows of one graph."""
+"""A request in terms of the rows of one graph."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Resolved:
     """A request in terms of one graph's rows. Made by `Request.resolve`, which has checked it."""
 
     node_rows: Tensor  # rows of the nodes to remove
-    edge_mask: Tensor  # over the columns of edge_index: the edges named (not those that go with a node)
-    full_rows: Tensor  # rows whose attributes go altogether
-    partial_rows: Tensor  # with partial_columns: the single attribute values that go
+    edge_mask: Tensor  # over the columns of edge_index: the edges that are named (not those of removed nodes)
+    full_rows: Tensor  # rows that lose all attributes
+    partial_rows: Tensor  # with partial_columns: the single attribute values to remove
     partial_columns: Tensor
 
     @property
@@ -27,6 +27,6 @@ class Resolved:
 
 
 class Resolvable(Protocol):
-    """Whatever can say what it means in a graph, as `Request` can."""
+    """An object that can be resolved against a graph, such as a `Request`."""
 
     def resolve(self, graph: Graph) -> Resolved: ...

@@ -1,4 +1,4 @@
-"""Who trains and who tests: random splits in which no node's side depends on another node."""
+"""Random splits into training and test nodes, in which no node's side depends on another node."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def split(graph: Graph, *, seed: int = 0, test: float = 0.1) -> Graph:
 
 
 def hold_out(graph: Graph, *, seed: int = 0, share: float = 0.1) -> Graph:
-    """A share of the training nodes becomes validation nodes: to choose settings without looking at test nodes.
+    """A share of the training nodes becomes validation nodes: to choose settings without the test nodes.
 
     Drawn as by `split`; with a share of 0 there are none.
     """

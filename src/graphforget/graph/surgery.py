@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def without(graph: Graph, resolved: Resolved) -> Graph:
-    """`G (-) dG`: the graph as if it had never held resolved a request names (docs/maths.md, section 1)."""
+    """`G (-) dG`: the graph as if it had never held what a request names (docs/maths.md, section 1)."""
     keep = torch.ones(graph.num_nodes, dtype=torch.bool)
     keep[resolved.node_rows] = False
     edges = ~resolved.edge_mask & _among(graph, keep)
-    kept = _rows(graph, keep, _blanked(graph, resolved, keep))
-    return dataclasses.replace(kept, edge_index=_renumbered(masked(graph.edge_index, edges), keep))
+    part = _rows(graph, keep, _blanked(graph, resolved, keep))
+    return dataclasses.replace(part, edge_index=_renumbered(masked(graph.edge_index, edges), keep))
 
 
 def induced(graph: Graph, keep: Tensor) -> Graph:
@@ -32,7 +32,7 @@ def induced(graph: Graph, keep: Tensor) -> Graph:
 
 
 def neighbourhood(graph: Graph, rows: Tensor, *, hops: int) -> tuple[Graph, Tensor]:
-    """The part of the graph that decides resolved `hops` rounds of messages bring to `rows`, and their rows in it.
+    """The part of the graph that decides what `hops` rounds of messages bring to `rows`, and their rows in it.
 
     It holds every node within `hops + 1` steps, whichever way the edges point, and all edges among those: one
     step more than messages travel, so that the degrees that weigh them are those of the whole graph.
@@ -54,9 +54,9 @@ def changed_attribute_rows(graph: Graph, resolved: Resolved) -> Tensor:
     if graph.x.layout == torch.sparse_csr:
         changed = _named_entries(graph, resolved) & (graph.x.values() != 0)
         return entry_rows(graph.x)[changed].unique()
-    whole = resolved.full_rows[(graph.x[resolved.full_rows] != 0).any(dim=1)]
+    full = resolved.full_rows[(graph.x[resolved.full_rows] != 0).any(dim=1)]
     single = resolved.partial_rows[graph.x[resolved.partial_rows, resolved.partial_columns] != 0]
-    return torch.cat([whole, single]).unique()
+    return torch.cat([full, single]).unique()
 
 
 def count_named_values(graph: Graph, resolved: Resolved) -> int:
@@ -72,8 +72,10 @@ def count_named_values(graph: Graph, resolved: Resolved) -> int:
 def numbered_as(graph: Graph, other: Graph) -> Graph:
     """The same graph with the node numbers that `other` has for the same subjects.
 
-    For records of one's own, which know subjects and not the numbers that they were given here. A subject that
-    `other` does not know is an `InputError`.
+    Use it for records from another source, which have subject ids but not the node numbers of `other`.
+
+    Raises:
+        InputError: A subject is not in `other`.
     """
     if graph.subject_ids is None or other.subject_ids is None:
         return graph
@@ -87,9 +89,9 @@ def numbered_as(graph: Graph, other: Graph) -> Graph:
     if (numbers.diff() > 0).all():
         return dataclasses.replace(graph, numbers=numbers, digit_ids=other.digit_ids)
     order = numbers.argsort()
-    there = torch.empty_like(order)
-    there[order] = torch.arange(order.numel())
-    keys = (there[graph.edge_index[1]] * graph.num_nodes + there[graph.edge_index[0]]).sort().values
+    new_row = torch.empty_like(order)
+    new_row[order] = torch.arange(order.numel())
+    keys = (new_row[graph.edge_index[1]] * graph.num_nodes + new_row[graph.edge_index[0]]).sort().values
     rows: dict[str, Any] = {name: getattr(graph, name)[order] for name in ("y", "train_mask", "val_mask", "test_mask")}
     return dataclasses.replace(
         graph,
@@ -103,14 +105,14 @@ def numbered_as(graph: Graph, other: Graph) -> Graph:
 
 
 def _with_classes(graph: Graph, names: tuple[str, ...]) -> Graph:
-    """The same labels where the classes stand in another order."""
+    """The same labels, with the classes in the order of `names`."""
     place = torch.tensor([names.index(name) for name in graph.class_names or ()])
     y = torch.where(graph.y >= 0, place[graph.y.clamp_min(0)], graph.y)
     return dataclasses.replace(graph, y=y, class_names=names)
 
 
 def _among(graph: Graph, keep: Tensor) -> Tensor:
-    """Which edges have both of their ends where `keep`."""
+    """A mask of the edges with both ends in `keep`."""
     ends = keep.numpy()[graph.edge_index.numpy()]
     return torch.from_numpy(ends[0] & ends[1])
 
@@ -119,14 +121,14 @@ def _rows(graph: Graph, keep: Tensor, x: Tensor) -> Graph:
     """The kept rows with attributes `x`; the caller sets the edges."""
     subjects = graph.subject_ids
     if subjects is not None:
-        subjects = tuple(s for s, kept in zip(subjects, keep.tolist(), strict=True) if kept)
+        subjects = tuple(subject for subject, stays in zip(subjects, keep.tolist(), strict=True) if stays)
     names = ("y", "train_mask", "val_mask", "test_mask", "numbers")
     rows: dict[str, Any] = {name: masked(getattr(graph, name), keep) for name in names}
-    return dataclasses.replace(graph, x=x, subject_ids=subjects, notes=(), **rows)  # notes would tell of a deletion
+    return dataclasses.replace(graph, x=x, subject_ids=subjects, notes=(), **rows)  # notes could disclose a deletion
 
 
 def _blanked(graph: Graph, resolved: Resolved, keep: Tensor) -> Tensor:
-    """The attributes of the kept rows, with resolved the request names set to 0."""
+    """The attributes of the kept rows, with the values that the request names set to 0."""
     if graph.x.layout == torch.sparse_csr:
         if not resolved.names_attributes:
             return without_rows(graph.x, keep)
@@ -138,20 +140,20 @@ def _blanked(graph: Graph, resolved: Resolved, keep: Tensor) -> Tensor:
 
 
 def _named_entries(graph: Graph, resolved: Resolved) -> Tensor:
-    """Which stored entries of sparse attributes the request names."""
+    """A mask of the stored entries of sparse attributes that the request names."""
     if not resolved.names_attributes:
         return torch.zeros(graph.x.values().numel(), dtype=torch.bool)
     rows, d = entry_rows(graph.x), graph.num_columns
-    whole = torch.zeros(graph.num_nodes, dtype=torch.bool)
-    whole[resolved.full_rows] = True
-    named = whole[rows]
+    full = torch.zeros(graph.num_nodes, dtype=torch.bool)
+    full[resolved.full_rows] = True
+    named = full[rows]
     if resolved.partial_rows.numel():
         named |= torch.isin(rows * d + graph.x.col_indices(), resolved.partial_rows * d + resolved.partial_columns)
     return named
 
 
 def _renumbered(rows: Tensor, keep: Tensor) -> Tensor:
-    """Rows of a graph as rows of what is kept of it."""
+    """The rows that these rows of the graph have in the part where `keep`."""
     return torch.from_numpy((keep.numpy().cumsum() - 1)[rows.numpy()])
 
 

@@ -1,4 +1,4 @@
-"""What a graph may be made of: every check of its parts, each with its own sentence."""
+"""Checks of the parts that a graph is made of; each raises `InputError` with its own sentence."""
 
 from __future__ import annotations
 
@@ -48,14 +48,35 @@ def checked_labels(y: Any, n: int) -> Tensor:
     return y.clone()
 
 
-def checked_mask(mask: Tensor, n: int, what: str) -> Tensor:
+def checked_mask(mask: Tensor, n: int, label: str) -> Tensor:
     mask = torch.as_tensor(mask).detach().cpu()
     if mask.dtype != torch.bool or mask.shape != (n,):
-        raise InputError(f"{what} is {mask.dtype} of shape {tuple(mask.shape)}, one boolean a node is needed")
+        raise InputError(f"{label} is {mask.dtype} of shape {tuple(mask.shape)}, one boolean a node is needed")
     return mask.clone()
 
 
-def check_split(y: Tensor, train: Tensor, val: Tensor, test: Tensor) -> None:
+def checked_classes(y: Tensor, num_classes: int | None, class_names: Sequence[str] | None) -> int:
+    """The number of classes, from the labels, the number that is given, and the class names."""
+    classes = int(y.max()) + 1 if y.numel() and num_classes is None else int(num_classes or 0)
+    if class_names is not None:
+        classes = max(classes, len(class_names))
+    if classes < 2:
+        raise InputError(f"the labels name {classes} class(es), at least 2 are needed")
+    if int(y.max()) >= classes:
+        raise InputError(f"label {int(y.max())} is out of range for {classes} classes")
+    return classes
+
+
+def checked_split(
+    y: Tensor, train_mask: Tensor | None, val_mask: Tensor | None, test_mask: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The masks of training, validation and test nodes. By default every labelled node outside the others trains."""
+    n = y.numel()
+    none = torch.zeros(n, dtype=torch.bool)
+    val = checked_mask(none if val_mask is None else val_mask, n, "val_mask")
+    test = checked_mask(none if test_mask is None else test_mask, n, "test_mask")
+    rest = (y != UNLABELLED) & ~val & ~test
+    train = checked_mask(rest if train_mask is None else train_mask, n, "train_mask")
     if not train.any():
         raise InputError("the graph has no training node")
     if (train & (val | test)).any() or (val & test).any():
@@ -63,27 +84,28 @@ def check_split(y: Tensor, train: Tensor, val: Tensor, test: Tensor) -> None:
     unlabelled = ((train | val | test) & (y == UNLABELLED)).nonzero()
     if unlabelled.numel():
         raise InputError(f"node {int(unlabelled[0])} is in the split but has no label")
+    return train, val, test
 
 
-def checked_names(names: Sequence[str] | None, count: int, what: str) -> tuple[str, ...] | None:
+def checked_names(names: Sequence[str] | None, count: int, label: str) -> tuple[str, ...] | None:
     if names is None:
         return None
     names = tuple(map(str, names))
     if len(names) != count:
-        raise InputError(f"there are {len(names)} {what} for {count}")
+        raise InputError(f"there are {len(names)} {label} for {count}")
     if not all(map(str.strip, names)):
-        raise InputError(f"one of the {what} is blank, so nobody could name it")
+        raise InputError(f"one of the {label} is blank, every one needs a name")
     if len(set(names)) != count:
         seen: set[str] = set()
         twice = next(n for n in names if n in seen or seen.add(n))  # type: ignore[func-returns-value]
-        raise InputError(f"{twice!r} stands twice among the {what}")
+        raise InputError(f"{twice!r} stands twice among the {label}")
     return names
 
 
 def checked_numbers(numbers: Tensor, n: int) -> Tensor:
     numbers = torch.as_tensor(numbers).detach().cpu()
-    whole = not numbers.dtype.is_floating_point and numbers.shape == (n,)
-    if not whole or int(numbers.min()) < 0 or (numbers.diff() <= 0).any():
+    valid = not numbers.dtype.is_floating_point and numbers.shape == (n,)
+    if not valid or int(numbers.min()) < 0 or (numbers.diff() <= 0).any():
         raise InputError("the node numbers must be one whole number from 0 a node, in ascending order")
     return numbers.to(torch.int64).clone()
 
@@ -113,6 +135,12 @@ def count_repeated_edges(edges: Tensor, n: int) -> int:
     """How many entries of the edge list repeat an earlier one; the other direction of an edge is no repetition."""
     edges = checked_edges(edges, n)
     return edges.shape[1] - torch.unique(edges[1] * n + edges[0]).numel()
+
+
+def note_of_repeated_edges(count: int) -> tuple[str, ...]:
+    """The note that repeated edges were dropped; none if there are none."""
+    entries = "entry of the edge list was" if count == 1 else "entries of the edge list were"
+    return (f"{count:,} repeated {entries} dropped, each edge counts once",) if count else ()
 
 
 def note_of_dropped_loops(count: int) -> tuple[str, ...]:

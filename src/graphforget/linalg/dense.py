@@ -1,4 +1,4 @@
-"""The matrix itself, for systems small enough: the oracle."""
+"""Dense solutions of small systems, as a reference for the iterative solvers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def dense_matrix(product: Product, like: Tensor) -> Tensor:
 
 
 def dense_solve(product: Product, b: Tensor) -> Solution:
-    """`A x = b` by a Cholesky factor; where there is none, `A` is not positive definite and `b` is returned."""
+    """Solves `A x = b` by a Cholesky factor; returns `b` if `A` is not positive definite."""
     matrix = dense_matrix(product, b)
     size, scale = b.numel(), float(b.norm()) or 1.0
     if not torch.isfinite(matrix).all():

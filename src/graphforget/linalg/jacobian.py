@@ -8,16 +8,17 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+PROBES = 8
+
 
 class Jacobian:
     """The Jacobian `J` of `function` at `point`, and the value there.
 
-    torch.func's forward mode does not take sparse CSR tensors, so `J v` is got by differentiating `u -> J^T u`.
+    torch.func's forward mode does not take sparse CSR tensors, so `J v` is computed by differentiating `u -> J^T u`.
     The passes through `function` are recorded once; each product afterwards is one backward pass.
     """
 
     def __init__(self, function: Callable[[Tensor], Tensor], point: Tensor) -> None:
-        self._function = function
         with torch.enable_grad():
             self._point = point.detach().clone().requires_grad_()
             self._output = function(self._point)
@@ -38,3 +39,13 @@ class Jacobian:
             dual = torch.zeros_like(self._output, requires_grad=True)
             (pulled_back,) = torch.autograd.grad(self._output, self._point, dual, create_graph=True)
         return dual, pulled_back
+
+
+def squared_frobenius_norm(jacobian: Jacobian) -> float:
+    """`||J||_F^2`, estimated with `PROBES` vectors of random signs (Hutchinson's estimator)."""
+    generator = torch.Generator().manual_seed(0)
+    estimate = 0.0
+    for _ in range(PROBES):
+        signs = 2.0 * torch.randint(0, 2, tuple(jacobian.value.shape), generator=generator) - 1
+        estimate += float(jacobian.adjoint(signs.to(jacobian.value)).square().sum()) / PROBES
+    return estimate

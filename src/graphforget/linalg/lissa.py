@@ -50,12 +50,12 @@ def lissa(
     x = h / scale
     residual = float((b - (exact or draw())(x)).norm()) / size
     if status == "iterations spent":
-        status = _judged(residual, tolerance)
+        status = _status_of(residual, tolerance)
     return Solution(x, status, done, residual)
 
 
-def _judged(residual: float, tolerance: float) -> Status:
-    """Worse than no step at all is divergence, however slow."""
+def _status_of(residual: float, tolerance: float) -> Status:
+    """The status by the final residual; a residual above 1 is worse than no step, so it counts as divergence."""
     if not math.isfinite(residual):
         return "not finite"
     if residual <= 2 * tolerance:

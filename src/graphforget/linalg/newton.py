@@ -26,7 +26,7 @@ class Smooth(Protocol):
 
 @dataclass(frozen=True)
 class Minimum:
-    """Where the search ended, and how."""
+    """The result of a minimisation: the last point, its status and the work done."""
 
     theta: Tensor
     status: Status
@@ -54,9 +54,9 @@ def newton_cg(
 
     Each step solves the Newton system only as far as the distance to the tolerance is worth (an inexact Newton
     method: relative residual at most `min(0.1, sqrt(||g||))`, and no smaller than what would meet the tolerance).
-    Where the tolerance is `NEAR`, one step is solved all the way: a second one would cost more.
-    A step that does not lower the value enough (Armijo) is halved. Close to the minimum differences of values drown
-    in rounding; there a step that lowers the gradient's norm is taken.
+    If the tolerance is `NEAR`, one step is solved to the tolerance: a second step would cost more.
+    A step that does not lower the value enough (Armijo) is halved. Close to the minimum differences of values are
+    smaller than rounding errors; there a step that lowers the gradient's norm is accepted.
     """
     value, gradient = function.value_and_gradient(theta)
     norm = float(gradient.norm())

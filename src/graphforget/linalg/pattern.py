@@ -6,7 +6,7 @@ With the pattern's entries `e` at (row, column):
     inner_products(L, R)_e   = L[row] . R[column]
 
 The derivatives of each are made of both, so nothing of size entries x features is ever formed. Values are
-entries x heads and features nodes x heads x features; each head goes its own way.
+entries x heads and features nodes x heads x features; heads are independent.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ Status = Literal["converged", "iterations spent", "negative curvature", "stagnat
 
 @dataclass(frozen=True)
 class Solution:
-    """What a solver found, and how far it got."""
+    """The result of a solver: the solution, its status and its residual."""
 
     x: Tensor
     status: Status

@@ -14,7 +14,7 @@ from torch import Tensor
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta", category=UserWarning)
 
 
-FEW = 64  # rows: so many can be taken out one by one
+FEW = 64  # rows; up to this number they are removed one by one
 
 
 class SparseMatrix:
@@ -58,12 +58,12 @@ class SparseMatrix:
         return self._turned
 
     def symmetric(self) -> SparseMatrix:
-        """The same matrix, of which the caller vouches that it is its own transpose."""
+        """Marks the matrix as symmetric, which the caller guarantees, and returns it."""
         self._is_symmetric = True
         return self
 
     def __matmul__(self, dense: Tensor) -> Tensor:
-        if not (dense.requires_grad and torch.is_grad_enabled()):  # nothing to record, which is dear for small graphs
+        if not (dense.requires_grad and torch.is_grad_enabled()):  # autograd costs much on small graphs
             return self.csr @ dense
         product: Tensor = _Product.apply(dense, self)
         return product
@@ -81,7 +81,7 @@ class _Product(torch.autograd.Function):
 
 
 def csr_tensor(crow: Tensor, columns: Tensor, values: Tensor, size: tuple[int, ...]) -> Tensor:
-    """A CSR tensor from its parts, which the caller vouches for."""
+    """A CSR tensor from its parts, which are not checked."""
     return torch.sparse_csr_tensor(crow, columns, values, size=size, check_invariants=False)
 
 
@@ -105,7 +105,7 @@ def to_scipy(csr: Tensor) -> sp.csr_matrix:
 
 
 def narrowed(csr: Tensor) -> Tensor:
-    """With 32-bit indices where they suffice: products are faster by a fifth and more."""
+    """With 32-bit indices if they suffice: products are faster by at least a fifth."""
     crow, columns = csr.crow_indices(), csr.col_indices()
     if crow.dtype == torch.int32 or max(columns.numel(), *csr.shape) > torch.iinfo(torch.int32).max:
         return csr
@@ -113,7 +113,7 @@ def narrowed(csr: Tensor) -> Tensor:
 
 
 def converted(matrix: Tensor, *, dtype: torch.dtype, device: str | torch.device) -> Tensor:
-    """A sparse or dense tensor in another precision; what need not be copied is shared."""
+    """A sparse or dense tensor in another precision or on another device; shared if nothing changes."""
     if matrix.layout != torch.sparse_csr or matrix.device != torch.device(device):
         return matrix.to(device=device, dtype=dtype)
     return with_values(matrix, matrix.values().to(dtype))
@@ -139,24 +139,24 @@ def repeated(values: Tensor, counts: Tensor) -> Tensor:
 def keep_entries(csr: Tensor, keep: Tensor, rows: Tensor) -> Tensor:
     """The matrix with only the stored entries where `keep`, and only the rows where `rows` (both boolean)."""
     starts = csr.crow_indices().numpy()
-    kept = keep.numpy() & np.repeat(rows.numpy(), np.diff(starts))
-    gone_before = np.searchsorted(np.flatnonzero(~kept), starts)
-    ends = torch.from_numpy(starts - gone_before)
+    stays = keep.numpy() & np.repeat(rows.numpy(), np.diff(starts))
+    removed_before = np.searchsorted(np.flatnonzero(~stays), starts)
+    ends = torch.from_numpy(starts - removed_before)
     crow = torch.cat([ends[:1], ends[1:][rows]])
     size = (crow.numel() - 1, csr.shape[1])
-    mask = torch.from_numpy(kept)
+    mask = torch.from_numpy(stays)
     return csr_tensor(crow, masked(csr.col_indices(), mask), masked(csr.values(), mask), size)
 
 
 def without_rows(csr: Tensor, keep: Tensor) -> Tensor:
-    """The rows where `keep`. A few gaps are closed by copying what lies between them, many by masks."""
-    gone = np.flatnonzero(~keep.numpy())
-    if gone.size > FEW:
+    """The rows where `keep`. A few rows are removed by copying the blocks between them, many by masks."""
+    removed = np.flatnonzero(~keep.numpy())
+    if removed.size > FEW:
         return keep_entries(csr, torch.ones(csr.values().numel(), dtype=torch.bool), keep)
     starts = csr.crow_indices().numpy()
-    ends = zip([0, *starts[gone + 1].tolist()], [*starts[gone].tolist(), int(starts[-1])], strict=True)
+    ends = zip([0, *starts[removed + 1].tolist()], [*starts[removed].tolist(), int(starts[-1])], strict=True)
     pieces = [slice(first, last) for first, last in ends]
-    crow = np.concatenate([[0], np.delete(np.diff(starts), gone).cumsum()])
+    crow = np.concatenate([[0], np.delete(np.diff(starts), removed).cumsum()])
     columns, values = (torch.cat([part[piece] for piece in pieces]) for part in (csr.col_indices(), csr.values()))
     return csr_tensor(torch.from_numpy(crow), columns, values, (crow.size - 1, csr.shape[1]))
 
@@ -176,7 +176,7 @@ def scale_rows_to_unit(matrix: Tensor) -> Tensor:
 
 
 class DenseMatrix:
-    """A constant dense matrix with the same face as `SparseMatrix`."""
+    """A constant dense matrix with the interface of `SparseMatrix`."""
 
     def __init__(self, values: Tensor) -> None:
         self.values = values

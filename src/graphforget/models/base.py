@@ -1,4 +1,4 @@
-"""What all built-in models share: they take PyG's `(x, edge_index)`, or both made ready once for many calls."""
+"""The base classes of the built-in models, which take PyG's `(x, edge_index)` or prepared matrices."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from graphforget.models.propagation import adjacency, normalised_adjacency
 class GraphModel(nn.Module):
     """A built-in model. `model(x, edge_index)` works on PyG's tensors (x dense or sparse CSR).
 
-    Whoever calls it often on one graph calls `prepare` once and passes what it returns: attributes and propagation
-    as constant matrices. Rows of `x` are scaled to unit length in there, on the graph at hand, so that an attribute
-    that is forgotten leaves no trace in the length of its row.
+    For many calls on one graph, call `prepare` once and pass its results: attributes and propagation as constant
+    matrices. `prepare` scales the rows of `x` to unit length on the graph that is given, so that a removed attribute
+    leaves no trace in the length of its row.
     """
 
     reach: Reach
-    symmetric_propagation = False  # a message from s to t as one from t to s, so that its propagation is symmetric
+    symmetric_propagation = False  # messages from s to t and from t to s have the same weight
 
     def __init__(self, *, scale_rows: bool = True) -> None:
         super().__init__()
@@ -40,11 +40,11 @@ class GraphModel(nn.Module):
 
     @abstractmethod
     def propagation(self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> object:
-        """What this model's layers need of the edges."""
+        """The form of the edges that the layers use."""
 
     @abstractmethod
     def logits(self, x: Matrix, propagation: object) -> Tensor:
-        """The n x C logits, from what `prepare` returned."""
+        """The n x C logits, from the results of `prepare`."""
 
     def forward(self, x: Tensor | Matrix, edge_index: object) -> Tensor:
         if isinstance(x, Tensor):
@@ -63,7 +63,7 @@ class NormalisedModel(GraphModel):
 
 
 class PlainModel(GraphModel):
-    """A model that adds up its neighbours' messages as they are."""
+    """A model that sums its neighbours' messages without weights."""
 
     symmetric_propagation = True
 

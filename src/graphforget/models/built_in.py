@@ -1,4 +1,4 @@
-"""Which modules are models of this package, by their exact type and as they were made."""
+"""Which modules are unaltered models of this package, decided by their exact type."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import functools
 from torch import nn
 
 from graphforget.models.base import Linear
-from graphforget.models.captured import first_finding
+from graphforget.models.captured import first_captured_value
 from graphforget.models.fixed import SGC, SIGN, FixedPropagation, MeanSGC
 from graphforget.models.gat import GAT, GATLayer
 from graphforget.models.gcn import GCN
 from graphforget.models.gin import GIN, GINLayer
-from graphforget.models.object_view import MODULE_INTERNALS
+from graphforget.models.object_attributes import MODULE_INTERNALS
 from graphforget.models.published import PublishedEraser, PublishedGCN
 from graphforget.models.sage import SAGE
 from graphforget.models.sharded import SHARD_OF, Sharded
@@ -24,7 +24,7 @@ LAYER_TYPES = frozenset({Linear, GATLayer, GINLayer, nn.ModuleList})
 
 @functools.cache
 def _model_types() -> frozenset[type]:
-    from graphforget.models.linearised import Linearised  # here, because it inspects its base, which comes back here
+    from graphforget.models.linearised import Linearised  # imported late: that module imports this one
 
     return MODEL_TYPES | {Linearised}
 
@@ -35,12 +35,12 @@ def has_built_in_type(module: nn.Module) -> bool:
 
 
 def is_built_in(module: nn.Module) -> bool:
-    """Whether it is a model of this package, unchanged, so that what is known of its class holds for it."""
+    """Whether it is an unaltered model of this package, so that everything known of its class holds for it."""
     return has_built_in_type(module) and not alteration(module)
 
 
 def alteration(module: nn.Module) -> str:
-    """How a model of this package differs from what its class makes, in words; nothing if it does not."""
+    """How a model of this package was altered after its construction, in words; empty if it was not."""
     known = _model_types() | LAYER_TYPES
     registered = {id(item): item for item in (*module.parameters(), *module.buffers(), *module.modules())}
     for name, part in module.named_modules():
@@ -56,7 +56,7 @@ def alteration(module: nn.Module) -> str:
                 return f"attribute '{attribute}' of {where} was replaced"
             if type(part) not in MODEL_TYPES | LAYER_TYPES and attribute == "_base":  # of a linearised model
                 continue
-            finding = first_finding(value, registered=registered)
+            finding = first_captured_value(value, registered=registered)
             if finding:
                 return f"attribute '{attribute}' of {where} holds {finding.kind}, which may carry data"
         extra = [buffer for buffer in part._buffers if not (type(part) in ENSEMBLES and buffer == SHARD_OF)]

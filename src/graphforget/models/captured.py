@@ -1,7 +1,9 @@
-"""Looks for data in everything that an object can reach: attributes, containers, closures, globals, classes.
+"""Searches an object and every object that it can reach for captured data.
 
-A setting (a number, a short text, a few layer sizes) carries no data worth the name. Everything else that is no code
-of a known library is a finding, and so is an object that cannot be looked into (`object_view.py`).
+A module or a loss can store training data outside its parameters: in an attribute, a container, a closure, a global
+variable or a class. The search starts at one object and follows its references (`object_contents.py` reads one object,
+`code_references.py` a function). Settings are allowed: a number, a short text, a few layer sizes. Code of known
+libraries is allowed. Anything else is a finding, and so is an object that cannot be read.
 """
 
 from __future__ import annotations
@@ -12,62 +14,62 @@ from typing import NamedTuple
 
 import numpy as np
 
-from graphforget.models.object_view import View, view_of
+from graphforget.models.object_contents import ObjectContents, read_object
 
-MAX_LOOSE_FLOATS = 64  # single floats in all that one attribute reaches
-MAX_OBJECTS = 20_000  # in all that one attribute reaches
+MAX_SINGLE_FLOATS = 64  # among the objects that one attribute reaches
+MAX_OBJECTS = 20_000  # that one attribute may reach
 
 
 class CapturedValue(NamedTuple):
-    """A thing that may be data, in words, and the path to it from where the search began."""
+    """An object that may hold data: what it is, in words, and the path to it from the start of the search."""
 
     kind: str
     path: str
 
 
-def first_finding(value: object, *, registered: Mapping[int, object]) -> CapturedValue | None:
-    """The first thing that `value` reaches and that may be data.
+def first_captured_value(value: object, *, registered: Mapping[int, object]) -> CapturedValue | None:
+    """The first object reachable from `value` that may hold data.
 
     Args:
-        value: where to start.
-        registered: tensors and modules by id that are looked at elsewhere.
+        value: The start of the search.
+        registered: Tensors and modules, by id, that are not searched because the caller checks them otherwise.
 
     Returns:
-        A finding such as `("a numpy array", ".scaler.mean_")`, or None.
+        The finding, such as `("a numpy array", ".scaler.mean_")`, or None.
     """
     floats = 0
-    for count, (path, item, view) in enumerate(_walk(value, registered)):
-        if view.finding:
-            return CapturedValue(view.finding, path)
+    for count, (path, item, contents) in enumerate(_reachable_objects(value, registered)):
+        if contents.finding:
+            return CapturedValue(contents.finding, path)
         floats += isinstance(item, float | np.floating)
-        if floats > MAX_LOOSE_FLOATS:
-            return CapturedValue(f"more than {MAX_LOOSE_FLOATS} numbers", "")
+        if floats > MAX_SINGLE_FLOATS:
+            return CapturedValue(f"more than {MAX_SINGLE_FLOATS} numbers", "")
         if count >= MAX_OBJECTS:
             return CapturedValue(f"more than {MAX_OBJECTS} objects, too many to be looked into", "")
     return None
 
 
-def fingerprint(value: object, *, registered: Mapping[int, object]) -> str:
-    """A digest of everything that `value` reaches; a change of any of it changes the digest."""
+def reachable_digest(value: object, *, registered: Mapping[int, object]) -> str:
+    """A digest of all objects reachable from `value`. It changes if the content of any of them changes."""
     digest = hashlib.sha256()
-    for count, (path, item, view) in enumerate(_walk(value, registered)):
-        digest.update(f"{path} {type(item).__qualname__} {len(view.content)} {len(view.parts)}\n".encode())
-        digest.update(view.content)
+    for count, (path, item, contents) in enumerate(_reachable_objects(value, registered)):
+        digest.update(f"{path} {type(item).__qualname__} {len(contents.content)} {len(contents.references)}\n".encode())
+        digest.update(contents.content)
         if count >= MAX_OBJECTS:
             break
     return digest.hexdigest()
 
 
-def _walk(start: object, registered: Mapping[int, object]) -> Iterator[tuple[str, object, View]]:
-    """Everything that can be reached, each object once, with the path to it."""
-    visited: dict[int, object] = {}  # holds the objects, so that no id is used twice
+def _reachable_objects(start: object, registered: Mapping[int, object]) -> Iterator[tuple[str, object, ObjectContents]]:
+    """All objects reachable from `start`, each once: its path, the object, its contents."""
+    visited: dict[int, object] = {}  # keeps the objects alive, so that no id is reused
     stack: list[tuple[str, object]] = [("", start)]
     while stack:
         path, item = stack.pop()
         if id(item) in visited or id(item) in registered:
             continue
-        if type(item) not in (bool, int, float, complex, str):  # each of these counts, whether it is shared or not
+        if type(item) not in (bool, int, float, complex, str):  # Python shares these objects, so each occurrence counts
             visited[id(item)] = item
-        view = view_of(item)
-        yield path, item, view
-        stack += [(path + label, part) for label, part in reversed(view.parts)]
+        contents = read_object(item)
+        yield path, item, contents
+        stack += [(path + label, part) for label, part in reversed(contents.references)]

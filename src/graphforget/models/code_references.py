@@ -1,4 +1,4 @@
-"""What code refers to beside itself: closures, defaults, globals and constants; and which code is a library's."""
+"""The objects that a function refers to (closure, defaults, globals, constants), and which code is a library's."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-# Code of these is not looked into; objects of their classes are.
+# The code of these libraries is not searched; objects of their classes are.
 LIBRARIES = frozenset(sys.stdlib_module_names) | {
     *("torch", "torch_geometric", "torch_scatter", "torch_sparse", "torch_cluster", "pyg_lib", "einops"),
     *("numpy", "scipy", "sklearn", "pandas", "typing_extensions", "graphforget"),
 }
 
 
-def function_parts(function: types.FunctionType) -> Iterator[tuple[str, object]]:
-    """The objects that a function refers to, with a label each; of a library's function its closure alone."""
+def function_references(function: types.FunctionType) -> Iterator[tuple[str, object]]:
+    """The objects that a function refers to, each with a label. For a library's function only its closure."""
     names = function.__code__.co_freevars
     for name, cell in zip(names, function.__closure__ or (), strict=True):
         try:
@@ -27,15 +27,15 @@ def function_parts(function: types.FunctionType) -> Iterator[tuple[str, object]]
             continue
     if is_library_function(function):
         return
-    yield from default_parts(function)
+    yield from default_references(function)
     yield from ((f".{name}", value) for name, value in vars(function).items())
     for code in _nested_code(function.__code__):
         yield from ((".constants", value) for value in _constants(code))
         yield from _globals(code, function.__globals__)
 
 
-def default_parts(function: types.FunctionType) -> Iterator[tuple[str, object]]:
-    """The default values of a function's arguments, one by one."""
+def default_references(function: types.FunctionType) -> Iterator[tuple[str, object]]:
+    """The default values of a function's parameters."""
     code, defaults = function.__code__, function.__defaults__ or ()
     names = code.co_varnames[: code.co_argcount][code.co_argcount - len(defaults) :]
     for name, value in (*zip(names, defaults, strict=True), *(function.__kwdefaults__ or {}).items()):
@@ -50,18 +50,18 @@ def _nested_code(code: types.CodeType) -> Iterator[types.CodeType]:
 
 
 def _constants(code: types.CodeType) -> Iterator[object]:
-    """Constants in the code: tuples, bytes and long texts, the docstring apart."""
+    """The constants in the code, without the docstring."""
     for position, value in enumerate(code.co_consts):
         docstring = position == 0 and isinstance(value, str) and not code.co_name.startswith("<")
         if isinstance(value, tuple | frozenset | bytes | str | int) and not docstring:
             yield value
 
 
-def _globals(code: types.CodeType, inside: dict[str, Any]) -> Iterator[tuple[str, object]]:
-    """Globals that the code reads; of a module of the user's, all attributes whose name the code uses."""
+def _globals(code: types.CodeType, namespace: dict[str, Any]) -> Iterator[tuple[str, object]]:
+    """The globals that the code reads. For a module of the user, also its attributes whose names the code uses."""
     read = {i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-    for name in sorted(read & inside.keys()):
-        value = inside[name]
+    for name in sorted(read & namespace.keys()):
+        value = namespace[name]
         yield f".{name}", value
         if isinstance(value, types.ModuleType) and not _is_library(value.__name__):
             yield from ((f".{name}.{used}", vars(value)[used]) for used in code.co_names if used in vars(value))
@@ -72,7 +72,7 @@ def _is_library(module_name: object) -> bool:
 
 
 def _is_library_package(name: str) -> bool:
-    """By its name, and by its file where a script of the user's may have the name of a standard module."""
+    """By its name; for a standard module also by its file, because a user's script may have the same name."""
     if name not in LIBRARIES or name == "__main__":
         return False
     file = getattr(sys.modules.get(name), "__file__", None)
@@ -85,17 +85,17 @@ def _is_in_standard_library(file: str) -> bool:
 
 
 def is_library_function(function: object) -> bool:
-    """By the namespace that its code really runs in, which no `__module__` can forge."""
-    inside = getattr(function, "__globals__", {})
-    module = sys.modules.get(str(inside.get("__name__")))
-    return module is not None and vars(module) is inside and _is_library(module.__name__)
+    """By the globals that its code runs with. `__module__` is not used, because anybody can set it."""
+    namespace = getattr(function, "__globals__", {})
+    module = sys.modules.get(str(namespace.get("__name__")))
+    return module is not None and vars(module) is namespace and _is_library(module.__name__)
 
 
 def is_library_class(kind: type) -> bool:
-    """By where the class really is, not by where it says it is."""
+    """By looking the class up in the module that it names, because anybody can set `__module__`."""
     if not _is_library(kind.__module__):
         return False
     item: Any = sys.modules.get(kind.__module__)
     for name in kind.__qualname__.split("."):
         item = getattr(item, name, None)
-    return item is kind or not (kind.__flags__ & 1 << 9)  # a class written in C cannot say otherwise
+    return item is kind or not (kind.__flags__ & 1 << 9)  # a class written in C cannot forge it

@@ -1,4 +1,4 @@
-"""Dropout keyed by node number: a node's mask is the same whichever other nodes are there."""
+"""Dropout keyed by node number: a node's mask does not depend on the other nodes of the graph."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ STEPS = 1 << 16  # the probability of keeping a value is a multiple of 1 / STEPS
 class KeyedDropout(TorchFunctionMode):
     """Inside it `torch.nn.functional.dropout` draws from (seed, epoch, call, node number, column), never from a row.
 
-    Layers that call it, as `nn.Dropout` and PyG's layers do, need not know. A tensor with one row a node is keyed by
-    the node. One with a row an edge is keyed by the edge's two ends; it may come in the order of `edge_index`, in that
-    of a `Pattern`, or as PyG's attention layers have it: edges without self-loops, then a loop for every node. A
-    tensor of another size is left to torch's generator. `unkeyed` says whether a forward pass drew from that, from
+    It works for all layers that call it, such as `nn.Dropout` and PyG's layers. A tensor with one row per node is keyed
+    by the node. A tensor with one row per edge is keyed by the edge's two ends; its rows may have the order of
+    `edge_index`, of a `Pattern`, or of PyG's attention layers: edges without self-loops, then a loop for every node.
+    A tensor of another size is left to torch's generator. `unkeyed` says whether a forward pass drew from that, from
     those of numpy and Python, or from a generator of the module's own.
 
     A module that repeats a part of its forward pass in the backward pass (`torch.utils.checkpoint`) would meet other
@@ -104,7 +104,7 @@ def _hashes_by_size(numbers: Tensor, edges: Tensor | Pattern | None) -> dict[int
 
 
 def _generator_states(device: torch.device) -> tuple[Any, ...]:
-    """Where the generators stand that a module draws from unless it has its own."""
+    """The states of the global generators of torch, numpy and Python."""
     states = [torch.get_rng_state()] + ([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])
     numpys = pickle.dumps(np.random.get_state(legacy=False))  # noqa: NPY002, the module may use what is legacy
     return (*(state.numpy().tobytes() for state in states), numpys, random.getstate())

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from graphforget.errors import InputError
 from graphforget.graph.reach import Reach
+from graphforget.linalg.jacobian import Jacobian
 from graphforget.linalg.sparse import DenseMatrix, Matrix, SparseMatrix, row_norms
+from graphforget.models.affine import AffineModel
 from graphforget.models.base import NormalisedModel
 from graphforget.models.propagation import mean_adjacency
 
 
-class FixedPropagation(NormalisedModel):
+class FixedPropagation(NormalisedModel, AffineModel):
     """`sum_h S^h X W_h + b` over the given powers `h` of the normalised adjacency `S`.
 
     Propagation has two forms, and the attributes' layout says which takes fewer operations. Sparse ones are
@@ -23,6 +26,7 @@ class FixedPropagation(NormalisedModel):
     edges. Dense ones are propagated once and kept, `[X, S X, S^2 X ...]`: a product no longer costs the edges.
     """
 
+    has_fixed_features = True
     bias: nn.Parameter | None
 
     def __init__(
@@ -41,12 +45,12 @@ class FixedPropagation(NormalisedModel):
         assert isinstance(propagation, SparseMatrix)
         if isinstance(rows, SparseMatrix):
             return rows, propagation
-        kept = []
+        parts_by_power = []
         power = rows.values
         for hop in range(max(self.powers) + 1):
             power = propagation @ power if hop else power
-            kept += [power] if hop in self.powers else []
-        return DenseMatrix(torch.cat(kept, dim=1)), self._feature_norms(rows, propagation)
+            parts_by_power += [power] if hop in self.powers else []
+        return DenseMatrix(torch.cat(parts_by_power, dim=1)), self._feature_norms(rows, propagation)
 
     @property
     def preparation(self) -> Hashable:
@@ -99,11 +103,11 @@ class FixedPropagation(NormalisedModel):
                 return torch.cat([(x.values.T @ u).flatten(), *bias])
             assert isinstance(x, SparseMatrix)
             assert isinstance(propagation, SparseMatrix)
-            back, kept = u, []
+            back, parts_by_power = u, []
             for hop in range(max(self.powers) + 1):
                 back = propagation.T @ back if hop else back
-                kept += [back] if hop in self.powers else []
-            weight = x.T @ (kept[0] if powers == 1 else torch.cat(kept, dim=1))
+                parts_by_power += [back] if hop in self.powers else []
+            weight = x.T @ (parts_by_power[0] if powers == 1 else torch.cat(parts_by_power, dim=1))
             by_power = weight.view(columns, powers, classes).permute(1, 0, 2)
             return torch.cat([by_power.reshape(-1), *bias])
 
@@ -124,6 +128,37 @@ class FixedPropagation(NormalisedModel):
             norms = propagation.csr @ norms if hop else norms
             squares += norms.square() if hop in self.powers else 0
         return squares.sqrt().squeeze(1)
+
+    # -- as an affine model --------------------------------------------------------------------------------------
+
+    def logits_jacobian(self, inputs: tuple[Any, Any], rows: Tensor, *, nodes: int) -> Jacobian:
+        return _FixedJacobian(self, inputs, rows, nodes=nodes)
+
+    def row_norm_sums(self, inputs: tuple[Any, Any], rows: Tensor, jacobian: Jacobian) -> tuple[float, float]:
+        norms = self.feature_norms(*inputs)[rows]
+        return float(norms.sum()), float(norms.square().sum())
+
+    def longest_sum(self, nodes: int) -> int:
+        powers, columns, _ = self.weight.shape
+        return (max(self.powers) + 3) * (nodes + powers * columns + 10)
+
+    def can_share(self, like: Tensor) -> bool:
+        return self.weight.to(like) is self.weight  # the Jacobian reads only the shapes of the parameters
+
+
+class _FixedJacobian(Jacobian):
+    """Some rows of the logits, which are a linear function of the parameters."""
+
+    def __init__(self, module: FixedPropagation, inputs: tuple[Any, Any], rows: Tensor, *, nodes: int) -> None:
+        self._module, self._inputs, self._rows = module, inputs, rows
+        self._nodes, self.value = nodes, module.weight.detach().new_zeros(rows.numel(), module.weight.shape[2])
+
+    def apply(self, v: Tensor) -> Tensor:
+        return self._module.at(v, *self._inputs).index_select(0, self._rows)
+
+    def adjoint(self, u: Tensor) -> Tensor:
+        everywhere = torch.zeros(self._nodes, u.shape[1], dtype=u.dtype, device=u.device)
+        return self._module.transposed(everywhere.index_copy_(0, self._rows, u), *self._inputs)
 
 
 class SGC(FixedPropagation):

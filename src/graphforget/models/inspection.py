@@ -1,4 +1,4 @@
-"""A doctor for models: how far messages travel, and what would spoil a certificate."""
+"""Inspects a module before training: how far messages travel, and what rules out a certificate."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
 from graphforget.models.built_in import alteration, has_built_in_type, is_built_in
-from graphforget.models.captured import fingerprint, first_finding
-from graphforget.models.object_view import attributes
+from graphforget.models.captured import first_captured_value, reachable_digest
+from graphforget.models.object_attributes import attributes
 from graphforget.models.parameters import trainable
 from graphforget.request.footprint import footprint
 from graphforget.request.request import Request
@@ -28,7 +28,7 @@ PLAIN_LAYERS = ("GATConv", "GATv2Conv", "GINConv", "GINEConv", "SAGEConv", "Grap
 
 @dataclass(frozen=True)
 class Inspection:
-    """What was found: the reach, and each thing that rules out a certificate, in words."""
+    """The result of `inspect`: the reach, and everything that rules out a certificate, in words."""
 
     reach: Reach
     certification_blockers: tuple[str, ...]
@@ -42,13 +42,25 @@ class Inspection:
 def inspect(
     module: nn.Module, *, columns: int, classes: int | None = None, declared: Reach | None = None
 ) -> Inspection:
-    """Looks at a model of one's own and tries it on small graphs of `columns` attributes.
+    """Inspects a module and tries it on small graphs with `columns` attributes.
 
     The reach is `declared`, or the module's own `reach`, or counted: one hop for every propagation of PyG's
-    message-passing layers. A module that passes messages by other means has an unknown reach, which means that every
-    node counts as touched; declare it to do better. Then nodes, edges and attributes are removed from small graphs,
-    under random weights; outputs that change outside the footprint refute the reach (a declared one is then an
-    `InputError`). Passing these trials is evidence, not proof: a module can be built to fool them.
+    message-passing layers. A module that passes messages by other means has an unknown reach, and then every node
+    counts as touched; declare the reach to avoid this. Then nodes, edges and attributes are removed from small graphs,
+    under random weights. Outputs that change outside the footprint refute the reach. Passing these trials is evidence,
+    not proof: a module can be built to pass them.
+
+    Args:
+        module: A module that is called as `module(x, edge_index)`; it is not changed.
+        columns: The number of attributes of a node.
+        classes: The number of classes, if the shape of the output is to be checked.
+        declared: The reach, if it is known.
+
+    Returns:
+        The reach, and everything in the module that rules out a certificate.
+
+    Raises:
+        InputError: The module does not run, caches graphs, or refutes its declared reach.
     """
     if is_built_in(module):
         if declared is not None:
@@ -62,10 +74,10 @@ def inspect(
     try:
         reach = declared or own or _counted_reach(_copy(module), columns)
         with torch.random.fork_rng(devices=[]):
-            complaint, refutes = _tried(module, columns, classes, reach)
+            complaint, refutes = _try_on_small_graphs(module, columns, classes, reach)
             if refutes and not reach.both_ways:
                 reach = dataclasses.replace(reach, both_ways=True)
-                complaint, refutes = _tried(module, columns, classes, reach)
+                complaint, refutes = _try_on_small_graphs(module, columns, classes, reach)
     except InputError:
         raise
     except Exception as error:
@@ -79,7 +91,7 @@ def inspect(
     return Inspection(reach, tuple(certification_blockers))
 
 
-# -- looking ---------------------------------------------------------------------------------------------------------
+# -- inspection ------------------------------------------------------------------------------------------------------
 
 
 def _refuse_cached_graphs(module: nn.Module) -> None:
@@ -92,10 +104,10 @@ def _refuse_cached_graphs(module: nn.Module) -> None:
 
 
 def data_carriers(module: nn.Module) -> Iterator[str]:
-    """Everything in the module, trainable parameters apart, that may hold data or what was learned from it.
+    """Everything in the module, except its trainable parameters, that may hold training data or results of training.
 
-    Attributes, class attributes and methods are followed through containers, objects, closures and globals
-    (`captured.py`). A model of this package holds none; of a linearised one the base is looked at.
+    The search follows attributes, class attributes and methods through containers, objects, closures and globals
+    (`captured.py`). An unaltered model of this package holds none; for a linearised model its base is searched.
     """
     if has_built_in_type(module):
         altered = alteration(module)
@@ -117,7 +129,7 @@ def data_carriers(module: nn.Module) -> Iterator[str]:
             if not (buffer == "eps" and _has_constant_eps(part)):
                 yield f"buffer '{f'{name}.{buffer}'.lstrip('.')}' may carry statistics of the training data"
         for attribute, value in attributes(part):
-            finding = first_finding(value, registered=registered)
+            finding = first_captured_value(value, registered=registered)
             if finding:
                 place = f" in '{attribute}{finding.path}'" if finding.path else ""
                 yield f"attribute '{attribute}' of {where} holds {finding.kind}{place}, which may carry data"
@@ -131,17 +143,17 @@ def data_carriers(module: nn.Module) -> Iterator[str]:
 
 
 def attribute_state(module: nn.Module) -> dict[tuple[str, str], str]:
-    """A digest of every attribute and of all that it reaches, by layer and name: to be compared after training."""
+    """A digest of every attribute and its reachable objects, by layer and name, to be compared after training."""
     registered = _registered(module)
     return {
-        (_place(name, part), attribute): fingerprint(value, registered=registered)
+        (_place(name, part), attribute): reachable_digest(value, registered=registered)
         for name, part in module.named_modules()
         for attribute, value in attributes(part)
     }
 
 
 def changed_attributes(before: dict[tuple[str, str], str], module: nn.Module) -> Iterator[str]:
-    """Attributes that training has changed or added: a running mean in a plain number or a list carries data too."""
+    """Attributes that training changed or added: a running mean in a plain number or a list carries data too."""
     after = attribute_state(module)
     for where, attribute in dict.fromkeys([*before, *after]):
         if before.get((where, attribute)) != after.get((where, attribute)):
@@ -167,7 +179,7 @@ def _has_constant_eps(part: nn.Module) -> bool:
 
 
 def _runs_in_forward(attribute: str) -> bool:
-    """Hooks of torch and of PyG's layers, apart from those of state dicts, which `attributes` gives."""
+    """Whether it holds hooks of torch or PyG's layers; `attributes` gives the hooks of state dicts."""
     return attribute.endswith("_hooks") and "state_dict" not in attribute
 
 
@@ -190,24 +202,18 @@ def _counted_reach(module: nn.Module, columns: int) -> Reach:
     return Reach(len(called), degree_normalised=normalised, both_ways=not one_way)
 
 
-# -- trying ----------------------------------------------------------------------------------------------------------
+# -- trials ----------------------------------------------------------------------------------------------------------
 
 
-def _tried(module: nn.Module, columns: int, classes: int | None, reach: Reach) -> tuple[str, bool]:
-    """The first complaint in words, or nothing, and whether it speaks against the reach."""
+def _try_on_small_graphs(module: nn.Module, columns: int, classes: int | None, reach: Reach) -> tuple[str, bool]:
+    """The first failed trial in words, or an empty text; and whether it refutes the reach."""
     arm = 6 if reach.hops is None else reach.hops + 4
     graphs = [_small_graph(columns, directed=directed, arm=arm) for directed in (False, True)]
     for seed in range(2):
         drawn = _with_random_weights(module, seed)
         for graph in graphs:
             before = _logits(_copy(drawn), graph)
-            if (
-                before.dim() != 2
-                or before.shape[0] != graph.num_nodes
-                or before.shape[1] != (classes or before.shape[1])
-            ):
-                wanted = f"{graph.num_nodes} x {classes or 'classes'}"
-                raise InputError(f"the model gives an output of shape {tuple(before.shape)}, {wanted} is needed")
+            _check_shape(before, nodes=graph.num_nodes, classes=classes)
             if not torch.isfinite(before).all():
                 return "its outputs are not finite on small positive attributes", False
             if not torch.equal(before, _logits(_copy(drawn), graph)):
@@ -222,8 +228,8 @@ def _tried(module: nn.Module, columns: int, classes: int | None, reach: Reach) -
                 stays = torch.ones(graph.num_nodes, dtype=torch.bool)
                 stays[footprint(graph, request, reach).reached] = False
                 rows = torch.isin(graph.numbers, after.numbers) & stays
-                there = torch.searchsorted(after.numbers, graph.numbers[rows])
-                if not torch.allclose(before[rows], expected[there], rtol=1e-8, atol=1e-9):
+                new_rows = torch.searchsorted(after.numbers, graph.numbers[rows])
+                if not torch.allclose(before[rows], expected[new_rows], rtol=1e-8, atol=1e-9):
                     hops = f"more than {reach.hops} hops away"
                     return (
                         f"a change reaches nodes {hops} (pooling, normalisation over nodes, the order of nodes ...)",
@@ -232,13 +238,19 @@ def _tried(module: nn.Module, columns: int, classes: int | None, reach: Reach) -
     return "", False
 
 
+def _check_shape(logits: Tensor, *, nodes: int, classes: int | None) -> None:
+    if logits.dim() != 2 or logits.shape[0] != nodes or logits.shape[1] != (classes or logits.shape[1]):
+        shape = f"{nodes} x {classes or 'classes'}"
+        raise InputError(f"the model gives an output of shape {tuple(logits.shape)}, {shape} is needed")
+
+
 def _copy(module: nn.Module) -> nn.Module:
-    """A fresh one in float64 and eval mode, so that nothing that a trial leaves behind meets the next."""
+    """A copy in float64 and eval mode, so that no trial influences the next."""
     return copy.deepcopy(module).eval().to(device="cpu", dtype=torch.float64)
 
 
 def _with_random_weights(module: nn.Module, seed: int) -> nn.Module:
-    """Weights as they are may be zero here and there, and hide a path that training would open."""
+    """A copy with random weights, because weights of 0 may hide a path that training would open."""
     module = _copy(module)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -255,7 +267,7 @@ def _logits(module: nn.Module, graph: Graph) -> Tensor:
 
 
 def _small_graph(columns: int, *, directed: bool, arm: int) -> Graph:
-    """A hub with five neighbours and two triangles (0 to 5), a long arm from there, a triangle apart, a lone node."""
+    """A hub with five neighbours and two triangles (0 to 5), a path from there, another triangle, a lone node."""
     last = 5 + arm
     edges = [(0, i) for i in range(1, 6)] + [(1, 2), (2, 3)] + [(i, i + 1) for i in range(5, last)]
     edges += [(last + 1, last + 2), (last + 2, last + 3), (last + 3, last + 1)]

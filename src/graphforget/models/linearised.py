@@ -10,29 +10,29 @@ import torch
 from torch import Tensor, nn
 
 from graphforget.errors import InputError
-from graphforget.linalg.jacobian import Jacobian
+from graphforget.linalg.jacobian import Jacobian, squared_frobenius_norm
+from graphforget.models.affine import AffineModel
 from graphforget.models.inspection import inspect
 from graphforget.models.parameters import assign, call_with, flatten, trainable
 
 
-class Linearised(nn.Module):
+class Linearised(AffineModel):
     """`f_lin(d; G) = f(theta_0; G) + J(theta_0; G) d`; its only parameter is `d`.
 
-    `theta_0` is drawn from `seed` and the parameters' shapes alone. Whatever weights `base` came with are overwritten,
-    so none of them, and nothing that they were trained on, can be in the model.
+    `theta_0` is drawn from `seed` and the parameters' shapes alone. The weights of `base` are overwritten, so the
+    model holds neither these weights nor anything that they were trained on.
     """
 
     def __init__(self, base: nn.Module, *, seed: int, columns: int) -> None:
         super().__init__()
-        found = inspect(base, columns=columns)
-        if found.certification_blockers:
-            raise InputError(f"this model cannot be linearised: {found.certification_blockers[0]}")
+        inspection = inspect(base, columns=columns)
+        if inspection.certification_blockers:
+            raise InputError(f"this model cannot be linearised: {inspection.certification_blockers[0]}")
         self.seed = seed
-        self.reach = found.reach
+        self.reach = inspection.reach
         base = copy.deepcopy(base).eval().requires_grad_(True)
-        base = (
-            base if all(p.dtype.itemsize > 2 for p in base.parameters()) else base.float()
-        )  # it was in half precision
+        if any(p.dtype.itemsize <= 2 for p in base.parameters()):  # half precision
+            base = base.float()
         draw_weights(base, seed=seed)
         # Hidden in a tuple so that `base` is no submodule: `delta` stays the only parameter.
         self._base = (base,)
@@ -60,6 +60,38 @@ class Linearised(nn.Module):
         super()._apply(*args, **kwargs)
         self.base._apply(*args, **kwargs)
         return self
+
+    # -- as an affine model --------------------------------------------------------------------------------------
+
+    def logits_jacobian(self, inputs: tuple[Any, Any], rows: Tensor, *, nodes: int) -> Jacobian:
+        return _JacobianRows(self.jacobian(*inputs), rows)
+
+    def row_norm_sums(self, inputs: tuple[Any, Any], rows: Tensor, jacobian: Jacobian) -> tuple[float, float]:
+        """The second is twice an estimate of the Jacobian's squared Frobenius norm; the first follows from it."""
+        squares = 2 * squared_frobenius_norm(jacobian)
+        return math.sqrt(rows.numel() * squares), squares
+
+    def longest_sum(self, nodes: int) -> int:
+        widest = max(max(parameter.shape, default=1) for parameter in self.base.parameters())
+        return 5 * (nodes + widest + 10)
+
+    @property
+    def origin_norm(self) -> float:
+        return float(self.origin.norm())
+
+
+class _JacobianRows(Jacobian):
+    """Some rows of the logits of a recorded Jacobian."""
+
+    def __init__(self, jacobian: Jacobian, rows: Tensor) -> None:
+        self._jacobian, self._rows = jacobian, rows
+        self.value = jacobian.value[rows]
+
+    def apply(self, v: Tensor) -> Tensor:
+        return self._jacobian.apply(v)[self._rows]
+
+    def adjoint(self, u: Tensor) -> Tensor:
+        return self._jacobian.adjoint(torch.zeros_like(self._jacobian.value).index_add_(0, self._rows, u))
 
 
 class _Apply(torch.autograd.Function):
@@ -91,10 +123,15 @@ def linearised(base: nn.Module, *, seed: int = 0, columns: int) -> Linearised:
     return Linearised(base, seed=seed, columns=columns)
 
 
+def base_of(module: nn.Module) -> nn.Module:
+    """The base of a linearised model; any other module itself, a subclass of `Linearised` included."""
+    return module.base if type(module) is Linearised else module
+
+
 def draw_weights(module: nn.Module, *, seed: int) -> None:
-    """Glorot-normal matrices, zero biases, unit scales: from the seed and the shapes, whatever was there before."""
+    """Overwrites the weights: Glorot-normal matrices, zero biases, unit scales, from the seed and the shapes alone."""
     if any(parameter.is_meta for parameter in module.parameters()):
-        return  # a model of which only the size is asked
+        return  # on the meta device only the number of parameters matters
     generator = torch.Generator().manual_seed(seed)
     parts = []
     for name, parameter in trainable(module):

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
 from graphforget.linalg.sparse import Matrix, SparseMatrix, as_matrix, entry_rows, with_values
 from graphforget.models.base import GraphModel, Linear
@@ -78,8 +79,23 @@ class PublishedEraser(Sharded):
             return super().logits(x, propagation)
         return torch.tensordot(self.weights, self.answers(x, propagation), dims=1)
 
+    @property
+    def has_random_shards(self) -> bool:
+        return self.partition in ("random", "bekm")
 
-def released_weights(answers: Tensor, labels: Tensor, *, seed: int) -> Tensor:
+    def weights_graph(self, graph: Graph, *, seed: int) -> Graph:
+        """A sample of the training nodes and the edges among them."""
+        generator = torch.Generator().manual_seed(seed)
+        rows = graph.train_rows[torch.randperm(graph.train_rows.numel(), generator=generator)[:SAMPLE]]
+        keep = torch.zeros(graph.num_nodes, dtype=torch.bool)
+        keep[rows] = True
+        return graph.induced(keep)
+
+    def learned_weights(self, answers: Tensor, labels: Tensor, *, alive: Tensor, seed: int) -> Tensor:
+        return published_weights(answers, labels, seed=seed)
+
+
+def published_weights(answers: Tensor, labels: Tensor, *, seed: int) -> Tensor:
     """The learned weights as that code fits them: a softmax over log-probabilities already, and `+ ||a||` unscaled."""
     shards, nodes, _ = answers.shape
     generator = torch.Generator().manual_seed(seed)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import nn
 
 from graphforget.errors import InputError
+from graphforget.models.affine import AffineModel
 from graphforget.models.base import GraphModel
 from graphforget.models.built_in import alteration, is_built_in
 from graphforget.models.fixed import SGC, SIGN, FixedPropagation, MeanSGC
 from graphforget.models.gat import GAT
 from graphforget.models.gcn import GCN
 from graphforget.models.gin import GIN
-from graphforget.models.linearised import Linearised, linearised
+from graphforget.models.linearised import Linearised, base_of, linearised
 from graphforget.models.published import PublishedEraser, PublishedGCN
 from graphforget.models.sharded import Sharded
 from graphforget.validation import whole_number
@@ -63,15 +64,17 @@ def _sharded(name: str, base: Callable[..., GraphModel], **training: Any) -> Mod
         aggregation: str = "mean",
         **options: Any,
     ) -> nn.Module:
-        how: Any = {"shards": shards, "partition": partition, "aggregation": aggregation}
-        return Sharded(lambda: base(columns, classes, **options), **how)
+        ensemble: Any = {"shards": shards, "partition": partition, "aggregation": aggregation}
+        return Sharded(lambda: base(columns, classes, **options), **ensemble)
 
     title = f"{name.upper()} on shards, for GraphEraser"
     return ModelEntry(f"sharded-{name}", title, build, affine=False, polish_steps=0, **training)
 
 
-def _released(columns: int, classes: int, *, hidden: int = 32, **how: Any) -> nn.Module:
-    return PublishedEraser(lambda: PublishedGCN(columns, classes, hidden=hidden), **({"aggregation": "learned"} | how))
+def _published(columns: int, classes: int, *, hidden: int = 32, **ensemble: Any) -> nn.Module:
+    return PublishedEraser(
+        lambda: PublishedGCN(columns, classes, hidden=hidden), **({"aggregation": "learned"} | ensemble)
+    )
 
 
 MODELS = {
@@ -101,7 +104,7 @@ MODELS = {
         ModelEntry(
             "sharded-released",
             "for the paper's Table 1 alone",
-            _released,
+            _published,
             mu=1e-9,
             affine=False,
             epochs=100,
@@ -114,23 +117,22 @@ MODELS = {
 AFFINE = (FixedPropagation, SGC, SIGN, MeanSGC, Linearised)
 
 
-def is_affine(module: nn.Module) -> bool:
+def is_affine(module: nn.Module) -> TypeGuard[AffineModel]:
     """Whether the logits are an affine function of the parameters, by construction.
 
-    Only for the classes of this package themselves: no attribute and no subclass can claim it, and no instance whose
-    methods were replaced. With cross-entropy and mu > 0 the objective is then strongly convex (docs/maths.md,
-    section 5).
+    It goes by the exact type: no attribute, no subclass and no instance with replaced methods can claim it. With
+    cross-entropy and mu > 0 the objective is then strongly convex (docs/maths.md, section 5).
     """
     return type(module) in AFFINE and not alteration(module)
 
 
 def reach_is_proven(module: nn.Module) -> bool:
     """Whether its reach is known by construction: a model of this package, or one of them linearised."""
-    return is_built_in(module.base if type(module) is Linearised else module)
+    return is_built_in(base_of(module))
 
 
 def build(name: str, *, columns: int, classes: int, seed: int = 0, **options: Any) -> nn.Module:
-    """A built-in model with fresh weights by `seed`; the caller's random state is left as it was."""
+    """A built-in model with fresh weights drawn by `seed`; the caller's random state does not change."""
     entry = MODELS.get(name.lower())
     if entry is None:
         raise InputError(f"there is no model {name!r}, only {', '.join(MODELS)}")
@@ -142,12 +144,12 @@ def build(name: str, *, columns: int, classes: int, seed: int = 0, **options: An
         except (TypeError, RuntimeError, ValueError, MemoryError) as error:
             if isinstance(error, InputError):
                 raise
-            told = " ".join(str(error).split())
-            raise InputError(f"model {entry.name!r} does not take these options: {told}") from error
+            message = " ".join(str(error).split())
+            raise InputError(f"model {entry.name!r} does not take these options: {message}") from error
 
 
 def count_parameters(name: str, *, columns: int, classes: int, options: dict[str, Any]) -> int:
-    """How many parameters such a model has. None of them is allocated, so any size may be asked about."""
+    """The number of parameters of such a model. None of them is allocated, so any size is possible."""
     ensemble = {"shards": 1} if "shards" in options else {}
     with torch.device("meta"):
         one = build(name, **{"columns": columns, "classes": classes}, **options | ensemble)
@@ -155,7 +157,7 @@ def count_parameters(name: str, *, columns: int, classes: int, options: dict[str
 
 
 def _check_options(options: dict[str, Any]) -> None:
-    """Those that no constructor would refuse by itself."""
+    """Checks the options that no constructor checks."""
     for name in ("hidden", "heads"):
         if name in options and whole_number(options[name], name) == 0:
             raise InputError(f"{name} is 0, at least 1 is needed")

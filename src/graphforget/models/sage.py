@@ -1,4 +1,4 @@
-"""What balanced k-means sees of a node: the answers of a small GraphSAGE."""
+"""A small GraphSAGE, whose logits are the points that balanced k-means clusters."""
 
 from __future__ import annotations
 

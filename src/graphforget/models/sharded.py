@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from graphforget.ensembles.aggregation import AGGREGATIONS, combined
+from graphforget.ensembles.aggregation import AGGREGATIONS, aggregate, learned_weights
 from graphforget.ensembles.partition import PARTITIONS
 from graphforget.errors import InputError
+from graphforget.graph.graph import Graph
 from graphforget.linalg.sparse import Matrix
 from graphforget.models.base import GraphModel
 
@@ -18,10 +19,10 @@ SHARD_OF = "shard_of"
 
 
 class Sharded(GraphModel):
-    """The answers of `k` models put together; every one of them answers on the whole graph that it is asked about.
+    """The combined predictions of `k` models, each of which predicts on the whole graph that is given.
 
-    `shard_of` is the shard of each training node of the graph that the ensemble stands on, -1 for all other nodes;
-    `weights` are how much each model counts. Both are filled in by training.
+    `shard_of` is the shard of each training node of the graph that the ensemble was trained on, -1 for all other
+    nodes; `weights` are the weights of the models. Training sets both.
     """
 
     shard_of: Tensor
@@ -29,9 +30,9 @@ class Sharded(GraphModel):
     def __init__(
         self, make: Callable[[], GraphModel], *, shards: int = 10, partition: str = "random", aggregation: str = "mean"
     ) -> None:
-        for what, name, known in (("partition", partition, PARTITIONS), ("aggregation", aggregation, AGGREGATIONS)):
+        for label, name, known in (("partition", partition, PARTITIONS), ("aggregation", aggregation, AGGREGATIONS)):
             if name not in known:
-                raise InputError(f"there is no {what} {name!r}, only {', '.join(known)}")
+                raise InputError(f"there is no {label} {name!r}, only {', '.join(known)}")
         if isinstance(shards, bool) or not isinstance(shards, int) or shards < 1:
             raise InputError(f"the number of shards is {shards!r}, a whole number from 1 is needed")
         models = [make() for _ in range(shards)]
@@ -47,7 +48,7 @@ class Sharded(GraphModel):
         return len(self.models)
 
     def prepare(self, x: Tensor, edge_index: Tensor) -> tuple[Matrix, object]:
-        """As one of its models does: they are all alike."""
+        """As each of its models does: they have the same architecture."""
         return self._first.prepare(x, edge_index)
 
     @property
@@ -58,13 +59,26 @@ class Sharded(GraphModel):
         return self._first.propagation(edge_index, num_nodes, dtype)
 
     def logits(self, x: Matrix, propagation: object) -> Tensor:
-        weights = self.weights.clamp_min(0)  # noise may have carried one below
+        weights = self.weights.clamp_min(0)  # noise may have made one negative
         weights = weights / weights.sum() if weights.sum() > 0 else torch.full_like(weights, 1 / self.shards)
-        return combined(self.answers(x, propagation), weights, aggregation=self.aggregation)
+        return aggregate(self.answers(x, propagation), weights, aggregation=self.aggregation)
 
     def answers(self, x: Matrix, propagation: object) -> Tensor:
-        """`k x n x C` log-probabilities, one model after the other."""
+        """`k x n x C` log-probabilities, in the order of the models."""
         return torch.stack([model.logits(x, propagation).log_softmax(dim=1) for model in self.models])  # type: ignore[operator]
+
+    @property
+    def has_random_shards(self) -> bool:
+        """Whether a hash of a node's own number decides its shard, and no other node or edge."""
+        return self.partition == "random"
+
+    def weights_graph(self, graph: Graph, *, seed: int) -> Graph:
+        """The graph on whose training nodes the weights of the models are learned."""
+        return graph
+
+    def learned_weights(self, answers: Tensor, labels: Tensor, *, alive: Tensor, seed: int) -> Tensor:
+        """The weights of the models, fitted to `answers` on labelled nodes; 0 for a shard that is not `alive`."""
+        return learned_weights(answers, labels, alive=alive)
 
     @property
     def _first(self) -> GraphModel:
@@ -73,7 +87,7 @@ class Sharded(GraphModel):
         return first
 
     def check_shards(self, train_mask: Tensor) -> None:
-        """Refuses shards that are not those of these training nodes: for weights out of a file."""
+        """Raises `InputError` if the shards, read from a file, do not belong to these training nodes."""
         shard_of = self.shard_of
         if shard_of.dtype != torch.int64 or shard_of.shape != train_mask.shape:
             raise InputError("the shards are not one whole number a node")
@@ -82,7 +96,12 @@ class Sharded(GraphModel):
             raise InputError("the shards are not those of the training nodes")
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        held = state_dict.get(prefix + SHARD_OF)
-        if held is not None:
-            self.shard_of = torch.empty_like(held)  # as many nodes as the graph has that it was trained on
+        shard_of = state_dict.get(prefix + SHARD_OF)
+        if shard_of is not None:
+            self.shard_of = torch.empty_like(shard_of)  # one entry for each node of the graph that it was trained on
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def as_ensemble(module: nn.Module) -> Sharded | None:
+    """The module as an ensemble on shards; None for any other model and for a user's module."""
+    return module if isinstance(module, Sharded) else None

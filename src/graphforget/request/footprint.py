@@ -36,32 +36,44 @@ def footprint(graph: Graph, request: Request, reach: Reach, *, inside: Tensor | 
     """The footprint of `request` for a model of this reach.
 
     Follows the layers: a node's output differs after a layer if its own input or a neighbour's differed before it, if
-    it lost an incoming edge, or, in degree-normalised layers, if a neighbour did and so weighs its messages anew.
-    With `inside` it is that of a model on the nodes of this mask and the edges among them, all else left out.
+    it lost an incoming edge, or, in degree-normalised layers, if a neighbour did, which changes the weights of its
+    messages.
+
+    Args:
+        graph: The graph before the request.
+        request: The request.
+        reach: How far a change travels through the model.
+        inside: A mask of nodes, for a model that is trained on these nodes and the edges among them alone.
+
+    Returns:
+        The rows of `graph` that the request removes or may change.
+
+    Raises:
+        InputError: The request names something that is not in the graph.
     """
-    what = request.resolve(graph)
+    resolved = request.resolve(graph)
     source, target = graph.edge_index.numpy()  # numpy's masks take a fraction of torch's time
     train_mask = graph.train_mask.numpy()
-    gone = _mask(graph, what.node_rows).numpy()
-    lost = what.edge_mask.numpy() | gone[source] | gone[target]
-    within = np.ones_like(gone) if inside is None else inside.numpy()
+    removed = _mask(graph, resolved.node_rows).numpy()
+    lost = resolved.edge_mask.numpy() | removed[source] | removed[target]
+    within = np.ones_like(removed) if inside is None else inside.numpy()
     among = within[source] & within[target]
-    ways = [(source, target)] + ([(target, source)] if reach.both_ways and graph.directed else [])
-    lost_input = np.zeros_like(gone)
-    for _, receiver in ways:
+    directions = [(source, target)] + ([(target, source)] if reach.both_ways and graph.directed else [])
+    lost_input = np.zeros_like(removed)
+    for _, receiver in directions:
         lost_input[receiver[lost & among]] = True
-    changed = _mask(graph, graph.changed_attribute_rows(what)).numpy() & within
+    changed = _mask(graph, graph.changed_attribute_rows(resolved)).numpy() & within
     if reach.hops is None:
-        changed = within & (changed | lost_input | (gone & within)).any()
+        changed = within & (changed | lost_input | (removed & within)).any()
     for _ in range(reach.hops or 0):
         sends_anew = changed | lost_input if reach.degree_normalised else changed
         following = changed | lost_input
-        for sender, receiver in ways:
+        for sender, receiver in directions:
             following[receiver[sends_anew[sender] & among & ~lost]] = True
         changed = following
-    changed &= ~gone
-    found = (gone & within & train_mask, changed & train_mask, changed)
-    return Footprint(*(torch.from_numpy(mask.nonzero()[0]) for mask in found))
+    changed &= ~removed
+    masks = (removed & within & train_mask, changed & train_mask, changed)
+    return Footprint(*(torch.from_numpy(mask.nonzero()[0]) for mask in masks))
 
 
 @dataclass(frozen=True)
@@ -86,19 +98,19 @@ class PaperSets:
 
 def paper_sets(graph: Graph, request: Request, *, layers: int) -> PaperSets:
     """The node sets of the paper's section 3 for a model with `layers` message-passing layers."""
-    what = request.resolve(graph)
-    ends = graph.edge_index[:, what.edge_mask].flatten()
-    partial = what.partial_rows.unique()
+    resolved = request.resolve(graph)
+    ends = graph.edge_index[:, resolved.edge_mask].flatten()
+    partial = resolved.partial_rows.unique()
 
-    around_nodes = _within(graph, what.node_rows, layers) & graph.train_mask
-    around_full = _within(graph, what.full_rows, layers) & graph.train_mask
+    around_nodes = _within(graph, resolved.node_rows, layers) & graph.train_mask
+    around_full = _within(graph, resolved.full_rows, layers) & graph.train_mask
     around_partial = _within(graph, partial, layers) & graph.train_mask
-    v2 = around_full | _mask(graph, what.full_rows)
+    v2 = around_full | _mask(graph, resolved.full_rows)
     v3 = around_partial | _mask(graph, partial)
     v4 = _within(graph, ends, layers) & graph.train_mask
     sets = {"v1": around_nodes, "v2": v2, "v3": v3, "v4": v4}
     sets |= {
-        "v1_tilde": around_nodes | _mask(graph, what.node_rows),
+        "v1_tilde": around_nodes | _mask(graph, resolved.node_rows),
         "v2_tilde": v2,
         "v3_tilde": v3,
         "v4_tilde": v4,
@@ -120,7 +132,7 @@ def _within(graph: Graph, rows: Tensor, hops: int) -> Tensor:
     ball = sp.csr_matrix((ones[: len(rows)], (np.arange(len(rows)), rows.numpy())), shape=(len(rows), n))
     for _ in range(hops):
         ball = ball @ step
-        ball.data[:] = 1  # how many ways there are does not matter
+        ball.data[:] = 1  # the number of paths does not matter
     balls_over = torch.from_numpy(np.asarray(ball.sum(axis=0)).ravel())
     balls_over[rows] -= 1  # each row lies in its own ball
     return balls_over > 0

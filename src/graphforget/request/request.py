@@ -1,4 +1,4 @@
-"""What to forget: nodes, edges, whole attribute rows and single attribute values, in any mixture."""
+"""Deletion requests: nodes, edges, all attributes of a node and single attribute values, in any mixture."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LARGEST = 2**28  # bytes of a request's file
 
 @dataclass(frozen=True, init=False)
 class Request:
-    """What to forget. Nodes are named by number or by subject id, columns by position or by name.
+    """A deletion request. Nodes are named by number or by subject id, columns by position or by name.
 
     >>> Request(nodes=[17], edges=[(3, 9)], attributes={42: "all", 43: [0, 5]})
     Request(1 node, 1 edge, all attributes of 1 node, 2 single attributes)
@@ -69,29 +69,29 @@ class Request:
             raise InputError("the request is empty: it names no node, no edge and no attribute")
 
     def __repr__(self) -> str:
-        whole = sum(columns == "all" for columns in self.attributes.values())
+        full = sum(columns == "all" for columns in self.attributes.values())
         single = sum(len(columns) for columns in self.attributes.values() if columns != "all")
         parts = [_count(len(self.nodes), "node"), _count(len(self.edges), "edge")]
         parts += [
-            f"all attributes of {_count(whole, 'node')}" if whole else "",
+            f"all attributes of {_count(full, 'node')}" if full else "",
             _count(single, "single attribute"),
         ]
         return f"Request({', '.join(part for part in parts if part)})"
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """What it names, in the order of `KINDS`."""
+        """The kinds of things that it names, in the order of `KINDS`."""
         columns = self.attributes.values()
         named = (self.nodes, self.edges, "all" in columns, any(c != "all" for c in columns))
         return tuple(kind for kind, some in zip(KINDS, named, strict=True) if some)
 
     def only(self, *kinds: Kind) -> Request:
         """The part of it that is of these kinds."""
-        whole, partial = "attributes" in kinds, "partial attributes" in kinds
+        full, partial = "attributes" in kinds, "partial attributes" in kinds
         return Request(
             self.nodes if "nodes" in kinds else (),
             self.edges if "edges" in kinds else (),
-            {node: columns for node, columns in self.attributes.items() if (whole if columns == "all" else partial)},
+            {node: columns for node, columns in self.attributes.items() if (full if columns == "all" else partial)},
         )
 
     def __hash__(self) -> int:
@@ -184,16 +184,19 @@ class Request:
     # -- against a graph -----------------------------------------------------------------------------------------
 
     def resolve(self, graph: Graph) -> Resolved:
-        """The request in `graph`'s rows. Raises `InputError` naming the first thing that `graph` cannot forget.
+        """The request in terms of `graph`'s rows.
 
-        Footprint, surgery and annex all ask for it, so the last answer is kept as long as its graph is.
+        Footprint, surgery and annex all need it, so the last result is cached while its graph exists.
+
+        Raises:
+            InputError: Something that the request names is not in `graph`, or no training node would remain.
         """
-        kept = self.__dict__.get("_resolved")
-        if kept is None or kept[0]() is not graph:
-            kept = (weakref.ref(graph), self._resolve(graph))
-            object.__setattr__(self, "_resolved", kept)
-        found: Resolved = kept[1]
-        return found
+        cached = self.__dict__.get("_resolved")
+        if cached is None or cached[0]() is not graph:
+            cached = (weakref.ref(graph), self._resolve(graph))
+            object.__setattr__(self, "_resolved", cached)
+        resolved: Resolved = cached[1]
+        return resolved
 
     def _resolve(self, graph: Graph) -> Resolved:
         node_rows = _unique_rows(((node, graph.row(node)) for node in self.nodes), "node")
@@ -227,13 +230,13 @@ class Request:
         n = graph.num_nodes
         keys = graph.edge_index[1] * n + graph.edge_index[0]  # ascending, see Graph.edge_index
         ends = torch.tensor([[graph.row(u), graph.row(v)] for u, v in self.edges], dtype=torch.int64).T
-        wanted = ends[1] * n + ends[0]
-        places = torch.searchsorted(keys, wanted).clamp(max=max(keys.numel() - 1, 0))
-        missing = keys[places] != wanted if keys.numel() else torch.ones_like(wanted, dtype=torch.bool)
+        edge_keys = ends[1] * n + ends[0]
+        places = torch.searchsorted(keys, edge_keys).clamp(max=max(keys.numel() - 1, 0))
+        missing = keys[places] != edge_keys if keys.numel() else torch.ones_like(edge_keys, dtype=torch.bool)
         if missing.any():
             raise InputError(f"edge {self.edges[int(missing.nonzero()[0])]!r} is not in the graph")
-        asked = wanted if graph.directed else torch.minimum(wanted, ends[0] * n + ends[1])
-        _unique_rows(zip(self.edges, asked.tolist(), strict=True), "edge")
+        canonical_keys = edge_keys if graph.directed else torch.minimum(edge_keys, ends[0] * n + ends[1])
+        _unique_rows(zip(self.edges, canonical_keys.tolist(), strict=True), "edge")
         mask[places] = True
         if not graph.directed:
             mask[torch.searchsorted(keys, ends[0] * n + ends[1])] = True
@@ -241,33 +244,33 @@ class Request:
 
 
 def _refuse_emptied(graph: Graph, node_rows: list[int]) -> None:
-    """A model needs a training node. A class may lose its last one: how many there are is a setting, and stays."""
+    """Raises `InputError` if no training node remains. A class may lose its last node: `num_classes` is a setting."""
     train_mask = graph.train_mask.numpy()
     if train_mask[np.array(node_rows, dtype=np.int64)].sum() == train_mask.sum():
         raise InputError("the request leaves no training node")
 
 
-def _unique_rows(named: Iterable[tuple[Any, int]], what: str) -> list[int]:
+def _unique_rows(named: Iterable[tuple[Any, int]], label: str) -> list[int]:
     """The rows, refusing two names for one row (a number and a subject id, an edge and its reverse)."""
     rows: dict[int, Any] = {}
     for name, row in named:
         if row in rows:
-            raise InputError(f"{what} {name!r} stands twice in the request")
+            raise InputError(f"{label} {name!r} stands twice in the request")
         rows[row] = name
     return list(rows)
 
 
-def _refuse_twice(names: tuple[Any, ...], what: str) -> None:
+def _refuse_twice(names: tuple[Any, ...], label: str) -> None:
     seen: set[Any] = set()
     for name in names:
         if name in seen:
-            raise InputError(f"{what} {name!r} stands twice in the request")
+            raise InputError(f"{label} {name!r} stands twice in the request")
         seen.add(name)
 
 
-def _listed(values: Any, what: str) -> Iterable[Any]:
+def _listed(values: Any, label: str) -> Iterable[Any]:
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0:
-        raise InputError(f"'{what}' is {values!r}, a list is needed")
+        raise InputError(f"'{label}' is {values!r}, a list is needed")
     return values
 
 
@@ -278,10 +281,10 @@ def _rows(lines: Iterator[list[str]], path: str | Path) -> Iterator[list[str]]:
         raise InputError(f"{path} is not CSV: {error}") from error
 
 
-def _name(value: Any, what: str) -> Name:
+def _name(value: Any, label: str) -> Name:
     name = (value if value.strip() else None) if isinstance(value, str) else as_whole_number(value)
     if name is None:
-        raise InputError(f"{what} {value!r} is neither a whole number from 0 nor a name")
+        raise InputError(f"{label} {value!r} is neither a whole number from 0 nor a name")
     return name
 
 
@@ -309,5 +312,5 @@ def _text(path: str | Path) -> str:
         raise InputError(f"{path} cannot be read: {error}") from error
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}" if number else ""
+def _count(number: int, label: str) -> str:
+    return f"{number} {label}{'s' * (number != 1)}" if number else ""

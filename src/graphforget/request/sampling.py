@@ -16,7 +16,7 @@ NAMES: dict[str, Kind] = {"node": "nodes", "edge": "edges", "attribute": "attrib
 
 @dataclass(frozen=True)
 class Drawing:
-    """What to draw: a kind of request, and a share between 0 and 1 or a number of training nodes or edges."""
+    """A random request to draw: its kind, and a share between 0 and 1 or a number of training nodes or edges."""
 
     kind: Kind
     share: float | None = None
@@ -25,11 +25,11 @@ class Drawing:
     @classmethod
     def parse(cls, text: str) -> Drawing:
         """`node:5%`, `edge:10`, `attribute:1%`, `partial:5%` (half of the columns)."""
-        found = re.fullmatch(r"(\w+):(?:(\d+(?:\.\d+)?)%|(\d+))", text.strip(), flags=re.ASCII)
-        if found is None or found[1] not in NAMES:
+        match = re.fullmatch(r"(\w+):(?:(\d+(?:\.\d+)?)%|(\d+))", text.strip(), flags=re.ASCII)
+        if match is None or match[1] not in NAMES:
             raise InputError(f"the request {text!r} is neither a file nor of the form node:5%, edge:10, {_others()}")
-        kind = NAMES[found[1]]
-        return cls(kind, count=int(found[3])) if found[2] is None else cls(kind, share=float(found[2]) / 100)
+        kind = NAMES[match[1]]
+        return cls(kind, count=int(match[3])) if match[2] is None else cls(kind, share=float(match[2]) / 100)
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -42,27 +42,27 @@ class Drawing:
             raise InputError(f"{self.count} cannot be drawn, at least 1 is needed")
 
     def number(self, available: int) -> int:
-        wanted = max(1, int((self.share or 0) * available)) if self.count is None else self.count
-        if wanted > available:
-            raise InputError(f"{wanted} are to be drawn and there are only {available}")
-        return wanted
+        number = max(1, int((self.share or 0) * available)) if self.count is None else self.count
+        if number > available:
+            raise InputError(f"{number} are to be drawn and there are only {available}")
+        return number
 
 
-def drawn(graph: Graph, what: Drawing, *, seed: int) -> Request:
-    """Training nodes to remove or to take all or half of the attributes from, or edges (each undirected one once)."""
-    chance = random.Random(f"{what.kind} {seed}")
-    if what.kind == "edges":
+def draw_request(graph: Graph, drawing: Drawing, *, seed: int) -> Request:
+    """A random request: training nodes to remove, nodes that lose all or half of their attributes, or edges."""
+    generator = random.Random(f"{drawing.kind} {seed}")
+    if drawing.kind == "edges":
         source, target = graph.edge_index
         once = graph.edge_index if graph.directed else graph.edge_index[:, source < target]
-        edges = chance.sample(once.T.tolist(), what.number(once.shape[1]))
+        edges = generator.sample(once.T.tolist(), drawing.number(once.shape[1]))
         return Request(edges=[(graph.name_of(u), graph.name_of(v)) for u, v in edges])
     rows = graph.train_rows.tolist()
-    nodes = [graph.name_of(row) for row in chance.sample(rows, what.number(len(rows)))]
-    if what.kind == "nodes":
+    nodes = [graph.name_of(row) for row in generator.sample(rows, drawing.number(len(rows)))]
+    if drawing.kind == "nodes":
         return Request(nodes=nodes)
-    if what.kind == "attributes":
+    if drawing.kind == "attributes":
         return Request(attributes=dict.fromkeys(nodes, "all"))
-    places = chance.sample(range(graph.num_columns), max(1, graph.num_columns // 2))
+    places = generator.sample(range(graph.num_columns), max(1, graph.num_columns // 2))
     columns = places if graph.column_names is None else [graph.column_names[place] for place in places]
     return Request(attributes=dict.fromkeys(nodes, columns))
 

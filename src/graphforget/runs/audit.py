@@ -18,7 +18,7 @@ from graphforget.errors import InputError, Mismatch, Refused
 from graphforget.files import write_whole
 from graphforget.graph.graph import Graph
 from graphforget.request.request import Request
-from graphforget.request.sampling import Drawing, drawn
+from graphforget.request.sampling import Drawing, draw_request
 from graphforget.runs.layout import (
     AUDIT_PICTURE,
     AUDIT_PIECES,
@@ -117,7 +117,7 @@ def _check_place(out: Path) -> None:
 def _drawn_or_read(request: str | Path | None, graph: Graph, seed: int) -> Request:
     if request is not None and Path(request).is_file():
         return Request.from_file(request)
-    return drawn(graph, Drawing.parse(str(request or REHEARSAL)), seed=seed)
+    return draw_request(graph, Drawing.parse(str(request or REHEARSAL)), seed=seed)
 
 
 def _last_certificate(run: str | Path) -> Certificate | None:

@@ -20,7 +20,7 @@ from graphforget.json_files import parse_json
 from graphforget.models.inspection import data_carriers
 from graphforget.models.parameters import assign, flatten
 from graphforget.models.registry import MODELS, build, count_parameters, is_affine
-from graphforget.models.sharded import Sharded
+from graphforget.models.sharded import as_ensemble
 from graphforget.privacy.gaussian import release_ratio
 from graphforget.runs.layout import (
     CERTIFICATE,
@@ -181,8 +181,9 @@ def _trained(
     brought = [*(() if recipe.model in MODELS else data_carriers(module)), *captured_by_loss(loss)]
     module = module.double().eval()
     module.load_state_dict({name.removeprefix("state."): value for name, value in weights.items()}, strict=False)
-    if isinstance(module, Sharded):
-        module.check_shards(graph.train_mask)
+    ensemble = as_ensemble(module)
+    if ensemble is not None:
+        ensemble.check_shards(graph.train_mask)
     assign(module, theta)
     if recipe.model in MODELS and run.reach != getattr(module, "reach", run.reach):
         raise Damaged("run.json: the reach is not that of the model")

@@ -1,1 +1,1 @@
-"""What is minimised, and how: objective, losses, fit, train, retraining."""
+"""The training objective, losses, and how models are trained and retrained."""

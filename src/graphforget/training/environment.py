@@ -1,4 +1,4 @@
-"""What the bits of a training depend on beside the recipe and the graph."""
+"""The versions and settings, beside the recipe and the graph, on which the bits of trained weights depend."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ LIBRARIES = ("graphforget", "torch", "torch_geometric", "numpy", "scipy")
 
 @cache
 def versions() -> dict[str, str]:
-    """Of the code and of what it computes with."""
+    """The versions of this package, Python and the libraries that compute."""
     return {name: version(name) for name in LIBRARIES} | {"python": platform.python_version()}
 
 
 def environment(*, device: str = "cpu") -> dict[str, Any]:
-    """Versions, threads and machine, as JSON values. Training is bit for bit the same only where all of these are.
+    """Versions, threads and machine, as JSON values. Training gives the same bits only if all of these are equal.
 
     Threads and torch's settings may change while a program runs, so they are read anew. Torch's deterministic
     algorithms are always on in training.
@@ -38,7 +38,7 @@ def environment(*, device: str = "cpu") -> dict[str, Any]:
 
 
 def checked_device(device: Any) -> str:
-    """A device that this machine has."""
+    """The device as a string. Raises `InputError` if this machine cannot use it."""
     try:
         torch.zeros(1, device=device)
     except Exception as error:  # torch raises whatever it likes here

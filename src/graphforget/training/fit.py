@@ -1,4 +1,4 @@
-"""Minimises one objective: Newton's method where it is convex, Adam and then a polish elsewhere."""
+"""Minimises one objective: by Newton's method if it is convex, otherwise by Adam followed by L-BFGS."""
 
 from __future__ import annotations
 
@@ -17,25 +17,27 @@ from graphforget.linalg.newton import newton_cg
 from graphforget.linalg.pattern import Pattern
 from graphforget.models.built_in import is_built_in
 from graphforget.models.dropout import KeyedDropout
+from graphforget.models.inputs import model_inputs
 from graphforget.models.inspection import Inspection, attribute_state, changed_attributes, data_carriers
 from graphforget.models.parameters import assign, flatten, trainable
 from graphforget.models.registry import is_affine
 from graphforget.privacy.noise import noise
 from graphforget.progress import Progress
 from graphforget.training.losses import Loss, assumed_convex, captured_by_loss
-from graphforget.training.objective import Objective, model_inputs
+from graphforget.training.objective import Objective
 from graphforget.training.recipe import Recipe
 from graphforget.training.trained import Trained
 from graphforget.training.training_input import training_input
 
-UNKEYED = "the module draws random numbers in training that no node number decides, so no training can be replayed"
+NOT_REPLAYABLE = "the module draws random numbers that are not keyed by node number, so its training cannot be replayed"
 
 
 @contextmanager
 def deterministic() -> Iterator[None]:
-    """Torch's deterministic algorithms, with a warning where it has none: else threads add up in any order.
+    """Torch's deterministic algorithms, with a warning for an operation that has none.
 
-    What the caller has set is restored afterwards. Memory is not filled first, which would only take time.
+    Without them threads add up in any order. The caller's settings are restored afterwards. New memory is not filled,
+    which would only take time.
     """
     enabled = torch.are_deterministic_algorithms_enabled()
     lenient = torch.is_deterministic_algorithms_warn_only_enabled()
@@ -64,30 +66,24 @@ def fit_one(
     started: float | None = None,
     objective_noise_vector: Tensor | None = None,
 ) -> Trained:
-    """Follows `recipe` from the weights that `module` comes with, which it changes.
+    """Trains `module` by `recipe`, from the weights that it has; `module` is changed.
 
-    It sees the graph's training input and nothing else of it. A strongly convex objective has one minimum, and
-    Newton's method starts at 0 unless `warm`. A loss that is declared convex counts as convex.
+    Training reads the graph's training input and nothing else of the graph. A strongly convex objective has one
+    minimum, and Newton's method starts at 0 unless `warm`. A loss that is declared convex counts as convex.
     `objective_noise_vector` is the noise in the objective, if it has been drawn already.
     """
     started = time.perf_counter() if started is None else started
     convex = is_affine(module) and assumed_convex(loss)
     before = None if is_built_in(module) else attribute_state(module)
-    if objective_noise_vector is None and recipe.objective_noise:
-        objective_noise_vector = noise(
-            size=flatten(module).numel(), sigma=recipe.objective_noise, seed=recipe.noise_seed
-        )
+    noise_vector = _objective_noise(module, recipe) if objective_noise_vector is None else objective_noise_vector
     part = training_input(graph, inspection.reach)
-    unkeyed = False if convex else _adam(module, part, recipe, loss, objective_noise_vector, device, progress)
-    objective = Objective(
-        module, part, mu=recipe.mu, loss=loss, objective_noise_vector=objective_noise_vector, device=device
-    )
+    unkeyed = False if convex else _adam(module, part, recipe, loss, noise_vector, device, progress)
+    objective = Objective(module, part, mu=recipe.mu, loss=loss, objective_noise_vector=noise_vector, device=device)
     start = flatten(module).to(objective.like)
     if convex:
-        start = start if warm else torch.zeros_like(start)
-        theta, converged = _newton(objective, start, recipe, progress)
+        theta, converged = _newton(objective, start if warm else torch.zeros_like(start), recipe, progress)
     else:
-        theta, converged = _polish(objective, start, recipe, progress), False
+        theta, converged = lbfgs(objective, start, recipe, progress), False
     value, gradient = objective.value_and_gradient(theta)
     module = module.double().eval().cpu()
     assign(module, theta)
@@ -96,7 +92,7 @@ def fit_one(
         theta=theta.cpu(),
         recipe=recipe,
         reach=inspection.reach,
-        certification_blockers=_obstacles(inspection, before, module, loss, unkeyed=unkeyed),
+        certification_blockers=_blockers_after_training(inspection, before, module, loss, unkeyed=unkeyed),
         strongly_convex=convex,
         converged=converged,
         objective_value=value,
@@ -104,11 +100,18 @@ def fit_one(
         graph_digest=graph.digest,
         seconds=time.perf_counter() - started,
         loss=loss,
-        objective_noise_vector=objective_noise_vector,
+        objective_noise_vector=noise_vector,
     )
 
 
-def _obstacles(
+def _objective_noise(module: nn.Module, recipe: Recipe) -> Tensor | None:
+    """The vector `b` of objective perturbation, drawn by the recipe's noise seed; None without such noise."""
+    if not recipe.objective_noise:
+        return None
+    return noise(size=flatten(module).numel(), sigma=recipe.objective_noise, seed=recipe.noise_seed)
+
+
+def _blockers_after_training(
     inspection: Inspection,
     before: dict[tuple[str, str], str] | None,
     module: nn.Module,
@@ -116,11 +119,13 @@ def _obstacles(
     *,
     unkeyed: bool,
 ) -> tuple[str, ...]:
-    """The findings before training, what the module has come to hold or drew since, and what the loss holds.
+    """Everything that rules out a certificate, once the module is trained.
 
-    `before` is the state of its attributes then; a model of this package needs none.
+    These are the findings of the inspection before training, random numbers that cannot be replayed, data that the
+    module or the loss holds now, and attributes that training changed. `before` is `attribute_state` before training;
+    it is None for a model of this package, which has no such attributes.
     """
-    findings = [*inspection.certification_blockers, *([UNKEYED] if unkeyed else []), *data_carriers(module)]
+    findings = [*inspection.certification_blockers, *([NOT_REPLAYABLE] if unkeyed else []), *data_carriers(module)]
     if before is not None:
         findings += changed_attributes(before, module)
     return tuple(dict.fromkeys([*findings, *captured_by_loss(loss)]))
@@ -152,7 +157,7 @@ def _adam(
     inputs = model_inputs(module, graph, dtype=torch.float32, device=device)
     rows, labels = graph.train_rows.to(device), graph.y[graph.train_rows].to(device)
     parameters = [p for _, p in trainable(module)]
-    pull = None if objective_noise_vector is None else objective_noise_vector.to(parameters[0]) / rows.numel()
+    linear_term = None if objective_noise_vector is None else objective_noise_vector.to(parameters[0]) / rows.numel()
     optimiser = torch.optim.Adam(parameters, lr=recipe.learning_rate)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
@@ -165,8 +170,8 @@ def _adam(
             data = loss(logits[rows], labels).mean()
             penalty = sum(p.square().sum() for p in parameters)
             value = data + 0.5 * recipe.mu * penalty
-            if pull is not None:
-                value = value + pull @ torch.cat([p.reshape(-1) for p in parameters])
+            if linear_term is not None:
+                value = value + linear_term @ torch.cat([p.reshape(-1) for p in parameters])
             value.backward()
             optimiser.step()
             if progress is not None:
@@ -176,8 +181,8 @@ def _adam(
     return dropout.unkeyed
 
 
-def _polish(objective: Objective, start: Tensor, recipe: Recipe, progress: Progress | None) -> Tensor:
-    """L-BFGS on `F` itself, dropout off, in float64: brings the gradient down without going anywhere else."""
+def lbfgs(objective: Objective, start: Tensor, recipe: Recipe, progress: Progress | None) -> Tensor:
+    """L-BFGS on `F` with dropout off, in float64: reduces the gradient close to the weights that Adam found."""
     theta = start.clone().requires_grad_()
     if recipe.polish_steps == 0:
         return theta.detach()

@@ -1,4 +1,4 @@
-"""Tries a loss on random logits before anything is trained with it."""
+"""Checks a loss on random logits before it is used in training."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def check_loss(loss: Loss, *, classes: int) -> None:
 
 
 def _try_convexity(loss: Loss, classes: int) -> None:
-    """Midpoints and second derivatives at random logits of several sizes; what passes is likely convex, not surely."""
+    """Checks midpoints and second derivatives at random logits of several sizes: evidence of convexity, not proof."""
     generator = torch.Generator().manual_seed(1)
     labels = torch.arange(ROWS) % classes
     for size in (0.1, 1.0, 10.0):

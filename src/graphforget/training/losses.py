@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from graphforget.errors import InputError
 from graphforget.graph.validation import UNLABELLED
-from graphforget.models.captured import first_finding
+from graphforget.models.captured import first_captured_value
 
 CROSS_ENTROPY = "cross_entropy"
 ONE_VS_REST = "one_vs_rest"
@@ -24,13 +24,13 @@ Convexity = Literal["proven", "declared", "unknown"]
 
 
 class Loss:
-    """Any callable `(logits, labels) -> one loss a node`. Each loss must depend on its own node's logits alone.
+    """Any callable `(logits, labels) -> one loss per node`. The loss of a node must depend only on that node's logits.
 
     Args:
-        function: the callable.
-        name: how the recipe calls it; the function's own name by default.
-        convex: declares that it is convex in the logits. Training then uses Newton's method on models that are affine
-            in their weights; `check_loss` tries the declaration, and it stays an assumption.
+        function: The callable.
+        name: The name in the recipe; by default the function's own name.
+        convex: Declares that it is convex in the logits. Training then uses Newton's method on models that are affine
+            in their weights. `check_loss` tests the declaration, but it remains an assumption.
     """
 
     smoothness = math.inf  # the largest eigenvalue that its curvature in the logits can have
@@ -51,13 +51,13 @@ class Loss:
 
     @property
     def convexity(self) -> Convexity:
-        """Whether it is convex in the logits by construction, by its author's word, or not known to be."""
+        """Whether it is convex in the logits: "proven" by construction, "declared" by its author, or "unknown"."""
         if is_convex(self):
             return "proven"
         return "declared" if vars(self).get("declared_convex") is True else "unknown"
 
     def check_classes(self, classes: int) -> None:
-        """Refuses a number of classes that the loss was not made for."""
+        """Raises `InputError` if the loss was made for another number of classes."""
 
     def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
         return self.function(logits, labels)
@@ -202,7 +202,7 @@ def _one_vs_rest(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def _class_weights(weight: Sequence[float] | Tensor | None) -> tuple[float, ...] | None:
-    """Weights as numbers; equal to 1 they are none."""
+    """The class weights as numbers; None if all of them are 1."""
     if weight is None:
         return None
     try:
@@ -229,7 +229,7 @@ WITH_SETTINGS = re.compile(
 
 
 def is_recorded(name: str) -> bool:
-    """Whether the name alone gives the loss back: that of a built-in one, with its settings if it has any."""
+    """Whether the loss can be made from its name alone: a built-in loss, with its settings if it has any."""
     return _from_name(name) is not None
 
 
@@ -248,7 +248,7 @@ def _from_name(name: str) -> CrossEntropy | OneVsRest | None:
 
 
 def is_convex(loss: Loss) -> bool:
-    """Whether the loss is convex in the logits by construction: a built-in one itself, nothing that claims to be."""
+    """Whether the loss is convex in the logits by construction: an unaltered built-in loss, by its exact type."""
     if type(loss) not in BUILT_IN.values():
         return False
     original = _from_name(loss.name)
@@ -256,12 +256,14 @@ def is_convex(loss: Loss) -> bool:
 
 
 def assumed_convex(loss: Loss) -> bool:
-    """Whether the loss is convex by construction or declared to be; the latter is a condition of what follows."""
+    """Whether the loss is convex by construction or declared to be; a declaration is a condition of every claim."""
     return loss.convexity != "unknown"
 
 
 def as_loss(loss: Loss | LossFunction | str | None) -> Loss:
-    """The default is cross-entropy; a built-in loss goes by its name, and no loss of one's own can.
+    """The loss that a caller means: by default cross-entropy, a built-in loss by its name, or the user's own.
+
+    A loss of the user cannot have the name of a built-in one.
 
     `torch.nn.CrossEntropyLoss` becomes the built-in one, with its class weights and label smoothing.
     """
@@ -296,8 +298,8 @@ def _from_torch(loss: nn.CrossEntropyLoss) -> CrossEntropy:
 
 
 def captured_by_loss(loss: Loss) -> list[str]:
-    """What a loss of one's own brings along that may be data: class weights that were counted on the data, say."""
+    """Captured data in a user's loss, in words; for example class weights that were computed from the data."""
     if is_convex(loss):
         return []
-    finding = first_finding(loss, registered={})
+    finding = first_captured_value(loss, registered={})
     return [f"the loss {loss.name!r} holds {finding.kind}, which may carry data"] if finding else []

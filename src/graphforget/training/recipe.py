@@ -1,4 +1,4 @@
-"""How a model was trained, and what was forgotten since: numbers alone."""
+"""How a model was trained, and the requests that it has served since: settings and numbers, no data."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from graphforget.errors import InputError
 from graphforget.privacy.gaussian import release_ratio
 from graphforget.validation import LARGEST_STORED, named_in_files, whole_number
 
-SMALLEST_NOISE = 1e-100  # noise is squared, and its grid is finer
-RELEASES = 64  # a year of weekly batches, and a dozen that cannot wait
+SMALLEST_NOISE = 1e-100  # noise is squared, and rounded to a finer grid
+RELEASES = 64  # a weekly batch for a year, and twelve urgent requests
 MOST_STEPS = 10**6  # epochs or polish steps of a training
 # Gradients are measured in float64; below this norm what is measured may be rounding.
 ROUNDING_FLOOR = 1e-12
@@ -20,8 +20,11 @@ ROUNDING_FLOOR = 1e-12
 
 @dataclass(frozen=True)
 class Recipe:
-    """How it was trained. For built-in models this and the graph decide the weights; a module of one's own also
-    brings initial weights, which are not recorded."""
+    """The settings of a training.
+
+    For built-in models the recipe and the graph decide the weights. A user's module also has initial weights, which
+    are not recorded.
+    """
 
     model: str
     options: dict[str, Any]
@@ -74,13 +77,13 @@ class Recipe:
 
 @dataclass(frozen=True)
 class HistoryEntry:
-    """A request that was unlearned since the model was trained: numbers alone, nobody's name."""
+    """A request that was unlearned since the model was trained: numbers only, no names."""
 
     method: str
     m: int  # training nodes before it
-    removed: int  # of those, how many went
-    affected: int  # of those that stayed, how many losses may have changed
-    step_norm: float  # how far the weights moved
+    removed: int  # training nodes that were removed
+    affected: int  # remaining training nodes whose loss may have changed
+    step_norm: float  # the distance that the weights moved
     gradient_norm: float  # ||grad F|| before it
     # A bound on what the step leaves of the gradient of m F (None: there is none), and its sum over the classes.
     gradient_residual_bound: float | None = named_in_files("leftover", default=None)

@@ -1,4 +1,4 @@
-"""Trains a model again by its recipe, from weights that have seen nothing; compared bit for bit this is a replay."""
+"""Trains a model again by its recipe, from fresh weights. With the same seeds this is a replay."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from graphforget.graph.graph import Graph
 from graphforget.models.inspection import Inspection
 from graphforget.models.parameters import trainable
 from graphforget.models.registry import MODELS, build, is_affine
-from graphforget.models.sharded import Sharded
 from graphforget.progress import Progress
 from graphforget.training.losses import assumed_convex
 from graphforget.training.recipe import Recipe
@@ -32,12 +31,12 @@ def replayed(
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> Trained:
-    """The model that the recipe of `trained` makes on `graph`, with all its seeds and from fresh weights.
+    """Trains by the recipe of `trained` on `graph`, with the same seeds and from fresh weights.
 
-    An `exact` claim is right if its `theta` equals that of `trained` bit for bit, in the same environment
-    (`training/environment.py`). Noise in the objective is drawn from the recipe's seed. Where the recipe has no seed,
-    it is `objective_noise_vector`, by default the noise that `trained` holds. A module of one's own is reset, or made
-    by `model`.
+    An `exact` claim is right if the result has the same `theta` as `trained`, bit for bit, in the same environment
+    (`training/environment.py`). Noise in the objective is drawn by the recipe's seed. If the recipe has no such seed,
+    it is `objective_noise_vector`, by default the noise that `trained` holds. A user's module is reset, or made by
+    `model`.
 
     Raises:
         Refused: The recipe cannot have made these weights, or a parameter of the module cannot be drawn anew.
@@ -47,13 +46,13 @@ def replayed(
         objective_noise_vector = trained.objective_noise_vector
     if recipe.objective_noise and recipe.noise_seed is None and objective_noise_vector is None:
         raise Refused("the noise in the objective has no seed and was not kept, so the training cannot be replayed")
-    given: Any = {
+    options: Any = {
         "model": model,
         "objective_noise_vector": objective_noise_vector,
         "device": device,
         "progress": progress,
     }
-    return trained_anew(trained, graph, seed=recipe.seed, noise_seed=recipe.noise_seed, **given)
+    return trained_anew(trained, graph, seed=recipe.seed, noise_seed=recipe.noise_seed, **options)
 
 
 def trained_anew(
@@ -67,21 +66,21 @@ def trained_anew(
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> Trained:
-    """A model of the same kind, by the same recipe but for its seeds, from weights that have seen nothing.
+    """Trains a model of the same kind from fresh weights, by the same recipe with these seeds.
 
-    `objective_noise_vector` is the noise in the objective, if no other is to be drawn.
+    `objective_noise_vector` is the noise in the objective, if none is to be drawn.
     """
     recipe = dataclasses.replace(old.recipe, seed=seed, noise_seed=noise_seed)
     module = fresh_module(old, graph, recipe, model)
-    given: Any = {"objective_noise_vector": objective_noise_vector, "device": device, "progress": progress}
-    return fit(module, graph, recipe, old.loss, Inspection(old.reach, old.certification_blockers), **given)
+    options: Any = {"objective_noise_vector": objective_noise_vector, "device": device, "progress": progress}
+    return fit(module, graph, recipe, old.loss, Inspection(old.reach, old.certification_blockers), **options)
 
 
 def refuse_untrained(trained: Trained) -> None:
-    """Raises `Refused` if the recipe cannot have made the weights, so that following it again would not either."""
-    recipe, module = trained.recipe, trained.module
-    one = module.models[0] if isinstance(module, Sharded) else module
-    if is_affine(one) and assumed_convex(trained.loss):
+    """Raises `Refused` if training by the recipe cannot have made the weights, and so cannot make them again."""
+    recipe = trained.recipe
+    fitted = trained.ensemble.models[0] if trained.is_ensemble else trained.module
+    if is_affine(fitted) and assumed_convex(trained.loss):
         return
     if recipe.epochs == 0 and (recipe.polish_steps == 0 or recipe.model not in MODELS):
         raise Refused(
@@ -91,7 +90,7 @@ def refuse_untrained(trained: Trained) -> None:
 
 
 def fresh_module(old: Trained, graph: Graph, recipe: Recipe, make: Callable[[], nn.Module] | None = None) -> nn.Module:
-    """The same architecture with weights that have seen nothing. May raise `Refused`."""
+    """The same architecture with fresh weights. Raises `Refused` if they cannot be drawn."""
     refuse_untrained(old)
     if recipe.model in MODELS:
         if make is not None:
@@ -111,7 +110,7 @@ def fresh_module(old: Trained, graph: Graph, recipe: Recipe, make: Callable[[], 
 
 
 def _reset(old: nn.Module) -> nn.Module:
-    """A copy whose parameters have all been drawn anew: blanked first, so that one that is not drawn shows."""
+    """A copy with fresh parameters. They are NaN first, so that a parameter that is not drawn is noticed."""
     module = copy.deepcopy(old)
     with torch.no_grad():
         for _, parameter in trainable(module):
@@ -120,17 +119,17 @@ def _reset(old: nn.Module) -> nn.Module:
         reset = getattr(part, "reset_parameters", None)
         if callable(reset):
             reset()
-    kept = [name for name, parameter in trainable(module) if not torch.isfinite(parameter).all()]
-    if kept:
+    unset = [name for name, parameter in trainable(module) if not torch.isfinite(parameter).all()]
+    if unset:
         raise Refused(
-            f"parameter {kept[0]!r} is not drawn anew by any reset_parameters(), so hand a function over that makes a "
+            f"parameter {unset[0]!r} is not drawn anew by any reset_parameters(), so hand a function over that makes a "
             "fresh module, model=..."
         )
     return module
 
 
 def _refuse_fixed(made: nn.Module, other: nn.Module) -> None:
-    """Weights that do not follow the seed came from somewhere else, and may have seen anything."""
+    """Raises `InputError` if two modules, made by different seeds, have the same weights: these may be trained ones."""
     for (name, first), (_, second) in zip(trainable(made), trainable(other), strict=True):
         constant = bool((first == first.flatten()[0]).all()) if first.numel() else True
         if not constant and torch.equal(first, second):

@@ -1,4 +1,4 @@
-"""What an ensemble on shards minimises: the sum of its models' objectives, each on its own shard."""
+"""The objective of an ensemble on shards: the sum of its models' objectives, each on its own shard."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def shard_graph(graph: Graph, shard_of: Tensor, shard: int) -> Graph:
 
 
 def shard_part(graph: Graph, module: Sharded, shard: int) -> Graph:
-    """The part of the graph that a shard's model trains on, as far as its messages and their weights come from."""
+    """The training input of a shard's model: the part of the shard that can influence its training nodes."""
     return training_input(shard_graph(graph, module.shard_of, shard), module.reach)
 
 
 class ShardedObjective(Objective):
     """`sum_s F_s(theta_s)` with `F_s` the mean loss over shard s, on its part of the graph, and its L2 term.
 
-    The flat parameters are the weights of the models in the ensemble, on which it does not depend, and then the
-    parameters of one model after the other. An empty shard has no objective.
+    The flat parameters are the weights of the models, on which the objective does not depend, followed by the
+    parameters of each model. An empty shard has no objective.
     """
 
     def __init__(self, module: Sharded, graph: Graph, *, mu: float, loss: Loss, device: str = "cpu") -> None:

@@ -1,4 +1,4 @@
-"""Trains an ensemble on shards: which node goes where, one model after the other, how much each counts."""
+"""Trains an ensemble on shards: partitions the training nodes, trains one model per shard, fits their weights."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphforget.ensembles.aggregation import learned_weights, uniform_weights
+from graphforget.ensembles.aggregation import uniform_weights
 from graphforget.ensembles.partition import kmeans_partition, label_propagation_partition, random_partition
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
+from graphforget.models.inputs import model_inputs
 from graphforget.models.inspection import Inspection
 from graphforget.models.parameters import flatten
-from graphforget.models.published import SAMPLE, PublishedEraser, released_weights
 from graphforget.models.registry import build
 from graphforget.models.sage import SAGE
 from graphforget.models.sharded import Sharded
 from graphforget.progress import Progress
 from graphforget.training.fit import deterministic, fit_one
 from graphforget.training.losses import CrossEntropy, Loss, captured_by_loss
-from graphforget.training.objective import model_inputs
 from graphforget.training.recipe import Recipe
 from graphforget.training.sharded_objective import ShardedObjective, shard_part
 from graphforget.training.trained import Trained
@@ -54,8 +53,8 @@ def fit_shards(
     report = progress or (lambda stage, done, total: None)
     report("partition", 0, 0)
     shard_of = partition(graph, module, seed=recipe.seed, progress=report)
-    how: Any = {"device": device, "progress": report, "started": started}
-    return train_shards(module, shard_of, graph, recipe, loss, inspection, range(module.shards), **how)
+    options: Any = {"device": device, "progress": report, "started": started}
+    return train_shards(module, shard_of, graph, recipe, loss, inspection, range(module.shards), **options)
 
 
 @deterministic()
@@ -72,7 +71,7 @@ def train_shards(
     progress: Progress,
     started: float,
 ) -> Trained:
-    """Trains the models of some shards from fresh weights, leaves the others, and fits the weights of all anew.
+    """Trains the models of some shards from fresh weights, leaves the others, and fits the weights of all models.
 
     `shard_of` is the shard of each of the graph's training nodes. `module` is copied, not changed.
     """
@@ -115,7 +114,7 @@ def partition(graph: Graph, module: Sharded, *, seed: int, progress: Progress) -
     rows = graph.train_rows
     if module.shards > rows.numel():
         raise InputError(f"there are {module.shards} shards and only {rows.numel()} training nodes")
-    if module.partition == "random" or (module.partition == "bekm" and isinstance(module, PublishedEraser)):
+    if module.has_random_shards:
         inside = random_partition(graph.numbers[rows], shards=module.shards, seed=seed)
     else:
         part = graph.induced(graph.train_mask)
@@ -130,32 +129,18 @@ def partition(graph: Graph, module: Sharded, *, seed: int, progress: Progress) -
 
 
 def shard_weights(module: Sharded, graph: Graph, *, seed: int) -> Tensor:
-    """How much each model counts: the same for all that have a training node, or fitted on the training nodes."""
+    """The weights of the models: equal for all that have a training node, or fitted on the training nodes."""
     alive = torch.bincount(module.shard_of[graph.train_rows], minlength=module.shards) > 0
     if module.aggregation != "learned":
         return uniform_weights(alive, module.shards)
-    if isinstance(module, PublishedEraser):
-        return _released_weights(module, graph, seed=seed)
-    part = training_input(graph, module.reach)
+    part = training_input(module.weights_graph(graph, seed=seed), module.reach)
     with torch.no_grad():
         answers = module.answers(*model_inputs(module, part, dtype=torch.float64))[:, part.train_rows]
-    return learned_weights(answers, part.y[part.train_rows], alive=alive)
-
-
-def _released_weights(module: PublishedEraser, graph: Graph, *, seed: int) -> Tensor:
-    """On a sample of the training nodes and the edges among them, of which every model answers on all."""
-    generator = torch.Generator().manual_seed(seed)
-    rows = graph.train_rows[torch.randperm(graph.train_rows.numel(), generator=generator)[:SAMPLE]]
-    keep = torch.zeros(graph.num_nodes, dtype=torch.bool)
-    keep[rows] = True
-    sample = graph.induced(keep)
-    with torch.no_grad():
-        answers = module.answers(*model_inputs(module, sample, dtype=torch.float64))
-    return released_weights(answers, sample.y, seed=seed)
+    return module.learned_weights(answers, part.y[part.train_rows], alive=alive, seed=seed)
 
 
 def _embedding(part: Graph, *, seed: int, progress: Progress) -> Tensor:
-    """The logits of a GraphSAGE that was trained on the training nodes, on the edges among them."""
+    """The logits of a GraphSAGE that is trained on the training nodes and the edges among them."""
     recipe = Recipe(
         model="sage",
         options={},
@@ -175,7 +160,7 @@ def _embedding(part: Graph, *, seed: int, progress: Progress) -> Tensor:
 
 
 def _fresh(recipe: Recipe, graph: Graph, number: int) -> torch.nn.Module:
-    """A model of the ensemble's architecture with weights that have seen nothing."""
+    """A model of the ensemble's architecture with fresh weights."""
     one = dict(recipe.options) | {"shards": 1}
     shape = {"columns": graph.num_columns, "classes": graph.num_classes, "seed": _seed(recipe, number)}
     made = build(recipe.model, **shape, **one)
@@ -184,5 +169,5 @@ def _fresh(recipe: Recipe, graph: Graph, number: int) -> torch.nn.Module:
 
 
 def _seed(recipe: Recipe, number: int) -> int:
-    """Another one for every shard and every seed, of 63 bits as all seeds are."""
+    """A seed of 63 bits for this shard; different for every shard and every seed of the recipe."""
     return (1_000_003 * recipe.seed + number) % 2**63

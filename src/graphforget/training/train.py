@@ -1,4 +1,4 @@
-"""Trains a model by name or of one's own, and says what was reached."""
+"""Trains a built-in model or a module of the user."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from graphforget.graph.validation import is_symmetric
 from graphforget.models.inspection import Inspection, inspect
 from graphforget.models.parameters import trainable
 from graphforget.models.registry import LINEARISED_SIGMA, MODELS, ModelEntry, build, is_affine
-from graphforget.models.sharded import Sharded
+from graphforget.models.sharded import as_ensemble
 from graphforget.privacy.gaussian import LARGEST_DELTA, release_ratio
 from graphforget.privacy.noise import with_noise
 from graphforget.progress import Progress
@@ -31,14 +31,14 @@ from graphforget.training.shards import fit_shards
 from graphforget.training.trained import Trained
 from graphforget.validation import whole_number
 
-LARGEST_LOSS = 0.02  # of the score, by noise, before training warns
+LARGEST_NOISE_COST = 0.02  # of the score; training warns if noise costs more
 NOISE_DRAWS = 3
 HALF_PRECISION = (torch.float16, torch.bfloat16)
 
 OWN_MODEL = ModelEntry("own", "a model of one's own", nn.Module, mu=5e-4, affine=False, sigma=LINEARISED_SIGMA)
 
 
-def train(
+def train(  # long because of the documentation of its public parameters
     graph: Graph,
     model: str | nn.Module = "sgc",
     *,
@@ -61,68 +61,136 @@ def train(
     progress: Progress | None = None,
     **options: Any,
 ) -> Trained:
-    """Trains `model` on the graph's training nodes and returns it with what was reached.
+    """Trains `model` on the graph's training nodes.
 
-    `model` is a name (`graphforget models` lists them) with its own `options` (`hidden=32`), or any `torch.nn.Module`
-    called as `module(x, edge_index)`; it is copied, never changed. `reach` declares how far its messages travel.
+    A strongly convex objective is minimised from 0 by Newton's method in float64 until `||grad F|| / mu <= tolerance`.
+    Any other objective is trained by Adam in float32 with dropout on, then by L-BFGS in float64 with dropout off.
+    Training reads only the part of the graph that can influence the training nodes, and dropout is keyed by node
+    number, so that the training can be replayed (docs/maths.md, section 11).
 
-    What is promised of releases after deletions is fixed here, because a promise that follows from a request would tell
-    of it. `epsilon` and `delta` hold for `releases` releases *together*. `sigma` is the noise that every release will
-    carry: a larger one is met by less work, a smaller one leaves the model more accurate. By default it is small where
-    the objective is strongly convex, and 0 elsewhere. A release whose score (`Trained.utility`) is under `floor` is
-    refused. `trained.notes` warn where the noise costs more than two points.
+    The guarantee for releases after deletions (`epsilon`, `delta`, `sigma`, `releases`, `floor`) is fixed here: a
+    guarantee that depended on a request would disclose something about the request.
 
-    `objective_noise` is the noise that CGU and CEU put into the objective instead (the standard deviation of `b` in
-    `(1/m) b . theta`); it comes from the operating system, or from a `noise_seed` for experiments.
+    Args:
+        graph: The graph; it is not changed.
+        model: The name of a built-in model (`graphforget models` lists them), or a `torch.nn.Module` that is called as
+            `module(x, edge_index)`. A module is copied, never changed.
+        seed: Seed of the initial weights and of dropout.
+        mu: Weight of the L2 term in the objective. Each model has its own default, as for the next four settings.
+        loss: The name of a built-in loss, a `Loss`, or a callable `(logits, labels) -> one loss per node`.
+        epochs: Epochs of Adam.
+        learning_rate: Learning rate of Adam.
+        polish_steps: Steps of L-BFGS after Adam.
+        tolerance: The largest `||grad F|| / mu` of a strongly convex objective. The default is the smallest of 1e-3, a
+            fiftieth of `sigma`, and the distance to the optimum that a release may have.
+        epsilon: Together with `delta`, the guarantee for `releases` releases taken together.
+        delta: See `epsilon`.
+        sigma: Standard deviation of the noise in every release. A larger value needs less work per request, a smaller
+            one gives a more accurate model. The default is small for a strongly convex objective, and 0 otherwise.
+        releases: The number of releases that `epsilon` and `delta` cover.
+        floor: A release with a lower score (`Trained.utility`) is refused.
+        objective_noise: Standard deviation of `b` in the term `(1/m) b . theta` of the objective (objective
+            perturbation), which CGU and CEU use instead of `sigma`.
+        noise_seed: Seed of `b`, for experiments. By default the noise comes from the operating system.
+        reach: How far messages travel in a module of your own.
+        device: A torch device.
+        progress: A function that is called with the stage, the steps done and the steps in all.
+        **options: Options of a built-in model, such as `hidden=32`.
 
-    A strongly convex objective is minimised from 0 by Newton's method until `||grad F|| / mu <= tolerance`, in float64;
-    by default 1e-3, or a fiftieth of sigma, or the distance that a release may have, if that is less. Any other is
-    trained by Adam in float32 with dropout on, then polished by L-BFGS in float64, dropout off. Nothing is seen of the
-    graph but what training nodes can feel, and dropout is keyed by node number, so that what comes out can be replayed
-    (docs/maths.md, section 11).
+    Returns:
+        The trained model. Its `notes` warn if the noise costs more than two points of its score.
+
+    Raises:
+        InputError: A parameter is out of its range, or the model or the loss cannot be trained on this graph.
     """
     started = time.perf_counter()
-    if not isinstance(graph, Graph):
-        raise InputError(f"the graph is a {type(graph).__name__}, a graphforget.Graph is needed")
-    if not graph.directed and not is_symmetric(graph.edge_index, graph.num_nodes):  # gradients count on it
-        raise InputError("the graph says that it is undirected and has an edge that goes one way only")
+    _check_graph(graph)
     seed, device = whole_number(seed, "seed"), checked_device(device)
     name, module = _module(graph, model, seed, options)
     defaults = MODELS.get(name, OWN_MODEL)
     loss = as_loss(defaults.loss if loss is None else loss)
-    within = _number(defaults.objective_noise if objective_noise is None else objective_noise, "objective_noise")
-    if sigma is None:  # 0 where no tolerance follows from it
-        sigma = defaults.sigma if is_affine(module) and assumed_convex(loss) and not within else 0.0
-    sigma = _number(sigma, "sigma")
-    if whole_number(releases, "releases") == 0:
-        raise InputError("releases is 0, at least 1 is needed")
-    share = release_ratio(epsilon=epsilon, delta=delta, releases=releases)  # checks both
-    certifies = bool(sigma) and is_affine(module) and not within
-    if certifies and delta > LARGEST_DELTA:
-        raise InputError(f"delta is {delta:g}, and over {LARGEST_DELTA:g} nothing is certified")
-    recipe = Recipe(
+    recipe = _recipe(
+        module,
+        loss,
+        defaults,
         model=name,
         options=options,
         seed=seed,
+        mu=mu,
+        epochs=epochs,
+        learning_rate=learning_rate,
+        polish_steps=polish_steps,
+        tolerance=tolerance,
+        epsilon=epsilon,
+        delta=delta,
+        sigma=sigma,
+        releases=releases,
+        floor=floor,
+        objective_noise=objective_noise,
+        noise_seed=noise_seed,
+    )
+    check_loss(loss, classes=graph.num_classes)
+    inspection = inspect(module, columns=graph.num_columns, classes=graph.num_classes, declared=reach)
+    precision_notes = _precision_notes(module)
+    trained = fit(module, graph, recipe, loss, inspection, device=device, progress=progress, started=started)
+    return dataclasses.replace(trained, notes=(*precision_notes, *_notes(trained, graph)))
+
+
+def _check_graph(graph: Graph) -> None:
+    if not isinstance(graph, Graph):
+        raise InputError(f"the graph is a {type(graph).__name__}, a graphforget.Graph is needed")
+    if not graph.directed and not is_symmetric(graph.edge_index, graph.num_nodes):  # gradients depend on it
+        raise InputError("the graph says that it is undirected and has an edge that goes one way only")
+
+
+def _recipe(
+    module: nn.Module,
+    loss: Loss,
+    defaults: ModelEntry,
+    *,
+    mu: float | None,
+    epochs: int | None,
+    learning_rate: float | None,
+    polish_steps: int | None,
+    tolerance: float | None,
+    epsilon: float,
+    delta: float,
+    sigma: float | None,
+    releases: int,
+    floor: float | None,
+    objective_noise: float | None,
+    noise_seed: int | None,
+    **identity: Any,
+) -> Recipe:
+    """The recipe with every setting that the caller left open; `identity` is the model, its options and the seed."""
+    objective_noise = _number(
+        defaults.objective_noise if objective_noise is None else objective_noise, "objective_noise"
+    )
+    if sigma is None:  # 0 if no tolerance follows from it
+        sigma = defaults.sigma if is_affine(module) and assumed_convex(loss) and not objective_noise else 0.0
+    sigma = _number(sigma, "sigma")
+    if whole_number(releases, "releases") == 0:
+        raise InputError("releases is 0, at least 1 is needed")
+    ratio = release_ratio(epsilon=epsilon, delta=delta, releases=releases)  # checks both
+    certifies = bool(sigma) and is_affine(module) and not objective_noise
+    if certifies and delta > LARGEST_DELTA:
+        raise InputError(f"delta is {delta:g}, and over {LARGEST_DELTA:g} nothing is certified")
+    return Recipe(
+        **identity,
         mu=defaults.mu if mu is None else float(mu),
         loss=loss.name,
         epochs=defaults.epochs if epochs is None else whole_number(epochs, "epochs"),
         learning_rate=defaults.learning_rate if learning_rate is None else float(learning_rate),
         polish_steps=defaults.polish_steps if polish_steps is None else whole_number(polish_steps, "polish_steps"),
-        tolerance=min(1e-3, sigma / 50 or 1e-3, share * sigma or 1e-3) if tolerance is None else float(tolerance),
+        tolerance=min(1e-3, sigma / 50 or 1e-3, ratio * sigma or 1e-3) if tolerance is None else float(tolerance),
         sigma=sigma,
-        objective_noise=within,
+        objective_noise=objective_noise,
         noise_seed=None if noise_seed is None else whole_number(noise_seed, "noise_seed"),
         epsilon=float(epsilon),
         delta=float(delta),
         releases=releases,
         floor=None if floor is None else _number(floor, "floor"),
     )
-    check_loss(loss, classes=graph.num_classes)
-    inspection = inspect(module, columns=graph.num_columns, classes=graph.num_classes, declared=reach)
-    precision = _precision_notes(module)
-    trained = fit(module, graph, recipe, loss, inspection, device=device, progress=progress, started=started)
-    return dataclasses.replace(trained, notes=(*precision, *_notes(trained, graph)))
 
 
 def _precision_notes(module: nn.Module) -> tuple[str, ...]:
@@ -133,7 +201,7 @@ def _precision_notes(module: nn.Module) -> tuple[str, ...]:
 
 
 def _notes(trained: Trained, graph: Graph) -> list[str]:
-    """What whoever trained it should know before its first release."""
+    """Warnings about the first release: a large delta, and the score that the noise costs."""
     recipe, m = trained.recipe, graph.train_rows.numel()
     notes = []
     if recipe.sigma and recipe.delta > 1 / m:
@@ -141,7 +209,7 @@ def _notes(trained: Trained, graph: Graph) -> list[str]:
     if not (recipe.sigma or recipe.floor):
         return notes
     private, noised = trained.utility(graph), noised_utility(trained, graph)
-    if private - noised > LARGEST_LOSS:
+    if private - noised > LARGEST_NOISE_COST:
         cost = f"{100 * (private - noised):.1f} points of micro-F1, {100 * private:.1f} % to {100 * noised:.1f} %"
         notes.append(f"noise of sigma = {recipe.sigma:g} costs {cost}: train with a smaller sigma")
     if recipe.floor is not None and noised < recipe.floor:
@@ -150,7 +218,7 @@ def _notes(trained: Trained, graph: Graph) -> list[str]:
 
 
 def noised_utility(trained: Trained, graph: Graph) -> float:
-    """The score that a release has in the mean over a few draws of its noise."""
+    """The mean score of a release over a few draws of its noise."""
     sigma = trained.recipe.sigma
     if not sigma:
         return trained.utility(graph)
@@ -158,10 +226,10 @@ def noised_utility(trained: Trained, graph: Graph) -> float:
     return sum(trained.with_weights(theta).utility(graph) for theta in draws) / NOISE_DRAWS
 
 
-def _number(value: Any, what: str) -> float:
+def _number(value: Any, label: str) -> float:
     real = isinstance(value, int | float) and not isinstance(value, bool)
     if not real or not 0 <= value < math.inf:
-        raise InputError(f"{what} is {value!r}, a finite number from 0 is needed")
+        raise InputError(f"{label} is {value!r}, a finite number from 0 is needed")
     return float(value)
 
 
@@ -190,12 +258,13 @@ def fit(
     started: float | None = None,
     objective_noise_vector: Tensor | None = None,
 ) -> Trained:
-    """Follows `recipe` from the weights that `module` comes with, which it changes; shard by shard where it has any.
+    """Trains `module` by `recipe`, from the weights that it has; an ensemble shard by shard. `module` is changed.
 
     `objective_noise_vector` is the noise in the objective if it has been drawn already.
     """
     recipe = dataclasses.replace(recipe, environment=environment(device=device))
-    given: Any = {"warm": warm, "device": device, "progress": progress, "started": started}
-    if isinstance(module, Sharded):
-        return fit_shards(module, graph, recipe, loss, inspection, **given)
-    return fit_one(module, graph, recipe, loss, inspection, objective_noise_vector=objective_noise_vector, **given)
+    common: Any = {"warm": warm, "device": device, "progress": progress, "started": started}
+    ensemble = as_ensemble(module)
+    if ensemble is not None:
+        return fit_shards(ensemble, graph, recipe, loss, inspection, **common)
+    return fit_one(module, graph, recipe, loss, inspection, objective_noise_vector=objective_noise_vector, **common)

@@ -1,4 +1,4 @@
-"""A trained model and what is known of it, kept in memory or in a run directory."""
+"""A trained model, its recipe and its measurements."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from torch import Tensor, nn
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
+from graphforget.models.inputs import model_inputs
+from graphforget.models.linearised import base_of
 from graphforget.models.parameters import assign
 from graphforget.models.registry import is_affine, reach_is_proven
-from graphforget.models.sharded import Sharded
+from graphforget.models.sharded import Sharded, as_ensemble
 from graphforget.privacy.salt import new_salt
 from graphforget.training.losses import Loss, is_convex
-from graphforget.training.objective import Objective, model_inputs
+from graphforget.training.objective import Objective
 from graphforget.training.recipe import HistoryEntry, Recipe
 from graphforget.training.sharded_objective import ShardedObjective
 from graphforget.validation import written_fields
@@ -34,7 +36,7 @@ class Trained:
     theta: Tensor = field(repr=False)
     recipe: Recipe
     reach: Reach
-    certification_blockers: tuple[str, ...]  # what rules out a certificate, in words
+    certification_blockers: tuple[str, ...]  # everything that rules out a certificate, in words
     strongly_convex: bool  # by construction, or because its loss is declared convex
     converged: bool  # strongly convex and ||grad F|| / mu <= tolerance
     objective_value: float
@@ -48,8 +50,8 @@ class Trained:
         default=None, repr=False
     )  # `b`, the noise in the objective: private, as the weights
     releases: tuple[float, ...] = ()  # the ratio that each release since training may have, see `releases_left`
-    graph_salt: bytes = field(default_factory=new_salt, repr=False)  # of the graph's digest in public documents
-    notes: tuple[str, ...] = ()  # on its training, for whoever trained it
+    graph_salt: bytes = field(default_factory=new_salt, repr=False)  # for the graph's digest in public documents
+    notes: tuple[str, ...] = ()  # warnings for the person who trained it
 
     @property
     def obstacles(self) -> tuple[str, ...]:
@@ -57,16 +59,34 @@ class Trained:
         return self.certification_blockers
 
     def graph_commitment(self, graph: Graph) -> str:
-        """The graph's digest as public documents hold it: nobody can try guesses without the salt."""
+        """The graph's digest for public documents, keyed with the salt, so that nobody can test a guess."""
         return hmac.new(self.graph_salt, graph.digest.encode(), hashlib.sha256).hexdigest()
 
     @property
     def releases_left(self) -> int | None:
-        """How many more releases the recipe's epsilon and delta cover; None where they cover none."""
+        """How many more releases the recipe's epsilon and delta cover; None if they cover no release."""
         recipe = self.recipe
         if not self.strongly_convex or self.certification_blockers or self.objective_noise_vector is not None:
             return None
         return recipe.releases_left(self.releases)
+
+    @property
+    def is_ensemble(self) -> bool:
+        """Whether it is an ensemble on shards, as GraphEraser needs it."""
+        return as_ensemble(self.module) is not None
+
+    @property
+    def ensemble(self) -> Sharded:
+        """Its module as an ensemble on shards. Raises `InputError` if it is none."""
+        ensemble = as_ensemble(self.module)
+        if ensemble is None:
+            raise InputError(f"the model is a {type(self.module).__name__}, an ensemble on shards is needed")
+        return ensemble
+
+    @property
+    def is_linearised(self) -> bool:
+        """Whether it is a GNN linearised at public weights, so that these weights are part of its objective."""
+        return base_of(self.module) is not self.module
 
     @property
     def reach_is_proven(self) -> bool:
@@ -85,10 +105,10 @@ class Trained:
 
     @property
     def certifiable(self) -> bool:
-        """Whether the `certified` level is in reach: an objective that is strongly convex by construction, nothing in
-        the model against it.
+        """Whether the level `certified` is possible.
 
-        Noise in the objective is against it: some could be found afterwards that fits any weights.
+        The objective must be strongly convex by construction, without anything that rules out a certificate and
+        without noise: for any weights one could construct noise that makes them the optimum.
         """
         return (
             self.strongly_convex
@@ -109,36 +129,41 @@ class Trained:
     def objective(self, graph: Graph, *, device: str = "cpu") -> Objective:
         """The objective it was trained by, on `graph`."""
         given: Any = {"mu": self.recipe.mu, "loss": self.loss, "device": device}
-        if isinstance(self.module, Sharded):
-            return ShardedObjective(self.module, graph, **given)
+        if self.is_ensemble:
+            return ShardedObjective(self.ensemble, graph, **given)
         return Objective(self.module, graph, objective_noise_vector=self.objective_noise_vector, **given)
 
     def with_update(
-        self, theta: Tensor, objective: Objective, forgotten: HistoryEntry, *, found: tuple[float, float] | None = None
+        self,
+        theta: Tensor,
+        objective: Objective,
+        entry: HistoryEntry,
+        *,
+        measured: tuple[float, float] | None = None,
     ) -> Trained:
-        """The same model with weights `theta` on the objective's graph, and one request more in its history.
+        """The same model with weights `theta` on the objective's graph, and one entry more in its history.
 
-        `found` are the objective's value and its gradient's norm there, if they are known.
+        `measured` is the objective's value and the norm of its gradient at `theta`, if they are known.
         """
-        there = self.with_weights(theta, history=(*self.history, forgotten))
-        return there.measured_on(objective, found=found)
+        updated = self.with_weights(theta, history=(*self.history, entry))
+        return updated.measured_on(objective, measured=measured)
 
     @property
     def refuted(self) -> tuple[str, ...]:
-        """What claims of earlier requests took for granted and measurements refuted, oldest first."""
+        """Conditions of the claims of earlier requests that measurements refuted, oldest first."""
         return tuple(name for entry in self.history for name in entry.refuted)
 
-    def amend_last_entry(self, **known: Any) -> Trained:
-        """The same with more known of the last request in its history."""
+    def amend_last_entry(self, **changes: Any) -> Trained:
+        """The same model with other fields in the last entry of its history."""
         *earlier, last = self.history
-        return dataclasses.replace(self, history=(*earlier, dataclasses.replace(last, **known)))
+        return dataclasses.replace(self, history=(*earlier, dataclasses.replace(last, **changes)))
 
-    def measured_on(self, objective: Objective, *, found: tuple[float, float] | None = None) -> Trained:
-        """The same weights on the objective's graph, and what is measured of them there."""
-        if found is None:
+    def measured_on(self, objective: Objective, *, measured: tuple[float, float] | None = None) -> Trained:
+        """The same weights with their measurements on the objective's graph."""
+        if measured is None:
             value, gradient = objective.value_and_gradient(self.theta.to(objective.like))
-            found = value, float(gradient.norm())
-        value, norm = found
+            measured = value, float(gradient.norm())
+        value, norm = measured
         return dataclasses.replace(
             self,
             converged=self.strongly_convex and norm <= self.recipe.tolerance * self.recipe.mu,
@@ -149,17 +174,17 @@ class Trained:
         )
 
     def with_weights(self, theta: Tensor, **changes: Any) -> Trained:
-        """A copy with other weights; whoever calls it says what else changes with them."""
+        """A copy with other weights; `changes` are the other fields that change with them."""
         module = copy.deepcopy(self.module)
         theta = theta.detach().to(device="cpu", dtype=torch.float64)
         assign(module, theta)
         return dataclasses.replace(self, module=module, theta=theta, **changes)
 
     def released(self, theta: Tensor, graph: Graph, *, noise: float) -> Trained:
-        """The model to go out: weights `theta`, which carry `noise`, and what is measured of them on `graph`.
+        """The model to publish: weights `theta`, which carry `noise`, and their measurements on `graph`.
 
-        The noise in the objective stays behind: with it the weights would tell what it was to hide. So does what was
-        measured of requests.
+        The noise in the objective is left out, because with it the weights would disclose the data that it hides. The
+        history of requests is left out too.
         """
         private: dict[str, Any] = {
             "objective_noise_vector": None,
@@ -178,7 +203,7 @@ class Trained:
             return out
 
     def utility(self, graph: Graph) -> float:
-        """The score that a floor is about: micro-F1 on the test nodes, else on the validation or training nodes."""
+        """The score that `floor` limits: micro-F1 on the test nodes, or else on the validation or training nodes."""
         masks = (graph.test_mask, graph.val_mask, graph.train_mask)
         return self.micro_f1(graph, next(mask for mask in masks if mask.any()))
 
@@ -190,15 +215,15 @@ class Trained:
         return float((self.logits(graph).argmax(dim=1)[mask] == graph.y[mask]).double().mean())
 
     def state_summary(self) -> dict[str, Any]:
-        """What later requests build on beside the weights and the graph."""
+        """The state that later requests depend on, beside the weights and the graph."""
         measured = ("objective", "gradient_norm_over_mu", "seconds", "graph_digest", "parameters", "notes")
-        told = {name: value for name, value in self.summary().items() if name not in measured}
-        kept = {"tilt": self.objective_noise_vector} | dict(self.module.named_buffers())
-        digests = {name: digest_of(value) for name, value in kept.items() if value is not None}
-        return told | ({"kept": digests} if digests else {})
+        facts = {name: value for name, value in self.summary().items() if name not in measured}
+        private_state = {"tilt": self.objective_noise_vector} | dict(self.module.named_buffers())
+        digests = {name: digest_of(value) for name, value in private_state.items() if value is not None}
+        return facts | ({"kept": digests} if digests else {})
 
     def summary(self) -> dict[str, Any]:
-        """What `run.json` and `--json` show of it."""
+        """The fields that `run.json` and `--json` show."""
         return {
             "recipe": dataclasses.asdict(self.recipe),
             "parameters": self.theta.numel(),
@@ -221,5 +246,5 @@ class Trained:
 
 
 def digest_of(values: Tensor) -> str:
-    """SHA-256 of a tensor; it is looked at under a salt alone."""
+    """SHA-256 of a tensor; publish it only together with a salt."""
     return hashlib.sha256(values.detach().cpu().contiguous().numpy().tobytes()).hexdigest()

@@ -1,4 +1,4 @@
-"""What training sees of a graph. The weights are a function of it: where it is unchanged, they may stand."""
+"""The part of a graph that training reads. If a request leaves it unchanged, the weights need not change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROW_FIELDS = ("y", "train_mask", "val_mask", "test_mask", "numbers")
 
 
 def training_input(graph: Graph, reach: Reach) -> Graph:
-    """The part of `graph` that can be felt at its training nodes through a model of this reach (docs/maths.md, 11).
+    """The part of `graph` that can influence its training nodes through a model of this reach (docs/maths.md, 11).
 
     With `k` the number of hops, it holds the nodes within k hops of the training nodes, against the messages, and the
     edges that end within k - 1 hops. Where layers are degree-normalised, it holds the edges that end within k hops, so
@@ -53,7 +53,7 @@ def training_input(graph: Graph, reach: Reach) -> Graph:
 
 
 def same_training_input(before: Graph, after: Graph, reach: Reach) -> bool:
-    """Whether a model of this reach sees the same in training on both graphs, number for number.
+    """Whether the training input for a model of this reach is the same on both graphs, number for number.
 
     Then training by one recipe gives the same weights, bit for bit on one machine and thread count.
     """
@@ -69,18 +69,18 @@ def _hops(graph: Graph, reach: Reach) -> np.ndarray:
     """How many messages away each node is from the nearest training node, as far as the reach goes."""
     assert reach.hops is not None
     source, target = graph.edge_index.numpy()
-    ways = [(source, target), (target, source)] if reach.both_ways else [(source, target)]
+    directions = [(source, target), (target, source)] if reach.both_ways else [(source, target)]
     far = reach.hops + 2
     hops = np.where(graph.train_mask.numpy(), 0, far)
     for hop in range(1, reach.hops + 1):
-        for sender, receiver in ways:
+        for sender, receiver in directions:
             new = sender[hops[receiver] == hop - 1]
             hops[new] = np.minimum(hops[new], hop)
     return hops
 
 
 def _attributes(x: Tensor, rows: Tensor, seen: Tensor) -> Tensor:
-    """The attributes of `rows`, 0 for those that are not `seen`. What need not be copied is shared."""
+    """The attributes of `rows`, 0 for those that are not `seen`; shared with `x` if nothing changes."""
     if bool(seen.all()):
         return x
     if x.layout == torch.sparse_csr:
@@ -91,7 +91,7 @@ def _attributes(x: Tensor, rows: Tensor, seen: Tensor) -> Tensor:
 
 
 def _blanked(graph: Graph) -> Graph:
-    """With no label and no role of nodes that do not train."""
+    """The graph without labels and masks of nodes that do not train."""
     none = torch.zeros_like(graph.train_mask)
     y = torch.where(graph.train_mask, graph.y, UNLABELLED)
     return dataclasses.replace(graph, y=y, val_mask=none, test_mask=none, subject_ids=None, digit_ids=False)

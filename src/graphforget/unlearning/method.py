@@ -16,7 +16,6 @@ from graphforget.certificates.levels import LEVELS, Level
 from graphforget.errors import InputError, Refused
 from graphforget.graph.graph import Graph
 from graphforget.models.registry import reach_is_proven
-from graphforget.models.sharded import Sharded
 from graphforget.privacy.salt import new_salt
 from graphforget.request.kinds import KINDS, Kind
 from graphforget.request.request import Request
@@ -63,7 +62,7 @@ class Method(ABC, Generic[Options]):
 
     def unsupported(self, trained: Trained) -> str | None:
         """Why it cannot serve this model, in words, or None."""
-        if isinstance(trained.module, Sharded) and not self.takes_shards:
+        if trained.is_ensemble and not self.takes_shards:
             return "the model is an ensemble on shards, which 'grapheraser' and 'retrain' can serve"
         return None
 

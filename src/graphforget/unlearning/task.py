@@ -13,7 +13,6 @@ from torch import Tensor
 
 from graphforget.graph.graph import Graph
 from graphforget.models.registry import reach_is_proven
-from graphforget.models.sharded import Sharded
 from graphforget.progress import Progress
 from graphforget.request.footprint import Footprint, footprint
 from graphforget.request.request import Request
@@ -91,7 +90,7 @@ class Task:
         """Whether training on the retained graph would end at the very weights that there are, bit for bit."""
         trained = self.trained
         replayable = not trained.history and not trained.certification_blockers and reach_is_proven(trained.module)
-        if isinstance(trained.module, Sharded) or not (self.touched.empty and replayable):
+        if trained.is_ensemble or not (self.touched.empty and replayable):
             return False  # shards are looked at one by one, by GraphEraser
         if trained.recipe.environment != environment(device=self.device):
             return False

@@ -171,10 +171,10 @@ class ObjectiveNoise(Claim):
 
 def linear_one_vs_rest(trained: Trained) -> bool:
     """Whether CGU's theorem speaks of this model: fixed propagation, one logistic regression a class, noise."""
-    from graphforget.models.fixed import FixedPropagation
+    from graphforget.models.registry import is_affine
     from graphforget.training.losses import OneVsRest
 
-    linear = isinstance(trained.module, FixedPropagation) and isinstance(trained.loss, OneVsRest)
+    linear = is_affine(trained.module) and trained.module.has_fixed_features and type(trained.loss) is OneVsRest
     return trained.strongly_convex and linear and bool(trained.recipe.objective_noise)
 
 

@@ -15,7 +15,6 @@ from graphforget.certificates.levels import Level
 from graphforget.errors import Refused
 from graphforget.graph.graph import Graph
 from graphforget.models.inspection import Inspection
-from graphforget.models.sharded import Sharded
 from graphforget.training.environment import environment
 from graphforget.training.retraining import refuse_untrained
 from graphforget.training.sharded_objective import shard_graph
@@ -48,7 +47,7 @@ class GraphEraser(Method[GraphEraserOptions], info=GRAPHERASER):
     takes_shards = True
 
     def unsupported(self, trained: Trained) -> str | None:
-        if not isinstance(trained.module, Sharded):
+        if not trained.is_ensemble:
             return "the model was not trained on shards, as sharded-gcn and its like are"
         return None
 
@@ -65,8 +64,7 @@ class GraphEraser(Method[GraphEraserOptions], info=GRAPHERASER):
         return claim.level
 
     def change(self, task: Task, options: GraphEraserOptions) -> MethodResult:
-        trained, module = task.trained, task.trained.module
-        assert isinstance(module, Sharded)
+        trained, module = task.trained, task.trained.ensemble
         refuse_untrained(trained)
         touched = touched_shards(task)
         here = environment(device=task.device)
@@ -103,8 +101,7 @@ def touched_shards(task: Task) -> list[int]:
 
     In another environment training gives other bits, so all of them are.
     """
-    module, retained = task.trained.module, _retained_shards(task)
-    assert isinstance(module, Sharded)
+    module, retained = task.trained.ensemble, _retained_shards(task)
     if task.trained.recipe.environment != environment(device=task.device):
         return list(range(module.shards))
 
@@ -117,9 +114,7 @@ def touched_shards(task: Task) -> list[int]:
 
 def _retained_shards(task: Task) -> Tensor:
     """The shard of each node of the retained graph."""
-    module = task.trained.module
-    assert isinstance(module, Sharded)
-    return module.shard_of[torch.searchsorted(task.graph.numbers, task.retained.numbers)]
+    return task.trained.ensemble.shard_of[torch.searchsorted(task.graph.numbers, task.retained.numbers)]
 
 
 def _refuse_nothing(claim: Claim, touched: list[int]) -> None:
@@ -132,8 +127,7 @@ def _refuse_nothing(claim: Claim, touched: list[int]) -> None:
 
 def _claim(trained: Trained) -> Claim:
     """It follows from the model alone: which shards were touched tells of the request."""
-    module = trained.module
-    assert isinstance(module, Sharded)
+    module = trained.ensemble
     if trained.certification_blockers:
         return Empirical("the model may carry data past its weights")
     if module.partition != "random":

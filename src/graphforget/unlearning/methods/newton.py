@@ -103,7 +103,7 @@ class Newton(Method[NewtonOptions], info=NEWTON):
             minimum.theta,
             objective,
             task.history_entry(self.name, minimum.theta),
-            found=(minimum.value, minimum.gradient_norm),
+            measured=(minimum.value, minimum.gradient_norm),
         )
         if task.training_unchanged and minimum.steps == 0:
             updated = dataclasses.replace(updated, history=())  # they are the weights of training on the retained graph

@@ -17,7 +17,6 @@ from graphforget.certificates.levels import Level
 from graphforget.errors import InputError, Refused
 from graphforget.graph.graph import Graph
 from graphforget.models.inspection import Inspection
-from graphforget.models.sharded import Sharded
 from graphforget.progress import Progress
 from graphforget.training.retraining import fresh_module, trained_anew
 from graphforget.training.train import fit
@@ -116,7 +115,7 @@ def trained_on(old: Trained, graph: Graph, *, device: str = "cpu", progress: Pro
 
 
 def _refuse_continued_shards(trained: Trained, options: RetrainOptions) -> None:
-    if options.start == "continued" and isinstance(trained.module, Sharded):
+    if options.start == "continued" and trained.is_ensemble:
         raise Refused("an ensemble on shards cannot be continued, only its shards be trained anew")
 
 

@@ -1,4 +1,7 @@
-"""One object as the search for captured data sees it: its kind, its content, the objects that it refers to."""
+"""Reads one object for the search for captured data: its own content, and the objects that it refers to.
+
+A newcomer starts in `captured.py`, which follows these references from object to object.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import random
 import threading
 import types
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -21,7 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from graphforget.models.code_references import default_parts, function_parts, is_library_class, is_library_function
+from graphforget.models.code_references import function_references, is_library_class, is_library_function
+from graphforget.models.object_attributes import attributes, class_attributes, own_attributes
 
 MAX_ITEMS = 64  # in a container, those of nested containers included
 MAX_TEXT = 256  # characters of a string
@@ -29,21 +33,12 @@ MAX_FLOATS = 4  # distinct ones in a container
 MAX_DIGITS = 4  # significant digits of a float in a container
 MAX_INT_BITS = 64
 
-MODULE_INTERNALS = frozenset(vars(nn.Module()))  # registered parameters, buffers, submodules and hooks
-CLASS_INTERNALS = frozenset(
-    {
-        *("__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__slots__", "__annotations__"),
-        *("__annotate__", "__annotate_func__", "__annotations_cache__", "__firstlineno__", "__static_attributes__"),
-        *("__orig_bases__", "__parameters__", "__abstractmethods__", "_abc_impl", "__match_args__"),
-        *("__dataclass_fields__", "__dataclass_params__", "__classcell__", "__type_params__", "__protocol_attrs__"),
-    }
-)
 # PyG's description of a layer's own methods.
 PYG_INSPECTOR = frozenset({"_cls", "_signature_dict", "_source_dict"})
 
 
 class NamedField(NamedTuple):
-    """An example of a named tuple, for the type of its fields."""
+    """A named tuple, defined to get the type of its field descriptors."""
 
     name: str
 
@@ -57,53 +52,61 @@ PLAIN_TYPES = (
     *(types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType),
     *(type(threading.Lock()), type(threading.RLock()), type(vars(NamedField)["name"])),
 )
-# Built-in classes whose content is read below, whatever Python subclass it comes in.
+# Built-in classes whose content is read below, in a Python subclass too.
 READ_BASES = frozenset({object, list, tuple, set, frozenset, dict, collections.deque, collections.OrderedDict})
 READ_BASES |= {collections.defaultdict, str, int, float, bool, complex}
 
 
 @dataclass(frozen=True)
-class View:
-    """One object: why it may hold data (or nothing), the objects that it refers to, and its own content as bytes."""
+class ObjectContents:
+    """One object, as far as it can be read.
+
+    Attributes:
+        finding: Why the object itself may hold data, in words; empty if it does not.
+        references: The objects that it refers to, each with a label such as ".mean_" or "[0]".
+        content: Its own content as bytes, for a digest.
+    """
 
     finding: str = ""
-    parts: tuple[tuple[str, object], ...] = ()
+    references: tuple[tuple[str, object], ...] = ()
     content: bytes = b""
 
 
-def view_of(value: object) -> View:
-    """The object's view; one that raises an error when it is read is a finding."""
+def read_object(value: object) -> ObjectContents:
+    """Reads one object. An object that raises an error when it is read is a finding."""
     try:
-        for reader in (_view_of_scalar, _view_of_data, _view_of_code, _view_of_container):
+        for reader in (_read_scalar, _read_data, _read_code, _read_container):
             view = reader(value)
             if view is not None:
                 return view
-        return _view_of_object(value)
+        return _read_attributes(value)
     except Exception:
-        return View(f"a {type(value).__name__}, which cannot be looked into")
+        return ObjectContents(f"a {type(value).__name__}, which cannot be looked into")
 
 
-def _view_of_scalar(value: object) -> View | None:
+def _read_scalar(value: object) -> ObjectContents | None:
     kind = type(value)
     if isinstance(value, enum.Enum):
-        return View(parts=_labelled((name, part) for name, part in vars(value).items() if name != "__objclass__"))
+        return ObjectContents(
+            references=_labelled((name, part) for name, part in vars(value).items() if name != "__objclass__")
+        )
     if isinstance(value, NUMBERS):
-        return View(_number_finding(value), _subclass_parts(value), repr(value).encode())
+        return ObjectContents(_number_finding(value), _subclass_references(value), repr(value).encode())
     if isinstance(value, str):
         finding = f"a text of {len(value)} characters" if len(value) > MAX_TEXT else ""
-        return View(finding, _subclass_parts(value), value.encode("utf-8", "surrogatepass"))
+        return ObjectContents(finding, _subclass_references(value), value.encode("utf-8", "surrogatepass"))
     if isinstance(value, pathlib.PurePath) and is_library_class(kind):
-        return View(parts=((".path", str(value)),))
+        return ObjectContents(references=((".path", str(value)),))
     if kind is object:
-        return View()
+        return ObjectContents()
     of_typing = kind.__module__ == "typing" and is_library_class(kind)
     if kind in PLAIN_TYPES or isinstance(value, np.dtype) or of_typing:
-        return View(content=repr(value).encode())
+        return ObjectContents(content=repr(value).encode())
     return None
 
 
-def _subclass_parts(value: object) -> tuple[tuple[str, object], ...]:
-    """What a number or a text of the user's own class holds beside itself."""
+def _subclass_references(value: object) -> tuple[tuple[str, object], ...]:
+    """The attributes of a number or a string whose class is the user's own."""
     return () if is_library_class(type(value)) else (*_labelled(own_attributes(value)), ("", type(value)))
 
 
@@ -115,25 +118,25 @@ def _number_finding(value: Any) -> str:
     return ""
 
 
-def _view_of_data(value: object) -> View | None:
-    """Kinds of objects that hold data by their nature."""
+def _read_data(value: object) -> ObjectContents | None:
+    """Types that hold data: tensors, arrays, bytes, files, random generators, models."""
     if isinstance(value, Tensor):
-        return View("a tensor", content=_tensor_bytes(value))
+        return ObjectContents("a tensor", content=_tensor_bytes(value))
     if isinstance(value, np.ndarray):
         content = repr(value).encode() if value.dtype.hasobject else np.ascontiguousarray(value).tobytes()
-        return View("a numpy array", content=content)
+        return ObjectContents("a numpy array", content=content)
     if isinstance(value, bytes | bytearray | memoryview):
-        return View(f"{len(value)} bytes" if len(value) else "", content=bytes(value))
+        return ObjectContents(f"{len(value)} bytes" if len(value) else "", content=bytes(value))
     if isinstance(value, io.IOBase):
-        return View("an open file")
+        return ObjectContents("an open file")
     if isinstance(value, random.Random):
-        return View("the state of a random generator", content=repr(value.getstate()).encode())
+        return ObjectContents("the state of a random generator", content=repr(value.getstate()).encode())
     if isinstance(value, torch.jit.ScriptModule):
-        return View("a compiled model, which cannot be looked into")
+        return ObjectContents("a compiled model, which cannot be looked into")
     if isinstance(value, nn.Module):
         if next(value.parameters(), None) is not None or next(value.buffers(), None) is not None:
-            return View("a model that is not a registered submodule")
-        return View(parts=tuple((f".{name}", part) for name, part in attributes(value)))
+            return ObjectContents("a model that is not a registered submodule")
+        return ObjectContents(references=tuple((f".{name}", part) for name, part in attributes(value)))
     return None
 
 
@@ -146,53 +149,57 @@ def _tensor_bytes(tensor: Tensor) -> bytes:
         return repr(tensor).encode()
 
 
-def _view_of_code(value: object) -> View | None:
-    """Functions, methods, classes and modules: what they carry beside their code."""
+def _read_code(value: object) -> ObjectContents | None:
+    """Functions, methods, classes and modules: the objects that they refer to."""
     if isinstance(value, types.ModuleType):
-        return View(content=value.__name__.encode())  # what a function uses of it is looked at with the function
+        return ObjectContents(
+            content=value.__name__.encode()
+        )  # `function_references` follows what a function uses of it
     if isinstance(value, type):
-        return _view_of_class(value)
+        return _read_class(value)
     if isinstance(value, types.FunctionType):
-        return View(parts=tuple(function_parts(value)), content=value.__code__.co_code)
+        return ObjectContents(references=tuple(function_references(value)), content=value.__code__.co_code)
     if isinstance(value, types.MethodType):
-        return View(parts=((".__func__", value.__func__), (".__self__", value.__self__)))
+        return ObjectContents(references=((".__func__", value.__func__), (".__self__", value.__self__)))
     if isinstance(value, types.BuiltinMethodType | types.MethodWrapperType):
         kind = type(value.__self__)
         if kind.__name__.startswith(("pybind11_", "PyCapsule")) and _has_hidden_state(kind):
-            return View(content=value.__name__.encode())  # a function of a library written in C++
-        return View(parts=((".__self__", value.__self__),), content=value.__name__.encode())
+            return ObjectContents(content=value.__name__.encode())  # a function of a library written in C++
+        return ObjectContents(references=((".__self__", value.__self__),), content=value.__name__.encode())
     if isinstance(value, staticmethod | classmethod):
-        return View(parts=(("", value.__func__),))
+        return ObjectContents(references=(("", value.__func__),))
     if isinstance(value, property):
-        return View(parts=((".fget", value.fget), (".fset", value.fset), (".fdel", value.fdel)))
+        return ObjectContents(references=((".fget", value.fget), (".fset", value.fset), (".fdel", value.fdel)))
     if isinstance(value, functools.partial):
         arguments = ((f".args[{i}]", argument) for i, argument in enumerate(value.args))
         keywords = _labelled(value.keywords.items())
-        return View(parts=((".func", value.func), *arguments, *keywords, *_labelled(vars(value).items())))
+        return ObjectContents(
+            references=((".func", value.func), *arguments, *keywords, *_labelled(vars(value).items()))
+        )
     if isinstance(value, functools._lru_cache_wrapper):
         if is_library_function(value.__wrapped__):
-            return View()
-        return View("a function with a cache")
+            return ObjectContents()
+        return ObjectContents("a function with a cache")
     if isinstance(value, weakref.ReferenceType):
-        return View(parts=(("()", value()),))
+        return ObjectContents(references=(("()", value()),))
     return None
 
 
-def _view_of_class(value: type) -> View:
+def _read_class(value: type) -> ObjectContents:
     if is_library_class(value):
-        return View(content=value.__qualname__.encode())
+        return ObjectContents(content=value.__qualname__.encode())
     if issubclass(value, enum.Enum):
-        return View(parts=tuple((f".{name}", member) for name, member in value.__members__.items()))
+        return ObjectContents(references=tuple((f".{name}", member) for name, member in value.__members__.items()))
     bases = [(f".{base.__name__}", base) for base in (*value.__bases__, type(value))]
-    return View(parts=(*_labelled(class_attributes(value)), *bases))
+    return ObjectContents(references=(*_labelled(class_attributes(value)), *bases))
 
 
-def _view_of_container(value: object) -> View | None:
+def _read_container(value: object) -> ObjectContents | None:
     if not isinstance(value, CONTAINERS):
         return None
     finding = _container_finding(value)
     if finding:
-        return View(finding)
+        return ObjectContents(finding)
     items = _items(value)
     if isinstance(value, set | frozenset):
         items.sort(key=repr)
@@ -200,13 +207,13 @@ def _view_of_container(value: object) -> View | None:
     if isinstance(value, collections.defaultdict):
         parts.append((".default_factory", value.default_factory))
     if type(value) in READ_BASES or isinstance(value, types.MappingProxyType):
-        return View(parts=tuple(parts))
-    inner = _view_of_object(value)  # a class of the user's own may hold more than items
-    return View(inner.finding, (*parts, *inner.parts))
+        return ObjectContents(references=tuple(parts))
+    inner = _read_attributes(value)  # a class of the user may have attributes too
+    return ObjectContents(inner.finding, (*parts, *inner.references))
 
 
 def _items(value: object) -> list[object]:
-    """Values, then keys of a mapping; as the built-in class reads them, whatever a subclass makes of it."""
+    """The items of a container: the values, then the keys of a mapping. A subclass cannot change the reading."""
     if isinstance(value, dict):
         return [*dict.values(value), *dict.keys(value)]
     if isinstance(value, types.MappingProxyType):
@@ -216,7 +223,10 @@ def _items(value: object) -> list[object]:
 
 
 def _container_finding(value: object) -> str:
-    """Too many items, too many floats or too exact ones, those of containers inside included."""
+    """Why a container may hold data: too many items, too many floats, or floats with too many digits.
+
+    The items of nested containers count too.
+    """
     kind = type(value).__name__
     leaves, floats = 0, set()
     pending, opened = [value], {id(value)}
@@ -232,7 +242,7 @@ def _container_finding(value: object) -> str:
             leaves += 1
             if isinstance(item, float | complex | np.floating):
                 floats.add(complex(item))
-            # A mapping has a key for every value: these are names.
+            # Each value of a mapping has a key, which is a name.
             if leaves > MAX_ITEMS * (2 if is_mapping else 1) or len(opened) > MAX_ITEMS:
                 return f"a {kind} of more than {MAX_ITEMS} items"
     if len(floats) > MAX_FLOATS or not all(_is_round(item) for item in floats):
@@ -241,25 +251,25 @@ def _container_finding(value: object) -> str:
 
 
 def _is_round(value: complex) -> bool:
-    """Whether a person may have typed it: four significant digits at most."""
+    """Whether a person may have typed the number: it has at most four significant digits."""
     if isinstance(value, complex):
         return _is_round(value.real) and _is_round(value.imag)
     number = Decimal(repr(float(value)))
     return not number.is_finite() or len(number.normalize().as_tuple().digits) <= MAX_DIGITS
 
 
-def _view_of_object(value: object) -> View:
+def _read_attributes(value: object) -> ObjectContents:
     kind = type(value)
     if _has_hidden_state(kind):
-        return View(f"a {kind.__name__}, which cannot be looked into")
+        return ObjectContents(f"a {kind.__name__}, which cannot be looked into")
     parts = list(own_attributes(value))
     if kind.__module__ == "torch_geometric.inspector" and is_library_class(kind):
         parts = [(name, part) for name, part in parts if name not in PYG_INSPECTOR]
-    return View(parts=(*_labelled(parts), ("", kind)))
+    return ObjectContents(references=(*_labelled(parts), ("", kind)))
 
 
 def _has_hidden_state(kind: type) -> bool:
-    """Whether some base, written in C, keeps memory of its own that no attribute shows."""
+    """Whether a base class that is written in C has memory that no attribute shows."""
     for part in kind.__mro__:
         base, inside = part.__base__, vars(part)
         if part in READ_BASES or base is None:
@@ -271,53 +281,5 @@ def _has_hidden_state(kind: type) -> bool:
     return False
 
 
-# -- attributes, functions, libraries --------------------------------------------------------------------------------
-
-
-def attributes(module: nn.Module) -> Iterator[tuple[str, object]]:
-    """The attributes of a module that torch has not registered, then those of its classes that are no library's."""
-    if isinstance(module, torch.jit.ScriptModule):  # compiled: `data_carriers` names it as a whole
-        return
-    for name, value in own_attributes(module):
-        if name not in MODULE_INTERNALS or ("state_dict" in name and name.endswith("_hooks")):
-            yield name, value
-    for part in type(module).__mro__:
-        if not is_library_class(part):
-            for name, value in class_attributes(part):
-                yield f"{part.__name__}.{name}", value
-            yield f"{part.__name__}.__class__", type(part)
-    for name, parameter in (*module._parameters.items(), *module._buffers.items()):
-        if parameter is not None:
-            yield f"{name}.__dict__", vars(parameter)
-            yield f"{name}._backward_hooks", parameter._backward_hooks
-
-
 def _labelled(pairs: Iterable[tuple[str, object]]) -> tuple[tuple[str, object], ...]:
     return tuple((f".{name}", value) for name, value in pairs)
-
-
-def own_attributes(value: object) -> Iterator[tuple[str, object]]:
-    """`__dict__` and `__slots__` of an object."""
-    inside = getattr(value, "__dict__", None)
-    if isinstance(inside, dict):
-        yield from list(inside.items())
-    for part in type(value).__mro__:
-        for name, item in list(vars(part).items()):
-            if isinstance(item, types.MemberDescriptorType) and name != "__dict__":
-                try:
-                    yield name, item.__get__(value)
-                except AttributeError:  # an empty slot
-                    continue
-
-
-def class_attributes(kind: type) -> Iterator[tuple[str, object]]:
-    """The attributes of a class; of `__init__` the default values alone.
-
-    Its other references have done their work when the object exists: `GCNConv(dataset.num_features, 16)`. What it
-    stored of them is an attribute of the object.
-    """
-    for name, value in list(vars(kind).items()):
-        if name == "__init__" and isinstance(value, types.FunctionType):
-            yield from ((f"{name}{label}", default) for label, default in default_parts(value))
-        elif name not in CLASS_INTERNALS:
-            yield name, value

@@ -1,0 +1,60 @@
+"""The inputs that a module is called with, made from a graph."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from graphforget.graph.graph import Graph
+from graphforget.linalg.sparse import SparseMatrix, converted
+from graphforget.models.base import GraphModel
+from graphforget.models.built_in import is_built_in
+from graphforget.models.linearised import base_of
+from graphforget.models.parameters import call_with, flatten
+from graphforget.models.prepared import prepared_once
+
+
+def model_inputs(
+    module: nn.Module, graph: Graph, *, dtype: torch.dtype, device: str | torch.device = "cpu"
+) -> tuple[Any, Any]:
+    """The two inputs of `module`: a model of this package prepares the graph, any other gets `(x, edge_index)`.
+
+    A linearised model takes the inputs of its base. Sparse attributes become dense for a module that cannot use them.
+    """
+    module = base_of(module)
+    if is_built_in(module) and isinstance(module, GraphModel) and module.preparation is not None:
+        key = (module.preparation, dtype, str(device))
+        return prepared_once(graph, key, lambda: _inputs(module, graph, dtype=dtype, device=device))
+    return _inputs(module, graph, dtype=dtype, device=device)
+
+
+def _inputs(module: nn.Module, graph: Graph, *, dtype: torch.dtype, device: str | torch.device) -> tuple[Any, Any]:
+    x, edge_index = converted(graph.x, dtype=dtype, device=device), graph.edge_index.to(device)
+    if isinstance(module, GraphModel):
+        attributes, propagation = module.prepare(x, edge_index)
+        symmetric = is_built_in(module) and module.symmetric_propagation  # a subclass may weigh messages differently
+        if symmetric and not graph.directed and isinstance(propagation, SparseMatrix):
+            propagation = propagation.symmetric()
+        return attributes, propagation
+    if x.layout == torch.sparse_csr and not accepts_sparse(module, x):
+        x = x.to_dense()
+    return x, edge_index
+
+
+def accepts_sparse(module: nn.Module, x: Tensor) -> bool:
+    """Whether `module` runs on sparse CSR attributes and can be differentiated twice there, as PyG's GCNConv can."""
+    module = copy.deepcopy(module).eval()  # the trial must not change the module
+    probe = torch.eye(2, x.shape[1], dtype=x.dtype, device=x.device).to_sparse_csr()
+    edge_index = torch.tensor([[0, 1], [1, 0]], device=x.device)
+    theta = flatten(module).to(x.dtype).requires_grad_()
+    try:
+        with torch.enable_grad():
+            out = call_with(module, theta, probe, edge_index).square().sum()
+            (gradient,) = torch.autograd.grad(out, theta, create_graph=True)
+            torch.autograd.grad(gradient.square().sum(), theta)
+    except (RuntimeError, TypeError, ValueError, AttributeError, NotImplementedError, AssertionError):
+        return False
+    return True
