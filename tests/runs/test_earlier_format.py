@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import graphforget as gf
 from cases import Run
 from graphforget.certificates import ledger as ledgers
-from graphforget.certificates.chain import START, check_chain, entry_hash
+from graphforget.certificates.chain import START, Chain, entry_hash
 from graphforget.certificates.ledger import Ledger
 from graphforget.runs.history import read_history
 from graphforget.runs.layout import ANNEX, CERTIFICATE, EARLIER_LEDGER, LEDGER
@@ -107,7 +107,7 @@ def test_a_run_after_a_deletion_goes_on_and_keeps_its_ledger(run: Run, place: Pa
     assert (folder / EARLIER_LEDGER).read_bytes() == earlier
     (old,) = entries_of(folder / EARLIER_LEDGER)
     (new,) = entries_of(folder / LEDGER)
-    check_chain([old], format=1)
+    Chain((old,), format=1)
     assert new.previous == old.hash == result["certificate"]["follows"]
     assert read_history(folder).annexes[0].salt.hex() == annex["salt"]
     verified = gf.verify_run(folder, key=gf.public_key(place / "key.pub"))
@@ -179,7 +179,7 @@ def emptied(folder: Path) -> None:
 TAMPERED: dict[str, tuple[Callable[[Path], object], str]] = {
     "an id": (lambda run: edited(run, request_id="another"), "the ledger is broken at entry 1: its hash is not"),
     "a level": (lambda run: edited(run, level="exact"), "the ledger is broken at entry 1: its hash is not"),
-    "an id and its hash": (rehashed, "the ledger is broken at entry 1: it does not continue from what stands before"),
+    "an id and its hash": (rehashed, "the ledger is broken at entry 1: it does not continue from the entry before it"),
     "no entry": (emptied, "has 1 entries in its ledger and 2 annexes"),
     "another file": (lambda run: (run / EARLIER_LEDGER).write_bytes(b"not a ledger"), "cannot be used as a ledger"),
 }

@@ -24,11 +24,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import graphforget as gf
 from cases import CLASSES, idea, random_graph
-from graphforget.certificates.chain import START, check_chain
+from graphforget.certificates.chain import START, Chain
 from graphforget.certificates.ledger import Ledger
 from graphforget.certificates.signing import entry_signer
 from graphforget.privacy.gaussian import composed_ratio, epsilon_of
-from graphforget.runs import apply, write
+from graphforget.runs import apply, verify, write
 from graphforget.runs.history import read_history
 from graphforget.runs.layout import ANNEX, CERTIFICATE, LEDGER, OUTCOME, RELEASED
 from graphforget.runs.locks import parent_lock
@@ -91,7 +91,7 @@ def assert_sound(run: Path, *, entries: int, without: tuple[int, ...]) -> None:
     trained, graph = gf.load_run(run)
     assert trained.graph_digest == graph.digest
     record = read_history(run)
-    check_chain(record.entries)
+    Chain(record.entries)
     assert len(record.entries) == len(record.annexes) == entries
     assert graph.subject_ids is not None
     assert not {subject(number) for number in without} & set(graph.subject_ids)
@@ -599,12 +599,15 @@ def test_a_reader_waits_while_a_run_is_replaced(run: Path) -> None:
 def test_a_verifier_beside_a_writer_gives_no_false_alarm(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gf.answer(run, gone(4))
     other = gf.unlearn(*gf.load_run(run), gone(5))
-    meanwhile(monkeypatch, apply, "load_run", lambda: gf.save_outcome(run, other, after=run, force=True))
+    writer = threading.Thread(target=lambda: gf.save_outcome(run, other, after=run, force=True))
+    meanwhile(monkeypatch, verify, "read_run", lambda: (writer.start(), time.sleep(0.2)))
     try:
         found = gf.verify_run(run)
     except gf.Mismatch as mismatch:
         pytest.fail(str(mismatch))
+    writer.join()
     assert found.checks
+    assert_sound(run, entries=2, without=(4, 5))
 
 
 def test_an_answer_elsewhere_takes_model_and_record_of_one_state(
@@ -612,9 +615,13 @@ def test_an_answer_elsewhere_takes_model_and_record_of_one_state(
 ) -> None:
     gf.answer(run, gone(4))
     other = gf.unlearn(*gf.load_run(run), gone(5))
-    meanwhile(monkeypatch, apply, "load_run", lambda: gf.save_outcome(run, other, after=run, force=True))
+    writer = threading.Thread(target=lambda: gf.save_outcome(run, other, after=run, force=True))
+    meanwhile(monkeypatch, apply, "history_of", lambda: (writer.start(), time.sleep(0.2)))
     gf.answer(run, gone(6), out=tmp_path / "new")
     monkeypatch.undo()
+    writer.join()
+    assert_sound(run, entries=2, without=(4, 5))
+    assert_sound(tmp_path / "new", entries=2, without=(4, 6))
     try:
         found = gf.verify_run(tmp_path / "new")
     except gf.Mismatch as mismatch:
@@ -663,9 +670,9 @@ def rewritten(run: Path, change: Callable[[dict[str, Any]], None], key: Ed25519P
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda entry: entry.update(level="exact", ratio=0.0), "says something else than its certificate"),
-        (lambda entry: entry.update(ratio=entry["ratio"] / 2), "says something else than its certificate"),
-        (lambda entry: entry.update(request_id="another"), "says something else than its certificate"),
+        (lambda entry: entry.update(level="exact", ratio=0.0), "does not agree with its certificate"),
+        (lambda entry: entry.update(ratio=entry["ratio"] / 2), "does not agree with its certificate"),
+        (lambda entry: entry.update(request_id="another"), "does not agree with its certificate"),
         (lambda entry: entry.update(answer="{}"), "holds no certificate"),
     ],
 )

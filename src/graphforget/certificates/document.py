@@ -128,7 +128,7 @@ class Certificate:
     def read(cls, path: str | Path) -> Certificate:
         """From a file."""
         try:
-            return cls.from_dict(read_json(Path(path), what="the certificate"))
+            return cls.from_dict(read_json(Path(path), name="the certificate"))
         except OtherVersion:
             raise
         except (OSError, InputError) as error:

@@ -1,8 +1,8 @@
 """The ledger: deletion requests and the releases that answered them, in an SQLite file that only grows.
 
-Entries hold public documents and salted digests alone. `check_chain` finds a change, a gap and a false start; a
-signature covers the whole of an entry. Whoever can write the file can still cut off its end, or put an older copy in
-its place: against that, keep `Ledger.head` in another place and compare.
+Entries hold only public documents and salted digests. `Chain` finds a change, a gap and a false start; a signature
+covers all of an entry. Whoever can write the file can still cut off its end, or replace it by an older copy. Against
+that, keep `Ledger.head` in another place and compare.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from graphforget.certificates.chain import (
     PREFIXES,
     START,
     Broken,
+    Chain,
     Entry,
-    check_chain,
     entry_hash,
     signed_bytes,
 )
@@ -121,7 +121,7 @@ class Ledger:
         return self._connection.execute(statement, values)
 
     def entries(self) -> tuple[Entry, ...]:
-        """All entries in order, as they are on disk: `check_chain` tells whether they are what was written."""
+        """All entries in order, as they are on disk: `Chain` checks whether they are what was written."""
         return self._select("ORDER BY number")
 
     def find(self, request_id: str) -> Entry | None:
@@ -183,14 +183,12 @@ class Ledger:
             self._insert(entry)
         return entry
 
-    def take_over(self, entries: Iterable[Entry], *, follows: str = START) -> None:
-        """Begins with the entries of another ledger, as they are and all at once. Only an empty one can."""
-        entries = tuple(entries)
-        check_chain(entries, follows=follows)
+    def import_entries(self, chain: Chain) -> None:
+        """Adds the entries of another ledger, unchanged and all at once. Only an empty ledger can import any."""
         with self._transaction():
             if self._last():
-                raise InputError(f"{self.path} has entries already, those of another ledger cannot come before them")
-            for entry in entries:
+                raise InputError(f"{self.path} has entries already, only an empty ledger can import those of another")
+            for entry in chain.entries:
                 self._insert(entry)
 
     def _insert(self, entry: Entry) -> None:

@@ -35,11 +35,11 @@ def since_training(entries: Sequence[Entry], certificates: Sequence[Certificate 
     return [window for window in windows if window]
 
 
-def composed_since_training(
+def compose_since_training(
     entries: Sequence[Entry], certificates: Sequence[Certificate | None], *, delta: float
-) -> Composed:
+) -> Composition:
     """What all releases together tell at most of anything that was deleted: the largest of `since_training`."""
-    parts = [composed(window, delta=delta) for window in since_training(entries, certificates) or [[]]]
+    parts = [compose(window, delta=delta) for window in since_training(entries, certificates) or [[]]]
     worst = max(parts, key=lambda part: float("inf") if part.epsilon is None else part.epsilon)
     return dataclasses.replace(worst, releases=len(entries))
 
@@ -63,7 +63,7 @@ def counted_in(entries: Iterable[Entry], certificates: Iterable[Certificate | No
 
 
 @dataclass(frozen=True)
-class Composed:
+class Composition:
     """What all releases together tell at most: `epsilon` at this `delta`, or the `reason` why there is none.
 
     It is public: it follows from the tolerances, which are settings, and not from what was measured.
@@ -75,11 +75,11 @@ class Composed:
     reason: str | None
 
 
-def composed(entries: Iterable[Entry], *, delta: float) -> Composed:
+def compose(entries: Iterable[Entry], *, delta: float) -> Composition:
     """The epsilon of all these releases seen together, which takes a proof for each of them.
 
-    Their ratios add up in squares (docs/maths.md, section 7), and exact releases add nothing. The entries are taken as
-    they are: `check_chain` them first.
+    Their ratios add up in squares (docs/maths.md, section 7), and exact releases add nothing. The entries are not
+    checked here: make a `Chain` of them first.
     """
     entries = sorted(entries, key=lambda entry: entry.number)
     ratios = [_proven_ratio(entry) for entry in entries]
@@ -90,7 +90,7 @@ def composed(entries: Iterable[Entry], *, delta: float) -> Composed:
         reason = f"entry {unproven.number} is {unproven.level}, so nothing is proven about its release"
     elif math.isinf(epsilon):
         reason = "the noise of all releases together is too little for any epsilon"
-    return Composed(releases=len(entries), epsilon=None if reason else epsilon, delta=delta, reason=reason)
+    return Composition(releases=len(entries), epsilon=None if reason else epsilon, delta=delta, reason=reason)
 
 
 def _proven_ratio(entry: Entry) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any
 import graphforget as gf
 from graphforget.certificates.chain import Entry
 from graphforget.certificates.conditions import sentence
-from graphforget.certificates.releases import Composed
+from graphforget.certificates.releases import Composition
 from graphforget.cli.console import say, show, show_pairs
 
 
@@ -162,7 +162,7 @@ def tell_verification(found: gf.Verification) -> None:
         say(f"Not checked: {gap}.")
 
 
-def ledger_result(entries: tuple[Entry, ...], together: Composed, left: int | None) -> dict[str, Any]:
+def ledger_result(entries: tuple[Entry, ...], together: Composition, left: int | None) -> dict[str, Any]:
     """What `ledger --json` shows: the public form."""
     shown = (
         *("number", "time", "request_id", "request_digest", "certificate_digest"),

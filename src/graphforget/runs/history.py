@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphforget.certificates.annex import Annex, request_digest
-from graphforget.certificates.chain import REFUSED, START, Entry, check_chain
+from graphforget.certificates.chain import REFUSED, START, Broken, Chain, Entry
 from graphforget.certificates.ledger import Ledger
-from graphforget.errors import InputError
+from graphforget.errors import InputError, Mismatch
 from graphforget.files import read_bytes
 from graphforget.json_files import read_json
 from graphforget.runs.layout import ANNEX, DATABASES, EARLIER_LEDGER, LEDGER, LIMITS, open_run
+from graphforget.verification.entries import CheckedLedger
 
 if TYPE_CHECKING:
     from graphforget.request.request import Request
@@ -35,7 +37,21 @@ class History:
 
     @property
     def head(self) -> str:
+        """The hash of the last entry; of the earlier format's last one if there is no other."""
         return self.entries[-1].hash if self.entries else self.follows
+
+    @cached_property
+    def chain(self) -> Chain:
+        """The entries, checked once. Raises `Broken` unless they form a chain."""
+        return Chain(self.entries, self.follows)
+
+    @cached_property
+    def ledger(self) -> CheckedLedger:
+        """The entries with their certificates, checked once. Raises `Mismatch` unless they agree."""
+        try:
+            return CheckedLedger(self.chain)
+        except Broken as error:
+            raise Mismatch(str(error)) from error
 
     @property
     def own_annexes(self) -> tuple[Annex, ...]:
@@ -82,23 +98,23 @@ def history_of(folder: Path) -> History:
         with Ledger(folder / EARLIER_LEDGER, readonly=True) as ledger:
             earlier_entries = ledger.entries()
     source = folder / (LEDGER if is_earlier else EARLIER_LEDGER)
-    check_chain(earlier_entries, format=1)
+    earlier = Chain(earlier_entries, format=1)
     annexes = _annexes(folder / ANNEX)
-    record = History(
+    history = History(
         entries=() if is_earlier else entries,
         annexes=annexes,
         earlier=read_bytes(source, largest=LIMITS[LEDGER]) if earlier_entries else None,
-        follows=earlier_entries[-1].hash if earlier_entries else START,
+        follows=earlier.head,
     )
-    if len(annexes) != len(record.entries) + len(earlier_entries):
-        count = len(record.entries) + len(earlier_entries)
+    if len(annexes) != len(history.entries) + len(earlier_entries):
+        count = len(history.entries) + len(earlier_entries)
         raise InputError(f"{folder} has {count} entries in its ledger and {len(annexes)} annexes")
-    return record
+    return history
 
 
 def _annexes(path: Path) -> tuple[Annex, ...]:
     try:
-        content = read_json(path, what="the annex", largest=LIMITS[ANNEX])
+        content = read_json(path, name="the annex", largest=LIMITS[ANNEX])
     except FileNotFoundError as error:
         raise InputError(f"{path} is missing") from error
     listed = content.get("annexes") if isinstance(content, dict) else content  # a plain list in an earlier format

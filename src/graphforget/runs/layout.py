@@ -46,10 +46,21 @@ def inside_run(path: str | Path) -> bool:
 
 
 def check_free(folder: str | Path, *, force: bool = False) -> None:
-    """Refuses a place that `save_run` could not or should not write to."""
-    named, folder = folder, real_path(folder)
+    """Raises `InputError` for a place that `save_run` could not or should not write to."""
+    recover(folder)
+    check_writable(folder, force=force)
+
+
+def recover(folder: str | Path) -> None:
+    """Restores the state of a run directory whose writer was killed between two renames."""
+    folder = real_path(folder)
     with parent_lock(folder):
         restore(folder)
+
+
+def check_writable(folder: str | Path, *, force: bool = False) -> None:
+    """What `check_free` does, for a caller that has called `recover`."""
+    named, folder = folder, real_path(folder)
     if folder.exists() and not force:
         raise InputError(f"{named} exists already, choose another place or overwrite it with --force (force=True)")
     if folder.exists() and not (folder / RUN_FILE).is_file():

@@ -97,7 +97,7 @@ def _files(folder: Path) -> tuple[RunFile, Graph, dict[str, Tensor]]:
             found = read[name] if name in read else read_bytes(folder / name, largest=LIMITS[name])
             if run.sha256.get(name) != checksum(found):
                 raise Damaged(f"{name} is not the file that was written")
-        graph = _graph(tensors, read_fields(GraphFile, parse_json(names, what="graph.json"), "graph.json"))
+        graph = _graph(tensors, read_fields(GraphFile, parse_json(names, name="graph.json"), "graph.json"))
     except OtherVersion:
         raise
     except InputError as error:

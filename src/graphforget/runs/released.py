@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from graphforget.certificates.document import Certificate
-from graphforget.certificates.releases import Composed, composed_since_training
+from graphforget.certificates.releases import Composition, compose_since_training
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.runs.history import read_history
@@ -17,14 +17,12 @@ from graphforget.runs.read import read_run
 from graphforget.runs.tensors import read_tensors
 from graphforget.training.losses import Loss, LossFunction
 from graphforget.training.trained import Trained
-from graphforget.verification.entries import check_entries
 
 
-def releases_so_far(folder: str | Path, *, delta: float) -> Composed:
+def releases_so_far(folder: str | Path, *, delta: float) -> Composition:
     """What all releases of a run's ledger tell together. Raises `Mismatch` if the ledger does not hold."""
-    record = read_history(folder)
-    certificates = check_entries(record.entries, follows=record.follows)
-    return composed_since_training(record.entries, certificates, delta=delta)
+    ledger = read_history(folder).ledger
+    return compose_since_training(ledger.entries, ledger.certificates, delta=delta)
 
 
 def load_released(

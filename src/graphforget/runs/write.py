@@ -45,7 +45,7 @@ def save_run(folder: str | Path, trained: Trained, graph: Graph, *, force: bool 
             raise InputError(
                 f"{folder} holds a ledger of deletions, which training anew would lose: remove it yourself"
             )
-        return write_run(folder, trained, graph, over=force)
+        return write_run(folder, trained, graph, overwrite=force)
 
 
 def write_run(
@@ -53,15 +53,15 @@ def write_run(
     trained: Trained,
     graph: Graph,
     *,
-    over: bool,
+    overwrite: bool,
     extras: Mapping[str, bytes] | None = None,
     finish: Callable[[Path], None] | None = None,
 ) -> Path:
-    """Puts a run directory in place, with further files; the caller has its turn and has called `check_free`.
+    """Puts a run directory in place, with further files. The caller holds its lock and has called `check_free`.
 
     Everything goes to a temporary folder beside it that is then renamed, so a crash leaves the old state or the new.
-    `finish` writes what is no plain file into the temporary folder. Unless `over`, a folder that has come to be there
-    in the meantime is left alone.
+    `finish` writes what is no plain file into the temporary folder. Without `overwrite`, a folder that somebody else
+    wrote in the meantime is left alone.
     """
     named, folder = folder, real_path(folder)
     clear_leftovers(folder)
@@ -79,7 +79,7 @@ def write_run(
             _write(staging, trained, graph, extras or {}, finish)
             staging.chmod(0o777 & ~umask())
             with parent_lock(folder):
-                if folder.exists() and not over:
+                if folder.exists() and not overwrite:
                     raise InputError(f"{named} was written by somebody else in the meantime and is left alone")
                 _replace(folder, staging, named)
     except (OSError, SafetensorError) as error:

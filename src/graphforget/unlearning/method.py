@@ -17,7 +17,7 @@ from graphforget.certificates.annex import Annex, weights_digest
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.document import Certificate
-from graphforget.certificates.issue import subject, written
+from graphforget.certificates.issue import Filing, issue_certificate, subject
 from graphforget.certificates.levels import LEVELS, Level
 from graphforget.certificates.releases import counted_ratio
 from graphforget.errors import FloorMissed, InputError, Refused
@@ -66,6 +66,7 @@ class Task:
     may_retrain: bool = True  # where a method's own way fails
     chosen: Mapping[str, Any] = field(default_factory=dict)  # what the caller set for this request alone
     notes: tuple[str, ...] = ()  # private: what the caller should know of how it came to this method
+    filing: Filing = field(default_factory=Filing)  # where the certificate will be filed
 
     @classmethod
     def of(
@@ -370,8 +371,9 @@ def _certificate(
     method: str, claim: Claim, task: Task, trained: Trained, released: Tensor, annex: Annex
 ) -> Certificate:
     """The claim with what it is about, as a document."""
-    return written(
+    return issue_certificate(
         claim,
+        filing=task.filing,
         method=method,
         chosen=dict(task.chosen),
         **subject(trained, strongly_convex=trained.proven_convex),

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from graphforget.certificates.conditions import sentence
+from graphforget.certificates.issue import Filing
 from graphforget.certificates.levels import Level
 from graphforget.errors import FloorMissed, InputError, Refused
 from graphforget.graph.graph import Graph
@@ -55,6 +56,7 @@ def unlearn(
     noise_seed: int | None = None,
     device: str = "cpu",
     progress: Progress | None = None,
+    filing: Filing | None = None,
     **options: Any,
 ) -> Outcome:
     """Makes `trained` forget what `request` names of `graph`. Arguments are left as they are.
@@ -96,6 +98,7 @@ def unlearn(
         progress=progress,
         may_retrain=otherwise == "retrain",
         chosen=_differing(chosen, trained),
+        filing=filing or Filing(),
     )
     promises = automatic or named.level == "certified"  # others promise nothing that there could be no room for
     exhausted = promises and has_noised_optimum(trained) and not _covers(trained, target)

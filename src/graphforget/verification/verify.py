@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from torch import Tensor, nn
 
 from graphforget.certificates.annex import Annex, weights_digest
-from graphforget.certificates.chain import REFUSED, START, Entry
+from graphforget.certificates.chain import START, Entry
 from graphforget.certificates.document import Certificate
 from graphforget.certificates.issue import ALGORITHMS, subject
 from graphforget.certificates.releases import counted_in, counted_ratio
@@ -83,8 +84,25 @@ def verify(
     """
     if isinstance(released, Trained):
         released = released.theta
-    same = _replayed(certificate, trained, graph, model, progress) if replay else False
-    given = Evidence(certificate, trained, graph, released, annexes, entries, follows, key, same, before)
+    ledger = check_entries(entries, follows=follows) if entries else None
+    evidence = Evidence(
+        certificate, trained, graph, released=released, annexes=annexes, ledger=ledger, key=key, before=before
+    )
+    return verify_evidence(evidence, replay=replay, model=model, progress=progress)
+
+
+def verify_evidence(
+    given: Evidence,
+    *,
+    replay: bool = False,
+    model: Callable[[], nn.Module] | None = None,
+    progress: Progress | None = None,
+) -> Verification:
+    """What `verify` does, for a caller that has the evidence together, its ledger checked."""
+    certificate = given.certificate
+    if replay:
+        same = _replayed(certificate, given.trained, given.graph, model, progress)
+        given = dataclasses.replace(given, replayed=same)
     checks: list[Check] = []
     unchecked: list[str] = []
     for name, check in CHECKS:
@@ -93,7 +111,7 @@ def verify(
             unchecked.append(name)
         else:
             checks.append(Check(name, result))
-    if certificate.signature is not None and key is None:
+    if certificate.signature is not None and given.key is None:
         unchecked.append("who signed: no public key was given, and anybody can sign with one of their own")
     unchecked += certificate.claim.unchecked(given)
     if certificate.sigma:
@@ -248,23 +266,23 @@ def _request(given: Evidence) -> str | None:
 
 
 def _ledger(given: Evidence) -> str | None:
-    if not given.entries:
+    ledger = given.ledger
+    if ledger is None:
         return None
-    certificates = check_entries(given.entries, follows=given.follows)
     signer = None if given.key is None else given.key.public_bytes_raw().hex()
-    if signer is not None and given.entries[-1].signer != signer:  # by the chain it covers all entries before it
+    if signer is not None and ledger.entries[-1].signer != signer:  # by the chain it covers all entries before it
         raise Mismatch("the ledger's last entry was signed with another key, or by nobody")
-    last = next((entry for entry in reversed(given.entries) if entry.level != REFUSED), None)
-    if last is None or last.certificate_digest != given.certificate.digest:
+    last = ledger.last_release
+    if last is None or ledger.entries[last].certificate_digest != given.certificate.digest:
         raise Mismatch("the certificate is not the one of the ledger's last entry")
-    ratios, anew = counted_in(given.entries[: last.number], certificates[: last.number])
+    ratios, anew = counted_in(ledger.entries[: last + 1], ledger.certificates[: last + 1])
     if not _alike(given.trained.releases[-len(ratios) :] if ratios and not anew else given.trained.releases, ratios):
         raise Mismatch("the model does not count the releases that its ledger holds")
-    stated = [c.digests["annex"] for c in certificates if c is not None]
+    stated = [c.digests["annex"] for c in ledger.certificates if c is not None]
     own = [annex.digest for annex in given.annexes if annex.released][-len(stated) :]
     if given.annexes and own != stated:  # those of an earlier format stand before them
         raise Mismatch("the ledger and the annexes speak of other requests")
-    return f"unbroken, {_count(len(given.entries), 'request')}, the last one that of this certificate"
+    return f"unbroken, {_count(len(ledger.entries), 'request')}, the last one that of this certificate"
 
 
 def _alike(ratios: Sequence[float], others: Sequence[float]) -> bool:
