@@ -224,7 +224,7 @@ def test_what_is_issued_holds_when_it_is_rechecked(name: str) -> None:
     assert told
     assert "\n" not in told
     assert read_claim(on_paper(claim)).recheck(evidence(outcome)) == told
-    found = {check.name: check.found for check in verified(outcome).checks}
+    found = {check.name: check.result for check in verified(outcome).checks}
     assert found["claim"] == f"level {claim.level!r}: {told}"
 
 

@@ -111,7 +111,7 @@ def test_a_run_after_a_deletion_goes_on_and_keeps_its_ledger(run: Run, place: Pa
     assert new.previous == old.hash == result["certificate"]["follows"]
     assert read_history(folder).annexes[0].salt.hex() == annex["salt"]
     verified = gf.verify_run(folder, key=gf.public_key(place / "key.pub"))
-    found = {found.name: found.found for found in verified.checks}
+    found = {check.name: check.result for check in verified.checks}
     assert found["deleted data"] == "nothing that the 2 requests so far named is in the retained graph"
     assert found["ledger"].startswith("unbroken, 1 request,")
 

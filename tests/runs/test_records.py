@@ -34,7 +34,7 @@ from graphforget.runs.layout import ANNEX, CERTIFICATE, LEDGER, OUTCOME, RELEASE
 from graphforget.runs.locks import parent_lock
 from graphforget.runs.released import released_weights
 from graphforget.runs.write import rewrite_checksums
-from graphforget.verification.verify import CANNOT_BE_SEEN
+from graphforget.verification.verify import CANNOT_BE_CHECKED
 
 FILES = {
     *("run.json", "graph.json", "weights.safetensors", "graph.safetensors"),
@@ -183,8 +183,8 @@ def test_the_summary_is_what_was_written(run: Path) -> None:
     assert entry.certificate_digest == certificate.digest
     assert (entry.level, entry.request_digest) == (certificate.level, certificate.digests["request"])
     assert set(answered.summary["test_micro_f1"]) == {"released"}
-    assert gf.verify_run(run, key=KEY.public_key()).unchecked == ("fresh noise", *CANNOT_BE_SEEN, ROLLBACK)
-    assert gf.verify_run(run, key=KEY.public_key(), head=entry.hash).unchecked == ("fresh noise", *CANNOT_BE_SEEN)
+    assert gf.verify_run(run, key=KEY.public_key()).unchecked == ("fresh noise", *CANNOT_BE_CHECKED, ROLLBACK)
+    assert gf.verify_run(run, key=KEY.public_key(), head=entry.hash).unchecked == ("fresh noise", *CANNOT_BE_CHECKED)
 
 
 def test_released_weights_are_those_with_the_noise(run: Path) -> None:
@@ -255,7 +255,7 @@ def test_three_requests_make_a_chain(run: Path, tmp_path: Path) -> None:
         assert certificate.follows == follows
         record = read_history(run)
         checked = gf.verify_run(run, key=KEY.public_key(), head=record.head, before=before if place > 1 else None)
-        assert checked.unchecked == (*(() if place > 1 else ("fresh noise",)), *CANNOT_BE_SEEN)
+        assert checked.unchecked == (*(() if place > 1 else ("fresh noise",)), *CANNOT_BE_CHECKED)
         assert [entry.number for entry in record.entries] == list(range(1, place + 1))
         assert record.head == record.entries[-1].hash
         assert record.entries[-1].previous == follows
@@ -311,7 +311,7 @@ def test_an_outcome_is_saved_after_the_run_it_came_from(run: Path, tmp_path: Pat
     assert_sound(tmp_path / "next", entries=2, without=(4, 5))
     head = read_history(tmp_path / "next").head
     checked = gf.verify_run(tmp_path / "next", key=KEY.public_key(), head=head, before=run)
-    assert checked.unchecked == CANNOT_BE_SEEN
+    assert checked.unchecked == CANNOT_BE_CHECKED
     assert [entry.request_id for entry in read_history(tmp_path / "next").entries] == ["one", "two"]
     assert read_history(tmp_path / "next").entries[0] == read_history(run).entries[0]
     assert gf.Certificate.read(tmp_path / "next" / CERTIFICATE).follows == read_history(run).head

@@ -51,8 +51,14 @@ from graphforget.runs.write import rewrite_checksums
 from graphforget.validation import read_fields
 from graphforget.verification.entries import check_entries
 from graphforget.verification.evidence import Evidence
-from graphforget.verification.noise import FALSE_ALARM, REUSE_FALSE_ALARM, check_fresh, check_gaussian, smallest_caught
-from graphforget.verification.verify import CANNOT_BE_SEEN
+from graphforget.verification.noise import (
+    FALSE_ALARM,
+    REUSE_FALSE_ALARM,
+    check_fresh,
+    check_gaussian,
+    largest_detected_sigma,
+)
+from graphforget.verification.verify import CANNOT_BE_CHECKED
 
 KEY = Ed25519PrivateKey.generate()
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -160,12 +166,12 @@ def test_an_honest_outcome_verifies(model: str, options: dict[str, Any], way: st
     result = verify(found)
     assert names(result) == ALL
     chosen = "why this was chosen for this request, which may tell of it: method"
-    gaps = [REPLAY] if way == "exact" else [*CANNOT_BE_SEEN, chosen]
+    gaps = [REPLAY] if way == "exact" else [*CANNOT_BE_CHECKED, chosen]
     assert list(result.unchecked) == ["signature", "fresh noise", "ledger", *gaps]
     assert result.to_dict() == {
         "audience": "public",
         "ok": True,
-        "checks": {check.name: check.found for check in result.checks},
+        "checks": {check.name: check.result for check in result.checks},
         "unchecked": list(result.unchecked),
     }
     gf.save_outcome(tmp_path / "run", found, key=KEY)
@@ -200,7 +206,7 @@ def test_an_honest_empirical_outcome_verifies(tmp_path: Path) -> None:
     trained, graph = small()
     found = gf.unlearn(trained, graph, gf.Request(nodes=[4]), method="retrain", start="continued")
     assert found.level == "empirical"
-    told = {check.name: check.found for check in verify(found).checks}
+    told = {check.name: check.result for check in verify(found).checks}
     assert told["claim"] == "level 'empirical': nothing is claimed"
     gf.save_outcome(tmp_path / "run", found)
     assert "ledger" in names(gf.verify_run(tmp_path / "run"))
@@ -230,7 +236,7 @@ def test_weights_that_nothing_touches_verify_unchanged(model: str, tmp_path: Pat
     assert (found.private()["changed"], other.private()["changed"]) == (False, True)
     assert "changed" not in json.dumps(found.public())
     assert found.certificate.claim == other.certificate.claim
-    told, others = ({check.name: check.found for check in verify(one).checks} for one in (found, other))
+    told, others = ({check.name: check.result for check in verify(one).checks} for one in (found, other))
     assert told["claim"] == others["claim"]
     assert told["noise"] == others["noise"]
     gf.save_outcome(tmp_path / "run", found)
@@ -242,7 +248,7 @@ def test_what_was_not_given_is_not_claimed() -> None:
     bare = gf.verify(found.certificate, found.trained, found.graph)
     assert names(bare) == ALL - {"weights", "released weights", "noise", "deleted data"}
     needed = ("signature", "weights", "released weights", "noise", "fresh noise", "deleted data", "ledger")
-    assert bare.unchecked == (*needed, *CANNOT_BE_SEEN)
+    assert bare.unchecked == (*needed, *CANNOT_BE_CHECKED)
 
 
 def test_a_certificate_verifies_after_a_file(tmp_path: Path) -> None:
@@ -282,7 +288,7 @@ def test_rightly_drawn_noise_gives_no_false_alarm() -> None:
         found = forged(base, released=base.centre + noise(size=size, sigma=sigma, seed=seed))
         result = verify(found)
         assert "noise" in names(result)
-        seen.add(next(check.found for check in result.checks if check.name == "noise"))
+        seen.add(next(check.result for check in result.checks if check.name == "noise"))
     assert len(seen) == 1  # nothing of the draws is told
     for _ in range(50):  # the noise that is really used
         assert verify(forged(base, released=base.trained.theta + noise(size=size, sigma=sigma)))
@@ -549,7 +555,7 @@ def test_what_verify_tells_does_not_depend_on_the_noise() -> None:
         for _ in range(5):
             found = gf.unlearn(trained, graph, whole_request(graph), method=method)
             checks = gf.verify(found.certificate, found.trained, found.graph, released=found.released_theta).checks
-            told.add(tuple((check.name, check.found) for check in checks))
+            told.add(tuple((check.name, check.result) for check in checks))
         assert len(told) == 1, method
         assert any(name == "noise" for name, _ in told.pop())
 
@@ -786,7 +792,7 @@ def test_a_gcn_called_certified_is_caught(tmp_path: Path) -> None:
     for cheat, seen in (
         (forged(base, trained=bold, **given), told),
         (forged(base, trained=bold, objective=objective, **given), "^the certificate speaks of the objective"),
-        (forged(base, trained=bold, **declared), "^only of a strongly convex objective is it known where"),
+        (forged(base, trained=bold, **declared), "^the objective is not strongly convex, so"),
     ):
         with pytest.raises(gf.Mismatch, match=seen):
             gf.verify(cheat.certificate, cheat.trained, cheat.graph)
@@ -1080,7 +1086,7 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
 def test_the_honest_run_verifies(kept: Path) -> None:
     found = gf.verify_run(kept, key=KEY.public_key())
     assert names(found) == ALL | {"signature", "ledger"}
-    assert found.unchecked == ("fresh noise", *CANNOT_BE_SEEN, ROLLBACK)
+    assert found.unchecked == ("fresh noise", *CANNOT_BE_CHECKED, ROLLBACK)
     rewrite_checksums(kept)  # changes nothing
     assert gf.verify_run(str(kept)).checks
 
@@ -1204,7 +1210,7 @@ def test_entries_that_do_not_belong_to_the_certificate_are_caught(tmp_path: Path
     assert first is not None
     assert second is not None
     for result in (verify(second, annexes=two.annexes, entries=two.entries), verify(first, entries=one.entries)):
-        assert result.unchecked == ("signature", "fresh noise", *CANNOT_BE_SEEN)
+        assert result.unchecked == ("signature", "fresh noise", *CANNOT_BE_CHECKED)
     for found, entries in ((second, one.entries), (first, two.entries)):
         with pytest.raises(gf.Mismatch, match="^the certificate is not the one of the ledger's last entry$"):
             verify(found, entries=entries)
@@ -1236,7 +1242,7 @@ def test_another_key_or_none_is_a_mismatch(run: Path, tmp_path: Path) -> None:
     gf.save_outcome(tmp_path / "unsigned", outcome())
     with pytest.raises(gf.Mismatch, match="^the certificate is not signed$"):
         gf.verify_run(tmp_path / "unsigned", key=KEY.public_key())
-    told = {check.name: check.found for check in gf.verify_run(run).checks}
+    told = {check.name: check.result for check in gf.verify_run(run).checks}
     assert told["signature"].endswith(", an unknown signer")
     assert any(gap.startswith("who signed") for gap in gf.verify_run(run).unchecked)
     assert not any(gap.startswith("who signed") for gap in gf.verify_run(run, key=KEY.public_key()).unchecked)
@@ -1595,7 +1601,7 @@ def test_noise_of_another_number_of_weights_cannot_be_compared() -> None:
 @pytest.mark.parametrize("count", [15, 62, 1000])
 def test_noise_of_the_smallest_size_that_is_caught_is_caught(count: int) -> None:
     """In 99 of 100 cases; rightly drawn noise never is, and a little more than this size less often."""
-    least = smallest_caught(sigma=SIGMA, count=count)
+    least = largest_detected_sigma(sigma=SIGMA, count=count)
     assert 0 < least < SIGMA
     rng = np.random.default_rng(0)
 
@@ -1603,7 +1609,7 @@ def test_noise_of_the_smallest_size_that_is_caught_is_caught(count: int) -> None
         alarms = 0
         for draws in rng.normal(scale=size, size=(cases, count)):
             try:
-                check_gaussian(torch.from_numpy(draws), sigma=SIGMA, what="it")
+                check_gaussian(torch.from_numpy(draws), sigma=SIGMA, label="it")
             except gf.Mismatch:
                 alarms += 1
         return alarms / cases
@@ -1616,8 +1622,8 @@ def test_noise_of_the_smallest_size_that_is_caught_is_caught(count: int) -> None
 
 
 def test_how_little_noise_would_have_been_caught_is_said() -> None:
-    told = next(check.found for check in verify(outcome()).checks if check.name == "noise")
-    least = smallest_caught(sigma=SIGMA, count=62)
+    told = next(check.result for check in verify(outcome()).checks if check.name == "noise")
+    least = largest_detected_sigma(sigma=SIGMA, count=62)
     assert f"a standard deviation up to {least:.2g} would have been caught in 99 of 100 cases" in told
     assert least == pytest.approx(0.0149, abs=2e-4)
 

@@ -19,6 +19,7 @@ from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.kinds import read_claim
 from graphforget.certificates.levels import ESTIMATED, MEANING, NOT_COVERED, Level
 from graphforget.errors import InputError, OtherVersion
+from graphforget.files import error_reason
 from graphforget.json_files import read_json
 
 SCHEMA = "graphforget.certificate/3"
@@ -132,7 +133,7 @@ class Certificate:
         except OtherVersion:
             raise
         except (OSError, InputError) as error:
-            raise InputError(f"{path} cannot be read as a certificate: {error}") from error
+            raise InputError(f"{path} cannot be read as a certificate: {error_reason(error)}") from error
 
 
 _TYPES: dict[str, Any] = {

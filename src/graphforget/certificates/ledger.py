@@ -33,7 +33,7 @@ from graphforget.certificates.chain import (
 from graphforget.certificates.entry_fields import check_hex, check_id, check_json, check_time, checked_ratio
 from graphforget.certificates.levels import Level
 from graphforget.errors import InputError
-from graphforget.files import check_regular
+from graphforget.files import check_regular, error_reason
 from graphforget.validation import read_fields
 
 LARGEST = 2**28  # bytes of a file that is opened
@@ -313,8 +313,8 @@ def _log(path: Path) -> Path:
 
 
 @contextmanager
-def _one_sentence(what: str) -> Iterator[None]:
+def _one_sentence(message: str) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError) as error:
-        raise InputError(f"{what}: {' '.join(str(error).split()).rstrip('.')}") from error
+        raise InputError(f"{message}: {error_reason(error)}") from error

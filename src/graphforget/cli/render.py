@@ -157,7 +157,7 @@ def tell_outcome(result: dict[str, Any]) -> None:
 
 
 def tell_verification(found: gf.Verification) -> None:
-    show_pairs((f"ok  {check.name}", check.found) for check in found.checks)
+    show_pairs((f"ok  {check.name}", check.result) for check in found.checks)
     for gap in found.unchecked:
         say(f"Not checked: {gap}.")
 

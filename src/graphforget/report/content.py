@@ -94,7 +94,7 @@ def story_of(
         guaranteed=(f"Level {certificate.level!r}: {certificate.definition}.", f"Here: {certificate.statement}."),
         proven=certificate.level != "empirical",
         not_guaranteed=certificate.not_covered,
-        checks=tuple(CheckRow(check.name, True, check.found) for check in verification.checks),
+        checks=tuple(CheckRow(check.name, True, check.result) for check in verification.checks),
         planted=tuple(planted),
         conditions=tuple(
             (sentence(c["name"]), _number(c["measured"]), _number(c["threshold"]), c["verdict"]) for c in measured

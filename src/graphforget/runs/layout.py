@@ -12,6 +12,7 @@ from pathlib import Path
 
 from graphforget.certificates.ledger import LARGEST as LEDGER_LARGEST
 from graphforget.errors import InputError
+from graphforget.files import error_reason
 from graphforget.json_files import LARGEST as JSON_LARGEST
 from graphforget.runs.locks import parent_lock
 
@@ -98,7 +99,7 @@ def real_path(folder: str | Path) -> Path:
         folder = Path(folder).resolve()
         folder.exists()
     except OSError as error:
-        raise InputError(f"{folder} cannot be used: {error}") from error
+        raise InputError(f"{folder} cannot be used: {error_reason(error)}") from error
     return folder
 
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from graphforget.errors import InputError
+from graphforget.files import error_reason
 
 
 @contextmanager
@@ -80,7 +81,7 @@ def _take(descriptor: int, folder: Path, *, shared: bool = False) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
     except OSError as error:
-        raise InputError(f"{folder} cannot be locked: {error}") from error
+        raise InputError(f"{folder} cannot be locked: {error_reason(error)}") from error
 
 
 def _is_still(folder: Path, descriptor: int) -> bool:

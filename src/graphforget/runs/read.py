@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from graphforget.errors import InputError, OtherVersion
-from graphforget.files import read_bytes
+from graphforget.files import error_reason, read_bytes
 from graphforget.graph.digest import digest_of_format_2
 from graphforget.graph.graph import Graph
 from graphforget.graph.validation import checked_edges, is_symmetric
@@ -51,7 +51,7 @@ def load_run(
 def read_run(
     folder: Path, *, model: nn.Module | None = None, loss: Loss | LossFunction | None = None
 ) -> tuple[Trained, Graph]:
-    """What `load_run` does, for a caller that has open_run where the state is."""
+    """What `load_run` does, for a caller that has opened the run."""
     try:
         run, graph, weights = _files(folder)
     except FileNotFoundError as error:
@@ -59,7 +59,7 @@ def read_run(
             raise InputError(f"{folder} is not a run directory: {folder / 'run.json'} is missing") from error
         raise Damaged(f"{folder} is not a run directory: it is damaged, {error.filename} is missing") from error
     except (OSError, RuntimeError) as error:
-        raise Damaged(f"{folder} cannot be read: {' '.join(str(error).split())}") from error
+        raise Damaged(f"{folder} cannot be read: {error_reason(error)}") from error
     try:
         trained = _trained(run, weights, graph, model, loss)
         digest = graph.digest
@@ -71,14 +71,15 @@ def read_run(
     except InputError:
         raise
     except Exception as error:  # damaged tensors and a model of one's own can raise any exception there is
-        raise Damaged(f"{folder} is damaged: {type(error).__name__}: {' '.join(str(error).split())}") from error
+        raise Damaged(f"{folder} is damaged: {type(error).__name__}: {error_reason(error)}") from error
     if digest != trained.graph_digest:
         raise Damaged(f"{folder} is damaged: its graph is not the one that the model was trained on")
     if not math.isclose(value, trained.objective_value, rel_tol=1e-6):
-        told = f"{folder} does not fit together: the objective is {value:g} instead of {trained.objective_value:g}"
+        values = f"the objective is {value:.10g} instead of {trained.objective_value:.10g}"
+        message = f"{folder} does not fit together: {values}"
         if model is None and loss is None:
-            raise Damaged(told)
-        raise InputError(f"{told}, so the model or the loss handed over is not the one that was trained")
+            raise Damaged(message)
+        raise InputError(f"{message}, so the model or the loss handed over is not the one that was trained")
     return trained, graph
 
 
@@ -94,8 +95,8 @@ def _files(folder: Path) -> tuple[RunFile, Graph, dict[str, Tensor]]:
         names = read_bytes(folder / "graph.json", largest=LIMITS["graph.json"])
         read = dict(zip(MODEL_FILES, (weights_content, graph_content, names), strict=True))
         for name in (*MODEL_FILES, *sorted(run.sha256.keys() - set(MODEL_FILES))):
-            found = read[name] if name in read else read_bytes(folder / name, largest=LIMITS[name])
-            if run.sha256.get(name) != checksum(found):
+            content = read[name] if name in read else read_bytes(folder / name, largest=LIMITS[name])
+            if run.sha256.get(name) != checksum(content):
                 raise Damaged(f"{name} is not the file that was written")
         graph = _graph(tensors, read_fields(GraphFile, parse_json(names, name="graph.json"), "graph.json"))
     except OtherVersion:
@@ -140,7 +141,7 @@ def _attributes(tensors: dict[str, Tensor], columns: int) -> Tensor:
         try:
             x = torch.sparse_csr_tensor(crow, places, values, size=size, check_invariants=True)
         except RuntimeError as error:
-            raise InputError(f"the graph's attributes are no sparse matrix: {' '.join(str(error).split())}") from error
+            raise InputError(f"the graph's attributes are no sparse matrix: {error_reason(error)}") from error
     if x is None or x.dtype not in (torch.float32, torch.float64) or x.dim() != 2 or x.shape[1] != columns:
         raise InputError(f"the graph's attributes are missing, or not numbers in {columns} columns")
     return x

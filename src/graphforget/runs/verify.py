@@ -11,6 +11,7 @@ from torch import nn
 
 from graphforget.certificates.document import Certificate
 from graphforget.errors import InputError, Mismatch, OtherVersion
+from graphforget.files import error_reason
 from graphforget.graph.graph import Graph
 from graphforget.json_files import read_json
 from graphforget.progress import Progress
@@ -85,7 +86,7 @@ def _evidence(
         except OtherVersion:
             raise
         except (OSError, ValueError) as error:
-            raise Mismatch(str(error)) from error
+            raise Mismatch(_cannot_be_read(error)) from error
         others = tuple(f"files that are not the run's own: {name}" for name in foreign_files(place))
     ledger = history.ledger
     last = ledger.last_release
@@ -118,8 +119,13 @@ def _history(place: Path, folder: str | Path, trained: Trained) -> History:
     except OtherVersion:
         raise
     except (OSError, ValueError) as error:
-        raise Mismatch(str(error)) from error
+        raise Mismatch(_cannot_be_read(error)) from error
     nothing_released = history.ledger.last_release is None and bool(history.entries) and history.earlier is None
     if nothing_released and not trained.history and not has_certificate:
         raise InputError(f"{folder} holds no certificate: its requests were refused, and nothing was released")
     return history
+
+
+def _cannot_be_read(error: Exception) -> str:
+    """An `InputError` says it itself; an error of the operating system names the file."""
+    return f"{error.filename} cannot be read: {error_reason(error)}" if isinstance(error, OSError) else str(error)

@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from graphforget.errors import InputError
+from graphforget.files import error_reason
 from graphforget.graph.graph import Graph
 from graphforget.models.parameters import trainable
 from graphforget.runs.layout import (
@@ -73,7 +74,7 @@ def write_run(
         folder.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.graphforget-{os.getpid()}-", dir=folder.parent))
     except OSError as error:
-        raise InputError(f"{folder} cannot be written: {error}") from error
+        raise InputError(f"{folder} cannot be written: {error_reason(error)}") from error
     try:
         with hold_lock(staging):
             _write(staging, trained, graph, extras or {}, finish)
@@ -84,7 +85,7 @@ def write_run(
                 _replace(folder, staging, named)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(staging, ignore_errors=True)
-        raise InputError(f"{named} cannot be written: {' '.join(str(error).split())}") from error
+        raise InputError(f"{named} cannot be written: {error_reason(error)}") from error
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise

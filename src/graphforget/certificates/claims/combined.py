@@ -1,4 +1,4 @@
-"""A claim that consists of claims: of an ensemble whose parts are released together."""
+"""A claim about an ensemble whose parts are released together: one claim for each part."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ class Combined(Claim):
         return "; ".join(f"{name}: {part.recheck(subject.part(name))}" for name, part in self.parts.items())
 
     def unchecked(self, subject: Subject) -> tuple[str, ...]:
-        found = (line for name, part in self.parts.items() for line in part.unchecked(subject.part(name)))
-        return tuple(dict.fromkeys(found))
+        lines = (line for name, part in self.parts.items() for line in part.unchecked(subject.part(name)))
+        return tuple(dict.fromkeys(lines))
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "parts": {name: part.to_dict() for name, part in self.parts.items()}}
