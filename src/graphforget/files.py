@@ -74,7 +74,7 @@ def read_all(file: BinaryIO, largest: int, path: Path) -> bytes:
 
 
 def comma_separated(lines: Iterable[str], path: str | Path, *, columns: Sequence[str]) -> Iterator[str]:
-    """The lines of a CSV file, unchanged. Raises `InputError` if its header has these columns with another separator."""
+    """The lines of a CSV file, unchanged. Raises `InputError` if its header separates these columns otherwise."""
     header_seen = False
     for line in lines:
         if not header_seen and line.strip():

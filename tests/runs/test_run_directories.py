@@ -193,7 +193,7 @@ def test_an_own_module_has_to_be_handed_over_again(graph: gf.Graph, tmp_path: Pa
     torch.manual_seed(0)
     trained = gf.train(graph, OwnGCN(), **SHORT)
     run = gf.save_run(tmp_path / "run", trained, graph)
-    with pytest.raises(gf.InputError, match=r"^this model is a cases\.OwnGCN, hand an instance of it over as model="):
+    with pytest.raises(gf.InputError, match=r"^this model is a cases\.OwnGCN, give an instance of it as model="):
         gf.load_run(run)
     given = OwnGCN()
     before = {name: value.clone() for name, value in given.state_dict().items()}
@@ -240,9 +240,7 @@ def test_an_own_loss_has_to_be_handed_over_again(graph: gf.Graph, tmp_path: Path
     trained = gf.train(graph, "sgc", loss=squared, **SHORT)
     run = gf.save_run(tmp_path / "run", trained, graph)
     for wrong in (None, gf.Loss(squared, name="cubed")):
-        with pytest.raises(
-            gf.InputError, match=r"^this model was trained with the loss 'squared', hand it over as loss="
-        ):
+        with pytest.raises(gf.InputError, match=r"^this model was trained with the loss 'squared', give it as loss="):
             gf.load_run(run, loss=wrong)
     for right in (squared, gf.Loss(squared), gf.Loss(squared, name="squared")):
         found, _ = gf.load_run(run, loss=right)
@@ -550,7 +548,7 @@ def test_another_public_seed_is_noticed(tmp_path: Path) -> None:
     gf.save_run(tmp_path / "run", trained, graph)
     same = gf.linearised(OwnGCN(), seed=0, columns=graph.num_columns)
     assert torch.equal(gf.load_run(tmp_path / "run", model=same)[0].theta, trained.theta)
-    with pytest.raises(gf.InputError, match="the model or the loss handed over is not the one that was trained"):
+    with pytest.raises(gf.InputError, match="the given model or loss is not the one of the training"):
         gf.load_run(tmp_path / "run", model=gf.linearised(OwnGCN(), seed=1, columns=graph.num_columns))
 
 

@@ -797,7 +797,7 @@ def test_a_gcn_called_certified_is_caught(tmp_path: Path) -> None:
         with pytest.raises(gf.Mismatch, match=seen):
             gf.verify(cheat.certificate, cheat.trained, cheat.graph)
         place = gf.save_outcome(tmp_path / "cheat", cheat, force=True)
-        with pytest.raises(gf.Mismatch, match=r"^run\.json: whether the objective is strongly convex is not as it is$"):
+        with pytest.raises(gf.Mismatch, match=r"^run\.json: the field 'strongly_convex' is not right"):
             gf.verify_run(place)
         shutil.rmtree(place)
 

@@ -26,7 +26,7 @@ def counted_ratio(claim: Claim, settings: Mapping[str, Any]) -> float:
 
 
 def since_training(entries: Sequence[Entry], certificates: Sequence[Certificate | None]) -> list[list[Entry]]:
-    """The entries between two trainings from fresh weights. Entries after a training reveal nothing deleted before it."""
+    """The entries between two trainings from fresh weights. Those after one reveal nothing deleted before it."""
     windows: list[list[Entry]] = [[]]
     for entry, certificate in zip(entries, certificates, strict=True):
         if certificate is not None and _is_retrained(certificate):

@@ -33,7 +33,7 @@ class Constants:
 
     @classmethod
     def of(cls, given: Constants | Mapping[str, float]) -> Constants:
-        """The constants, from `Constants` or from names and numbers. Those that are left out have the paper's values."""
+        """From constants, or from names and numbers. Those that are left out have the paper's values."""
         if isinstance(given, Constants):
             return given
         if not isinstance(given, Mapping):

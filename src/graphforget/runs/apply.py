@@ -1,4 +1,4 @@
-"""Answers a request against a run directory, and writes everything down.
+"""Answers a request against a run directory, and saves all results.
 
 certificate.json      the last request's certificate: public
 released.safetensors  the weights with the certificate's noise: public
@@ -56,12 +56,12 @@ from graphforget.unlearning.registry import unlearn
 from graphforget.unlearning.selection import LevelPolicy
 from graphforget.verification.entries import answer_digest
 
-BLOCK = 4096  # public files are filled up to a multiple of it: a size could tell how long a number is
+BLOCK = 4096  # public files are padded to a multiple of it, so that their size does not reveal the length of a number
 
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What became of a request against a run directory. `outcome` is None if an earlier answer was repeated."""
+    """The answer to a request against a run directory. `outcome` is None if an earlier answer was repeated."""
 
     summary: dict[str, Any]
     folder: Path
@@ -86,13 +86,31 @@ def answer(
     progress: Progress | None = None,
     **options: Any,
 ) -> Answer:
-    """Makes the model of a run directory forget, and writes down everything: model, certificate, annex, ledger.
+    """Unlearns a request with the model of a run directory, and saves model, certificate, annex and ledger.
 
-    Without `out` the run directory itself moves on to the new state, one request at a time however many processes ask;
-    the old state, which held what was to be forgotten, is gone. With `out` the new state goes there and `run` stays as
-    it is. A `request_id` makes it safe to ask twice: the same id is answered with the first outcome, to the bit. `key`
-    signs certificate and ledger. `options` are those of `unlearn`. A release under the model's floor is refused, and
-    that is written down too: the same request is then refused again, and no noise is drawn for it anew.
+    A release under the model's floor is refused. The refusal is recorded too: the same request is then refused again,
+    and no new noise is drawn for it.
+
+    Args:
+        run: The run directory.
+        request: What to unlearn.
+        out: A folder for the new state; `run` then stays unchanged. Without it, the new state replaces that of `run`,
+            one request at a time, also if several processes ask.
+        request_id: An id that makes it safe to ask twice: the same id gets the first answer again, to the bit.
+        key: The key that signs the certificate and the ledger.
+        model: An instance of the user's own module, if the run has one.
+        loss: The user's own loss, if the run has one.
+        force: Whether to overwrite a run directory at `out`.
+        progress: The callback to report to.
+        **options: Those of `unlearn`.
+
+    Returns:
+        The answer.
+
+    Raises:
+        InputError: Bad input. Nothing was changed.
+        Mismatch: The run does not fit its last certificate. Nothing was changed.
+        Refused: The guarantee cannot be given, or was refused before. Nothing was released.
     """
     if request_id is not None:
         check_id(request_id)
@@ -166,9 +184,21 @@ def save_outcome(
     request_id: str | None = None,
     force: bool = False,
 ) -> Path:
-    """Writes the run directory of the model that came of an outcome, with its certificate and released weights.
+    """Saves the run directory of an outcome, with its certificate and released weights.
 
-    `after` is the run directory that the model came from, whose ledger and annexes go on here.
+    Args:
+        folder: Where to save it.
+        outcome: The outcome of `unlearn`.
+        after: The run directory of the model before the request. Its ledger and annexes are continued.
+        key: The key that signs the certificate and the ledger.
+        request_id: The id of the request in the ledger. By default it is random.
+        force: Whether to overwrite a run directory.
+
+    Returns:
+        The path of the run directory.
+
+    Raises:
+        InputError: The folder cannot be written, or the run at `after` cannot be read.
     """
     with run_lock(Path(folder).resolve()):
         check_free(folder, force=force)
@@ -216,9 +246,9 @@ def _save_refusal(
     key: Ed25519PrivateKey | None,
     request_id: str | None,
 ) -> None:
-    """Writes down, in the run that was asked, that noise was drawn and nothing was released.
+    """Records in the ledger of `run` that noise was drawn and nothing was released.
 
-    The model and its last release stay as they are. A run that has moved on in the meantime is left alone.
+    The model and its last release stay unchanged. A run that somebody else has changed in the meantime is left alone.
     """
     if read_history(run).head != history.head:
         return
@@ -257,7 +287,7 @@ def _write(
     key: Ed25519PrivateKey | None,
     overwrite: bool,
 ) -> None:
-    """The run directory with one entry more."""
+    """Writes the run directory with one more entry in its ledger."""
 
     def write_ledger(staging: Path) -> None:
         with Ledger(staging / LEDGER) as ledger:
@@ -276,6 +306,6 @@ def json_bytes(content: Any) -> bytes:
 
 
 def public_json(content: Any) -> bytes:
-    """Filled up with spaces to a multiple of `BLOCK` bytes."""
+    """JSON, padded with spaces to a multiple of `BLOCK` bytes."""
     text = json_bytes(content)
     return text + b" " * (-len(text) % BLOCK)

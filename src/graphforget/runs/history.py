@@ -1,7 +1,7 @@
-"""The deletions that led to a run directory: its ledger and its annexes.
+"""The deletions of a run directory: its ledger and its annexes.
 
 ledger.sqlite         all requests, their public answers and certificates, chained by hashes and signed
-annex.json            salted hashes of what every request named, and everything measured on the way: private
+annex.json            salted hashes of what every request named, and everything that was measured: private
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class History:
 
     entries: tuple[Entry, ...] = ()
     annexes: tuple[Annex, ...] = ()  # those of an earlier format included
-    earlier: bytes | None = None  # the ledger of an earlier format, as it was
+    earlier: bytes | None = None  # the file of a ledger of an earlier format
     follows: str = START  # its head
 
     @property
@@ -55,11 +55,14 @@ class History:
 
     @property
     def own_annexes(self) -> tuple[Annex, ...]:
-        """Of the entries."""
+        """The annexes of the entries, without those of an earlier format."""
         return self.annexes[len(self.annexes) - len(self.entries) :]
 
     def answered(self, request_id: str | None, request: Request) -> Entry | None:
-        """The entry of this id, or one that refused this very request. The same id for another is an `InputError`."""
+        """The entry with this id, or one that refused the same request.
+
+        Raises `InputError` if the id was used for another request.
+        """
         for entry, annex in zip(self.entries, self.own_annexes, strict=True):
             same = request_digest(request, annex.salt) == entry.request_digest
             if entry.request_id == request_id and not same:
@@ -69,18 +72,18 @@ class History:
         return None
 
     def continues(self, other: History, trained: Trained) -> bool:
-        """Whether its ledger goes on from the other one, and from the model that belongs to that."""
+        """Whether this ledger continues the other one, starting from the model `trained`."""
         if self.follows != other.follows or self.entries[: len(other.entries)] != other.entries:
             return False
         following = self.own_annexes[len(other.entries) :][:1]
         return all(annex.account.get("weights_before") == annex.weights(trained.theta) for annex in following)
 
     def annex_of(self, entry: Entry) -> Annex:
-        return self.own_annexes[self.entries.index(entry)]  # its number may be anything, until the chain is checked
+        return self.own_annexes[self.entries.index(entry)]  # not by its number, which is not checked yet
 
 
 def read_history(folder: str | Path) -> History:
-    """The ledger's entries and the annexes, none if the run came of no deletion."""
+    """The ledger's entries and the annexes; none if the run has answered no request."""
     with open_run(folder) as place:
         return history_of(place)
 
@@ -88,7 +91,7 @@ def read_history(folder: str | Path) -> History:
 def history_of(folder: Path) -> History:
     if not os.path.lexists(folder / LEDGER):
         return History()
-    for name in sorted(DATABASES):  # a run is written as a whole, so nothing can be left in a log
+    for name in sorted(DATABASES):  # a run is written completely, so a log cannot hold anything of it
         if name.endswith("-wal") and (folder / name).exists() and (folder / name).stat().st_size:
             raise InputError(f"{folder / name} is not the run's own, and SQLite would change the ledger by it")
     with Ledger(folder / LEDGER, readonly=True) as ledger:

@@ -1,4 +1,4 @@
-"""Whether a run directory fits its last certificate."""
+"""Checks that a run directory agrees with its last certificate."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from graphforget.training.trained import Trained
 
 
 def check_state(place: Path, trained: Trained, graph: Graph, history: History) -> None:
-    """Nothing is built on, and nobody signs, what does not fit the last certificate. Raises `Mismatch`."""
+    """Raises `Mismatch` unless the run agrees with its last certificate, before anything new is signed."""
     if not history.entries and history.earlier is None:
         if trained.history or any((place / name).exists() for name in (CERTIFICATE, ANNEX)):
-            raise Mismatch(f"{place} has forgotten something before, and its ledger is missing")
+            raise Mismatch(f"{place} has answered a request before, and its ledger is missing")
         return
     ledger = history.ledger
     trained = as_certified(trained, ledger.entries)
@@ -47,7 +47,7 @@ def check_annexes(history: History) -> None:
 
 
 def as_certified(trained: Trained, entries: tuple[Entry, ...]) -> Trained:
-    """The model as its last certificate speaks of it: without the releases that were counted and refused since.
+    """The model at its last certificate: without the releases that were refused, and counted, since then.
 
     Raises `Mismatch` if the model does not count them.
     """

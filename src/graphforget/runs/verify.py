@@ -1,4 +1,4 @@
-"""Verifies a run directory: everything that it claims, recomputed."""
+"""Verifies a run directory: recomputes everything that it claims."""
 
 from __future__ import annotations
 
@@ -38,11 +38,25 @@ def verify_run(
     replay: bool = False,
     progress: Progress | None = None,
 ) -> Verification:
-    """Recomputes everything that a run directory claims. Raises `Mismatch` with the first thing that does not match.
+    """Recomputes everything that a run directory claims.
 
-    `graph` is the retained graph from records of one's own, to be used instead of the one in the run directory.
-    `before` is the run of the release before, whose noise must be another one. `head` is a ledger's head that was kept
-    elsewhere: the run must be at it or past it. `replay` trains again, for `exact` claims.
+    Args:
+        folder: The run directory.
+        key: The public key of the signer.
+        graph: The retained graph from the verifier's own records, used instead of the one in the run directory.
+        model: An instance of the user's own module, if the run has one.
+        loss: The user's own loss, if the run has one.
+        before: The run directory of the release before. Its noise must be independent of this one's.
+        head: The head of the ledger, as it was kept elsewhere. The run must be at it or past it.
+        replay: Whether to train again and compare the weights, for `exact` claims.
+        progress: The callback to report to.
+
+    Returns:
+        What was checked, and what could not be checked.
+
+    Raises:
+        Mismatch: Something does not match. The message names the first such thing.
+        InputError: The run holds no certificate, or an argument cannot be used.
     """
     evidence, history, notes = _evidence(folder, model=model, loss=loss)
     if head is not None:

@@ -1,4 +1,4 @@
-"""Writing a run directory: as a whole or not at all."""
+"""Writes a run directory, completely or not at all."""
 
 from __future__ import annotations
 
@@ -39,13 +39,24 @@ from graphforget.training.trained import Trained
 
 
 def save_run(folder: str | Path, trained: Trained, graph: Graph, *, force: bool = False) -> Path:
-    """Writes `trained` and `graph` into `folder`. An existing folder is an `InputError` unless `force`."""
+    """Saves a model and its graph as a run directory.
+
+    Args:
+        folder: Where to save it.
+        trained: The model.
+        graph: The graph that it was trained on.
+        force: Whether to overwrite a run directory.
+
+    Returns:
+        The path of the run directory.
+
+    Raises:
+        InputError: The folder exists and `force` is not set, holds a ledger, or cannot be written.
+    """
     with run_lock(real_path(folder)):
         check_free(folder, force=force)
         if (real_path(folder) / LEDGER).exists():
-            raise InputError(
-                f"{folder} holds a ledger of deletions, which training anew would lose: remove it yourself"
-            )
+            raise InputError(f"{folder} holds a ledger of deletions, which would be lost: remove it yourself")
         return write_run(folder, trained, graph, overwrite=force)
 
 
@@ -93,7 +104,7 @@ def write_run(
 
 
 def _replace(folder: Path, staging: Path, named: str | Path) -> None:
-    """The new state takes the old one's place."""
+    """Replaces the old state by the new one."""
     if not folder.exists():
         staging.rename(folder)
         return
@@ -157,7 +168,7 @@ def _write(
 
 
 def rewrite_checksums(folder: str | Path) -> None:
-    """Writes the checksums anew: for planting failures that no checksum gives away."""
+    """Writes new checksums. For tests and demonstrations that plant errors which no checksum shows."""
     path = Path(folder) / "run.json"
     run = json.loads(path.read_text())
     sums = {name: checksum((Path(folder) / name).read_bytes()) for name in run["sha256"]}
@@ -165,6 +176,6 @@ def rewrite_checksums(folder: str | Path) -> None:
 
 
 def _untrained_state(module: nn.Module) -> dict[str, Tensor]:
-    """Buffers and frozen parameters: not in theta, but part of what the model answers."""
+    """Buffers and frozen parameters, which are not in theta but determine the predictions."""
     in_theta = {name for name, _ in trainable(module)}
     return {f"state.{name}": value.clone() for name, value in module.state_dict().items() if name not in in_theta}
