@@ -798,7 +798,7 @@ def test_the_log_of_a_removed_ledger_is_not_played_into_a_new_one(path: Path, tm
     path.unlink()
     before = names(tmp_path)
     assert f"{path.name}-wal" in before
-    with pytest.raises(InputError, match="is left of a ledger that is gone") as error:
+    with pytest.raises(InputError, match="is the log of a ledger that is missing") as error:
         Ledger(path)
     told(error)
     assert names(tmp_path) == before

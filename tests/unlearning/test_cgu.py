@@ -505,7 +505,7 @@ def test_a_claim_for_weights_that_another_method_moved_is_noticed() -> None:
     moved = dataclasses.replace(
         honest.trained, history=(dataclasses.replace(entry, method="gif", gradient_residual_bound=None),)
     )
-    with pytest.raises(gf.Mismatch, match="a method that says nothing of what it left"):
+    with pytest.raises(gf.Mismatch, match="a method that does not bound its gradient residual"):
         gf.verify(honest.certificate, moved, honest.graph)
 
 

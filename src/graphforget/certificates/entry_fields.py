@@ -35,7 +35,7 @@ def check_id(request_id: str) -> None:
 
 
 def check_hex(digest: str, label: str, *, shortest: int, longest: int) -> None:
-    """The lower limit keeps out what is no digest but a number, which could be somebody's."""
+    """The lower limit excludes short numbers, which could identify a person."""
     if not re.fullmatch(rf"[0-9a-f]{{{shortest},{longest}}}", digest):
         allowed = f"{shortest}" if shortest == longest else f"{shortest} to {longest}"
         raise InputError(f"{label} is {digest!r}, {allowed} hexadecimal digits in lower case are needed")

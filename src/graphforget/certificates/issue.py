@@ -31,7 +31,7 @@ SETTINGS = ("epsilon", "delta", "sigma", "releases", "floor", "mu", "objective_n
 
 
 def subject(trained: Trained, *, strongly_convex: bool) -> dict[str, dict[str, Any]]:
-    """The model, the objective and the settings that a certificate speaks of."""
+    """The model, the objective and the settings that a certificate is about."""
     recipe = trained.recipe
     objective = {"loss": recipe.loss, "mu": recipe.mu, "strongly_convex": strongly_convex}
     if recipe.objective_noise:

@@ -15,8 +15,8 @@ from graphforget.errors import InputError
 class Combined(Claim):
     """Every part's claim holds of its part, given the parts before it.
 
-    The level is the weakest one. Parts that are exact cost nothing, so the numbers are those of the one part that has
-    any; two such parts would add up, and are refused.
+    The level is the weakest one. Exact parts cost nothing, so the numbers are those of the only part that has an
+    epsilon. Two such parts would have to be composed, and are an `InputError`.
     """
 
     kind = "combined/1"
