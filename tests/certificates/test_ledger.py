@@ -109,7 +109,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "ledger.sqlite"
 
 
-def told(error: pytest.ExceptionInfo[InputError]) -> str:
+def message_of(error: pytest.ExceptionInfo[InputError]) -> str:
     text = str(error.value)
     assert text
     assert "\n" not in text
@@ -205,7 +205,7 @@ def test_a_changed_field_is_found(path: Path, field: str, number: int) -> None:
     with pytest.raises(Broken, match=f"broken at entry {number}:") as error:
         Chain(read(path))
     assert isinstance(error.value, InputError)
-    told(error)
+    message_of(error)
 
 
 @pytest.mark.parametrize(("field", "value"), [("ratio", INF), ("ratio", None), ("ratio", "x"), ("answer", b"\xff")])
@@ -278,7 +278,7 @@ def test_an_id_is_answered_once(path: Path) -> None:
     with Ledger(path) as ledger:
         with pytest.raises(InputError, match="request 'request 2' is in the ledger already") as error:
             ledger.append(**request(2, answer='"other"'))
-        told(error)
+        message_of(error)
         assert ledger.entries() == entries
         assert ledger.append(**request(4)).number == 4
     assert read(path)[:3] == entries
@@ -331,7 +331,7 @@ def test_bad_input_is_refused_in_one_sentence(path: Path, change: dict[str, Any]
     with Ledger(path) as ledger:
         with pytest.raises(InputError) as error:
             ledger.append(**request(2, **change))
-        assert said in told(error)
+        assert said in message_of(error)
         assert ledger.entries() == entries
         ledger.append(**request(2))
 
@@ -375,12 +375,12 @@ def filled(path: Path, *releases: tuple[str, float | None]) -> tuple[Entry, ...]
 def test_releases_compose(path: Path) -> None:
     entries = filled(path, ("certified", 0.1), ("certified", 0.2), ("certified", 0.4))
     together = epsilon_of(ratio=math.sqrt(0.1**2 + 0.2**2 + 0.4**2), delta=DELTA)
-    found = compose(entries, delta=DELTA)
-    assert (found.releases, found.delta, found.reason) == (3, DELTA, None)
-    assert found.epsilon == pytest.approx(together, rel=1e-9)
-    assert found.epsilon is not None
-    assert found.epsilon > epsilon_of(ratio=0.4, delta=DELTA) > 0
-    assert compose(reversed(entries), delta=DELTA) == found
+    result = compose(entries, delta=DELTA)
+    assert (result.releases, result.delta, result.reason) == (3, DELTA, None)
+    assert result.epsilon == pytest.approx(together, rel=1e-9)
+    assert result.epsilon is not None
+    assert result.epsilon > epsilon_of(ratio=0.4, delta=DELTA) > 0
+    assert compose(reversed(entries), delta=DELTA) == result
 
 
 def test_exact_releases_cost_nothing(path: Path) -> None:
@@ -646,7 +646,7 @@ def test_a_reader_creates_nothing(path: Path) -> None:
     for missing in (path, path.parent / "folder" / "ledger.sqlite"):
         with pytest.raises(InputError, match="does not exist") as error:
             Ledger(missing, readonly=True)
-        told(error)
+        message_of(error)
     assert names(path.parent) == set()
     write(path)
     before = path.read_bytes()
@@ -749,8 +749,8 @@ def test_what_is_no_ledger_is_refused(path: Path, kind: str, readonly: bool) -> 
     before = path.read_bytes() if path.is_file() else None
     with pytest.raises(InputError) as error:
         Ledger(path, readonly=readonly)
-    assert said in told(error)
-    assert str(path) in told(error)
+    assert said in message_of(error)
+    assert str(path) in message_of(error)
     assert names(path.parent) == {path.name}
     assert (path.read_bytes() if path.is_file() else None) == before
 
@@ -765,7 +765,7 @@ def test_damage_is_told_in_one_sentence(path: Path) -> None:
                 InputError, match="cannot be used as a ledger: database disk image is malformed"
             ) as error:
                 work()
-            told(error)
+            message_of(error)
 
 
 def test_a_table_that_goes_while_a_ledger_is_open_is_told_in_one_sentence(path: Path) -> None:
@@ -775,7 +775,7 @@ def test_a_table_that_goes_while_a_ledger_is_open_is_told_in_one_sentence(path: 
             connection.execute("DROP TABLE entries")
         with pytest.raises(InputError, match="cannot be used as a ledger: no such table") as error:
             ledger.entries()
-        told(error)
+        message_of(error)
 
 
 def test_a_closed_ledger_is_told_in_one_sentence(path: Path) -> None:
@@ -785,7 +785,7 @@ def test_a_closed_ledger_is_told_in_one_sentence(path: Path) -> None:
     for work in (ledger.entries, lambda: ledger.append(**request(1)), lambda: ledger.import_entries(Chain())):
         with pytest.raises(InputError, match="closed database") as error:
             work()
-        told(error)
+        message_of(error)
     assert names(path.parent) == {path.name}
 
 
@@ -800,7 +800,7 @@ def test_the_log_of_a_removed_ledger_is_not_played_into_a_new_one(path: Path, tm
     assert f"{path.name}-wal" in before
     with pytest.raises(InputError, match="is the log of a ledger that is missing") as error:
         Ledger(path)
-    told(error)
+    message_of(error)
     assert names(tmp_path) == before
 
 

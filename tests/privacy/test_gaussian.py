@@ -71,15 +71,15 @@ def test_known_values() -> None:
     [(0.01, 0.0), (0.01, 0.01), (0.3, 0.5), (0.3, 1.0), (1, 0.0), (1, 1.0), (1, 5.0), (3, 5.0), (10, 40.0), (10, 70.0)],
 )
 def test_delta_by_quadrature(ratio: float, epsilon: float) -> None:
-    found = delta_of(ratio=ratio, epsilon=epsilon)
-    assert found > 1e-9
-    assert found == pytest.approx(by_quadrature(ratio, epsilon), rel=1e-8, abs=1e-14)
+    result = delta_of(ratio=ratio, epsilon=epsilon)
+    assert result > 1e-9
+    assert result == pytest.approx(by_quadrature(ratio, epsilon), rel=1e-8, abs=1e-14)
 
 
 @pytest.mark.parametrize(("ratio", "delta"), [(0.05, 1e-3), (0.3, 1e-5), (1, 1e-4), (3, 1e-6), (10, 0.3)])
 def test_epsilon_by_quadrature(ratio: float, delta: float) -> None:
-    found = epsilon_of(ratio=ratio, delta=delta)
-    assert by_quadrature(ratio, found) == pytest.approx(delta, rel=1e-7)
+    result = epsilon_of(ratio=ratio, delta=delta)
+    assert by_quadrature(ratio, result) == pytest.approx(delta, rel=1e-7)
 
 
 @pytest.mark.parametrize("delta", [1e-2, 1e-3, 1e-5, 1e-7])
@@ -108,11 +108,11 @@ def test_a_draw_is_right_to_eight_units(place: float, scale: int) -> None:
     """What `rounding_tv_bound` takes for granted of scipy's inverse of the normal distribution."""
     with mpmath.workdps(40):
         u = place * 2.0**-scale
-        found = float(ndtri(u))
-        exact = mpmath.mpf(found)
+        result = float(ndtri(u))
+        exact = mpmath.mpf(result)
         for _ in range(3):
             exact -= (mpmath.ncdf(exact) - mpmath.mpf(u)) / mpmath.npdf(exact)
-        assert abs(mpmath.mpf(found) - exact) <= 8 * 2.0**-53 * (1 + abs(exact))
+        assert abs(mpmath.mpf(result) - exact) <= 8 * 2.0**-53 * (1 + abs(exact))
 
 
 @pytest.mark.parametrize("sigma", [1e-3, 0.05, 0.1, 3.0])

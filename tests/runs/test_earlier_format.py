@@ -111,9 +111,9 @@ def test_a_run_after_a_deletion_goes_on_and_keeps_its_ledger(run: Run, place: Pa
     assert new.previous == old.hash == result["certificate"]["follows"]
     assert read_history(folder).annexes[0].salt.hex() == annex["salt"]
     verified = gf.verify_run(folder, key=gf.public_key(place / "key.pub"))
-    found = {check.name: check.result for check in verified.checks}
-    assert found["deleted data"] == "nothing that the 2 requests so far named is in the retained graph"
-    assert found["ledger"].startswith("unbroken, 1 request,")
+    actual = {check.name: check.result for check in verified.checks}
+    assert actual["deleted data"] == "nothing that the 2 requests so far named is in the retained graph"
+    assert actual["ledger"].startswith("unbroken, 1 request,")
 
     ran = run("unlearn", "answered", "next.json", "--in-place", "--id", "two", "--key", "key", "--json")
     assert (ran.code, ran.stderr) == (0, "")
@@ -189,13 +189,13 @@ TAMPERED: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_a_changed_earlier_ledger_is_caught(how: str, run: Run, place: Path) -> None:
     folder = place / "answered"
     gf.answer(folder, gf.Request(nodes=[NEXT]), key=KEY)
-    change, told = TAMPERED[how]
+    change, message = TAMPERED[how]
     change(folder)
     ran = run("verify", "answered")
     assert (ran.code, "is damaged: ledger-1.sqlite is not the file that was written" in ran.stderr) == (1, True)
     rewrite_checksums(folder)
     ran = run("verify", "answered")
-    assert (ran.code, told in ran.stderr, ran.stderr.count("\n")) == (1, True, 1)
+    assert (ran.code, message in ran.stderr, ran.stderr.count("\n")) == (1, True, 1)
     before = tree(folder)
     assert run("unlearn", "answered", "next.json", "--in-place").code in (1, 2)
     assert tree(folder) == before
