@@ -6,15 +6,15 @@ from typing import Any
 
 
 class InputError(ValueError):
-    """Bad input, told in one sentence: what was given and what is allowed. Nothing has been changed."""
+    """Bad input. The message is one sentence: what was given and what is allowed. Nothing has been changed."""
 
 
 class OtherVersion(InputError):
-    """What was given was written by another version of this package. That says nothing against it."""
+    """A file was written by another version of this package. It may be intact."""
 
 
 class Refused(Exception):
-    """What was asked could not be done as promised; the message is one sentence for people. Nothing was released."""
+    """The request could not be fulfilled with its guarantee. The message says why. Nothing was released."""
 
 
 class FloorMissed(Refused):
@@ -29,4 +29,4 @@ class FloorMissed(Refused):
 
 
 class Mismatch(Exception):
-    """A certificate does not hold, and the message names the first thing that does not match."""
+    """A certificate does not hold. The message names the first thing that does not match."""

@@ -1,4 +1,4 @@
-"""Files: reading those that somebody else may have written, and writing whole ones."""
+"""Reads files that somebody else may have written, and writes files completely or not at all."""
 
 from __future__ import annotations
 
@@ -12,27 +12,36 @@ from typing import BinaryIO
 
 from graphforget.errors import InputError
 
-STAGED = ".part"  # how the name ends of a file that was being written when its process was killed
-SEPARATORS = {";": "';'", "\t": "a tab", "|": "'|'"}  # that programs write instead of commas
+STAGED = ".part"  # ending of the name of a file that is being written
+SEPARATORS = {";": "';'", "\t": "a tab", "|": "'|'"}  # other than the comma, with their names
 
 
 class UnsafeFile(InputError):
-    """A file is no regular one, too large, or not what its kind of file must be. The message says why."""
+    """A file is not a regular one, is too large, or is not of the right kind. The message says why."""
+
+
+def error_reason(error: BaseException) -> str:
+    """An error in one line, without the number and the path that errors of the operating system carry."""
+    if isinstance(error, FileNotFoundError):
+        return "it does not exist"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror[0].lower() + error.strerror[1:]
+    return " ".join(str(error).split()).rstrip(".")
 
 
 @contextmanager
 def open_regular(path: Path, *, largest: int, links: bool = False) -> Iterator[BinaryIO]:
-    """A regular file of at most `largest` bytes. Never waits for a pipe, reads no device, follows no link.
+    """Opens a regular file of at most `largest` bytes. Never waits for a pipe, reads no device, follows no link.
 
-    A missing file is a `FileNotFoundError`, anything else that is wrong an `UnsafeFile`. `links` follows links: for
-    paths that a user has named, not for names in a folder that somebody else may have written.
+    Raises `FileNotFoundError` if the file is missing, and `UnsafeFile` for every other reason. With `links` it follows
+    links: use that for a path that the user gave, not for a name in a folder that somebody else may have written.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW))
     except FileNotFoundError:
         raise
     except (OSError, ValueError) as error:
-        reason = "it is a link" if not links and path.is_symlink() else str(error)
+        reason = "it is a link" if not links and path.is_symlink() else error_reason(error)
         raise UnsafeFile(f"{path} cannot be read: {reason}") from error
     try:
         check_regular(path, os.fstat(descriptor), largest=largest)
@@ -61,11 +70,11 @@ def read_all(file: BinaryIO, largest: int, path: Path) -> bytes:
     try:
         return file.read(largest)
     except OSError as error:
-        raise UnsafeFile(f"{path} cannot be read: {error}") from error
+        raise UnsafeFile(f"{path} cannot be read: {error_reason(error)}") from error
 
 
 def comma_separated(lines: Iterable[str], path: str | Path, *, columns: Sequence[str]) -> Iterator[str]:
-    """The lines of a CSV file as they are. Raises `InputError` if the header has these columns by another separator."""
+    """The lines of a CSV file, unchanged. Raises `InputError` if its header separates these columns otherwise."""
     header_seen = False
     for line in lines:
         if not header_seen and line.strip():
@@ -79,7 +88,7 @@ def comma_separated(lines: Iterable[str], path: str | Path, *, columns: Sequence
 
 
 def write_whole(path: Path, content: bytes, *, mode: int | None = None) -> None:
-    """Puts `content` in the place of what is there. A failure leaves what was there before, and nothing else."""
+    """Replaces the content of a file. After a failure the old content is there, and no other file."""
     staged = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{STAGED}")
     try:
         staged.write_bytes(content)

@@ -1,4 +1,4 @@
-"""JSON from files that somebody else may have written: of limited size and depth, every field once, finite numbers."""
+"""Reads JSON that somebody else may have written: of limited size and depth, every field once, finite numbers."""
 
 from __future__ import annotations
 
@@ -14,38 +14,41 @@ from graphforget.files import read_bytes
 
 LARGEST = 64 * 2**20  # bytes
 DEEPEST = 64  # nested lists and objects
-MOST = 5_000_000  # values: each takes far more memory than its few bytes in the file
+MOST = 5_000_000  # values; each takes far more memory than it has bytes in the file
 LARGEST_NUMBER = 2**128  # of whole numbers
 
 
 class JsonError(InputError):
-    """This cannot be read as JSON. The message says why."""
+    """A text cannot be read as JSON. The message says why."""
 
 
-def read_json(path: Path, *, what: str = "the file", largest: int = LARGEST) -> Any:
-    """Raises `InputError`, or `FileNotFoundError` where there is no file."""
-    return parse_json(read_bytes(path, largest=largest), what=what)
+def read_json(path: Path, *, name: str = "the file", largest: int = LARGEST) -> Any:
+    """Reads a JSON file. Raises `InputError`, or `FileNotFoundError` if the file is missing.
+
+    `name` names the file in error messages.
+    """
+    return parse_json(read_bytes(path, largest=largest), name=name)
 
 
-def parse_json(content: bytes | str, *, what: str = "the file") -> Any:
-    """Raises `JsonError` on what is no JSON, too deep, too much, or names a field twice."""
+def parse_json(content: bytes | str, *, name: str = "the file") -> Any:
+    """Raises `JsonError` if the text is not JSON, is too deep or too large, or has a field twice."""
     try:
         text = content if isinstance(content, str) else content.decode("utf-8-sig")
         if sum(map(text.count, ",[{")) > MOST:
             raise ValueError(f"it holds more than {MOST:,} values")
         parsed = json.loads(
             text,
-            object_pairs_hook=fields_once(what),
+            object_pairs_hook=fields_once(name),
             parse_constant=_number,
             parse_float=_number,
             parse_int=_whole_number,
         )
-        if re.search(r"\\u[dD]", text):  # half of a character has no bytes, so nothing could be made of it later
+        if re.search(r"\\u[dD]", text):  # half of a surrogate pair cannot be encoded later
             json.dumps(parsed, ensure_ascii=False).encode()
     except InputError as error:
         raise JsonError(str(error)) from error
     except (ValueError, RecursionError) as error:
-        raise JsonError(f"{what} is not JSON: {error}") from error
+        raise JsonError(f"{name} is not JSON: {error}") from error
     level: list[Any] = [parsed]
     for _ in range(DEEPEST + 1):
         level = [
@@ -56,7 +59,7 @@ def parse_json(content: bytes | str, *, what: str = "the file") -> Any:
         ]
         if not level:
             return parsed
-    raise JsonError(f"{what} is nested more than {DEEPEST} deep")
+    raise JsonError(f"{name} is nested more than {DEEPEST} deep")
 
 
 def _number(text: str) -> float:
@@ -73,15 +76,15 @@ def _whole_number(text: str) -> int:
     return number
 
 
-def fields_once(what: str) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
-    """A hook for JSON objects: the parser itself would silently keep the last of two equal fields."""
+def fields_once(name: str) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
+    """A hook for JSON objects that refuses equal fields. The parser alone would silently use the last one."""
 
     def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         content: dict[str, Any] = {}
-        for name, value in pairs:
-            if name in content:
-                raise InputError(f"field {name[:80]!r} stands twice in {what}")
-            content[name] = value
+        for field, value in pairs:
+            if field in content:
+                raise InputError(f"field {field[:80]!r} stands twice in {name}")
+            content[field] = value
         return content
 
     return object_of

@@ -1,4 +1,4 @@
-"""Checks of numbers and names that several rooms need."""
+"""Checks of numbers and names that several packages need."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from graphforget.errors import InputError
 
-LARGEST_STORED = 1e100  # of what is known of a model: products of a few such numbers are finite
+LARGEST_STORED = 1e100  # number in run.json: products of a few such numbers are finite
 FILE_NAME = "name in files"
 Fields = TypeVar("Fields")
 
@@ -28,7 +28,7 @@ def is_digits(text: str) -> bool:
 
 
 def as_whole_number(value: Any) -> int | None:
-    """The value as an int from 0, or None; booleans and fractions are no whole numbers."""
+    """The value as an int from 0, or None if it is not one. Booleans and fractions are not."""
     if isinstance(value, bool) or str(getattr(value, "dtype", "")) in ("bool", "torch.bool"):
         return None
     try:
@@ -38,43 +38,43 @@ def as_whole_number(value: Any) -> int | None:
     return number if number >= 0 else None
 
 
-def whole_number(value: Any, what: str) -> int:
-    """The value as an int from 0 that fits into 64 bits."""
+def whole_number(value: Any, label: str) -> int:
+    """The value as an int from 0 that fits into 64 bits. `label` names it in the error message."""
     number = as_whole_number(value)
     if number is None or number >= 2**63:
-        raise InputError(f"{what} is {value!r}, a whole number from 0 is needed")
+        raise InputError(f"{label} is {value!r}, a whole number from 0 is needed")
     return number
 
 
-def check_from_zero(value: float, what: str) -> None:
-    """Refuses what is negative or not a number; infinity is from 0."""
+def check_from_zero(value: float, label: str) -> None:
+    """Raises `InputError` for a negative number or NaN; infinity is allowed."""
     if not value >= 0:
-        raise InputError(f"{what} is {value}, a number from 0 is needed")
+        raise InputError(f"{label} is {value}, a number from 0 is needed")
 
 
-def read_fields(kind: type[Fields], content: Any, what: str) -> Fields:
-    """A dataclass from the JSON object that holds its fields: none missing, none unknown, each of its declared type."""
+def read_fields(kind: type[Fields], content: Any, label: str) -> Fields:
+    """A dataclass from a JSON object. No field may be missing or unknown, and each must have its declared type."""
     if not isinstance(content, Mapping):
-        raise InputError(f"{what} is no object with fields")
+        raise InputError(f"{label} is no object with fields")
     hints = get_type_hints(kind)
     fields = {file_name(field): field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     for name, field in fields.items():
         if name not in content and field.default is field.default_factory is dataclasses.MISSING:
-            raise InputError(f"{what} lacks its field {name!r}")
+            raise InputError(f"{label} lacks its field {name!r}")
     for name in content:
         if name not in fields:
-            raise InputError(f"{what} has an unknown field {name[:80]!r}")
+            raise InputError(f"{label} has an unknown field {name[:80]!r}")
     given = {fields[name].name: (name, value) for name, value in content.items()}
-    return kind(**{field: _of_type(hints[field], value, name, what) for field, (name, value) in given.items()})
+    return kind(**{field: _of_type(hints[field], value, name, label) for field, (name, value) in given.items()})
 
 
 def file_name(field: dataclasses.Field[Any]) -> str:
-    """What a field of a dataclass is called in files: its name, or the one that `named_in_files` gives it."""
+    """The name of a dataclass field in files: its own, or the one that `named_in_files` gives it."""
     return str(field.metadata.get(FILE_NAME, field.name))
 
 
 def named_in_files(name: str, **more: Any) -> Any:
-    """A field of a dataclass that files, which outlive the code, know by another name."""
+    """A dataclass field that has another name in files, which must not change when the code does."""
     return dataclasses.field(metadata={FILE_NAME: name}, **more)
 
 
@@ -83,14 +83,14 @@ def written_fields(instance: Any) -> dict[str, Any]:
     return {file_name(field): getattr(instance, field.name) for field in dataclasses.fields(instance)}
 
 
-def _of_type(hint: Any, value: Any, name: str, what: str) -> Any:
-    """The value as this type: lists become tuples, objects dataclasses; whole numbers may stand for numbers."""
+def _of_type(hint: Any, value: Any, name: str, label: str) -> Any:
+    """The value as this type. Lists become tuples, objects become dataclasses, and an int may stand for a float."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (types.UnionType, Union):
         if value is None and type(None) in parts:
             return None
         fitting = (part for part in parts if get_origin(part) is Literal and value in get_args(part))
-        return _of_type(next(fitting, parts[0]), value, name, what)
+        return _of_type(next(fitting, parts[0]), value, name, label)
     if dataclasses.is_dataclass(hint):
         return read_fields(hint, value, f"the {name}")  # type: ignore[arg-type]
     if hint is Any or (origin is Literal and value in parts) or (origin is dict and isinstance(value, dict)):
@@ -98,7 +98,7 @@ def _of_type(hint: Any, value: Any, name: str, what: str) -> Any:
     if origin is tuple and isinstance(value, list):
         if parts[0] is str and all(type(item) is str for item in value):  # at once: there may be millions
             return tuple(value)
-        return tuple(_of_type(parts[0], item, name, what) for item in value)
+        return tuple(_of_type(parts[0], item, name, label) for item in value)
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if hint is float and number and math.isfinite(value):
         return float(value)
@@ -106,4 +106,4 @@ def _of_type(hint: Any, value: Any, name: str, what: str) -> Any:
         return value
     names = {float: "a number", int: "a whole number", bool: "true or false", str: "text", dict: "an object"}
     needed = f"one of {', '.join(parts)}" if origin is Literal else names.get(origin or hint, "a list")
-    raise InputError(f"{name} in {what} is {str(value)[:80]!r}, {needed} is needed")
+    raise InputError(f"{name} in {label} is {str(value)[:80]!r}, {needed} is needed")

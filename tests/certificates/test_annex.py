@@ -104,7 +104,7 @@ def test_each_kind_that_is_put_back_is_found(directed: bool, ids: bool, sparse: 
 def test_what_was_deleted_is_known_again_in_any_order_and_layout(ids: bool) -> None:
     graph = graph_of(ids=ids)
     annex = Annex.of(graph, some_request(graph))
-    for kind, told in KINDS.items():
+    for kind, message in KINDS.items():
         left = put_back(graph, kind)
         turned = torch.arange(left.num_nodes).flip(0) if ids else torch.arange(left.num_nodes)  # numbers ascend
         again = gf.Graph.create(
@@ -115,7 +115,7 @@ def test_what_was_deleted_is_known_again_in_any_order_and_layout(ids: bool) -> N
             numbers=None if ids else left.numbers,
             subject_ids=[left.subject_ids[row] for row in turned] if left.subject_ids else None,
         )
-        assert annex.still_in(again) == told
+        assert annex.still_in(again) == message
 
 
 @pytest.mark.parametrize("ids", [False, True])
@@ -166,11 +166,11 @@ def test_the_annex_and_the_certificate_name_nobody() -> None:
         attributes={"patient-0042": ["mean radius"], "patient-0051": "all"},
     )
     outcome = gf.unlearn(gf.train(graph, "sgc"), graph, request)
-    told = json.dumps([outcome.certificate.to_dict(), outcome.annex.to_dict(), outcome.answer()])
-    assert "patient" not in told
+    message = json.dumps([outcome.certificate.to_dict(), outcome.annex.to_dict(), outcome.answer()])
+    assert "patient" not in message
     for name in graph.column_names or ():
-        assert name not in told
-    assert "mean" not in told
+        assert name not in message
+    assert "mean" not in message
 
 
 def test_numbers_of_nodes_are_not_told() -> None:
@@ -178,9 +178,9 @@ def test_numbers_of_nodes_are_not_told() -> None:
     request = some_request(graph)
     outcome = gf.unlearn(gf.train(graph, "sgc", mu=1e-2), graph, request)
     content = outcome.annex.to_dict()
-    told = [content["request"], *content["nodes"], *content["edges"], *content["attributes"]]
-    assert len(told) == 5
-    assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in told)  # no room for a name
+    message = [content["request"], *content["nodes"], *content["edges"], *content["attributes"]]
+    assert len(message) == 5
+    assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in message)  # no room for a name
     words = re.split(r"[^0-9a-z.]+", json.dumps([content, outcome.certificate.to_dict()]))
     assert not set(map(str, graph.numbers.tolist())) & set(words)
     assert not {"age", "pulse"} & set(json.dumps([content, outcome.certificate.to_dict()]).split('"'))
@@ -214,19 +214,19 @@ def test_no_salted_digest_can_be_guessed_without_the_salt() -> None:
     graph = graph_of(numbers=False)
     trained = gf.train(graph, "sgc", mu=1e-2)
     outcome = gf.unlearn(trained, graph, gf.Request(nodes=[4]))
-    told = set(outcome.certificate.digests.values()) - {outcome.certificate.digests["released"]}
+    message = set(outcome.certificate.digests.values()) - {outcome.certificate.digests["released"]}
     words = ["4", '["4"]', '[["4"], [], []]', json.dumps([["4"], [], []]), json.dumps({"nodes": [4]}), "node4"]
     guesses = {hashlib.sha256(word.encode()).hexdigest() for word in words}
     guesses |= {request_digest(gf.Request(nodes=[4]), salt) for salt in (b"", b"\0", bytes(SALT_BYTES))}
     for theta in (trained.theta, outcome.trained.theta, outcome.released_theta):
         guesses.add(hashlib.sha256(theta.numpy().tobytes()).hexdigest())
         guesses |= {weights_digest(theta), weights_digest(theta, salt=bytes(SALT_BYTES))}
-    assert not guesses & told
+    assert not guesses & message
     # the guesses are right ones: with the salt they match
     salt = outcome.annex.salt
-    assert request_digest(gf.Request(nodes=[4]), salt) in told
-    assert weights_digest(outcome.trained.theta, salt=salt) in told
-    assert weights_digest(trained.theta, salt=salt) not in told  # nothing is said of the weights from before
+    assert request_digest(gf.Request(nodes=[4]), salt) in message
+    assert weights_digest(outcome.trained.theta, salt=salt) in message
+    assert weights_digest(trained.theta, salt=salt) not in message  # nothing is said of the weights from before
     assert weights_digest(outcome.released_theta) == outcome.certificate.digests["released"]  # anybody has these
 
 
@@ -287,16 +287,16 @@ def test_a_request_that_names_a_node_twice_has_a_digest_or_is_refused() -> None:
 
 def test_the_digest_of_weights_knows_every_bit_and_the_order() -> None:
     theta = torch.linspace(-1, 1, 7, dtype=torch.float64)
-    found = weights_digest(theta)
-    assert found == weights_digest(theta.clone().requires_grad_())
-    assert found == weights_digest(torch.stack([theta, theta], dim=1)[:, 0])  # not contiguous
+    result = weights_digest(theta)
+    assert result == weights_digest(theta.clone().requires_grad_())
+    assert result == weights_digest(torch.stack([theta, theta], dim=1)[:, 0])  # not contiguous
     assert (
-        len({found, weights_digest(theta.flip(0)), weights_digest(theta[:-1]), weights_digest(theta, salt=b"a")}) == 4
+        len({result, weights_digest(theta.flip(0)), weights_digest(theta[:-1]), weights_digest(theta, salt=b"a")}) == 4
     )
     for place in range(7):
         other = theta.clone()
         other[place] = torch.nextafter(other[place], torch.tensor(9.0, dtype=torch.float64))
-        assert weights_digest(other) != found
+        assert weights_digest(other) != result
 
 
 # -- on paper --------------------------------------------------------------------------------------------------------
@@ -310,8 +310,8 @@ def test_an_annex_survives_json(directed: bool, ids: bool, sparse: bool) -> None
     assert again == annex
     assert again.to_dict() == annex.to_dict()
     assert set(annex.attributes.values()) == {"all", (0, 2)}
-    for kind, told in KINDS.items():
-        assert again.still_in(put_back(graph, kind)) == told
+    for kind, message in KINDS.items():
+        assert again.still_in(put_back(graph, kind)) == message
 
 
 def test_the_order_in_the_document_tells_nothing() -> None:

@@ -43,7 +43,7 @@ def audited(
     graph = random_graph(3, nodes=30, edges=40)
     trained = train_without_noise(graph, model, mu=1e-2, **options)
     retained = graph.without(gf.Request(nodes=[20]))
-    found = measure_conditions(
+    result = measure_conditions(
         trained.objective(graph),
         trained.objective(retained),
         start=trained.theta,
@@ -57,8 +57,8 @@ def audited(
         nodes=nodes,
         lanczos_steps=500,
     )
-    assert tuple(finding.name for finding in found) == NAMES
-    return {finding.name: finding for finding in found}, trained, graph
+    assert tuple(finding.name for finding in result) == NAMES
+    return {finding.name: finding for finding in result}, trained, graph
 
 
 def single_gradients(trained: gf.Trained, graph: gf.Graph) -> list[float]:
@@ -75,28 +75,28 @@ def single_gradients(trained: gf.Trained, graph: gf.Graph) -> list[float]:
 
 @pytest.mark.parametrize(("model", "options"), [("sgc", {}), ("gcn", {"hidden": 4, "epochs": 60, "polish_steps": 5})])
 def test_every_measurement_is_the_brute_force_one(model: str, options: dict[str, Any]) -> None:
-    found, trained, graph = audited(model, gf.Constants(strong_convexity=1e-9), **options)
+    result, trained, graph = audited(model, gf.Constants(strong_convexity=1e-9), **options)
     retained = graph.without(gf.Request(nodes=[20]))
     largest = 0.0
     for where in (graph, retained):
         for theta in (trained.theta, elsewhere(trained)):
             largest = max(largest, float(trained.objective(where).data.losses(theta).max()))
-    assert found[NAMES[0]].measured == pytest.approx(largest)
-    assert found[NAMES[1]].measured == pytest.approx(max(single_gradients(trained, graph)), rel=1e-9)
+    assert result[NAMES[0]].measured == pytest.approx(largest)
+    assert result[NAMES[1]].measured == pytest.approx(max(single_gradients(trained, graph)), rel=1e-9)
     matrix: Tensor = dense_matrix(trained.objective(graph).hessian(trained.theta), trained.theta)
     smallest, *_, biggest = torch.linalg.eigvalsh(matrix).tolist()
-    measured = found[NAMES[2]].measured
+    measured = result[NAMES[2]].measured
     assert measured is not None
     assert smallest - 1e-9 <= measured
     if measured >= 1e-9:  # else Lanczos has stopped, because the constant is refuted
         assert measured <= smallest + 2e-3 * biggest
-    assert found[NAMES[3]].measured == trained.gradient_norm
+    assert result[NAMES[3]].measured == trained.gradient_norm
 
 
 def test_only_removed_nodes_need_the_lipschitz_constant() -> None:
-    found, trained, graph = audited("sgc", gf.Constants(), everybody=False)
+    result, trained, graph = audited("sgc", gf.Constants(), everybody=False)
     norms = single_gradients(trained, graph)
-    assert found[NAMES[1]].measured == pytest.approx(norms[graph.train_rows.tolist().index(20)], rel=1e-9)
+    assert result[NAMES[1]].measured == pytest.approx(norms[graph.train_rows.tolist().index(20)], rel=1e-9)
     patients = gf.load("patients")
     start = train_without_noise(patients, "sgc")
     ends = patients.edge_index[:, 0].tolist()
@@ -118,22 +118,22 @@ def test_of_few_nodes_it_takes_those_with_the_steepest_losses() -> None:
 
 
 def test_verdicts_of_a_convex_model() -> None:
-    found, trained, _ = audited("sgc", gf.Constants())
-    assert [f.verdict for f in found.values()] == ["not checkable", "fails", "fails", "holds"]
+    result, trained, _ = audited("sgc", gf.Constants())
+    assert [f.verdict for f in result.values()] == ["not checkable", "fails", "fails", "holds"]
     wide = gf.Constants(strong_convexity=trained.recipe.mu, lipschitz=100.0, loss_bound=1e-3)
-    found, *_ = audited("sgc", wide)
-    assert [f.verdict for f in found.values()] == ["fails", "not checkable", "holds", "holds"]
-    found, *_ = audited("sgc", dataclasses.replace(wide, strong_convexity=1.01 * trained.recipe.mu))
-    assert found[NAMES[2]].verdict == "fails"
+    result, *_ = audited("sgc", wide)
+    assert [f.verdict for f in result.values()] == ["fails", "not checkable", "holds", "holds"]
+    result, *_ = audited("sgc", dataclasses.replace(wide, strong_convexity=1.01 * trained.recipe.mu))
+    assert result[NAMES[2]].verdict == "fails"
 
 
 def test_verdicts_of_a_network() -> None:
     options: dict[str, Any] = {"hidden": 4, "epochs": 60, "polish_steps": 5}
-    found, *_ = audited("gcn", gf.Constants(strong_convexity=1e-4), **options)
-    assert found[NAMES[2]].verdict in ("fails", "not checkable")  # never "holds": it is not convex
-    assert found[NAMES[3]].verdict == "fails"
-    found, *_ = audited("gcn", gf.Constants(strong_convexity=100.0), **options)
-    assert found[NAMES[2]].verdict == "fails"
+    result, *_ = audited("gcn", gf.Constants(strong_convexity=1e-4), **options)
+    assert result[NAMES[2]].verdict in ("fails", "not checkable")  # never "holds": it is not convex
+    assert result[NAMES[3]].verdict == "fails"
+    result, *_ = audited("gcn", gf.Constants(strong_convexity=100.0), **options)
+    assert result[NAMES[2]].verdict == "fails"
 
 
 def test_negative_losses_count_by_their_size() -> None:
@@ -237,7 +237,7 @@ def test_a_measurement_that_is_not_a_number_holds_nothing() -> None:
     trained = train_without_noise(graph, "sgc", mu=1e-2)
     objective = trained.objective(graph)
     theta = trained.theta * float("nan")
-    found = measure_conditions(
+    result = measure_conditions(
         objective,
         objective,
         start=theta,
@@ -249,4 +249,4 @@ def test_a_measurement_that_is_not_a_number_holds_nothing() -> None:
         training_gradient=float("nan"),
         training_tolerance=1.0,
     )
-    assert not any(finding.verdict == "holds" for finding in found)
+    assert not any(finding.verdict == "holds" for finding in result)

@@ -220,12 +220,12 @@ def test_what_is_issued_holds_when_it_is_rechecked(name: str) -> None:
     claim = outcome.certificate.claim
     assert type(claim) is ISSUED[name]
     assert not claim.void
-    told = claim.recheck(evidence(outcome))
-    assert told
-    assert "\n" not in told
-    assert read_claim(on_paper(claim)).recheck(evidence(outcome)) == told
-    found = {check.name: check.found for check in verified(outcome).checks}
-    assert found["claim"] == f"level {claim.level!r}: {told}"
+    message = claim.recheck(evidence(outcome))
+    assert message
+    assert "\n" not in message
+    assert read_claim(on_paper(claim)).recheck(evidence(outcome)) == message
+    result = {check.name: check.result for check in verified(outcome).checks}
+    assert result["claim"] == f"level {claim.level!r}: {message}"
 
 
 NUMBERS = {

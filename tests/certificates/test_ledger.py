@@ -19,9 +19,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphforget.certificates.chain import FORMAT, START, Broken, Entry, check_chain, signed_bytes
+from graphforget.certificates.chain import FORMAT, START, Broken, Chain, Entry, signed_bytes
 from graphforget.certificates.ledger import APPLICATION, Ledger
-from graphforget.certificates.releases import Composed, composed
+from graphforget.certificates.releases import Composition, compose
 from graphforget.errors import InputError
 from graphforget.privacy.gaussian import epsilon_of
 
@@ -109,7 +109,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "ledger.sqlite"
 
 
-def told(error: pytest.ExceptionInfo[InputError]) -> str:
+def message_of(error: pytest.ExceptionInfo[InputError]) -> str:
     text = str(error.value)
     assert text
     assert "\n" not in text
@@ -144,12 +144,12 @@ def test_entries_are_chained(path: Path) -> None:
     assert [entry.number for entry in (first, second, third)] == [1, 2, 3]
     assert (first.previous, second.previous, third.previous) == (START, first.hash, second.hash)
     assert len({first.hash, second.hash, third.hash}) == 3
-    check_chain(read(path))
-    check_chain(())
+    Chain(read(path))
+    Chain(())
 
 
 def test_the_hash_is_that_of_the_documented_form(path: Path) -> None:
-    """Anybody can compute it, so that no other version of this package is needed to check_chain a ledger."""
+    """Anybody can compute it, so that no other version of this package is needed to check a ledger."""
     (entry,) = write(path, 1)
     text = (
         '{"answer":"{\\"status\\": \\"done\\"}","certificate_digest":"' + "cd" * 32 + '","level":"certified",'
@@ -165,7 +165,7 @@ def test_every_ratio_and_answer_survives_the_file(tmp_path_factory: Any, ratio: 
     path = tmp_path_factory.mktemp("ledger") / "ledger.sqlite"
     with Ledger(path) as ledger:
         entry = ledger.append(**request(1, ratio=ratio, answer=json.dumps(answer)))
-    check_chain(read(path))
+    Chain(read(path))
     assert (read(path)[0].ratio, read(path)[0].answer) == (ratio, json.dumps(answer))
     assert read(path) == (entry,)
 
@@ -174,7 +174,7 @@ def test_minus_zero_is_zero(path: Path) -> None:
     """SQLite keeps no sign of 0, so its hash would not be found again."""
     with Ledger(path) as ledger:
         assert math.copysign(1, ledger.append(**request(1, level="exact", ratio=-0.0)).ratio or 0.0) == 1
-        check_chain(ledger.entries())
+        Chain(ledger.entries())
 
 
 TAMPERED: dict[str, Any] = {
@@ -200,12 +200,12 @@ def test_every_field_is_tampered_with() -> None:
 @pytest.mark.parametrize("field", TAMPERED)
 def test_a_changed_field_is_found(path: Path, field: str, number: int) -> None:
     write(path)
-    check_chain(read(path))
+    Chain(read(path))
     tamper(path, f"UPDATE entries SET {field} = ? WHERE number = ?", TAMPERED[field], number)
     with pytest.raises(Broken, match=f"broken at entry {number}:") as error:
-        check_chain(read(path))
+        Chain(read(path))
     assert isinstance(error.value, InputError)
-    told(error)
+    message_of(error)
 
 
 @pytest.mark.parametrize(("field", "value"), [("ratio", INF), ("ratio", None), ("ratio", "x"), ("answer", b"\xff")])
@@ -214,7 +214,7 @@ def test_what_has_no_hash_is_found(path: Path, field: str, value: Any) -> None:
     write(path)
     tamper(path, f"UPDATE entries SET {field} = ?, hash = '' WHERE number = 2", value)
     with pytest.raises(Broken, match="broken at entry 2: its hash"):
-        check_chain(read(path))
+        Chain(read(path))
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -222,7 +222,7 @@ def test_a_removed_entry_is_found(path: Path, number: int) -> None:
     write(path)
     tamper(path, "DELETE FROM entries WHERE number = ?", number)
     with pytest.raises(Broken, match=f"broken at entry {number}: number {number + 1} stands in its place"):
-        check_chain(read(path))
+        Chain(read(path))
 
 
 def test_a_removed_entry_is_found_after_renumbering(path: Path) -> None:
@@ -230,21 +230,21 @@ def test_a_removed_entry_is_found_after_renumbering(path: Path) -> None:
     tamper(path, "DELETE FROM entries WHERE number = 2")
     tamper(path, "UPDATE entries SET number = 2 WHERE number = 3")
     with pytest.raises(Broken, match="broken at entry 2: it does not continue"):
-        check_chain(read(path))
+        Chain(read(path))
 
 
 def test_a_removed_end_shows_in_the_head_alone(path: Path) -> None:
     entries = write(path)
     tamper(path, "DELETE FROM entries WHERE number = 3")
     with Ledger(path) as ledger:
-        check_chain(ledger.entries())
+        Chain(ledger.entries())
         assert ledger.head == entries[1].hash != entries[2].hash
 
 
 def test_order_counts() -> None:
     first, second = (Entry(n, "", "", "", "", "exact", 0.0, "", START, "") for n in (1, 2))
     with pytest.raises(Broken, match="broken at entry 1: number 2"):
-        check_chain([second, first])
+        Chain((second, first))
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_an_id_is_answered_once(path: Path) -> None:
     with Ledger(path) as ledger:
         with pytest.raises(InputError, match="request 'request 2' is in the ledger already") as error:
             ledger.append(**request(2, answer='"other"'))
-        told(error)
+        message_of(error)
         assert ledger.entries() == entries
         assert ledger.append(**request(4)).number == 4
     assert read(path)[:3] == entries
@@ -331,7 +331,7 @@ def test_bad_input_is_refused_in_one_sentence(path: Path, change: dict[str, Any]
     with Ledger(path) as ledger:
         with pytest.raises(InputError) as error:
             ledger.append(**request(2, **change))
-        assert said in told(error)
+        assert said in message_of(error)
         assert ledger.entries() == entries
         ledger.append(**request(2))
 
@@ -355,7 +355,7 @@ def test_good_input_is_taken(path: Path, change: dict[str, Any]) -> None:
     with Ledger(path) as ledger:
         ledger.append(**request(1, **change))
         (entry,) = ledger.entries()
-        check_chain((entry,))
+        Chain((entry,))
     assert {name: getattr(entry, name) for name in change} == change
 
 
@@ -375,37 +375,37 @@ def filled(path: Path, *releases: tuple[str, float | None]) -> tuple[Entry, ...]
 def test_releases_compose(path: Path) -> None:
     entries = filled(path, ("certified", 0.1), ("certified", 0.2), ("certified", 0.4))
     together = epsilon_of(ratio=math.sqrt(0.1**2 + 0.2**2 + 0.4**2), delta=DELTA)
-    found = composed(entries, delta=DELTA)
-    assert (found.releases, found.delta, found.reason) == (3, DELTA, None)
-    assert found.epsilon == pytest.approx(together, rel=1e-9)
-    assert found.epsilon is not None
-    assert found.epsilon > epsilon_of(ratio=0.4, delta=DELTA) > 0
-    assert composed(reversed(entries), delta=DELTA) == found
+    result = compose(entries, delta=DELTA)
+    assert (result.releases, result.delta, result.reason) == (3, DELTA, None)
+    assert result.epsilon == pytest.approx(together, rel=1e-9)
+    assert result.epsilon is not None
+    assert result.epsilon > epsilon_of(ratio=0.4, delta=DELTA) > 0
+    assert compose(reversed(entries), delta=DELTA) == result
 
 
 def test_exact_releases_cost_nothing(path: Path) -> None:
     entries = filled(path, ("exact", 0), ("certified", 0.3), ("exact", 0))
-    assert composed(entries, delta=DELTA) == Composed(3, epsilon_of(ratio=0.3, delta=DELTA), DELTA, None)
-    assert composed(entries[:1], delta=DELTA) == Composed(1, 0.0, DELTA, None)
-    assert composed((), delta=DELTA) == Composed(0, 0.0, DELTA, None)
+    assert compose(entries, delta=DELTA) == Composition(3, epsilon_of(ratio=0.3, delta=DELTA), DELTA, None)
+    assert compose(entries[:1], delta=DELTA) == Composition(1, 0.0, DELTA, None)
+    assert compose((), delta=DELTA) == Composition(0, 0.0, DELTA, None)
 
 
 @pytest.mark.parametrize(("first", "second"), [("conditional", "empirical"), ("empirical", "conditional")])
 def test_one_unproven_release_leaves_no_epsilon(path: Path, first: str, second: str) -> None:
     entries = filled(path, ("certified", 0.1), (first, None), (second, None), ("exact", 0))
     said = f"entry 2 is {first}, so nothing is proven about its release"
-    assert composed(entries, delta=DELTA) == Composed(4, None, DELTA, said)
-    assert composed(reversed(entries), delta=DELTA).reason == said
+    assert compose(entries, delta=DELTA) == Composition(4, None, DELTA, said)
+    assert compose(reversed(entries), delta=DELTA).reason == said
 
 
 def test_a_ratio_of_an_unproven_level_does_not_count(path: Path) -> None:
     (entry,) = filled(path, ("certified", 0.1))
-    assert composed([dataclasses.replace(entry, level="conditional")], delta=DELTA).epsilon is None
+    assert compose([dataclasses.replace(entry, level="conditional")], delta=DELTA).epsilon is None
 
 
 def test_too_little_noise_leaves_no_epsilon(path: Path) -> None:
     entries = filled(path, ("certified", 1e300))
-    assert composed(entries, delta=DELTA) == Composed(
+    assert compose(entries, delta=DELTA) == Composition(
         1, None, DELTA, "the noise of all releases together is too little for any epsilon"
     )
 
@@ -415,7 +415,7 @@ def test_too_little_noise_leaves_no_epsilon(path: Path) -> None:
 def test_delta_is_checked(path: Path, level: str, delta: float) -> None:
     entries = filled(path, (level, 0.1 if level == "certified" else None))
     with pytest.raises(InputError, match="delta is"):
-        composed(entries, delta=delta)
+        compose(entries, delta=delta)
 
 
 def test_what_is_promised_to_sqlite(path: Path) -> None:
@@ -451,7 +451,7 @@ def test_a_killed_writer_leaves_the_old_entries(path: Path, killed_before: str) 
     with Ledger(path) as ledger:
         new = ledger.append(**request(3))
         assert ledger.entries() == (*entries, new)
-    check_chain(read(path))
+    Chain(read(path))
     assert names(path.parent) == {path.name}
 
 
@@ -466,7 +466,7 @@ def test_an_entry_outlives_its_writer(path: Path) -> None:
     assert f"{path.name}-wal" in names(path.parent)
     (entry,) = read(path)
     assert entry.request_id == "request 1"
-    check_chain((entry,))
+    Chain((entry,))
 
 
 def test_many_writers_make_one_chain(path: Path) -> None:
@@ -481,7 +481,7 @@ def test_many_writers_make_one_chain(path: Path) -> None:
     pids = [in_child(lambda writer=writer: work(writer)) for writer in range(writers)]  # type: ignore[misc]
     assert [exit_code(pid) for pid in pids] == [0] * writers
     entries = read(path)
-    check_chain(entries)
+    Chain(entries)
     assert [entry.number for entry in entries] == list(range(1, writers * each + 1))
     for writer in range(writers):
         own = [entry.request_id for entry in entries if entry.request_id.startswith(f"{writer}/")]
@@ -544,7 +544,7 @@ def test_a_reader_sees_whole_entries_while_somebody_appends(path: Path) -> None:
     for some in seen:
         assert some
         assert some == entries[: len(some)]
-        check_chain(some)
+        Chain(some)
 
 
 # -- signatures and ledgers of an earlier format ---------------------------------------------------------------------
@@ -564,17 +564,17 @@ def test_what_is_signed_is_the_hash_of_the_whole_entry(path: Path) -> None:
     assert (entry.signer, entry.signature) == ("the signer", "the signature")
     assert (bare.signer, bare.signature) == (None, None)
     assert read(path) == (entry, bare)
-    check_chain((entry, bare))
+    Chain((entry, bare))
 
 
 def test_a_refused_entry_counts_as_a_release(path: Path) -> None:
     """Its noise was drawn. Without a ratio nothing is known of it."""
     entries = filled(path, ("certified", 0.3), ("refused", 0.4))
-    check_chain(read(path))
-    assert composed(entries, delta=DELTA) == Composed(2, epsilon_of(ratio=0.5, delta=DELTA), DELTA, None)
+    Chain(read(path))
+    assert compose(entries, delta=DELTA) == Composition(2, epsilon_of(ratio=0.5, delta=DELTA), DELTA, None)
     unknown = filled(path.with_name("unknown"), ("certified", 0.3), ("refused", None))
     said = "entry 2 is refused, so nothing is proven about its release"
-    assert composed(unknown, delta=DELTA) == Composed(2, None, DELTA, said)
+    assert compose(unknown, delta=DELTA) == Composition(2, None, DELTA, said)
 
 
 def of_format_1(path: Path, count: int = 2) -> tuple[Entry, ...]:
@@ -601,9 +601,9 @@ def test_a_ledger_of_the_earlier_format_is_read_and_not_written(path: Path) -> N
         assert ledger.format == 1
         assert ledger.entries() == entries
         assert ledger.head == entries[-1].hash
-    check_chain(entries, format=1)
+    Chain(entries, format=1)
     with pytest.raises(Broken, match="broken at entry 1: its hash"):
-        check_chain(entries)  # no entry passes for one of this format
+        Chain(entries)  # no entry passes for one of this format
     with pytest.raises(InputError, match=f"is a ledger of format 1, this version writes format {FORMAT}"):
         Ledger(path)
 
@@ -614,14 +614,14 @@ def test_a_ledger_goes_on_from_the_head_of_an_earlier_one(path: Path) -> None:
         first = ledger.append(**request(1), follows=head)
         second = ledger.append(**request(2), follows=head)
     assert (first.previous, second.previous) == (head, first.hash)
-    check_chain((first, second), follows=head)
+    Chain((first, second), follows=head)
     for other in (START, "1" * 64):
         with pytest.raises(Broken, match="broken at entry 1: it does not continue"):
-            check_chain((first, second), follows=other)
+            Chain((first, second), follows=other)
     with Ledger(path.with_name("next")) as ledger:
         with pytest.raises(Broken):
-            ledger.take_over((first, second))
-        ledger.take_over((first, second), follows=head)
+            ledger.import_entries(Chain((first, second)))
+        ledger.import_entries(Chain((first, second), follows=head))
         assert ledger.entries() == (first, second)
 
 
@@ -646,7 +646,7 @@ def test_a_reader_creates_nothing(path: Path) -> None:
     for missing in (path, path.parent / "folder" / "ledger.sqlite"):
         with pytest.raises(InputError, match="does not exist") as error:
             Ledger(missing, readonly=True)
-        told(error)
+        message_of(error)
     assert names(path.parent) == set()
     write(path)
     before = path.read_bytes()
@@ -749,8 +749,8 @@ def test_what_is_no_ledger_is_refused(path: Path, kind: str, readonly: bool) -> 
     before = path.read_bytes() if path.is_file() else None
     with pytest.raises(InputError) as error:
         Ledger(path, readonly=readonly)
-    assert said in told(error)
-    assert str(path) in told(error)
+    assert said in message_of(error)
+    assert str(path) in message_of(error)
     assert names(path.parent) == {path.name}
     assert (path.read_bytes() if path.is_file() else None) == before
 
@@ -765,7 +765,7 @@ def test_damage_is_told_in_one_sentence(path: Path) -> None:
                 InputError, match="cannot be used as a ledger: database disk image is malformed"
             ) as error:
                 work()
-            told(error)
+            message_of(error)
 
 
 def test_a_table_that_goes_while_a_ledger_is_open_is_told_in_one_sentence(path: Path) -> None:
@@ -775,17 +775,17 @@ def test_a_table_that_goes_while_a_ledger_is_open_is_told_in_one_sentence(path: 
             connection.execute("DROP TABLE entries")
         with pytest.raises(InputError, match="cannot be used as a ledger: no such table") as error:
             ledger.entries()
-        told(error)
+        message_of(error)
 
 
 def test_a_closed_ledger_is_told_in_one_sentence(path: Path) -> None:
     with Ledger(path) as ledger:
         pass
     ledger.close()
-    for work in (ledger.entries, lambda: ledger.append(**request(1)), lambda: ledger.take_over(())):
+    for work in (ledger.entries, lambda: ledger.append(**request(1)), lambda: ledger.import_entries(Chain())):
         with pytest.raises(InputError, match="closed database") as error:
             work()
-        told(error)
+        message_of(error)
     assert names(path.parent) == {path.name}
 
 
@@ -798,9 +798,9 @@ def test_the_log_of_a_removed_ledger_is_not_played_into_a_new_one(path: Path, tm
     path.unlink()
     before = names(tmp_path)
     assert f"{path.name}-wal" in before
-    with pytest.raises(InputError, match="is left of a ledger that is gone") as error:
+    with pytest.raises(InputError, match="is the log of a ledger that is missing") as error:
         Ledger(path)
-    told(error)
+    message_of(error)
     assert names(tmp_path) == before
 
 
@@ -827,14 +827,14 @@ def test_a_path_may_hold_any_character(tmp_path: Path) -> None:
 def test_entries_of_another_ledger_are_taken_over_as_they_are(tmp_path: Path) -> None:
     entries = write(tmp_path / "old.sqlite")
     with Ledger(tmp_path / "new.sqlite") as new:
-        new.take_over(entries)
+        new.import_entries(Chain(entries))
         assert new.entries() == entries
         new.append(**request(4))
-        check_chain(new.entries())
+        Chain(new.entries())
         with pytest.raises(InputError, match="has entries already"):
-            new.take_over(entries)
+            new.import_entries(Chain(entries))
         assert len(new.entries()) == 4
     with Ledger(tmp_path / "bad.sqlite") as bad:
         with pytest.raises(Broken):
-            bad.take_over(entries[1:])
+            bad.import_entries(Chain(entries[1:]))
         assert bad.entries() == ()

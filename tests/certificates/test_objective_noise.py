@@ -67,8 +67,8 @@ def test_the_loss_has_all_of_its_digits_where_it_is_small() -> None:
     for label in (0, 1):
         signed = np.stack([z, -z], axis=1).astype(np.longdouble) * np.where(np.arange(2) == label, 1, -1)
         exact = np.where(signed > 0, np.log1p(np.exp(-signed)), -signed + np.log1p(np.exp(signed))).sum(axis=1)
-        found = OneVsRest()(logits, torch.full((1201,), label)).numpy()
-        assert float(np.abs(found / exact - 1).max()) < 1e-13
+        result = OneVsRest()(logits, torch.full((1201,), label)).numpy()
+        assert float(np.abs(result / exact - 1).max()) < 1e-13
 
 
 @pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])
@@ -247,8 +247,8 @@ def test_the_allowance_is_the_formula(objective_noise: float) -> None:
         0.0 if trained.objective_noise_vector is None else float(trained.objective_noise_vector.norm()) / m
     )
     ends = 5 * u * (1e-3 * norm + gradient + objective_noise_vector) + (theta.numel() + 2) * u * gradient
-    found = rounding_allowance(objective, theta, gradient_norm=gradient)
-    assert found == pytest.approx(2 * (sums + ends), rel=1e-6, abs=0)
+    result = rounding_allowance(objective, theta, gradient_norm=gradient)
+    assert result == pytest.approx(2 * (sums + ends), rel=1e-6, abs=0)
 
 
 # -- noise in the objective ------------------------------------------------------------------------------------------
@@ -401,7 +401,7 @@ def test_retraining_draws_anew_and_the_certificate_names_the_noise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "given_", "told"),
+    ("model", "given_", "message"),
     [
         ("cgu", {"objective_noise": -1}, "objective_noise is -1, a finite number from 0 is needed"),
         ("cgu", {"objective_noise": math.nan}, "objective_noise is nan, a finite number from 0"),
@@ -417,8 +417,8 @@ def test_retraining_draws_anew_and_the_certificate_names_the_noise() -> None:
         ("sharded-sgc", {"objective_noise": 1.0, "shards": 2}, "an ensemble on shards takes no noise in its objective"),
     ],
 )
-def test_bad_noise_is_refused_in_one_sentence(model: str, given_: dict[str, Any], told: str) -> None:
-    with pytest.raises(gf.InputError, match=f"^{told}") as caught:
+def test_bad_noise_is_refused_in_one_sentence(model: str, given_: dict[str, Any], message: str) -> None:
+    with pytest.raises(gf.InputError, match=f"^{message}") as caught:
         gf.train(random_graph(3, nodes=40, edges=60), model, **given_)
     assert "\n" not in str(caught.value)
 
@@ -440,9 +440,11 @@ def test_what_is_released_leaves_it_behind(method: str, sigma: float | None) -> 
     value, gradient = plain.value_and_gradient(outcome.released_theta)
     assert (released.objective_value, released.gradient_norm) == pytest.approx((value, float(gradient.norm())))
     assert released.gradient_norm > 100 * outcome.trained.gradient_norm
-    told = "these are released weights with" if sigma else "these are released weights, without their objective's noise"
+    message = (
+        "these are released weights with" if sigma else "these are released weights, without their objective's noise"
+    )
     for again in ("cgu", "retrain", "auto"):
-        with pytest.raises(gf.InputError, match=f"^{told}"):
+        with pytest.raises(gf.InputError, match=f"^{message}"):
             gf.unlearn(released, outcome.graph, gf.Request(nodes=[9]), method=again)
 
 
@@ -476,9 +478,9 @@ def rewritten(run: Path, change: Callable[[dict[str, Tensor]], None]) -> None:
     tensors = load_file(file)
     change(tensors)
     save_file(tensors, file)
-    told = json.loads((run / "run.json").read_text())
-    told["sha256"][file.name] = sha256(file.read_bytes()).hexdigest()
-    (run / "run.json").write_text(json.dumps(told))
+    message = json.loads((run / "run.json").read_text())
+    message["sha256"][file.name] = sha256(file.read_bytes()).hexdigest()
+    (run / "run.json").write_text(json.dumps(message))
 
 
 @pytest.mark.parametrize("model", ["cgu", "sgc", "gcn"])
@@ -529,10 +531,10 @@ def test_one_that_was_swapped_after_the_certificate_is_noticed(tmp_path: Path) -
         gf.verify_run(run)
     rewrite_checksums(run)
     swapped, _ = gf.load_run(run)  # no checksum and no objective gives it away
-    told = "^recipe, reach or history of the model are not those that the certificate speaks of$"
-    with pytest.raises(gf.Mismatch, match=told):
+    message = "^recipe, reach or history of the model are not those that the certificate speaks of$"
+    with pytest.raises(gf.Mismatch, match=message):
         gf.verify_run(run)
-    with pytest.raises(gf.Mismatch, match=told):
+    with pytest.raises(gf.Mismatch, match=message):
         gf.verify(outcome.certificate, swapped, outcome.graph, annexes=[outcome.annex])
     assert gf.verify(outcome.certificate, swapped, outcome.graph).checks  # who has no annex cannot tell
 
@@ -595,9 +597,9 @@ def test_its_logits_are_the_dense_formula(graph: gf.Graph, hops: int, scale_rows
     module = mean_model(hops=hops, scale_rows=scale_rows)
     rows = torch.from_numpy(dense_rows(module, graph))
     with torch.no_grad():
-        found = module(*model_inputs(module, graph, dtype=torch.float64))
-        torch.testing.assert_close(found, rows @ module.weight[0], **CLOSE)
-        torch.testing.assert_close(module(graph.x.double(), graph.edge_index), found, **CLOSE)
+        result = module(*model_inputs(module, graph, dtype=torch.float64))
+        torch.testing.assert_close(result, rows @ module.weight[0], **CLOSE)
+        torch.testing.assert_close(module(graph.x.double(), graph.edge_index), result, **CLOSE)
     if scale_rows:
         assert float(rows.norm(dim=1).max()) <= 1 + 1e-12
 

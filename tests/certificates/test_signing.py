@@ -51,15 +51,15 @@ def made(level: str) -> Certificate:
     graph = random_graph(3, nodes=40, edges=60)
     request = gf.Request(nodes=[4])
     if level == "exact":
-        found = gf.unlearn(train_without_noise(graph, "sgc"), graph, request)
+        result = gf.unlearn(train_without_noise(graph, "sgc"), graph, request)
     elif level == "empirical":
-        found = gf.unlearn(gf.train(graph, "sgc"), graph, request, method="retrain", start="continued")
+        result = gf.unlearn(gf.train(graph, "sgc"), graph, request, method="retrain", start="continued")
     elif level == "conditional":
-        found = idea(train_without_noise(graph, "sgc"), graph, request, constants=HOLDS)
+        result = idea(train_without_noise(graph, "sgc"), graph, request, constants=HOLDS)
     else:
-        found = gf.unlearn(gf.train(graph, "sgc"), graph, request)
-    assert found.level == level
-    return found.certificate
+        result = gf.unlearn(gf.train(graph, "sgc"), graph, request)
+    assert result.level == level
+    return result.certificate
 
 
 def document(level: str = "certified", **changes: Any) -> dict[str, Any]:
@@ -352,37 +352,37 @@ def test_the_canonical_form_knows_no_order_and_no_spaces() -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_digest_follows_every_field(level: str) -> None:
-    found = {certificate(level).digest}
+    result = {certificate(level).digest}
     for field in dataclasses.fields(Certificate):
         old = getattr(certificate(level), field.name)
         new: Any = 0.125 if not isinstance(old, str) else old + "!"
         if field.name == "claim":
             new = dataclasses.replace(old, sigma=7.0)
-        found.add(dataclasses.replace(certificate(level), **{field.name: new}).digest)
-    assert len(found) == 1 + len(dataclasses.fields(Certificate))
+        result.add(dataclasses.replace(certificate(level), **{field.name: new}).digest)
+    assert len(result) == 1 + len(dataclasses.fields(Certificate))
 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_missing_or_unknown_field_is_named(level: str) -> None:
     for name in document(level):
         rest = {field: value for field, value in document(level).items() if field != name}
-        told = {
+        message = {
             "schema": f"^this is no certificate of schema {SCHEMA}$",
             **dict.fromkeys(("level", "audience"), "^the certificate's level is not that of its claim, or it is not a"),
         }.get(name, f"^the certificate's field '{name}' is missing$")
-        with pytest.raises(gf.InputError, match=told):
+        with pytest.raises(gf.InputError, match=message):
             Certificate.from_dict(rest)
     with pytest.raises(gf.InputError, match=r"^the certificate's field 'colour' is unknown$"):
         Certificate.from_dict(document(level, colour="red"))
 
 
 def test_a_certificate_of_another_version_is_told_as_such_and_accused_of_nothing(tmp_path: Path) -> None:
-    told = "^the certificate has schema graphforget.certificate/1, and this version .* reads .*: verify it with the"
+    message = "^the certificate has schema graphforget.certificate/1, and this version .* reads .*: verify it with the"
     path = tmp_path / "certificate.json"
     path.write_text(json.dumps({"schema": "graphforget.certificate/1"}))
-    with pytest.raises(OtherVersion, match=told):
+    with pytest.raises(OtherVersion, match=message):
         Certificate.from_dict({"schema": "graphforget.certificate/1"})
-    with pytest.raises(OtherVersion, match=told):
+    with pytest.raises(OtherVersion, match=message):
         Certificate.read(path)
 
 
@@ -509,13 +509,13 @@ def test_an_entry_is_signed_by_whoever_signed_its_certificate(tmp_path: Path) ->
     entry, certificate_ = signed_entry(tmp_path, KEY), gf.signed(certificate(), KEY)
     check_entry_signature(entry, certificate_)
     check_entry_signature(entry, None)  # a refused request has no certificate
-    told = "^entry 1 of the ledger is not signed by whoever signed its certificate$"
+    message = "^entry 1 of the ledger is not signed by whoever signed its certificate$"
     for other in (certificate(), gf.signed(certificate(), Ed25519PrivateKey.generate())):
-        with pytest.raises(gf.Mismatch, match=told):
+        with pytest.raises(gf.Mismatch, match=message):
             check_entry_signature(entry, other)
     bare = dataclasses.replace(entry, signer=None, signature=None)
     check_entry_signature(bare, certificate())
-    with pytest.raises(gf.Mismatch, match=told):
+    with pytest.raises(gf.Mismatch, match=message):
         check_entry_signature(bare, certificate_)
 
 

@@ -25,7 +25,7 @@ from graphforget.cli import app as cli
 from graphforget.cli import console as terminal
 from graphforget.linalg.newton import newton_cg
 from graphforget.runs.write import rewrite_checksums
-from graphforget.verification.verify import CANNOT_BE_SEEN
+from graphforget.verification.verify import CANNOT_BE_CHECKED
 
 SIGMA = gf.MODELS["sgc"].sigma
 ROLLBACK = "that this is not an older copy of the run: keep 'ledger --head' elsewhere and give it as --head"
@@ -1066,7 +1066,7 @@ def test_the_whole_story(run: Run, space: Path) -> None:
     assert (result["run"], result["request_id"]) == ("runs/two", "r-1")
     found = told("verify", "runs/two", "--key", "keys/auditor.pub")
     assert (found["audience"], found["ok"]) == ("public", True)
-    assert found["unchecked"] == ["fresh noise", *CANNOT_BE_SEEN, ROLLBACK]
+    assert found["unchecked"] == ["fresh noise", *CANNOT_BE_CHECKED, ROLLBACK]
     assert {"signature", "weights", "claim", "noise", "deleted data", "ledger"} <= found["checks"].keys()
     ledger = told("ledger", "runs/two")
     assert [entry["request_id"] for entry in ledger["entries"]] == ["r-1"]
@@ -1077,7 +1077,7 @@ def test_the_whole_story(run: Run, space: Path) -> None:
     assert told(*asked) == result | {"repeated": True}
     assert tree(space) == before
     assert not told("unlearn", "runs/one", "request.json", "--in-place")["repeated"]
-    assert told("verify", "runs/one")["unchecked"] == ["signature", "fresh noise", *CANNOT_BE_SEEN, ROLLBACK]
+    assert told("verify", "runs/one")["unchecked"] == ["signature", "fresh noise", *CANNOT_BE_CHECKED, ROLLBACK]
     tamper(space / "runs" / "two", 1e-6, fitting=True)
     ran = run("verify", "runs/two", "--key", "keys/auditor.pub", "--json")
     assert (ran.code, parsed(ran.stdout)["ok"]) == (1, False)
@@ -1111,7 +1111,7 @@ def test_verify_says_what_it_did_not_check(run: Run, released: Path) -> None:
     ran = run("verify", "three")
     assert (ran.code, ran.stderr) == (0, "")
     text = " ".join(ran.stdout.split())
-    for gap in ("signature", "fresh noise", *CANNOT_BE_SEEN, ROLLBACK):
+    for gap in ("signature", "fresh noise", *CANNOT_BE_CHECKED, ROLLBACK):
         assert f"Not checked: {gap}." in text
     assert "why this was chosen for this request, which may tell of it: method." in text
 

@@ -17,12 +17,13 @@ from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
-from scipy.special import ndtri
+from scipy.special import erfcx, ndtri
 
 from graphforget.errors import InputError
 from graphforget.privacy import noise as noise_module
 from graphforget.privacy.gaussian import (
     ROUNDING_SHARE,
+    _mills,
     composed_ratio,
     delta_of,
     epsilon_of,
@@ -70,15 +71,15 @@ def test_known_values() -> None:
     [(0.01, 0.0), (0.01, 0.01), (0.3, 0.5), (0.3, 1.0), (1, 0.0), (1, 1.0), (1, 5.0), (3, 5.0), (10, 40.0), (10, 70.0)],
 )
 def test_delta_by_quadrature(ratio: float, epsilon: float) -> None:
-    found = delta_of(ratio=ratio, epsilon=epsilon)
-    assert found > 1e-9
-    assert found == pytest.approx(by_quadrature(ratio, epsilon), rel=1e-8, abs=1e-14)
+    result = delta_of(ratio=ratio, epsilon=epsilon)
+    assert result > 1e-9
+    assert result == pytest.approx(by_quadrature(ratio, epsilon), rel=1e-8, abs=1e-14)
 
 
 @pytest.mark.parametrize(("ratio", "delta"), [(0.05, 1e-3), (0.3, 1e-5), (1, 1e-4), (3, 1e-6), (10, 0.3)])
 def test_epsilon_by_quadrature(ratio: float, delta: float) -> None:
-    found = epsilon_of(ratio=ratio, delta=delta)
-    assert by_quadrature(ratio, found) == pytest.approx(delta, rel=1e-7)
+    result = epsilon_of(ratio=ratio, delta=delta)
+    assert by_quadrature(ratio, result) == pytest.approx(delta, rel=1e-7)
 
 
 @pytest.mark.parametrize("delta", [1e-2, 1e-3, 1e-5, 1e-7])
@@ -107,11 +108,11 @@ def test_a_draw_is_right_to_eight_units(place: float, scale: int) -> None:
     """What `rounding_tv_bound` takes for granted of scipy's inverse of the normal distribution."""
     with mpmath.workdps(40):
         u = place * 2.0**-scale
-        found = float(ndtri(u))
-        exact = mpmath.mpf(found)
+        result = float(ndtri(u))
+        exact = mpmath.mpf(result)
         for _ in range(3):
             exact -= (mpmath.ncdf(exact) - mpmath.mpf(u)) / mpmath.npdf(exact)
-        assert abs(mpmath.mpf(found) - exact) <= 8 * 2.0**-53 * (1 + abs(exact))
+        assert abs(mpmath.mpf(result) - exact) <= 8 * 2.0**-53 * (1 + abs(exact))
 
 
 @pytest.mark.parametrize("sigma", [1e-3, 0.05, 0.1, 3.0])
@@ -166,6 +167,68 @@ def test_the_implied_epsilon_is_safe_and_no_larger_than_need_be(ratio: float, de
     if epsilon > 0:
         below = epsilon * (1 - 1e-11) - 1e-11 * ratio  # at a tiny epsilon delta hardly depends on it
         assert delta_of(ratio=ratio, epsilon=max(0.0, below)) > delta
+
+
+def in_60_digits(ratio: float, epsilon: float, delta: float) -> bool:
+    """Whether delta is enough, with 60 digits beside those that cancel."""
+    with mpmath.workdps(60 + math.ceil(abs(math.log10(ratio)) + 3 * max(0.0, math.log10(ratio + epsilon / ratio)))):
+        r, e = mpmath.mpf(ratio), mpmath.mpf(epsilon)
+        return bool(mpmath.ncdf(r / 2 - e / r) - mpmath.exp(e) * mpmath.ncdf(-r / 2 - e / r) <= mpmath.mpf(delta))
+
+
+@settings(max_examples=300, deadline=None)
+@given(epsilon=powers(-15, 15), delta=powers(-300, -1e-3))
+def test_the_largest_ratio_is_rounded_down(epsilon: float, delta: float) -> None:
+    ratio = mu_gdp(epsilon=epsilon, delta=delta)
+    assert in_60_digits(ratio, epsilon, delta)
+    assert not in_60_digits(ratio * (1 + 1e-11), epsilon, delta)
+
+
+@settings(max_examples=300, deadline=None)
+@given(ratio=powers(-10, 8), delta=powers(-300, -1e-3))
+def test_the_implied_epsilon_is_rounded_up(ratio: float, delta: float) -> None:
+    assert in_60_digits(ratio, epsilon_of(ratio=ratio, delta=delta), delta)
+
+
+@settings(max_examples=300, deadline=None)
+@given(ratio=powers(-9, 0.5), nearness=powers(-16, -1))
+def test_an_epsilon_near_zero_is_rounded_up(ratio: float, nearness: float) -> None:
+    """Delta hardly depends on such an epsilon, and float64 cannot tell on which side of it a delta is."""
+    delta = delta_of(ratio=ratio, epsilon=0.0) * (1 - nearness)
+    assert in_60_digits(ratio, epsilon_of(ratio=ratio, delta=delta), delta)
+    assert epsilon_of(ratio=ratio, delta=delta) < 10 * ratio * nearness + 1e-14
+
+
+def test_delta_against_scipy_in_both_tails() -> None:
+    """By `erfcx`, which scipy has: from delta near 1 down to 1e-300."""
+    for ratio, normal in itertools.product(np.logspace(-2, 3, 26), np.linspace(-37, 8, 91)):
+        epsilon = max(0.0, float(ratio * (ratio / 2 - normal)))
+        a, b = ratio / 2 - epsilon / ratio, ratio / 2 + epsilon / ratio
+        if a > 1:
+            expected = stats.norm.cdf(a) - stats.norm.pdf(a) * math.sqrt(math.pi / 2) * erfcx(b / math.sqrt(2))
+        else:
+            gap = erfcx(-a / math.sqrt(2)) - erfcx(b / math.sqrt(2))
+            expected = stats.norm.pdf(a) * math.sqrt(math.pi / 2) * gap
+        assert delta_of(ratio=float(ratio), epsilon=epsilon) == pytest.approx(float(expected), rel=1e-11)
+
+
+@settings(max_examples=300, deadline=None)
+@given(ratio=powers(-9, 3), normal=st.floats(-37, 8))
+def test_delta_is_right_to_eleven_digits(ratio: float, normal: float) -> None:
+    """Where rounding its arguments costs none of them: a larger ratio loses one more for each power of ten."""
+    epsilon = max(0.0, ratio * (ratio / 2 - normal))
+    allowed = 1e-11 + 2.0**-50 * (1 + abs(normal)) * (ratio + epsilon / ratio)
+    exact = in_80_digits(ratio, epsilon)
+    assert abs(mpmath.mpf(delta_of(ratio=ratio, epsilon=epsilon)) - exact) <= allowed * exact
+
+
+@settings(max_examples=300, deadline=None)
+@given(x=st.floats(-1, 45))
+def test_mills_ratio_is_right_to_eight_units(x: float) -> None:
+    with mpmath.workdps(60):
+        z = mpmath.mpf(x)
+        exact = mpmath.ncdf(-z) / mpmath.npdf(z)
+        assert abs(mpmath.mpf(_mills(x)) - exact) <= 8 * 2.0**-53 * exact
 
 
 @settings(max_examples=100, deadline=None)

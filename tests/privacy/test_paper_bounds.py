@@ -39,14 +39,14 @@ def test_the_papers_constants() -> None:
 
 @pytest.mark.parametrize(("n", "t", "step"), [(2437, 2088, 8.23), (2437, 1, 0.0), (1208, 100, 1.5)])
 def test_edges_with_the_papers_constants(n: int, t: int, step: float) -> None:
-    found = idea_bound(m=n, removed=0, affected=t, step_norm=step, constants=PAPER)
-    assert found == pytest.approx(15.49 * math.sqrt(t / n) + step, rel=1e-3)
+    result = idea_bound(m=n, removed=0, affected=t, step_norm=step, constants=PAPER)
+    assert result == pytest.approx(15.49 * math.sqrt(t / n) + step, rel=1e-3)
 
 
 @pytest.mark.parametrize(("n", "k", "t"), [(2437, 122, 1810), (1208, 60, 0), (1208, 1, 40)])
 def test_nodes_with_the_papers_constants(n: int, k: int, t: int) -> None:
-    found = optimum_shift(m=n, removed=k, affected=t, constants=PAPER)
-    assert found == pytest.approx((0.25 * k + math.sqrt(0.0625 * k**2 + 0.6 * n * t)) / (0.05 * n))
+    result = optimum_shift(m=n, removed=k, affected=t, constants=PAPER)
+    assert result == pytest.approx((0.25 * k + math.sqrt(0.0625 * k**2 + 0.6 * n * t)) / (0.05 * n))
 
 
 @settings(max_examples=200, deadline=None)
@@ -113,17 +113,17 @@ def test_one_request_in_a_row_of_one(m: int, removed: int, affected: int, step: 
 @given(t=st.integers(1, 20), m=st.integers(1, 10**6), n=counts, n_tilde=counts, constants=some_constants)
 def test_requests_in_a_row_as_printed(t: int, m: int, n: int, n_tilde: int, constants: Constants) -> None:
     """Appendix, proof of Proposition 2, with `t`, `N`, `N'` and step norms `||dtheta_i|| / m` of 1, 2, .. t."""
-    found = sequential_bound(
+    result = sequential_bound(
         m=m, removed=[n] * t, affected=[n_tilde] * t, step_norms=list(range(1, t + 1)), constants=constants
     )
     lam, lip, c = constants.strong_convexity, constants.lipschitz, constants.loss_bound
     root = math.sqrt(4 * t * m * lam * c * n_tilde + t**2 * lip**2 * n**2)
-    assert found == pytest.approx((t * lip * n + root) / (m * lam) + t * (t + 1) / 2)
+    assert result == pytest.approx((t * lip * n + root) / (m * lam) + t * (t + 1) / 2)
 
 
 def test_unequal_requests_in_a_row() -> None:
-    found = sequential_bound(m=500, removed=[1, 0, 4], affected=[10, 20, 0], step_norms=[0.5, 0, 2], constants=PAPER)
-    assert found == pytest.approx(optimum_shift(m=500, removed=5, affected=30, constants=PAPER) + 2.5)
+    result = sequential_bound(m=500, removed=[1, 0, 4], affected=[10, 20, 0], step_norms=[0.5, 0, 2], constants=PAPER)
+    assert result == pytest.approx(optimum_shift(m=500, removed=5, affected=30, constants=PAPER) + 2.5)
     either = sequential_bound(
         m=500, removed=[0, 0], affected=[3, 4], step_norms=[1, 1], constants=PAPER, nonnegative_losses=False
     )
@@ -140,11 +140,11 @@ def test_ceu_worst_case() -> None:
 
 @pytest.mark.parametrize(("affected", "plotted"), [(1518, 236.39), (1810, 336.08), (2088, 447.25), (2148, 473.31)])
 def test_ceu_worst_case_as_plotted(affected: int, plotted: float) -> None:
-    found = ceu_worst_as_adapted(m=2437, affected=affected, constants=PAPER)
-    assert found == pytest.approx(0.25 * affected**2 / 2437)
-    assert found == pytest.approx(plotted, abs=0.01)
+    result = ceu_worst_as_adapted(m=2437, affected=affected, constants=PAPER)
+    assert result == pytest.approx(0.25 * affected**2 / 2437)
+    assert result == pytest.approx(plotted, abs=0.01)
     as_said = ceu_worst_as_adapted(m=2437, affected=affected, constants=PAPER, edge_strong_convexity=0.05)
-    assert as_said == pytest.approx(160_000 * found)
+    assert as_said == pytest.approx(160_000 * result)
     assert as_said == ceu_worst_residual(m=2437, touched=affected, constants=PAPER)
 
 

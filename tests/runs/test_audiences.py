@@ -43,7 +43,7 @@ def place(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def told(run: Run) -> Callable[..., dict[str, Any]]:
+def run_json(run: Run) -> Callable[..., dict[str, Any]]:
     """What a command that succeeds prints with --json."""
 
     def call(*arguments: str) -> dict[str, Any]:
@@ -78,8 +78,8 @@ def private_numbers(folder: Path) -> set[str]:
     return {json.dumps(value) for value in (*measured.values(), account["seconds"])}
 
 
-def test_an_answer_is_public_and_has_a_private_part(told: Told, place: Path) -> None:
-    result = told("unlearn", "two", "request.json", "--in-place")
+def test_an_answer_is_public_and_has_a_private_part(run_json: Told, place: Path) -> None:
+    result = run_json("unlearn", "two", "request.json", "--in-place")
     private = result.pop("private")
     assert (result["audience"], result["certificate"]["audience"], private["audience"]) == (
         "public",
@@ -96,7 +96,7 @@ def test_an_answer_is_public_and_has_a_private_part(told: Told, place: Path) -> 
         *("audience", "level", "certificate", "test_micro_f1"),
         *("run", "request_id", "repeated"),
     }
-    assert told("plan", "run", "request.json")["audience"] == "private"
+    assert run_json("plan", "run", "request.json")["audience"] == "private"
 
 
 def test_files_say_for_whom_they_are(place: Path) -> None:
@@ -122,11 +122,11 @@ def test_public_files_have_sizes_that_tell_nothing(run: Run, place: Path) -> Non
     assert min(sizes) > 0
 
 
-def test_the_ledger_is_public_unless_asked_for_more(run: Run, told: Told, place: Path) -> None:
-    public = told("ledger", "two")
+def test_the_ledger_is_public_unless_asked_for_more(run: Run, run_json: Told, place: Path) -> None:
+    public = run_json("ledger", "two")
     assert public["audience"] == "public"
     assert not private_words(json.dumps(public))
-    private = told("ledger", "two", "--private")
+    private = run_json("ledger", "two", "--private")
     assert private["audience"] == "private"
     (measured,) = private.pop("measured")
     account = read_history(place / "two").annexes[-1].account
@@ -152,18 +152,18 @@ def test_the_entries_of_a_ledger_hold_the_public_answer(place: Path) -> None:
     assert not [word for word in PRIVATE if f'"{word}"' in content]
 
 
-def test_a_verification_that_holds_may_be_shown(run: Run, told: Told, place: Path) -> None:
-    found = told("verify", "two", "--key", "key.pub")
-    assert found["audience"] == "public"
-    assert not private_words(json.dumps(found))
+def test_a_verification_that_holds_may_be_shown(run: Run, run_json: Told, place: Path) -> None:
+    result = run_json("verify", "two", "--key", "key.pub")
+    assert result["audience"] == "public"
+    assert not private_words(json.dumps(result))
     (place / "two" / "released.safetensors").unlink()
     ran = run("verify", "two", "--json")
     assert (ran.code, json.loads(ran.stdout)["audience"]) == (1, "private")
 
 
-def test_a_report_is_public_unless_asked_for_more(run: Run, told: Told, place: Path) -> None:
-    assert told("report", "two", "--out", "public.html") == {"report": "public.html", "audience": "public"}
-    assert told("report", "two", "--out", "own.html", "--private") == {"report": "own.html", "audience": "private"}
+def test_a_report_is_public_unless_asked_for_more(run: Run, run_json: Told, place: Path) -> None:
+    assert run_json("report", "two", "--out", "public.html") == {"report": "public.html", "audience": "public"}
+    assert run_json("report", "two", "--out", "own.html", "--private") == {"report": "own.html", "audience": "private"}
     public, private = (
         re.sub(r"<style>.*?</style>", "", (place / name).read_text(), flags=re.DOTALL)
         for name in ("public.html", "own.html")

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import graphforget as gf
 from cases import Run
 from graphforget.certificates import ledger as ledgers
-from graphforget.certificates.chain import START, check_chain, entry_hash
+from graphforget.certificates.chain import START, Chain, entry_hash
 from graphforget.certificates.ledger import Ledger
 from graphforget.runs.history import read_history
 from graphforget.runs.layout import ANNEX, CERTIFICATE, EARLIER_LEDGER, LEDGER
@@ -107,13 +107,13 @@ def test_a_run_after_a_deletion_goes_on_and_keeps_its_ledger(run: Run, place: Pa
     assert (folder / EARLIER_LEDGER).read_bytes() == earlier
     (old,) = entries_of(folder / EARLIER_LEDGER)
     (new,) = entries_of(folder / LEDGER)
-    check_chain([old], format=1)
+    Chain((old,), format=1)
     assert new.previous == old.hash == result["certificate"]["follows"]
     assert read_history(folder).annexes[0].salt.hex() == annex["salt"]
     verified = gf.verify_run(folder, key=gf.public_key(place / "key.pub"))
-    found = {found.name: found.found for found in verified.checks}
-    assert found["deleted data"] == "nothing that the 2 requests so far named is in the retained graph"
-    assert found["ledger"].startswith("unbroken, 1 request,")
+    actual = {check.name: check.result for check in verified.checks}
+    assert actual["deleted data"] == "nothing that the 2 requests so far named is in the retained graph"
+    assert actual["ledger"].startswith("unbroken, 1 request,")
 
     ran = run("unlearn", "answered", "next.json", "--in-place", "--id", "two", "--key", "key", "--json")
     assert (ran.code, ran.stderr) == (0, "")
@@ -179,7 +179,7 @@ def emptied(folder: Path) -> None:
 TAMPERED: dict[str, tuple[Callable[[Path], object], str]] = {
     "an id": (lambda run: edited(run, request_id="another"), "the ledger is broken at entry 1: its hash is not"),
     "a level": (lambda run: edited(run, level="exact"), "the ledger is broken at entry 1: its hash is not"),
-    "an id and its hash": (rehashed, "the ledger is broken at entry 1: it does not continue from what stands before"),
+    "an id and its hash": (rehashed, "the ledger is broken at entry 1: it does not continue from the entry before it"),
     "no entry": (emptied, "has 1 entries in its ledger and 2 annexes"),
     "another file": (lambda run: (run / EARLIER_LEDGER).write_bytes(b"not a ledger"), "cannot be used as a ledger"),
 }
@@ -189,13 +189,13 @@ TAMPERED: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_a_changed_earlier_ledger_is_caught(how: str, run: Run, place: Path) -> None:
     folder = place / "answered"
     gf.answer(folder, gf.Request(nodes=[NEXT]), key=KEY)
-    change, told = TAMPERED[how]
+    change, message = TAMPERED[how]
     change(folder)
     ran = run("verify", "answered")
     assert (ran.code, "is damaged: ledger-1.sqlite is not the file that was written" in ran.stderr) == (1, True)
     rewrite_checksums(folder)
     ran = run("verify", "answered")
-    assert (ran.code, told in ran.stderr, ran.stderr.count("\n")) == (1, True, 1)
+    assert (ran.code, message in ran.stderr, ran.stderr.count("\n")) == (1, True, 1)
     before = tree(folder)
     assert run("unlearn", "answered", "next.json", "--in-place").code in (1, 2)
     assert tree(folder) == before

@@ -24,17 +24,17 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import graphforget as gf
 from cases import CLASSES, idea, random_graph
-from graphforget.certificates.chain import START, check_chain
+from graphforget.certificates.chain import START, Chain
 from graphforget.certificates.ledger import Ledger
 from graphforget.certificates.signing import entry_signer
 from graphforget.privacy.gaussian import composed_ratio, epsilon_of
-from graphforget.runs import apply, write
+from graphforget.runs import apply, verify, write
 from graphforget.runs.history import read_history
 from graphforget.runs.layout import ANNEX, CERTIFICATE, LEDGER, OUTCOME, RELEASED
 from graphforget.runs.locks import parent_lock
 from graphforget.runs.released import released_weights
 from graphforget.runs.write import rewrite_checksums
-from graphforget.verification.verify import CANNOT_BE_SEEN
+from graphforget.verification.verify import CANNOT_BE_CHECKED
 
 FILES = {
     *("run.json", "graph.json", "weights.safetensors", "graph.safetensors"),
@@ -91,12 +91,12 @@ def assert_sound(run: Path, *, entries: int, without: tuple[int, ...]) -> None:
     trained, graph = gf.load_run(run)
     assert trained.graph_digest == graph.digest
     record = read_history(run)
-    check_chain(record.entries)
+    Chain(record.entries)
     assert len(record.entries) == len(record.annexes) == entries
     assert graph.subject_ids is not None
     assert not {subject(number) for number in without} & set(graph.subject_ids)
     if entries:
-        assert "ledger" in {found.name for found in gf.verify_run(run).checks}
+        assert "ledger" in {result.name for result in gf.verify_run(run).checks}
 
 
 # -- in place and elsewhere ------------------------------------------------------------------------------------------
@@ -183,8 +183,8 @@ def test_the_summary_is_what_was_written(run: Path) -> None:
     assert entry.certificate_digest == certificate.digest
     assert (entry.level, entry.request_digest) == (certificate.level, certificate.digests["request"])
     assert set(answered.summary["test_micro_f1"]) == {"released"}
-    assert gf.verify_run(run, key=KEY.public_key()).unchecked == ("fresh noise", *CANNOT_BE_SEEN, ROLLBACK)
-    assert gf.verify_run(run, key=KEY.public_key(), head=entry.hash).unchecked == ("fresh noise", *CANNOT_BE_SEEN)
+    assert gf.verify_run(run, key=KEY.public_key()).unchecked == ("fresh noise", *CANNOT_BE_CHECKED, ROLLBACK)
+    assert gf.verify_run(run, key=KEY.public_key(), head=entry.hash).unchecked == ("fresh noise", *CANNOT_BE_CHECKED)
 
 
 def test_released_weights_are_those_with_the_noise(run: Path) -> None:
@@ -255,7 +255,7 @@ def test_three_requests_make_a_chain(run: Path, tmp_path: Path) -> None:
         assert certificate.follows == follows
         record = read_history(run)
         checked = gf.verify_run(run, key=KEY.public_key(), head=record.head, before=before if place > 1 else None)
-        assert checked.unchecked == (*(() if place > 1 else ("fresh noise",)), *CANNOT_BE_SEEN)
+        assert checked.unchecked == (*(() if place > 1 else ("fresh noise",)), *CANNOT_BE_CHECKED)
         assert [entry.number for entry in record.entries] == list(range(1, place + 1))
         assert record.head == record.entries[-1].hash
         assert record.entries[-1].previous == follows
@@ -306,22 +306,22 @@ def test_what_an_earlier_request_deleted_stays_deleted(run: Path, tmp_path: Path
 def test_an_outcome_is_saved_after_the_run_it_came_from(run: Path, tmp_path: Path) -> None:
     gf.answer(run, gone(4), request_id="one")
     trained, graph = gf.load_run(run)
-    found = gf.unlearn(trained, graph, gone(5))
-    assert gf.save_outcome(tmp_path / "next", found, after=run, request_id="two", key=KEY) == tmp_path / "next"
+    result = gf.unlearn(trained, graph, gone(5))
+    assert gf.save_outcome(tmp_path / "next", result, after=run, request_id="two", key=KEY) == tmp_path / "next"
     assert_sound(tmp_path / "next", entries=2, without=(4, 5))
     head = read_history(tmp_path / "next").head
     checked = gf.verify_run(tmp_path / "next", key=KEY.public_key(), head=head, before=run)
-    assert checked.unchecked == CANNOT_BE_SEEN
+    assert checked.unchecked == CANNOT_BE_CHECKED
     assert [entry.request_id for entry in read_history(tmp_path / "next").entries] == ["one", "two"]
     assert read_history(tmp_path / "next").entries[0] == read_history(run).entries[0]
     assert gf.Certificate.read(tmp_path / "next" / CERTIFICATE).follows == read_history(run).head
-    alone = gf.save_outcome(tmp_path / "alone", found)
+    alone = gf.save_outcome(tmp_path / "alone", result)
     assert_sound(alone, entries=1, without=(4, 5))
     before = tree(tmp_path)
     with pytest.raises(gf.InputError, match="exists already"):
-        gf.save_outcome(alone, found)
+        gf.save_outcome(alone, result)
     with pytest.raises(gf.InputError, match="request 'one' is in the ledger already"):
-        gf.save_outcome(tmp_path / "twice", found, after=run, request_id="one")
+        gf.save_outcome(tmp_path / "twice", result, after=run, request_id="one")
     assert tree(tmp_path) == before
 
 
@@ -395,21 +395,21 @@ def killed_at(call: int, work: Callable[[], object]) -> str | None:
             os._exit(1)
     os.close(writing)
     with os.fdopen(reading) as pipe:
-        told = pipe.read()
+        message = pipe.read()
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert code == (9 if told else 0)
-    return told or None
+    assert code == (9 if message else 0)
+    return message or None
 
 
 @pytest.fixture
 def next_outcome(run: Path, monkeypatch: pytest.MonkeyPatch) -> gf.Outcome:
     """What the child writes down; nothing is computed there, because threads do not live on in it."""
     gf.answer(run, gone(4), request_id="one")
-    found = gf.unlearn(*gf.load_run(run), gone(5))
-    shown = found.public()
-    assert found.graph.digest
+    result = gf.unlearn(*gf.load_run(run), gone(5))
+    shown = result.public()
+    assert result.graph.digest
     monkeypatch.setattr(gf.Outcome, "public", lambda self: shown | {"certificate": self.certificate.to_dict()})
-    return found
+    return result
 
 
 def test_a_process_killed_anywhere_leaves_the_old_state_or_the_new(
@@ -422,19 +422,19 @@ def test_a_process_killed_anywhere_leaves_the_old_state_or_the_new(
         how = killed_at(
             call, lambda place=place: gf.save_outcome(place, next_outcome, after=place, request_id="two", force=True)
         )
-        found = gf.load_run(place)[1].digest
-        assert found in (old, new)
+        result = gf.load_run(place)[1].digest
+        assert result in (old, new)
         if how is None:
-            assert found == new
+            assert result == new
             assert os.listdir(place.parent) == ["run"]
             break
-        seen.append((how, "new" if found == new else "old"))
+        seen.append((how, "new" if result == new else "old"))
         if place.exists():  # else see the test on a run between two renames
-            assert_sound(place, entries=2 if found == new else 1, without=(4, 5) if found == new else (4,))
-        if found == new:
+            assert_sound(place, entries=2 if result == new else 1, without=(4, 5) if result == new else (4,))
+        if result == new:
             assert gf.answer(place, gone(5), request_id="two").repeated
         gf.answer(place, gone(7), request_id="three")
-        assert_sound(place, entries=3 if found == new else 2, without=(4, 5, 7) if found == new else (4, 7))
+        assert_sound(place, entries=3 if result == new else 2, without=(4, 5, 7) if result == new else (4, 7))
         assert os.listdir(place.parent) == ["run"]
         assert hold_lock(place.parent, subject(7)) == []
         shutil.rmtree(place.parent)
@@ -475,10 +475,10 @@ def test_a_run_between_two_renames_is_still_read(what: Callable[[Path], Any], ru
     gf.answer(run, gone(4), request_id="one")
     between_two_renames(run)
     try:
-        found = what(run)
+        result = what(run)
     except gf.InputError as error:
         pytest.fail(str(error))
-    assert getattr(found, "releases", 1) == 1
+    assert getattr(result, "releases", 1) == 1
 
 
 def test_a_run_between_two_renames_still_knows_its_answers(run: Path) -> None:
@@ -533,8 +533,8 @@ def wait_until_ready(*processes: subprocess.Popen[str]) -> None:
 
 def finish(*processes: subprocess.Popen[str]) -> None:
     for process in processes:
-        _, told = process.communicate(timeout=120)
-        assert process.returncode == 0, told
+        _, message = process.communicate(timeout=120)
+        assert process.returncode == 0, message
 
 
 def test_two_processes_and_a_reader_at_once(run: Path, tmp_path: Path) -> None:
@@ -565,10 +565,10 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, other: Cal
     function, calls = getattr(place, name), iter(range(100))
 
     def wrapped(*args: Any, **named: Any) -> Any:
-        found = function(*args, **named)
+        result = function(*args, **named)
         if next(calls) == 0:
             other()
-        return found
+        return result
 
     monkeypatch.setattr(place, name, wrapped)
 
@@ -599,12 +599,15 @@ def test_a_reader_waits_while_a_run_is_replaced(run: Path) -> None:
 def test_a_verifier_beside_a_writer_gives_no_false_alarm(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gf.answer(run, gone(4))
     other = gf.unlearn(*gf.load_run(run), gone(5))
-    meanwhile(monkeypatch, apply, "load_run", lambda: gf.save_outcome(run, other, after=run, force=True))
+    writer = threading.Thread(target=lambda: gf.save_outcome(run, other, after=run, force=True))
+    meanwhile(monkeypatch, verify, "read_run", lambda: (writer.start(), time.sleep(0.2)))
     try:
-        found = gf.verify_run(run)
+        result = gf.verify_run(run)
     except gf.Mismatch as mismatch:
         pytest.fail(str(mismatch))
-    assert found.checks
+    writer.join()
+    assert result.checks
+    assert_sound(run, entries=2, without=(4, 5))
 
 
 def test_an_answer_elsewhere_takes_model_and_record_of_one_state(
@@ -612,14 +615,18 @@ def test_an_answer_elsewhere_takes_model_and_record_of_one_state(
 ) -> None:
     gf.answer(run, gone(4))
     other = gf.unlearn(*gf.load_run(run), gone(5))
-    meanwhile(monkeypatch, apply, "load_run", lambda: gf.save_outcome(run, other, after=run, force=True))
+    writer = threading.Thread(target=lambda: gf.save_outcome(run, other, after=run, force=True))
+    meanwhile(monkeypatch, apply, "history_of", lambda: (writer.start(), time.sleep(0.2)))
     gf.answer(run, gone(6), out=tmp_path / "new")
     monkeypatch.undo()
+    writer.join()
+    assert_sound(run, entries=2, without=(4, 5))
+    assert_sound(tmp_path / "new", entries=2, without=(4, 6))
     try:
-        found = gf.verify_run(tmp_path / "new")
+        result = gf.verify_run(tmp_path / "new")
     except gf.Mismatch as mismatch:
         pytest.fail(str(mismatch))
-    assert found.checks
+    assert result.checks
 
 
 def test_two_writers_to_one_new_place_do_not_overwrite_each_other(
@@ -637,8 +644,8 @@ def test_two_writers_to_one_new_place_do_not_overwrite_each_other(
 
 def test_an_outcome_names_nobody_in_what_may_be_shown(run: Path) -> None:
     trained, graph = gf.load_run(run)
-    found = idea(trained, graph, gone(4), level="empirical")
-    gf.save_outcome(run.with_name("other"), found, request_id="one")
+    result = idea(trained, graph, gone(4), level="empirical")
+    gf.save_outcome(run.with_name("other"), result, request_id="one")
     for name in (CERTIFICATE, OUTCOME, RELEASED, ANNEX, LEDGER, "run.json"):
         assert b"subject-" not in (run.with_name("other") / name).read_bytes(), name
     assert dataclasses.asdict(read_history(run.with_name("other")).entries[0])["level"] == "empirical"
@@ -661,28 +668,28 @@ def rewritten(run: Path, change: Callable[[dict[str, Any]], None], key: Ed25519P
 
 @pytest.mark.parametrize("by_the_signer", [True, False], ids=["with the key", "without it"])
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
-        (lambda entry: entry.update(level="exact", ratio=0.0), "says something else than its certificate"),
-        (lambda entry: entry.update(ratio=entry["ratio"] / 2), "says something else than its certificate"),
-        (lambda entry: entry.update(request_id="another"), "says something else than its certificate"),
+        (lambda entry: entry.update(level="exact", ratio=0.0), "does not agree with its certificate"),
+        (lambda entry: entry.update(ratio=entry["ratio"] / 2), "does not agree with its certificate"),
+        (lambda entry: entry.update(request_id="another"), "does not agree with its certificate"),
         (lambda entry: entry.update(answer="{}"), "holds no certificate"),
     ],
 )
 def test_a_rewritten_ledger_is_not_built_on(
-    run: Path, change: Callable[[dict[str, Any]], None], told: str, by_the_signer: bool
+    run: Path, change: Callable[[dict[str, Any]], None], message: str, by_the_signer: bool
 ) -> None:
     """Or the next honest signature would cover it."""
     key = Ed25519PrivateKey.generate()
     gf.answer(run, gone(4), request_id="one", key=key)
     gf.answer(run, gone(5), request_id="two", key=key)
     rewritten(run, change, key if by_the_signer else None)
-    told = told if by_the_signer or "holds no" in told else "entry 1 of the ledger is not signed"
+    message = message if by_the_signer or "holds no" in message else "entry 1 of the ledger is not signed"
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     for what in (gf.verify_run, lambda place: gf.releases_so_far(place, delta=1e-5)):
-        with pytest.raises(gf.Mismatch, match=told):
+        with pytest.raises(gf.Mismatch, match=message):
             what(run)
-    with pytest.raises(gf.Mismatch, match=told):
+    with pytest.raises(gf.Mismatch, match=message):
         gf.answer(run, gone(6), key=key)
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
 
@@ -698,15 +705,17 @@ def test_what_is_written_down_of_a_model_is_not_built_on_if_it_changed(run: Path
         "obstacles": ["none"],
     }
     (run / "run.json").write_text(json.dumps(content | {field: other[field]}))
-    told = "recipe, reach or history of the model are not those that the certificate speaks of"
+    message = "recipe, reach or history of the model are not those that the certificate speaks of"
     if field == "obstacles":  # with one the model has no releases to count
-        told = "the certificate has 63 releases left, the model None"
+        message = "the certificate has 63 releases left, the model None"
     if field == "reach":  # which is that of the model, whatever is written down
-        told = "run.json: the reach is not that of the model"
-    with pytest.raises(gf.Mismatch, match=f"^{told}$"):
+        message = "run.json: the reach is not that of the model"
+    with pytest.raises(gf.Mismatch, match=f"^{message}$"):
         gf.verify_run(run)
     refused = gf.InputError if field == "reach" else gf.Mismatch
-    with pytest.raises(refused, match=told if field == "reach" else "^state: not what the last certificate speaks of$"):
+    with pytest.raises(
+        refused, match=message if field == "reach" else "^state: not what the last certificate speaks of$"
+    ):
         gf.answer(run, gone(5))
 
 

@@ -55,29 +55,29 @@ def tree(folder: Path) -> dict[str, bytes | None]:
     }
 
 
-def assert_same_graph(found: gf.Graph, graph: gf.Graph) -> None:
+def assert_same_graph(result: gf.Graph, graph: gf.Graph) -> None:
     for field in dataclasses.fields(gf.Graph):
-        old, new = getattr(graph, field.name), getattr(found, field.name)
+        old, new = getattr(graph, field.name), getattr(result, field.name)
         if isinstance(old, Tensor):
             assert (new.layout, new.dtype, new.shape) == (old.layout, old.dtype, old.shape), field.name
             assert torch.equal(new.to_dense(), old.to_dense()), field.name
         else:
             assert new == (() if field.name == "notes" else old), field.name  # notes are of the input alone
             assert type(new) is type(old), field.name
-    assert found.digest == graph.digest
+    assert result.digest == graph.digest
 
 
-def assert_same_trained(found: gf.Trained, trained: gf.Trained, graph: gf.Graph) -> None:
-    assert found.theta.dtype == torch.float64
-    assert torch.equal(found.theta, trained.theta)
-    assert torch.equal(found.logits(graph), trained.logits(graph))
-    assert not found.module.training
-    assert found.summary() == trained.summary()
-    assert found.loss.name == trained.loss.name
-    old, new = (model.objective(graph).value(model.theta) for model in (trained, found))
+def assert_same_trained(result: gf.Trained, trained: gf.Trained, graph: gf.Graph) -> None:
+    assert result.theta.dtype == torch.float64
+    assert torch.equal(result.theta, trained.theta)
+    assert torch.equal(result.logits(graph), trained.logits(graph))
+    assert not result.module.training
+    assert result.summary() == trained.summary()
+    assert result.loss.name == trained.loss.name
+    old, new = (model.objective(graph).value(model.theta) for model in (trained, result))
     assert new == pytest.approx(old, rel=1e-13)  # where the tensors lie in memory decides the last digit
     for name in ("recipe", "reach", "obstacles"):
-        assert getattr(found, name) == getattr(trained, name)
+        assert getattr(result, name) == getattr(trained, name)
 
 
 @pytest.fixture(scope="module")
@@ -103,9 +103,9 @@ def test_every_built_in_model_survives(name: str, graph: gf.Graph, tmp_path: Pat
     options = {"shards": 2} if name.startswith("sharded") else {}
     trained = gf.train(graph, name, seed=3, **SHORT, **options)
     assert gf.save_run(tmp_path / "run", trained, graph) == tmp_path / "run"
-    found, found_graph = gf.load_run(tmp_path / "run")
+    result, found_graph = gf.load_run(tmp_path / "run")
     assert_same_graph(found_graph, graph)
-    assert_same_trained(found, trained, graph)
+    assert_same_trained(result, trained, graph)
 
 
 @pytest.mark.parametrize(
@@ -119,9 +119,9 @@ def test_every_built_in_model_survives(name: str, graph: gf.Graph, tmp_path: Pat
 )
 def test_the_options_of_a_model_survive(name: str, options: dict[str, Any], graph: gf.Graph, tmp_path: Path) -> None:
     trained = gf.train(graph, name.upper(), **SHORT, **options)
-    found, _ = gf.load_run(gf.save_run(tmp_path / "run", trained, graph))
-    assert found.recipe.options == options
-    assert_same_trained(found, trained, graph)
+    result, _ = gf.load_run(gf.save_run(tmp_path / "run", trained, graph))
+    assert result.recipe.options == options
+    assert_same_trained(result, trained, graph)
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
@@ -142,19 +142,19 @@ def test_every_kind_of_graph_survives(sparse: bool, directed: bool, dtype: torch
         name="the club",
     ).without(gf.Request(nodes=[4], attributes={5: "all"}))
     trained = gf.train(graph, "sgc", mu=1e-2)
-    found, found_graph = gf.load_run(gf.save_run(tmp_path / "run", trained, graph))
+    result, found_graph = gf.load_run(gf.save_run(tmp_path / "run", trained, graph))
     assert_same_graph(found_graph, graph)
-    assert_same_trained(found, trained, graph)
+    assert_same_trained(result, trained, graph)
     assert found_graph.without(gf.Request(nodes=[6])).digest == graph.without(gf.Request(nodes=[6])).digest
 
 
 @pytest.mark.parametrize("edges", [0, 16])
 def test_a_plain_graph_survives(edges: int, tmp_path: Path) -> None:
     graph = random_graph(1, edges=edges, unlabelled=0)
-    found, found_graph = gf.load_run(gf.save_run(tmp_path / "run", gf.train(graph, mu=1e-2), graph))
+    result, found_graph = gf.load_run(gf.save_run(tmp_path / "run", gf.train(graph, mu=1e-2), graph))
     assert found_graph.subject_ids is None
     assert_same_graph(found_graph, graph)
-    assert found.converged
+    assert result.converged
 
 
 def test_a_subject_id_of_digits_is_nobody_else_after_a_round_trip(tmp_path: Path) -> None:
@@ -162,9 +162,9 @@ def test_a_subject_id_of_digits_is_nobody_else_after_a_round_trip(tmp_path: Path
     ids = ["5", *(f"n{row}" for row in range(1, plain.num_nodes))]
     graph = gf.Graph.create(x=plain.x, edges=plain.edge_index, y=plain.y, num_classes=CLASSES, subject_ids=ids)
     graph = graph.without(gf.Request(nodes=[5]))
-    _, found = gf.load_run(gf.save_run(tmp_path / "run", gf.train(graph, mu=1e-2), graph))
+    _, result = gf.load_run(gf.save_run(tmp_path / "run", gf.train(graph, mu=1e-2), graph))
     with pytest.raises(gf.InputError, match="node 5 is not in the graph"):
-        found.row(5)
+        result.row(5)
 
 
 def test_a_run_can_be_moved_and_saved_again(run: Path, trained: gf.Trained, graph: gf.Graph, tmp_path: Path) -> None:
@@ -193,12 +193,12 @@ def test_an_own_module_has_to_be_handed_over_again(graph: gf.Graph, tmp_path: Pa
     torch.manual_seed(0)
     trained = gf.train(graph, OwnGCN(), **SHORT)
     run = gf.save_run(tmp_path / "run", trained, graph)
-    with pytest.raises(gf.InputError, match=r"^this model is a cases\.OwnGCN, hand an instance of it over as model="):
+    with pytest.raises(gf.InputError, match=r"^this model is a cases\.OwnGCN, give an instance of it as model="):
         gf.load_run(run)
     given = OwnGCN()
     before = {name: value.clone() for name, value in given.state_dict().items()}
-    found, found_graph = gf.load_run(run, model=given)
-    assert_same_trained(found, trained, found_graph)
+    result, found_graph = gf.load_run(run, model=given)
+    assert_same_trained(result, trained, found_graph)
     assert all(torch.equal(given.state_dict()[name], value) for name, value in before.items())
     assert given.training
 
@@ -222,12 +222,12 @@ def test_what_is_not_in_theta_survives_too(graph: gf.Graph, tmp_path: Path) -> N
         own.frozen.copy_(torch.tensor([1.0, -2.0, 0.5]))
         own.shift.copy_(torch.tensor([3.0, 0.0, -1.0]))
     trained = gf.train(graph, own, epochs=5, polish_steps=2)
-    found, _ = gf.load_run(gf.save_run(tmp_path / "run", trained, graph), model=OwnNorm())
-    assert not torch.allclose(found.module.norm.running_mean, torch.zeros(5, dtype=torch.float64), atol=1e-4)
-    assert torch.equal(found.module.norm.running_var, trained.module.norm.running_var)
-    assert torch.equal(found.module.norm.num_batches_tracked, trained.module.norm.num_batches_tracked)
-    assert_same_trained(found, trained, graph)
-    assert any("norm" in obstacle for obstacle in found.certification_blockers)
+    result, _ = gf.load_run(gf.save_run(tmp_path / "run", trained, graph), model=OwnNorm())
+    assert not torch.allclose(result.module.norm.running_mean, torch.zeros(5, dtype=torch.float64), atol=1e-4)
+    assert torch.equal(result.module.norm.running_var, trained.module.norm.running_var)
+    assert torch.equal(result.module.norm.num_batches_tracked, trained.module.norm.num_batches_tracked)
+    assert_same_trained(result, trained, graph)
+    assert any("norm" in obstacle for obstacle in result.certification_blockers)
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
@@ -240,13 +240,11 @@ def test_an_own_loss_has_to_be_handed_over_again(graph: gf.Graph, tmp_path: Path
     trained = gf.train(graph, "sgc", loss=squared, **SHORT)
     run = gf.save_run(tmp_path / "run", trained, graph)
     for wrong in (None, gf.Loss(squared, name="cubed")):
-        with pytest.raises(
-            gf.InputError, match=r"^this model was trained with the loss 'squared', hand it over as loss="
-        ):
+        with pytest.raises(gf.InputError, match=r"^this model was trained with the loss 'squared', give it as loss="):
             gf.load_run(run, loss=wrong)
     for right in (squared, gf.Loss(squared), gf.Loss(squared, name="squared")):
-        found, _ = gf.load_run(run, loss=right)
-        assert_same_trained(found, trained, graph)
+        result, _ = gf.load_run(run, loss=right)
+        assert_same_trained(result, trained, graph)
 
 
 def test_a_loss_that_was_not_used_is_refused(run: Path) -> None:
@@ -304,9 +302,9 @@ def test_an_existing_run_is_kept_unless_forced(run: Path, graph: gf.Graph, tmp_p
     gf.save_run(run, retrained, other, force=True)
     assert os.listdir(tmp_path) == ["run"]
     assert set(os.listdir(run)) == FILES
-    found, found_graph = gf.load_run(run)
+    result, found_graph = gf.load_run(run)
     assert_same_graph(found_graph, other)
-    assert_same_trained(found, retrained, other)
+    assert_same_trained(result, retrained, other)
 
 
 @pytest.mark.parametrize("force", [False, True], ids=["plain", "force"])
@@ -550,7 +548,7 @@ def test_another_public_seed_is_noticed(tmp_path: Path) -> None:
     gf.save_run(tmp_path / "run", trained, graph)
     same = gf.linearised(OwnGCN(), seed=0, columns=graph.num_columns)
     assert torch.equal(gf.load_run(tmp_path / "run", model=same)[0].theta, trained.theta)
-    with pytest.raises(gf.InputError, match="the model or the loss handed over is not the one that was trained"):
+    with pytest.raises(gf.InputError, match="the given model or loss is not the one of the training"):
         gf.load_run(tmp_path / "run", model=gf.linearised(OwnGCN(), seed=1, columns=graph.num_columns))
 
 
@@ -647,7 +645,7 @@ def test_no_file_of_an_outcome_but_the_graph_names_anybody(tmp_path: Path) -> No
     trained = gf.train(graph, mu=1e-2)
     run = gf.save_outcome(tmp_path / "one", gf.unlearn(trained, graph, gf.Request(nodes=[ids[5]])))
     content = {path.name: path.read_bytes() for path in run.iterdir()}
-    assert {name for name, found in content.items() if b"of-the-study" in found} == {"graph.json"}
+    assert {name for name, result in content.items() if b"of-the-study" in result} == {"graph.json"}
     assert ids[5].encode() not in content["graph.json"]
 
 
@@ -677,12 +675,14 @@ def test_an_outcome_without_an_id_gets_one_of_its_own(trained: gf.Trained, graph
     assert all(len(request_id) == 36 for request_id in ids)
 
 
-@pytest.mark.parametrize(("request_id", "told"), [("first", "in the ledger already"), (" ", "the request id is blank")])
-def test_an_id_that_cannot_be_used_writes_nothing(request_id: str, told: str, after: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("request_id", "message"), [("first", "in the ledger already"), (" ", "the request id is blank")]
+)
+def test_an_id_that_cannot_be_used_writes_nothing(request_id: str, message: str, after: Path, tmp_path: Path) -> None:
     trained, graph = gf.load_run(after)
     outcome = gf.unlearn(trained, graph, asked(graph))
     before = tree(tmp_path)
-    with pytest.raises(gf.InputError, match=told):
+    with pytest.raises(gf.InputError, match=message):
         gf.save_outcome(tmp_path / "two", outcome, after=after, request_id=request_id)
     assert tree(tmp_path) == before
 
@@ -759,16 +759,16 @@ def test_a_changed_or_missing_part_of_an_outcome_is_noticed(file: str, after: Pa
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "message"),
     [
         (lambda path: path.unlink(), "the ledger of .* is missing"),
         (lambda path: path.write_bytes(b"not a database"), "cannot be used as a ledger"),
     ],
     ids=["missing", "no database"],
 )
-def test_a_damaged_ledger_is_a_mismatch(damage: Damage, told: str, after: Path) -> None:
+def test_a_damaged_ledger_is_a_mismatch(damage: Damage, message: str, after: Path) -> None:
     damage(after / "ledger.sqlite")
-    with pytest.raises(gf.Mismatch, match=told) as caught:
+    with pytest.raises(gf.Mismatch, match=message) as caught:
         gf.verify_run(after)
     assert "\n" not in str(caught.value)
 

@@ -170,12 +170,12 @@ def _plain(value: Any) -> Any:
 def check(seed: int, model: str, tmp_path: Path, run: Run, key: Path) -> None:
     kind = KINDS[seed % len(KINDS)]
     one, other = two_worlds(seed, kind)
-    told = []
+    message = []
     for number, world in enumerate((one, other)):
         place = tmp_path / f"{seed}-{number}"
         place.mkdir()
-        told.append(published(world, place, model, run, key))
-    assert differences(*told) == [], (seed, model, kind)
+        message.append(published(world, place, model, run, key))
+    assert differences(*message) == [], (seed, model, kind)
 
 
 @pytest.fixture

@@ -265,11 +265,9 @@ def test_a_run_is_verified_with_the_declared_loss_handed_over(tmp_path: Path) ->
     gf.save_run(tmp_path / "before", declared(), people())
     gf.answer(tmp_path / "before", REQUEST, out=tmp_path / "after", loss=DECLARED)
     gf.verify_run(tmp_path / "after", loss=DECLARED)
-    with pytest.raises(gf.InputError, match="hand it over as loss=..."):
+    with pytest.raises(gf.InputError, match="give it as loss="):
         gf.verify_run(tmp_path / "after")
-    with pytest.raises(
-        gf.Mismatch, match="whether the objective is strongly convex is not as it is"
-    ):  # nobody declares it any more
+    with pytest.raises(gf.Mismatch, match="the field 'strongly_convex' is not right"):  # nobody declares it any more
         gf.verify_run(tmp_path / "after", loss=squared)
 
 

@@ -261,7 +261,10 @@ def test_other_methods_in_between_leave_no_claim() -> None:
     found = step_alone(moved.trained, moved.graph, request, **given)
     assert isinstance(found.certificate.claim, Empirical)
     assert (found.level, found.certificate.epsilon) == ("empirical", None)
-    assert "a request before was answered by a method that says nothing of what it left" in found.certificate.statement
+    assert (
+        "an earlier request was answered by a method that does not bound its gradient residual"
+        in found.certificate.statement
+    )
     assert found.measured["refuted"] == [BOUNDED_STEPS]
     verified(found)
 

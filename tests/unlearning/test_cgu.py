@@ -505,7 +505,7 @@ def test_a_claim_for_weights_that_another_method_moved_is_noticed() -> None:
     moved = dataclasses.replace(
         honest.trained, history=(dataclasses.replace(entry, method="gif", gradient_residual_bound=None),)
     )
-    with pytest.raises(gf.Mismatch, match="a method that says nothing of what it left"):
+    with pytest.raises(gf.Mismatch, match="a method that does not bound its gradient residual"):
         gf.verify(honest.certificate, moved, honest.graph)
 
 
@@ -952,7 +952,7 @@ def test_noise_in_the_objective_is_tested(change: Callable[[Tensor], Tensor], to
     """Under 'model and objective'; a claim of an exact outcome does not look at the gradient that would show it."""
     graph = random_graph(3, nodes=40, edges=60)
     found = gf.unlearn(train(graph, noise_seed=1), graph, gf.Request(nodes=[4]), method="retrain", noise_seed=2)
-    checks = {check.name: check.found for check in verified(found).checks}
+    checks = {check.name: check.result for check in verified(found).checks}
     assert checks["model and objective"] == "cgu, mu = 0.1, noise in the objective as if from N(0, 1^2)"
     swapped = dataclasses.replace(found.trained, objective_noise_vector=change(found.trained.objective_noise_vector))
     with pytest.raises(gf.Mismatch, match=f"^{told}"):

@@ -630,7 +630,7 @@ def test_a_refuted_condition_makes_it_empirical_everywhere() -> None:
     assert (document["level"], document["claim"]["epsilon"]) == ("empirical", None)
     assert outcome.certificate.claim.void
     assert outcome.certificate.words["definition"] == "nothing is guaranteed"
-    checks = {check.name: check.found for check in verified(outcome).checks}
+    checks = {check.name: check.result for check in verified(outcome).checks}
     assert checks["claim"] == "level 'empirical': nothing is claimed"
     later = idea(outcome.trained, outcome.graph, gf.Request(nodes=["patient-0018"]), level="empirical", audit=False)
     assert (later.level, STRONG_CONVEXITY in later.measured["refuted"]) == ("empirical", True)
@@ -676,7 +676,7 @@ def test_noise_is_never_sized_by_a_refuted_bound(sigma: float | None, own_noise:
     assert outcome.certificate.sigma == carried
     assert torch.equal(outcome.released_theta, outcome.trained.theta) == (carried == 0)
     assert str(needed) not in str(outcome.public())
-    checks = {check.name: check.found for check in verified(outcome).checks}  # the noise has the size that it says
+    checks = {check.name: check.result for check in verified(outcome).checks}  # the noise has the size that it says
     assert checks["noise"].startswith(f"as if from N(0, {carried:g}^2)" if carried else "none")
 
 
@@ -733,7 +733,7 @@ def test_where_no_condition_is_refuted_the_asked_epsilon_is_claimed() -> None:
     assert outcome.measured["refuted"] == []
     assert claim.sigma == exact_sigma(zeta=outcome.measured["distance"], epsilon=1.0, delta=1e-5)
     found = verified(outcome)
-    checks = {check.name: check.found for check in found.checks}
+    checks = {check.name: check.result for check in found.checks}
     assert checks["claim"] == "level 'conditional': epsilon follows from the bound, the constants and the noise"
     assert any("what was measured of the conditions" in line for line in found.unchecked)
     assert "the noise was sized for this request, and its size tells of it; a fixed sigma would not" in outcome.notes

@@ -1,9 +1,9 @@
-"""The private annex of a certificate: salted hashes of what was deleted, and everything that was measured on the way.
+"""The private annex of a certificate: salted hashes of what was deleted, and everything that was measured.
 
-Whoever holds it can check that nothing deleted is in a graph, and that a certificate speaks of given weights and of a
-given request. It is private: names can be guessed and tried against the hashes, and what was measured depends on what
-was deleted. The certificate's digests of the request, of the annex and of private weights cannot be tried without its
-salt.
+Whoever has it can check that nothing deleted is in a graph, and that a certificate belongs to given weights and to a
+given request. It is private: anybody who has it can test guesses of names against the hashes, and what was measured
+depends on what was deleted. Without its salt nobody can test guesses against the certificate's digests of the request,
+of the annex and of the private weights.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Columns = Literal["all"] | tuple[int, ...]
 
 @dataclass(frozen=True)
 class Annex:
-    """Of one request. Hashes are SHA-256 over the salt, the kind and the length of every part."""
+    """The annex of one request. Hashes are SHA-256 of the salt, the kind and all parts, each after its length."""
 
     salt: bytes
     request: str  # digest of the request as it was given
@@ -41,31 +41,31 @@ class Annex:
     edges: frozenset[str]
     attributes: Mapping[str, Columns]
     account: Mapping[str, Any] = field(default_factory=dict)  # how the request was answered: JSON, private
-    released: bool = True  # False: nothing was released, so what the request names may still be there
+    released: bool = True  # False: nothing was released, so the data that the request names may still be in the graph
 
     @classmethod
     def of(
         cls, graph: Graph, request: Request, *, salt: bytes | None = None, account: Mapping[str, Any] | None = None
     ) -> Annex:
-        """For a request against the graph that still holds what it names, with a fresh salt."""
+        """The annex of a request against the graph from before the deletion. Without a `salt` it gets a fresh one."""
         salt = new_salt() if salt is None else salt
-        what = request.resolve(graph)
-        columns: dict[int, Columns] = dict.fromkeys(what.full_rows.tolist(), "all")
-        rows, counts = what.partial_rows.unique_consecutive(return_counts=True)  # a node's columns stand together
-        for row, part in zip(rows.tolist(), what.partial_columns.split(counts.tolist()), strict=True):
+        resolved = request.resolve(graph)
+        columns: dict[int, Columns] = dict.fromkeys(resolved.full_rows.tolist(), "all")
+        rows, counts = resolved.partial_rows.unique_consecutive(return_counts=True)  # a node's columns stand together
+        for row, part in zip(rows.tolist(), resolved.partial_columns.split(counts.tolist()), strict=True):
             columns[row] = tuple(part.sort().values.tolist())
-        gone = graph.edge_index[:, what.edge_mask]
+        removed = graph.edge_index[:, resolved.edge_mask]
         return cls(
             salt=salt,
             request=request_digest(request, salt),
-            nodes=frozenset(_hashes(salt, "node", ((_identity(graph, row),) for row in what.node_rows.tolist()))),
-            edges=frozenset(_edge_hashes(salt, graph, gone)),
+            nodes=frozenset(_hashes(salt, "node", ((_identity(graph, row),) for row in resolved.node_rows.tolist()))),
+            edges=frozenset(_edge_hashes(salt, graph, removed)),
             attributes={_hash(salt, "attributes", _identity(graph, row)): c for row, c in columns.items()},
             account=dict(account or {}),
         )
 
     def still_in(self, graph: Graph) -> str | None:
-        """What kind of thing that was to be forgotten is in `graph`, or None. It names nobody."""
+        """Which kind of deleted data is still in `graph`, in words that name nobody, or None."""
         if not self.released:
             return None
         identities = [_identity(graph, row) for row in range(graph.num_nodes)]
@@ -86,15 +86,15 @@ class Annex:
 
     @property
     def digest(self) -> str:
-        """Of all that it holds, by which the certificate names it."""
+        """The digest of the annex in the certificate. It covers all fields."""
         return _hash(self.salt, "annex", json.dumps(self.to_dict(), sort_keys=True))
 
     def weights(self, theta: Tensor) -> str:
-        """The digest by which the certificate names private weights."""
+        """The digest of private weights in the certificate."""
         return weights_digest(theta, salt=self.salt)
 
     def state(self, state_summary: Mapping[str, Any]) -> str:
-        """The digest by which the certificate names what is written down of a model beside its weights."""
+        """The digest, in the certificate, of what is recorded of a model beside its weights."""
         return _hash(self.salt, "state", json.dumps(state_summary, sort_keys=True))
 
     def to_dict(self) -> dict[str, Any]:
@@ -110,7 +110,7 @@ class Annex:
 
     @classmethod
     def from_dict(cls, content: Any) -> Annex:
-        """Reads `to_dict` back. Raises `InputError` on anything else."""
+        """Reads the result of `to_dict`. Raises `InputError` for anything else."""
         try:
             return cls._of(read_fields(_AnnexFile, content, "an annex"))
         except InputError as error:
@@ -150,7 +150,7 @@ class _AnnexFile:
 
 
 def request_digest(request: Request, salt: bytes) -> str:
-    """The same for any order of what a request names."""
+    """A salted digest of a request, the same for every order of its nodes, edges and attributes."""
     nodes = sorted(str(node) for node in request.nodes)
     edges = sorted([str(u), str(v)] for u, v in request.edges)
     listed = {c: c if c == "all" else sorted(map(str, c)) for c in set(request.attributes.values())}
@@ -166,7 +166,7 @@ def weights_digest(theta: Tensor, *, salt: bytes = b"") -> str:
 
 
 def _as_bits(columns: tuple[int, ...]) -> str:
-    """Column numbers as the bits of a hexadecimal number: short even where many nodes lose half of theirs."""
+    """Column numbers as the bits of a hexadecimal number, which is short also for many columns."""
     import numpy as np
 
     bits = np.zeros(8 + max(columns, default=0), dtype=bool)
@@ -174,18 +174,18 @@ def _as_bits(columns: tuple[int, ...]) -> str:
     return np.packbits(bits, bitorder="little").tobytes().hex()
 
 
-def _from_bits(told: Any) -> tuple[int, ...]:
-    whole = isinstance(told, str) and len(told) % 2 == 0 and len(told) <= MOST_COLUMNS // 4
-    if not whole or not re.fullmatch("[0-9a-f]*[1-9a-f][0-9a-f]*", told):
+def _from_bits(text: Any) -> tuple[int, ...]:
+    bytewise = isinstance(text, str) and len(text) % 2 == 0 and len(text) <= MOST_COLUMNS // 4
+    if not bytewise or not re.fullmatch("[0-9a-f]*[1-9a-f][0-9a-f]*", text):
         raise InputError("its columns are not the bits of a hexadecimal number")
     import numpy as np
 
-    bits = np.unpackbits(np.frombuffer(bytes.fromhex(told), dtype=np.uint8), bitorder="little")
+    bits = np.unpackbits(np.frombuffer(bytes.fromhex(text), dtype=np.uint8), bitorder="little")
     return tuple(np.flatnonzero(bits).tolist())
 
 
 def _identity(graph: Graph, row: int) -> str:
-    """A node's name as long as it lives: its subject id, or its number where there are none."""
+    """The permanent name of a node: its subject id, or its number if the graph has no subject ids."""
     return graph.subject_ids[row] if graph.subject_ids is not None else str(int(graph.numbers[row]))
 
 
@@ -204,5 +204,5 @@ def _hash(salt: bytes, kind: str, *parts: str) -> str:
 
 
 def _framed(part: bytes) -> bytes:
-    """With its length in front, so that no two lists of parts read the same."""
+    """The part after its length, so that different lists of parts never give the same bytes."""
     return len(part).to_bytes(8, "little") + part

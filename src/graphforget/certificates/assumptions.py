@@ -30,7 +30,7 @@ def measure_conditions(
     lanczos_steps: int = 30,
     on_part: Callable[[str, int, int], None] | None = None,
 ) -> tuple[ConditionCheck, ...]:
-    """Measures what the bound of `paper_bounds` takes for granted, at the weights before and after.
+    """Measures what the bound of `paper_bounds` assumes, at the weights before and after.
 
     `before` and `after` are the objectives on `G` and `G'`, `removed` the rows of the removed training nodes in `G`
     (`removed_before`: some went with earlier requests), `training_gradient` is `||grad F||` where training ended. A
@@ -70,8 +70,8 @@ def _largest_gradient(
         return ConditionCheck(LIPSCHITZ, None, constants.lipschitz, verdict, "this request removes no training node")
     data = before.data
     slopes = data.loss.gradient(data.logits(theta).detach(), data.labels)
-    gone = torch.isin(data.rows, removed.to(data.rows.device)).nonzero().flatten()
-    chosen = gone[slopes[gone].norm(dim=1).argsort(descending=True)[:nodes]]
+    rows = torch.isin(data.rows, removed.to(data.rows.device)).nonzero().flatten()
+    chosen = rows[slopes[rows].norm(dim=1).argsort(descending=True)[:nodes]]
     pull = data.jacobian(theta).adjoint
     norms = []
     for i in chosen.tolist():
@@ -93,15 +93,15 @@ def convexity(
     before: Objective, theta: Tensor, constants: Constants, *, strongly_convex: bool, steps: int = 30
 ) -> ConditionCheck:
     """The smallest eigenvalue against the constant."""
-    wanted = constants.strong_convexity
-    found = extreme_eigenvalues(before.hessian(theta), theta, steps=steps, stop_below=wanted)
+    threshold = constants.strong_convexity
+    eigenvalues = extreme_eigenvalues(before.hessian(theta), theta, steps=steps, stop_below=threshold)
     meaning = "at most this is the smallest eigenvalue of the Hessian at the weights before (Lanczos); "
     verdict: Verdict
-    if strongly_convex and wanted <= before.mu:
+    if strongly_convex and threshold <= before.mu:
         verdict, meaning = "holds", meaning + "the L2 term alone makes the objective mu-strongly convex everywhere"
-    elif found.smallest < wanted:
+    elif eigenvalues.smallest < threshold:
         verdict, meaning = "fails", meaning + "it lies under the constant"
     else:
         verdict, meaning = "not checkable", meaning + "it has to hold at all weights, which no measurement can show"
-    measured = None if found.status == "not finite" else found.smallest
-    return ConditionCheck(CONVEX, measured, wanted, verdict, meaning)
+    measured = None if eigenvalues.status == "not finite" else eigenvalues.smallest
+    return ConditionCheck(CONVEX, measured, threshold, verdict, meaning)

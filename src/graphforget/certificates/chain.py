@@ -1,11 +1,10 @@
-"""The entries of a ledger, each chained to the one before by its hash, and the check of the chain."""
+"""The entries of a ledger: each holds the hash of the entry before it."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -44,17 +43,33 @@ COLUMNS = tuple(field.name for field in dataclasses.fields(Entry))
 _HASHED = tuple(name for name in COLUMNS if name not in ("hash", "signer", "signature"))
 
 
-def check_chain(entries: Iterable[Entry], *, follows: str = START, format: int = FORMAT) -> None:
-    """Raises `Broken` unless these are the entries 1, 2, ... of an unbroken chain that continues from `follows`."""
-    previous = follows
-    for number, entry in enumerate(entries, start=1):
-        if entry.number != number:
-            raise Broken(f"the ledger is broken at entry {number}: number {entry.number} stands in its place")
-        if entry.previous != previous:
-            raise Broken(f"the ledger is broken at entry {number}: it does not continue from what stands before it")
-        if not _is_intact(entry, format):
-            raise Broken(f"the ledger is broken at entry {number}: its hash is not that of its content")
-        previous = entry.hash
+@dataclass(frozen=True)
+class Chain:
+    """The entries 1, 2, ... of an unbroken chain. Making one checks it, so whoever is given one need not check again.
+
+    Raises:
+        Broken: An entry is missing, was changed, or does not continue from the entry before it.
+    """
+
+    entries: tuple[Entry, ...] = ()
+    follows: str = START  # the hash that the first entry continues from
+    format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        previous = self.follows
+        for number, entry in enumerate(self.entries, start=1):
+            if entry.number != number:
+                raise Broken(f"the ledger is broken at entry {number}: number {entry.number} stands in its place")
+            if entry.previous != previous:
+                raise Broken(f"the ledger is broken at entry {number}: it does not continue from the entry before it")
+            if not _is_intact(entry, self.format):
+                raise Broken(f"the ledger is broken at entry {number}: its hash is not that of its content")
+            previous = entry.hash
+
+    @property
+    def head(self) -> str:
+        """The hash of the last entry, `follows` if there is none."""
+        return self.entries[-1].hash if self.entries else self.follows
 
 
 def signed_bytes(entry: Entry) -> bytes:

@@ -1,4 +1,4 @@
-"""The conditions that a claim can depend on: their ids, what each says, and what was seen of them."""
+"""The conditions of claims: their ids, what each of them says, and what was measured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Verdict = Literal["holds", "fails", "not checkable"]
 
 @dataclass(frozen=True)
 class ConditionCheck:
-    """One assumption: what was measured, what the constants say, and what follows."""
+    """One condition: the measured value, the threshold, and the verdict."""
 
     name: str  # the condition's id
     measured: float | None
@@ -57,20 +57,20 @@ def refuted_by(findings: tuple[ConditionCheck, ...], before: tuple[str, ...]) ->
 def unaudited(
     *, constants: Constants, training_gradient: float, training_tolerance: float
 ) -> tuple[ConditionCheck, ...]:
-    """The same conditions where nobody has looked; what training left behind is known anyway."""
-    told = "nobody has looked, the measure_conditions was left out"
+    """The same conditions without measurements; only the gradient after training is known."""
+    meaning = "this was not measured"
     return (
-        ConditionCheck(BOUNDED, None, constants.loss_bound, "not checkable", told),
-        ConditionCheck(LIPSCHITZ, None, constants.lipschitz, "not checkable", told),
-        ConditionCheck(CONVEX, None, constants.strong_convexity, "not checkable", told),
+        ConditionCheck(BOUNDED, None, constants.loss_bound, "not checkable", meaning),
+        ConditionCheck(LIPSCHITZ, None, constants.lipschitz, "not checkable", meaning),
+        ConditionCheck(CONVEX, None, constants.strong_convexity, "not checkable", meaning),
         trained_to_optimum(training_gradient, training_tolerance),
     )
 
 
 def unproven_reach() -> ConditionCheck:
-    """For a module of one's own: the number of affected losses in the bound follows from its reach."""
-    told = "how far a module of one's own sends messages was counted or declared, and tried out on small graphs only"
-    return ConditionCheck(REACH, None, None, "not checkable", told)
+    """For a user's own module: the number of affected losses in the bound depends on its reach."""
+    meaning = "the reach of a user's own module was counted or declared, and tested on small graphs only"
+    return ConditionCheck(REACH, None, None, "not checkable", meaning)
 
 
 def trained_to_optimum(measured: float, tolerance: float) -> ConditionCheck:

@@ -1,4 +1,4 @@
-"""The certificate: a claim with what it is about, as a document that can be shown, filed, signed and recomputed.
+"""The certificate: a claim with what it is about, as a document that can be published, signed and verified.
 
 It is public. Everything in it is a function of the retained graph, of settings that were fixed before the request, and
 of the released weights (docs/maths.md, section 12). Digests of anything else are salted; the salts are private.
@@ -19,6 +19,7 @@ from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.kinds import read_claim
 from graphforget.certificates.levels import ESTIMATED, MEANING, NOT_COVERED, Level
 from graphforget.errors import InputError, OtherVersion
+from graphforget.files import error_reason
 from graphforget.json_files import read_json
 
 SCHEMA = "graphforget.certificate/3"
@@ -27,12 +28,12 @@ DIGESTS = ("request", "annex", "state", "graph", "weights", "released")
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """A claim and what it is about. `to_dict` is the document, `gf.verify` recomputes it."""
+    """A claim and what it is about. `to_dict` gives the document, and `gf.verify` checks it."""
 
     claim: Claim
     id: str
     made: str  # when, UTC
-    method: str  # as it follows from the model and the caller, not from what happened on the way
+    method: str  # as chosen by the caller or for the model, and not for this request
     settings: Mapping[str, Any]  # fixed when the model was trained
     chosen: Mapping[str, Any]  # what the caller set for this request alone
     model: Mapping[str, Any]  # name, options, number of parameters
@@ -104,7 +105,7 @@ class Certificate:
 
     @classmethod
     def from_dict(cls, content: Any) -> Certificate:
-        """Reads `to_dict` back. Anything more, less or of another schema is an `InputError`."""
+        """Reads the result of `to_dict`. Raises `InputError` for missing or unknown fields and for another schema."""
         _check_schema(content)
         known = {f.name for f in fields(cls)}
         given = {name: value for name, value in content.items() if name not in ("schema", "audience", "level")}
@@ -126,13 +127,13 @@ class Certificate:
 
     @classmethod
     def read(cls, path: str | Path) -> Certificate:
-        """From a file."""
+        """Reads a certificate from a JSON file. Raises `InputError` if the file is missing or holds something else."""
         try:
-            return cls.from_dict(read_json(Path(path), what="the certificate"))
+            return cls.from_dict(read_json(Path(path), name="the certificate"))
         except OtherVersion:
             raise
         except (OSError, InputError) as error:
-            raise InputError(f"{path} cannot be read as a certificate: {error}") from error
+            raise InputError(f"{path} cannot be read as a certificate: {error_reason(error)}") from error
 
 
 _TYPES: dict[str, Any] = {
@@ -161,5 +162,5 @@ def not_covered(objective: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def canonical(content: Any) -> bytes:
-    """JSON in one form only: sorted keys, no spaces, ASCII."""
+    """JSON in its canonical form: sorted keys, no spaces, ASCII."""
     return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()

@@ -34,11 +34,11 @@ def check_id(request_id: str) -> None:
         raise InputError(f"the request id has {len(request_id)} characters, up to {LONGEST_ID} are allowed")
 
 
-def check_hex(digest: str, what: str, *, shortest: int, longest: int) -> None:
-    """The lower limit keeps out what is no digest but a number, which could be somebody's."""
+def check_hex(digest: str, label: str, *, shortest: int, longest: int) -> None:
+    """The lower limit excludes short numbers, which could identify a person."""
     if not re.fullmatch(rf"[0-9a-f]{{{shortest},{longest}}}", digest):
         allowed = f"{shortest}" if shortest == longest else f"{shortest} to {longest}"
-        raise InputError(f"{what} is {digest!r}, {allowed} hexadecimal digits in lower case are needed")
+        raise InputError(f"{label} is {digest!r}, {allowed} hexadecimal digits in lower case are needed")
 
 
 def checked_ratio(level: Level | Literal["refused"], ratio: float | None) -> float | None:

@@ -1,15 +1,21 @@
-"""Writes a certificate: a claim, with the model, the objective and the settings that it is about."""
+"""Issues a certificate: a claim, with the model, the objective and the settings that it is about."""
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from graphforget.certificates.chain import START
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.document import Certificate, not_covered
 from graphforget.certificates.levels import MEANING
 from graphforget.certificates.residual import is_bounded
+from graphforget.certificates.signing import signed
 from graphforget.graph.digest import DIGEST
 from graphforget.models.registry import is_affine
 from graphforget.training.environment import versions
@@ -25,7 +31,7 @@ SETTINGS = ("epsilon", "delta", "sigma", "releases", "floor", "mu", "objective_n
 
 
 def subject(trained: Trained, *, strongly_convex: bool) -> dict[str, dict[str, Any]]:
-    """The model, the objective and the settings that a certificate speaks of."""
+    """The model, the objective and the settings that a certificate is about."""
     recipe = trained.recipe
     objective = {"loss": recipe.loss, "mu": recipe.mu, "strongly_convex": strongly_convex}
     if recipe.objective_noise:
@@ -36,19 +42,35 @@ def subject(trained: Trained, *, strongly_convex: bool) -> dict[str, dict[str, A
     return {"model": model, "objective": objective, "settings": {name: getattr(recipe, name) for name in SETTINGS}}
 
 
-def written(claim: Claim, **about: Any) -> Certificate:
-    """A certificate for `claim`, dated now."""
+@dataclass(frozen=True)
+class Filing:
+    """Where a certificate will be filed: the ledger's head that it follows, and the key that signs it, if any."""
+
+    follows: str = START
+    key: Ed25519PrivateKey | None = None
+
+    def file(self, certificate: Certificate) -> Certificate:
+        """The certificate as it is filed here. One that was filed elsewhere is chained and signed anew."""
+        if certificate.follows != self.follows or (certificate.signature is not None and self.key is None):
+            certificate = dataclasses.replace(certificate, follows=self.follows, signature=None)
+        return certificate if self.key is None else signed(certificate, self.key)
+
+
+def issue_certificate(claim: Claim, *, filing: Filing, **about: Any) -> Certificate:
+    """A certificate for `claim`, dated now, as it is filed."""
     words = {
         "statement": claim.statement,
         "definition": MEANING[claim.level],
         "not_covered": list(not_covered(about["objective"])),
     }
-    return Certificate(
+    certificate = Certificate(
         claim=claim,
         id=str(uuid.uuid4()),
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         words=words,
         algorithms=ALGORITHMS,
         environment=versions(),
+        follows=filing.follows,
         **about,
     )
+    return filing.file(certificate)

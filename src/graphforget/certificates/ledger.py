@@ -1,8 +1,8 @@
-"""The ledger: deletion requests and the releases that answered them, in an SQLite file that only grows.
+"""The ledger: deletion requests and the releases that answered them, in an append-only SQLite file.
 
-Entries hold public documents and salted digests alone. `check_chain` finds a change, a gap and a false start; a
-signature covers the whole of an entry. Whoever can write the file can still cut off its end, or put an older copy in
-its place: against that, keep `Ledger.head` in another place and compare.
+Entries hold only public documents and salted digests. `Chain` finds a change, a gap and a false start; a signature
+covers all of an entry. Whoever can write the file can still cut off its end, or replace it by an older copy. Against
+that, keep `Ledger.head` in another place and compare.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from graphforget.certificates.chain import (
     PREFIXES,
     START,
     Broken,
+    Chain,
     Entry,
-    check_chain,
     entry_hash,
     signed_bytes,
 )
 from graphforget.certificates.entry_fields import check_hex, check_id, check_json, check_time, checked_ratio
 from graphforget.certificates.levels import Level
 from graphforget.errors import InputError
-from graphforget.files import check_regular
+from graphforget.files import check_regular, error_reason
 from graphforget.validation import read_fields
 
 LARGEST = 2**28  # bytes of a file that is opened
@@ -71,10 +71,10 @@ Sign = Callable[[bytes], tuple[str, str]]  # what is signed -> public key and si
 
 
 class Ledger:
-    """An SQLite file that only grows, and only by whole entries: `with Ledger(path) as ledger: ...`
+    """An SQLite file to which entries are only added: `with Ledger(path) as ledger: ...`
 
     A missing file is created, readable by its owner alone, unless `readonly`. Processes may share one file; each thread
-    needs its own `Ledger`. Whatever SQLite or the file system refuses is an `InputError`.
+    needs its own `Ledger`. Errors of SQLite and of the file system become an `InputError`.
     """
 
     def __init__(self, path: str | Path, *, readonly: bool = False) -> None:
@@ -116,16 +116,16 @@ class Ledger:
         return int(self._execute(f"PRAGMA {name}").fetchone()[0])
 
     def _execute(self, statement: str, values: tuple[Any, ...] = ()) -> sqlite3.Cursor:
-        """Interrupted where it and the reading of its rows take longer than `PATIENCE`."""
+        """Executes a statement. It is interrupted if it takes, with the reading of its rows, longer than `PATIENCE`."""
         self._deadline = monotonic() + PATIENCE
         return self._connection.execute(statement, values)
 
     def entries(self) -> tuple[Entry, ...]:
-        """All entries in order, as they are on disk: `check_chain` tells whether they are what was written."""
+        """All entries in order, as they are on disk: `Chain` checks whether they are what was written."""
         return self._select("ORDER BY number")
 
     def find(self, request_id: str) -> Entry | None:
-        """The entry that answered this request, if there is one. What can be no id is an `InputError`."""
+        """The entry with this request id, or None. Raises `InputError` if it cannot be an id."""
         check_id(request_id)
         return next(iter(self._select("WHERE request_id = ?", request_id)), None)
 
@@ -148,7 +148,7 @@ class Ledger:
         follows: str = START,
         sign: Sign | None = None,
     ) -> Entry:
-        """Adds an entry and returns it once it is safely on disk. A request id that is there already is refused.
+        """Adds an entry and returns it once it is safely on disk. Raises `InputError` if the id was used before.
 
         `follows` is what the first entry continues from: the head of a ledger of an earlier format, if there was one.
         """
@@ -183,14 +183,12 @@ class Ledger:
             self._insert(entry)
         return entry
 
-    def take_over(self, entries: Iterable[Entry], *, follows: str = START) -> None:
-        """Begins with the entries of another ledger, as they are and all at once. Only an empty one can."""
-        entries = tuple(entries)
-        check_chain(entries, follows=follows)
+    def import_entries(self, chain: Chain) -> None:
+        """Adds the entries of another ledger, unchanged and all at once. Only an empty ledger can import any."""
         with self._transaction():
             if self._last():
-                raise InputError(f"{self.path} has entries already, those of another ledger cannot come before them")
-            for entry in entries:
+                raise InputError(f"{self.path} has entries already, only an empty ledger can import those of another")
+            for entry in chain.entries:
                 self._insert(entry)
 
     def _insert(self, entry: Entry) -> None:
@@ -198,7 +196,7 @@ class Ledger:
         self._execute(f"INSERT INTO entries VALUES ({marks})", dataclasses.astuple(entry))
 
     def close(self) -> None:
-        """The last one to close a ledger leaves the one file behind, without SQLite's -wal and -shm files."""
+        """Closes the file. The last one to close it removes SQLite's -wal and -shm files."""
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -219,7 +217,7 @@ class Ledger:
         return tuple(self._entry(dict(zip(columns, row, strict=True))) for row in rows)
 
     def _entry(self, row: dict[str, Any]) -> Entry:
-        """SQLite keeps whatever was put into a column, whatever its type."""
+        """An entry from a row. SQLite accepts values of any type in a column, so types are checked here."""
         try:
             return read_fields(Entry, row, f"entry {row['number']!r:.20}")
         except InputError as error:
@@ -244,9 +242,9 @@ _OBJECTS = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
 
 @cache
 def _objects(format: int) -> set[tuple[Any, ...]]:
-    """The tables and triggers of a ledger, by the words that made them.
+    """The tables and triggers of a ledger, as SQL.
 
-    Others could make a query run for ever, or answer what was never written.
+    Others could make a query run for ever, or return rows that were never written.
     """
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(_TABLES[format])
@@ -254,7 +252,7 @@ def _objects(format: int) -> set[tuple[Any, ...]]:
 
 
 def _parts(rows: Iterable[tuple[Any, ...]]) -> set[tuple[Any, ...]]:
-    """The words without the spaces between them, which SQLite does not always keep."""
+    """The SQL without spaces, which SQLite does not always keep."""
     return {(*names, "".join(str(sql).split())) for *names, sql in rows}
 
 
@@ -266,14 +264,14 @@ def _check_file(path: Path) -> None:
 
 
 def _create(path: Path) -> None:
-    """Makes an empty ledger; one that another process made in the meantime stays."""
+    """Makes an empty ledger. If another process makes one at the same time, that one stays."""
     with suppress(FileExistsError), _new_file(path) as staging, closing(sqlite3.connect(staging)) as connection:
         connection.executescript(_SCHEMA)
 
 
 @contextmanager
 def _new_file(path: Path) -> Iterator[Path]:
-    """A file of mode 600 to write to, which becomes `path` when it is whole; an existing one is a `FileExistsError`.
+    """A file of mode 600 to write to, which is then linked to `path`. Raises `FileExistsError` if `path` exists.
 
     Nobody ever sees a ledger without its tables. A link, unlike a rename, cannot take the place of another file.
     """
@@ -282,8 +280,8 @@ def _new_file(path: Path) -> Iterator[Path]:
     try:
         yield Path(name)
         log = _log(path)
-        if log.exists() and not path.exists():  # SQLite would play it into the new file
-            raise InputError(f"{log} is left of a ledger that is gone, put it back or move this file away")
+        if log.exists() and not path.exists():  # SQLite would apply it to the new file
+            raise InputError(f"{log} is the log of a ledger that is missing, put that back or move this file away")
         os.link(name, path)
         _sync(path.parent)
     finally:
@@ -315,8 +313,8 @@ def _log(path: Path) -> Path:
 
 
 @contextmanager
-def _one_sentence(what: str) -> Iterator[None]:
+def _one_sentence(message: str) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, OSError) as error:
-        raise InputError(f"{what}: {' '.join(str(error).split()).rstrip('.')}") from error
+        raise InputError(f"{message}: {error_reason(error)}") from error

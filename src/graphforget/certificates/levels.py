@@ -1,4 +1,4 @@
-"""The ladder of guarantee levels. An outcome carries exactly one, and never a higher one than it earned."""
+"""The levels of guarantees. An outcome has exactly one of them."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ NOT_COVERED = (
 ESTIMATED = "rounding of float64 beyond its allowance, which for this model is an estimate and not a bound"
 
 
-def is_met(asked: Level | None, level: Level | None) -> bool:
-    """Whether `level` is as good as `asked`. None is asked for by nobody, and is no level at all."""
-    return level is not None and (asked is None or LEVELS.index(level) <= LEVELS.index(asked))
+def is_met(required: Level | None, level: Level | None) -> bool:
+    """Whether `level` is at least as good as `required`. A `required` of None is met by every level."""
+    return level is not None and (required is None or LEVELS.index(level) <= LEVELS.index(required))

@@ -1,4 +1,4 @@
-"""Where the optimum can be, measured: a ball of which one gradient tells the centre and the radius.
+"""Measures where the optimum can be: in a ball whose centre and radius follow from one gradient.
 
 docs/maths.md, sections 4 and 9.
 """
@@ -18,7 +18,7 @@ from graphforget.training.losses import Loss, assumed_convex, is_convex
 from graphforget.training.objective import Objective
 from graphforget.training.trained import Trained
 
-NOT_CONVEX = "only of a strongly convex objective is it known where the optimum can be"
+NOT_CONVEX = "the objective is not strongly convex, so it is not known where its optimum can be"
 
 MARGIN = 8  # over one draw of rounding errors, in single precision
 FINER = 2.0**29  # float64 rounds so many times more finely than float32
@@ -26,7 +26,7 @@ FINER = 2.0**29  # float64 rounds so many times more finely than float32
 
 @dataclass(frozen=True, eq=False)
 class Residual:
-    """The gradient of a mu-strongly convex `F` as computed in float64 at `theta`, and how far the true one can be.
+    """The gradient of a mu-strongly convex `F` at `theta`, computed in float64, and a bound on its rounding error.
 
     For the minimiser `t` strong monotonicity says `grad F(theta) . (theta - t) >= mu ||theta - t||^2`. Completing the
     square, `||theta - grad F / (2 mu) - t|| <= ||grad F|| / (2 mu)`: a ball through `theta`, half as wide as the one
@@ -59,19 +59,19 @@ class Residual:
 
 
 def residual(objective: Objective, theta: Tensor, *, gradient: Tensor | None = None) -> Residual:
-    """Measured at `theta` on every training node; `gradient` if it has been already, in float64."""
+    """Measures the gradient at `theta` over all training nodes, unless `gradient` gives it, in float64."""
     if not (objective.data.affine and assumed_convex(objective.data.loss)):
         raise InputError(NOT_CONVEX)
     if gradient is None:
         gradient = objective.gradient(theta)
     rounding = rounding_allowance(objective, theta, gradient_norm=float(gradient.norm()))
     if not is_bounded(objective.data.module, objective.data.loss):
-        rounding = max(rounding, _seen_in_single_precision(objective, theta, gradient))
+        rounding = max(rounding, _scaled_float32_error(objective, theta, gradient))
     return Residual(theta, gradient, rounding, objective.mu)
 
 
 def noise_centre(trained: Trained, graph: Graph, *, centred: bool) -> Tensor:
-    """What the noise of a release was added to: the centre of where the optimum can be, or the weights themselves."""
+    """What the noise of a release was added to: the centre of the ball that holds the optimum, or the weights."""
     if not centred:
         return trained.theta
     if not is_affine(trained.module):
@@ -80,7 +80,7 @@ def noise_centre(trained: Trained, graph: Graph, *, centred: bool) -> Tensor:
 
 
 def rounding_allowance(objective: Objective, theta: Tensor, *, gradient_norm: float) -> float:
-    """At most what float64 does to the gradient for a model of fixed propagation; an estimate for others.
+    """A bound on the rounding error of the gradient for a model of fixed propagation; an estimate for others.
 
     The gradient is `(1/m) sum_i J_i^T r_i + mu theta` with `r_i = softmax(J_i theta) - e_i`. A sum of `k` terms in any
     order is off by at most `g_k = k u / (1 - k u)` times the sum of their sizes. So logits are off by `g_k q_i
@@ -99,7 +99,7 @@ def rounding_allowance(objective: Objective, theta: Tensor, *, gradient_norm: fl
     gamma = length * UNIT / (1 - length * UNIT)
     norm = float(theta.norm()) + model.origin_norm  # the logits at public weights are computed too
     loss = data.loss
-    known = is_convex(loss)  # of a loss of one's own nothing is known, and what is measured has to do
+    known = is_convex(loss)  # nothing is known of a user's own loss: what is measured has to suffice
     smooth, steep = (loss.smoothness, loss.steepness(classes)) if known else (0.0, 0.0)
     own = (classes + 20) * UNIT * total * max(1.0, loss.gradient_scale)  # of the residuals themselves
     sums = gamma * (smooth * squares * norm + steep * total) + own
@@ -112,13 +112,13 @@ def rounding_allowance(objective: Objective, theta: Tensor, *, gradient_norm: fl
     return 2 * (sums / objective.m + ends)
 
 
-def _seen_in_single_precision(objective: Objective, theta: Tensor, gradient: Tensor) -> float:
-    """What float32 does to the gradient, scaled to float64: it sees large numbers that cancel, which norms do not."""
+def _scaled_float32_error(objective: Objective, theta: Tensor, gradient: Tensor) -> float:
+    """The rounding error of the gradient in float32, scaled to float64. Unlike norms, it shows cancellation."""
     single = objective.in_single_precision()
     off = float((single.gradient(theta.to(single.like)).to(gradient) - gradient).norm())
     return MARGIN * off / FINER if math.isfinite(off) else math.inf
 
 
 def is_bounded(module: nn.Module, loss: Loss) -> bool:
-    """Whether the allowance is a bound for this model and loss; else it is an estimate."""
+    """Whether `rounding_allowance` is a bound for this model and loss, and not an estimate."""
     return is_affine(module) and module.has_fixed_features and is_convex(loss)

@@ -14,59 +14,87 @@ from graphforget.certificates.chain import Entry, signed_bytes
 from graphforget.certificates.document import Certificate
 from graphforget.certificates.ledger import Sign
 from graphforget.errors import InputError, Mismatch
-from graphforget.files import read_bytes
+from graphforget.files import error_reason, read_bytes
 
 ALGORITHM = "Ed25519"
 LARGEST_KEY = 2**16  # bytes of a key's file
 
 
 def make_keys(path: str | Path) -> tuple[Path, Path]:
-    """A new private key at `path`, readable by its owner alone, and its public key at `path` + `.pub`, both PEM."""
+    """Makes an Ed25519 key pair and writes it in PEM format.
+
+    Args:
+        path: Where to write the private key, readable by its owner alone. The public key goes to `path` + `.pub`.
+
+    Returns:
+        The paths of the private and of the public key.
+
+    Raises:
+        InputError: One of the two files exists already, or cannot be written.
+    """
     private, public = Path(path), Path(f"{path}.pub")
     for place in (private, public):
         if place.exists():
             raise InputError(f"{place} exists already, and a key is never overwritten")
     key = Ed25519PrivateKey.generate()
-    secret = key.private_bytes(
+    private_pem = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    told = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    public_pem = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
     try:
         private.parent.mkdir(parents=True, exist_ok=True)
-        _write_new(private, secret, mode=0o600)
-        _write_new(public, told, mode=0o644)
+        _write_new(private, private_pem, mode=0o600)
+        _write_new(public, public_pem, mode=0o644)
     except OSError as error:
-        raise InputError(f"the keys cannot be written: {error}") from error
+        raise InputError(f"the keys cannot be written: {error_reason(error)}") from error
     return private, public
 
 
 def private_key(path: str | Path) -> Ed25519PrivateKey:
-    """From a PEM file that nobody but its owner can read."""
+    """Reads an Ed25519 private key from a PEM file.
+
+    Raises:
+        InputError: The file cannot be read as such a key, or others than its owner can read it.
+    """
     try:
         open_to_others = Path(path).stat().st_mode & 0o077
         key = serialization.load_pem_private_key(_pem(path), password=None)
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise InputError(f"{path} cannot be read as a private key: {error}") from error
+        raise InputError(f"{path} cannot be read as a private key: {error_reason(error)}") from error
     if not isinstance(key, Ed25519PrivateKey):
         raise InputError(f"{path} holds a {type(key).__name__}, an {ALGORITHM} private key is needed")
     if open_to_others:
-        raise InputError(f"{path} can be read by others, set its mode to 600 and think about making a new key")
+        raise InputError(f"{path} can be read by others, set its mode to 600 and consider making a new key")
     return key
 
 
 def public_key(path: str | Path) -> Ed25519PublicKey:
-    """From a PEM file."""
+    """Reads an Ed25519 public key from a PEM file.
+
+    Raises:
+        InputError: The file cannot be read as such a key.
+    """
     try:
         key = serialization.load_pem_public_key(_pem(path))
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise InputError(f"{path} cannot be read as a public key: {error}") from error
+        raise InputError(f"{path} cannot be read as a public key: {error_reason(error)}") from error
     if not isinstance(key, Ed25519PublicKey):
         raise InputError(f"{path} holds a {type(key).__name__}, an {ALGORITHM} public key is needed")
     return key
 
 
 def signed(certificate: Certificate, key: Ed25519PrivateKey) -> Certificate:
-    """The certificate with a signature over everything else in it."""
+    """Signs a certificate.
+
+    Args:
+        certificate: The certificate. A signature that it has is replaced.
+        key: The private key to sign with.
+
+    Returns:
+        The certificate with a signature over everything else in it.
+    """
     bare = dataclasses.replace(certificate, signature=None)
     signature = {
         "algorithm": ALGORITHM,
@@ -82,9 +110,9 @@ def entry_signer(key: Ed25519PrivateKey) -> Sign:
 
 
 def check_entry_signature(entry: Entry, certificate: Certificate | None) -> None:
-    """Raises `Mismatch` unless the whole entry is signed by whoever signed its certificate.
+    """Raises `Mismatch` unless the entry is signed by whoever signed its certificate.
 
-    A certificate that nobody signed goes with an entry that nobody signed.
+    An unsigned certificate needs an unsigned entry.
     """
     signer = None if certificate is None or certificate.signature is None else certificate.signature.get("public_key")
     if certificate is not None and entry.signer != signer:
@@ -99,9 +127,9 @@ def check_entry_signature(entry: Entry, certificate: Certificate | None) -> None
 
 
 def check_signature(certificate: Certificate, key: Ed25519PublicKey | None = None) -> str:
-    """Raises `Mismatch` unless the signature fits, and is by `key` if one is given. Returns who signed, in hex.
+    """Raises `Mismatch` unless the signature is valid, and by `key` if one is given. Returns the public key, in hex.
 
-    Without a key it shows only that nothing changed since somebody signed it.
+    Without a key, a valid signature shows only that nothing changed since somebody signed it.
     """
     signature = certificate.signature
     if signature is None:
@@ -128,6 +156,6 @@ def _pem(path: str | Path) -> bytes:
 
 
 def _write_new(path: Path, content: bytes, *, mode: int) -> None:
-    """Never open to others, not even for a moment, and never over another file."""
+    """Writes a file that is never readable by others, not even for a moment. Never overwrites a file."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(content)

@@ -8,14 +8,13 @@ from typing import Annotated
 
 import typer
 
-from graphforget.certificates.releases import composed_since_training
+from graphforget.certificates.releases import compose_since_training
 from graphforget.cli.options import AsJson, Run
 from graphforget.cli.render import ledger_result, render_ledger, render_measured
 from graphforget.errors import InputError, Mismatch
 from graphforget.runs.history import history_of
 from graphforget.runs.layout import CERTIFICATE, RUN_FILE, open_run
 from graphforget.runs.run_file import RunFile, read_run_file
-from graphforget.verification.entries import check_entries
 
 
 def ledger(
@@ -37,12 +36,12 @@ def ledger(
         if state.history or has_certificate:
             raise Mismatch(f"the ledger of {run} is missing")
         raise InputError(f"{run} has no ledger: it has not answered any request")
-    certificates = check_entries(history.entries, follows=history.follows)
+    certificates = history.ledger.certificates
     if head:
         print(json.dumps({"audience": "public", "head": history.head}) if as_json else history.head)
         return
     at = state.recipe.delta if delta is None else delta
-    together = composed_since_training(history.entries, certificates, delta=at)
+    together = compose_since_training(history.entries, certificates, delta=at)
     result = ledger_result(history.entries, together, state.counted_releases)
     measured = [
         {"number": entry.number, "method": annex.account.get("method"), "changed": annex.account.get("changed")}

@@ -8,7 +8,7 @@ from typing import Any
 import graphforget as gf
 from graphforget.certificates.chain import Entry
 from graphforget.certificates.conditions import sentence
-from graphforget.certificates.releases import Composed
+from graphforget.certificates.releases import Composition
 from graphforget.cli.console import say, show, show_pairs
 
 
@@ -157,12 +157,12 @@ def render_outcome(result: dict[str, Any]) -> None:
 
 
 def render_verification(found: gf.Verification) -> None:
-    show_pairs((f"ok  {check.name}", check.found) for check in found.checks)
+    show_pairs((f"ok  {check.name}", check.result) for check in found.checks)
     for gap in found.unchecked:
         say(f"Not checked: {gap}.")
 
 
-def ledger_result(entries: tuple[Entry, ...], together: Composed, left: int | None) -> dict[str, Any]:
+def ledger_result(entries: tuple[Entry, ...], together: Composition, left: int | None) -> dict[str, Any]:
     """What `ledger --json` shows: the public form."""
     shown = (
         *("number", "time", "request_id", "request_digest", "certificate_digest"),

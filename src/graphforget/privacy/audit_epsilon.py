@@ -1,4 +1,4 @@
-"""What observed errors of a test say about epsilon, and what an epsilon says about the best test (docs/audits.md)."""
+"""Bounds on epsilon from the errors of a test, and on the best test from epsilon (docs/audits.md)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def epsilon_at_least(
     delta: float,
     confidence: float = 0.95,
 ) -> float:
-    """A lower bound on epsilon: had it been less, the test would have erred more often, but for 1 - `confidence`.
+    """A lower bound on epsilon from the errors of a test. It holds with probability `confidence`.
 
     (epsilon, delta)-indistinguishability allows no test with `e^eps FPR + FNR < 1 - delta` or `FPR + e^eps FNR <
     1 - delta`. Both rates are replaced by their upper limits, each at half of what may go wrong; both lines use them.

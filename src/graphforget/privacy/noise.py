@@ -1,5 +1,5 @@
-"""Gaussian noise: drawn from the operating system's cryptographic source, and rounded so that no digit tells of what
-it was added to (docs/maths.md, section 7).
+"""Gaussian noise from the operating system's cryptographic source, rounded so that no digit of a sum reveals what the
+noise was added to (docs/maths.md, section 7).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from torch import Tensor
 from graphforget.errors import InputError
 from graphforget.validation import whole_number
 
-DIGITS = 60  # of numbers that float64 is too coarse for
+DIGITS = 60  # of sums whose rounding float64 cannot decide
 UNIT = 2.0**-53  # the largest relative error of one operation in float64
 
 
 def noise(*, size: int, sigma: float, seed: int | None = None) -> Tensor:
     """`size` independent draws from `N(0, sigma^2)`, float64.
 
-    Without a seed they come from a key of the operating system's that nobody sees. With one they can be drawn again, so
-    whoever knows the seed can take the noise off the released weights: it is for experiments, not for release.
+    Without a seed they come from a secret key of the operating system. With a seed they can be drawn again: whoever
+    knows it can subtract the noise from the released weights. Seeds are for experiments, not for releases.
     """
     size = whole_number(size, "the number of draws")
     if not 0 <= sigma < math.inf:
@@ -40,9 +40,9 @@ def noise(*, size: int, sigma: float, seed: int | None = None) -> Tensor:
 def with_noise(theta: Tensor, *, sigma: float, seed: int | None = None) -> Tensor:
     """`theta + N(0, sigma^2 I)`, rounded to a grid of `grid(sigma)`.
 
-    Without the rounding the last digits of a sum of floating-point numbers would tell what was added to what (Mironov
-    2012). Rounding is done after the noise, so it costs nothing of what the noise guarantees. Where float64 cannot tell
-    to which point of the grid a sum is to be rounded, it is computed anew with many digits.
+    Without the rounding, the last digits of a sum of floating-point numbers would reveal the summands (Mironov 2012).
+    Rounding is post-processing, so it costs nothing of the guarantee. If float64 cannot decide to which point of the
+    grid a sum has to be rounded, the sum is computed again with more digits.
     """
     step = grid(sigma)
     if seed is not None:
@@ -58,7 +58,7 @@ def with_noise(theta: Tensor, *, sigma: float, seed: int | None = None) -> Tenso
 
 
 def _exact_point(weight: float, bits: np.ndarray, *, sigma: float, step: float) -> float:
-    """The point of the grid for one weight, with so many digits that float64 plays no part."""
+    """The point of the grid for one weight, computed with `DIGITS` digits."""
     with mpmath.workdps(DIGITS):
         further = mpmath.mpf(int.from_bytes(os.urandom(DIGITS // 2), "little")) / mpmath.mpf(256) ** (DIGITS // 2)
         leading = int(np.frexp(np.float64(int(bits[1]) >> 11))[1])
@@ -74,7 +74,7 @@ def grid(sigma: float) -> float:
 
 
 def rounding_tv_bound(theta: Tensor, *, sigma: float) -> float:
-    """How far in total variation `with_noise` is at most from rounding exact Gaussian noise.
+    """A bound on the total variation distance of `with_noise` from the rounding of exact Gaussian noise.
 
     A weight comes out on another point of the grid only if errors carry it over the middle between two, which has twice
     their mean size over the grid's as probability. Where float64 might do that, more digits decide; their errors, of

@@ -33,7 +33,7 @@ class Constants:
 
     @classmethod
     def of(cls, given: Constants | Mapping[str, float]) -> Constants:
-        """As they are, or from names and numbers, as a command line has them; those left out are the paper's."""
+        """From constants, or from names and numbers. Those that are left out have the paper's values."""
         if isinstance(given, Constants):
             return given
         if not isinstance(given, Mapping):
@@ -63,8 +63,8 @@ def optimum_shift(
     m, removed, affected = _checked_m(m), whole_number(removed, "removed"), whole_number(affected, "affected")
     factor = 4 if nonnegative_losses else 8
     scale = m * constants.strong_convexity
-    gone = constants.lipschitz * removed
-    return (gone + math.sqrt(factor * scale * constants.loss_bound * affected + gone * gone)) / scale
+    slope = constants.lipschitz * removed
+    return (slope + math.sqrt(factor * scale * constants.loss_bound * affected + slope * slope)) / scale
 
 
 def idea_bound(

@@ -1,4 +1,4 @@
-"""How numbers are rounded before they are shown."""
+"""Rounds numbers before they are shown."""
 
 from __future__ import annotations
 

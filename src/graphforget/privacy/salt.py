@@ -1,4 +1,4 @@
-"""Salts: without them nobody can test guesses against a published hash."""
+"""Random salts. Without the salt nobody can test guesses against a published hash."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from graphforget.certificates.chain import REFUSED
 from graphforget.certificates.conditions import sentence
 from graphforget.certificates.document import Certificate
-from graphforget.certificates.releases import Composed
+from graphforget.certificates.releases import Composition
 from graphforget.errors import Mismatch
 from graphforget.graph.graph import Graph
 from graphforget.json_files import parse_json
@@ -56,7 +56,7 @@ def story_of(
     public: Mapping[str, Any],
     verification: Verification,
     *,
-    together: Composed,
+    together: Composition,
     account: Mapping[str, Any] | None = None,
     requests: Sequence[str] = (),
     pictures: Sequence[Picture] = (),
@@ -94,7 +94,7 @@ def story_of(
         guaranteed=(f"Level {certificate.level!r}: {certificate.definition}.", f"Here: {certificate.statement}."),
         proven=certificate.level != "empirical",
         not_guaranteed=certificate.not_covered,
-        checks=tuple(CheckRow(check.name, True, check.found) for check in verification.checks),
+        checks=tuple(CheckRow(check.name, True, check.result) for check in verification.checks),
         planted=tuple(planted),
         conditions=tuple(
             (sentence(c["name"]), _number(c["measured"]), _number(c["threshold"]), c["verdict"]) for c in measured
@@ -159,7 +159,7 @@ def _facts(certificate: Certificate, account: Mapping[str, Any] | None) -> tuple
     return tuple((name, value) for name, value in known if value != "-")
 
 
-def _together(together: Composed, certificate: Certificate) -> tuple[str, ...]:
+def _together(together: Composition, certificate: Certificate) -> tuple[str, ...]:
     if together.epsilon is None:
         return (f"There is no epsilon for all {together.releases} releases together: {together.reason}.",)
     promise = f"epsilon = {together.epsilon:.3g} at delta = {together.delta:g}"

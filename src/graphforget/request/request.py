@@ -123,7 +123,7 @@ class Request:
     @classmethod
     def from_json(cls, path: str | Path) -> Self:
         """From a `request.json` file."""
-        return cls.from_dict(parse_json(_text(path), what=str(path)))
+        return cls.from_dict(parse_json(_text(path), name=str(path)))
 
     @classmethod
     def from_csv(cls, path: str | Path) -> Self:

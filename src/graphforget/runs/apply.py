@@ -1,4 +1,4 @@
-"""Answers a request against a run directory, and writes everything down.
+"""Answers a request against a run directory, and saves all results.
 
 certificate.json      the last request's certificate: public
 released.safetensors  the weights with the certificate's noise: public
@@ -23,12 +23,12 @@ from torch import nn
 from graphforget.certificates.annex import Annex
 from graphforget.certificates.chain import REFUSED, Entry
 from graphforget.certificates.entry_fields import check_id
+from graphforget.certificates.issue import Filing
 from graphforget.certificates.ledger import Ledger
-from graphforget.certificates.signing import entry_signer, signed
+from graphforget.certificates.signing import entry_signer
 from graphforget.errors import FloorMissed, InputError, Refused
 from graphforget.files import read_bytes
 from graphforget.graph.graph import Graph
-from graphforget.json_files import parse_json
 from graphforget.progress import Progress
 from graphforget.request.request import Request
 from graphforget.runs.history import History, history_of, read_history
@@ -41,10 +41,12 @@ from graphforget.runs.layout import (
     OUTCOME,
     RELEASED,
     check_free,
+    check_writable,
     open_run,
+    recover,
 )
 from graphforget.runs.locks import run_lock
-from graphforget.runs.read import load_run, read_run
+from graphforget.runs.read import read_run
 from graphforget.runs.state import check_state
 from graphforget.runs.write import write_run
 from graphforget.training.losses import Loss, LossFunction
@@ -52,14 +54,14 @@ from graphforget.training.trained import Trained
 from graphforget.unlearning.outcome import Outcome
 from graphforget.unlearning.selection import LevelPolicy
 from graphforget.unlearning.unlearn import unlearn
-from graphforget.verification.entries import answer_digest, check_entries
+from graphforget.verification.entries import answer_digest
 
-BLOCK = 4096  # public files are filled up to a multiple of it: a size could tell how long a number is
+BLOCK = 4096  # public files are padded to a multiple of it, so that their size does not reveal the length of a number
 
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What became of a request against a run directory. `outcome` is None if an earlier answer was repeated."""
+    """The answer to a request against a run directory. `outcome` is None if an earlier answer was repeated."""
 
     summary: dict[str, Any]
     folder: Path
@@ -71,6 +73,7 @@ class Answer:
         return self.outcome is None
 
 
+# Over 50 lines because of its documentation.
 def answer(
     run: str | Path,
     request: Request,
@@ -84,53 +87,93 @@ def answer(
     progress: Progress | None = None,
     **options: Any,
 ) -> Answer:
-    """Makes the model of a run directory forget, and writes down everything: model, certificate, annex, ledger.
+    """Unlearns a request with the model of a run directory, and saves model, certificate, annex and ledger.
 
-    Without `out` the run directory itself moves on to the new state, one request at a time however many processes ask;
-    the old state, which held what was to be forgotten, is gone. With `out` the new state goes there and `run` stays as
-    it is. A `request_id` makes it safe to ask twice: the same id is answered with the first outcome, to the bit. `key`
-    signs certificate and ledger. `options` are those of `unlearn`. A release under the model's floor is refused, and
-    that is written down too: the same request is then refused again, and no noise is drawn for it anew.
+    A release under the model's floor is refused. The refusal is recorded too: the same request is then refused again,
+    and no new noise is drawn for it.
+
+    Args:
+        run: The run directory.
+        request: What to unlearn.
+        out: A folder for the new state; `run` then stays unchanged. Without it, the new state replaces that of `run`,
+            one request at a time, also if several processes ask.
+        request_id: An id that makes it safe to ask twice: the same id gets the first answer again, to the bit.
+        key: The key that signs the certificate and the ledger.
+        model: An instance of the user's own module, if the run has one.
+        loss: The user's own loss, if the run has one.
+        force: Whether to overwrite a run directory at `out`.
+        progress: The callback to report to.
+        **options: Those of `unlearn`.
+
+    Returns:
+        The answer.
+
+    Raises:
+        InputError: Bad input. Nothing was changed.
+        Mismatch: The run does not fit its last certificate. Nothing was changed.
+        Refused: The guarantee cannot be given, or was refused before. Nothing was released.
     """
     if request_id is not None:
         check_id(request_id)
     if out is not None and Path(out).resolve() == Path(run).resolve():
         raise InputError(f"{out} is the run itself: for its next state use --in-place (out=None) instead of --out")
     target = Path(run if out is None else out)
+    overwrite = force or out is None
     with run_lock(target.resolve()):
-        for place in dict.fromkeys((target, Path(run))):
-            record = read_history(place)
-            is_other = place == target and out is not None and bool(record.entries)
-            if is_other and not record.continues(read_history(run), load_run(run, model=model, loss=loss)[0]):
-                continue  # another line of runs, whose answers are not this one's
-            earlier = record.answered(request_id, request)
-            if earlier is not None:
-                return _repeated(earlier, record, place, options.get("level"))
-        over = force or out is None
-        check_free(target, force=over)
+        recover(target)
         with open_run(run) as place:
+            history = history_of(place)
+            if out is not None:
+                earlier = _answered_at(target, history, place, request_id, request, model=model, loss=loss)
+                if earlier is not None:
+                    return _repeated(*earlier, target, options.get("level"))
+            entry = history.answered(request_id, request)
+            if entry is not None:
+                return _repeated(entry, history, Path(run), options.get("level"))
+            check_writable(target, force=overwrite)
             trained, graph = read_run(place, model=model, loss=loss)
-            record = history_of(place)
-            check_state(place, trained, graph, record)
+            check_state(place, trained, graph, history)
+        filing = Filing(history.head, key)
         try:
-            outcome = unlearn(trained, graph, request, progress=progress, **options)
+            outcome = unlearn(trained, graph, request, progress=progress, filing=filing, **options)
         except FloorMissed as missed:
             with nullcontext() if out is None else run_lock(Path(run).resolve()):
-                _save_refusal(Path(run), missed, graph, record, key=key, request_id=request_id)
+                _save_refusal(Path(run), missed, graph, history, key=key, request_id=request_id)
             raise
-        return _save(target, outcome, record, key=key, request_id=request_id, over=over)
+        return _save(target, outcome, history, key=key, request_id=request_id, overwrite=overwrite)
 
 
-def _repeated(earlier: Entry, record: History, place: Path, level: Any) -> Answer:
-    check_entries(record.entries, follows=record.follows)
-    public = parse_json(earlier.answer)
+def _answered_at(
+    target: Path,
+    source: History,
+    place: Path,
+    request_id: str | None,
+    request: Request,
+    *,
+    model: nn.Module | None,
+    loss: Loss | LossFunction | None,
+) -> tuple[Entry, History] | None:
+    """The entry that answered the request at `target`, and the history there, if that continues the source's.
+
+    A target that continues another run holds answers to other requests, and an id may mean another request there.
+    """
+    history = read_history(target)
+    if history.entries and not history.continues(source, read_run(place, model=model, loss=loss)[0]):
+        return None
+    entry = history.answered(request_id, request)
+    return None if entry is None else (entry, history)
+
+
+def _repeated(earlier: Entry, history: History, folder: Path, level: Any) -> Answer:
+    """The answer that was given before. Raises `Refused` if that was a refusal, or under the `level`."""
+    public = history.ledger.answers[earlier.number - 1]
     if earlier.level == REFUSED:
         raise Refused(f"this request was refused before: {public.get('refused')}")
     if not LevelPolicy(level).met_by(earlier.level):  # type: ignore[arg-type]
         message = f"request {earlier.request_id!r} was answered before, at level {earlier.level!r}"
         raise Refused(f"{message}, not {level!r}")
-    private = dict(record.annex_of(earlier).account)
-    return Answer(public | {"private": private}, place, earlier.request_id, None)
+    private = dict(history.annex_of(earlier).account)
+    return Answer({**public, "private": private}, folder, earlier.request_id, None)
 
 
 def save_outcome(
@@ -142,27 +185,39 @@ def save_outcome(
     request_id: str | None = None,
     force: bool = False,
 ) -> Path:
-    """Writes the run directory of the model that came of an outcome, with its certificate and released weights.
+    """Saves the run directory of an outcome, with its certificate and released weights.
 
-    `after` is the run directory that the model came from, whose ledger and annexes go on here.
+    Args:
+        folder: Where to save it.
+        outcome: The outcome of `unlearn`.
+        after: The run directory of the model before the request. Its ledger and annexes are continued.
+        key: The key that signs the certificate and the ledger.
+        request_id: The id of the request in the ledger. By default it is random.
+        force: Whether to overwrite a run directory.
+
+    Returns:
+        The path of the run directory.
+
+    Raises:
+        InputError: The folder cannot be written, or the run at `after` cannot be read.
     """
     with run_lock(Path(folder).resolve()):
         check_free(folder, force=force)
-        record = History() if after is None else read_history(after)
-        return _save(Path(folder), outcome, record, key=key, request_id=request_id, over=force).folder
+        history = History() if after is None else read_history(after)
+        certificate = Filing(history.head, key).file(outcome.certificate)
+        outcome = dataclasses.replace(outcome, certificate=certificate)
+        return _save(Path(folder), outcome, history, key=key, request_id=request_id, overwrite=force).folder
 
 
 def _save(
     folder: Path,
     outcome: Outcome,
-    record: History,
+    history: History,
     *,
     key: Ed25519PrivateKey | None,
     request_id: str | None,
-    over: bool,
+    overwrite: bool,
 ) -> Answer:
-    certificate = dataclasses.replace(outcome.certificate, follows=record.head)
-    outcome = dataclasses.replace(outcome, certificate=signed(certificate, key) if key else certificate)
     certificate, public = outcome.certificate, outcome.public()
     request_id = str(uuid.uuid4()) if request_id is None else request_id
     entry: dict[str, Any] = {
@@ -179,7 +234,7 @@ def _save(
         OUTCOME: public_json(public),
         RELEASED: save_bytes({"theta": outcome.released_theta.contiguous()}),
     }
-    _write(folder, outcome.trained, outcome.graph, record, outcome.annex, entry, files, key=key, over=over)
+    _write(folder, outcome.trained, outcome.graph, history, outcome.annex, entry, files, key=key, overwrite=overwrite)
     return Answer(outcome.answer(), folder, request_id, outcome)
 
 
@@ -187,16 +242,16 @@ def _save_refusal(
     run: Path,
     missed: FloorMissed,
     graph: Graph,
-    record: History,
+    history: History,
     *,
     key: Ed25519PrivateKey | None,
     request_id: str | None,
 ) -> None:
-    """Writes down, in the run that was asked, that noise was drawn and nothing was released.
+    """Records in the ledger of `run` that noise was drawn and nothing was released.
 
-    The model and its last release stay as they are. A run that has moved on in the meantime is left alone.
+    The model and its last release stay unchanged. A run that somebody else has changed in the meantime is left alone.
     """
-    if read_history(run).head != record.head:
+    if read_history(run).head != history.head:
         return
     annex: Annex = missed.annex
     public = {
@@ -218,33 +273,33 @@ def _save_refusal(
     with open_run(run) as place:
         names = [name for name in (CERTIFICATE, OUTCOME, RELEASED) if (place / name).exists()]
         files = {name: read_bytes(place / name, largest=LIMITS[name]) for name in names}
-    _write(run, missed.trained, graph, record, annex, entry, files, key=key, over=True)
+    _write(run, missed.trained, graph, history, annex, entry, files, key=key, overwrite=True)
 
 
 def _write(
     folder: Path,
     trained: Trained,
     graph: Graph,
-    record: History,
+    history: History,
     annex: Annex,
     entry: dict[str, Any],
     files: dict[str, bytes],
     *,
     key: Ed25519PrivateKey | None,
-    over: bool,
+    overwrite: bool,
 ) -> None:
-    """The run directory with one entry more."""
+    """Writes the run directory with one more entry in its ledger."""
 
     def write_ledger(staging: Path) -> None:
         with Ledger(staging / LEDGER) as ledger:
-            ledger.take_over(record.entries, follows=record.follows)
-            ledger.append(follows=record.follows, sign=entry_signer(key) if key else None, **entry)
+            ledger.import_entries(history.chain)
+            ledger.append(follows=history.follows, sign=entry_signer(key) if key else None, **entry)
 
-    annexes = {"audience": "private", "annexes": [one.to_dict() for one in (*record.annexes, annex)]}
+    annexes = {"audience": "private", "annexes": [one.to_dict() for one in (*history.annexes, annex)]}
     files = files | {ANNEX: json_bytes(annexes)}
-    if record.earlier is not None:
-        files[EARLIER_LEDGER] = record.earlier
-    write_run(folder, trained, graph, over=over, extras=files, finish=write_ledger)
+    if history.earlier is not None:
+        files[EARLIER_LEDGER] = history.earlier
+    write_run(folder, trained, graph, overwrite=overwrite, extras=files, finish=write_ledger)
 
 
 def json_bytes(content: Any) -> bytes:
@@ -252,6 +307,6 @@ def json_bytes(content: Any) -> bytes:
 
 
 def public_json(content: Any) -> bytes:
-    """Filled up with spaces to a multiple of `BLOCK` bytes."""
+    """JSON, padded with spaces to a multiple of `BLOCK` bytes."""
     text = json_bytes(content)
     return text + b" " * (-len(text) % BLOCK)

@@ -35,6 +35,7 @@ from graphforget.training.losses import Loss, LossFunction
 from graphforget.unlearning.registry import find
 
 
+# Over 50 lines because of its documentation.
 def audit_run(
     run: str | Path,
     *,
@@ -49,61 +50,93 @@ def audit_run(
 ) -> Audit:
     """Audits a run directory.
 
-    With `before`, the run that it came from, and the `request` that led from there to here, the deletion itself is
-    audited. Without, it is rehearsed: `request` (`node:5%`, or anything that `Drawing` knows) is drawn from what the
-    run still holds, and forgotten by the method of its last certificate, with its epsilon, delta and sigma; further
-    options of the method have to be given again. The run directories stay as they are.
+    With `before` and `request`, the deletion that led from `before` to `run` is audited. Without `before`, a deletion
+    is rehearsed: `request` is drawn from the data of the run and unlearned by the method of the last certificate, with
+    its epsilon, delta and sigma. Further options of the method have to be given again. The run directories stay
+    unchanged.
 
-    The result, a plot and, until it is done, the finished pieces go to the folder `out`; `keep` leaves the pieces
-    there, which tell of what was deleted. `model` and `loss` are one's own, where the run has any. Options are those
-    of `audit`.
+    Args:
+        run: The run directory.
+        before: The run directory from before the deletion.
+        request: The request of the deletion, or a file that holds it. For a rehearsal also a drawing, such as
+            `node:5%`.
+        out: A folder for the result, a plot and, until the audit is done, its finished pieces.
+        keep: Whether to leave the finished pieces in `out`. They depend on what was deleted.
+        model: An instance of the user's own module, if the run has one.
+        loss: The user's own loss, if the run has one.
+        seed: The seed of the drawing and of the audit.
+        **options: Those of `audit`.
+
+    Returns:
+        The audit.
+
+    Raises:
+        InputError: The run holds no certificate, or `request` or `out` cannot be used.
+        Mismatch: The graph of `run` is not that of `before` without what the request names.
     """
     if out is not None:
         _check_place(Path(out))
-    told = _last_certificate(run)
-    if told is not None:
-        asked = {"delta": told.delta or None, "epsilon": told.epsilon or None}
-        asked["sigma"] = (told.sigma or None) if find(told.method).takes_sigma else None  # it may have been asked for
-        options = {"method": told.method, **asked} | {name: v for name, v in options.items() if v is not None}
-    options = {name: value for name, value in options.items() if value is not None}
+    certificate = _last_certificate(run)
+    options = _options(certificate, options)
     after = None
     own: Any = {"model": model, "loss": loss}
     if before is None:
         trained, graph = load_run(run, **own)
-        what = request if isinstance(request, Request) else _drawn_or_read(request, graph, seed)
+        audited = request if isinstance(request, Request) else _drawn_or_read(request, graph, seed)
     else:
-        if told is None:
+        if certificate is None:
             raise InputError(f"{run} holds no certificate: it has not answered any request")
-        if request is None or (isinstance(request, str) and not Path(request).is_file()):
-            raise InputError("to audit the deletion itself, its request file is needed beside the run from before it")
-        if options.get("method", told.method) != told.method:
-            raise InputError(f"the deletion was made by {told.method!r}, it cannot be audited as {options['method']!r}")
-        what = request if isinstance(request, Request) else Request.from_file(request)
+        audited = _request_of_deletion(request, certificate, options)
         trained, graph = load_run(before, **own)
-        private, left = load_run(run, **own)
-        if graph.without(what).digest != left.digest:
+        private, retained = load_run(run, **own)
+        if graph.without(audited).digest != retained.digest:
             raise Mismatch(f"the graph of {run} is not that of {before} without what the request names")
-        after = Release(private, load_released(run, **own)[0], told)
+        after = Release(private, load_released(run, **own)[0], certificate)
     pieces = None if out is None else Path(out) / AUDIT_PIECES
     resumed = pieces is not None and pieces.exists()
     try:
-        found = audit(trained, graph, what, after=after, seed=seed, folder=pieces, **options)
+        result = audit(trained, graph, audited, after=after, seed=seed, folder=pieces, **options)
     except (InputError, Refused, Mismatch):
         if pieces is not None and not resumed:  # going on would not help
             shutil.rmtree(pieces, ignore_errors=True)
         raise
-    found = dataclasses.replace(found, settings=found.settings | _about(told, rehearsed=before is None))
+    settings = result.settings | _about(certificate, rehearsed=before is None)
+    result = dataclasses.replace(result, settings=settings)
     if out is not None:
-        _write(Path(out), found)
+        _write(Path(out), result)
         if not keep:
             shutil.rmtree(Path(out) / AUDIT_PIECES)
-    return found
+    return result
 
 
-def _about(told: Certificate | None, *, rehearsed: bool) -> dict[str, Any]:
-    """What the audit is of: a deletion and its certificate, or none that has happened."""
+def _options(certificate: Certificate | None, options: dict[str, Any]) -> dict[str, Any]:
+    """The caller's options; what they leave out is that of the last certificate."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if certificate is None:
+        return given
+    defaults = {"method": certificate.method, "delta": certificate.delta, "epsilon": certificate.epsilon}
+    if find(certificate.method).takes_sigma:  # then a caller may have set it
+        defaults["sigma"] = certificate.sigma
+    return {name: value for name, value in defaults.items() if value} | given
+
+
+def _request_of_deletion(
+    request: str | Path | Request | None, certificate: Certificate, options: dict[str, Any]
+) -> Request:
+    """The request of a deletion that is audited after the fact, by the method that made it."""
+    if request is None or (isinstance(request, str) and not Path(request).is_file()):
+        raise InputError("to audit the deletion itself, its request file is needed beside the run from before it")
+    if options["method"] != certificate.method:
+        raise InputError(
+            f"the deletion was made by {certificate.method!r}, it cannot be audited as {options['method']!r}"
+        )
+    return request if isinstance(request, Request) else Request.from_file(request)
+
+
+def _about(certificate: Certificate | None, *, rehearsed: bool) -> dict[str, Any]:
+    """What was audited: a deletion with its certificate, or a rehearsal."""
     made = datetime.now(UTC).isoformat(timespec="seconds")
-    of = {"rehearsal": rehearsed, "certificate": None if rehearsed or told is None else told.id}
+    of = {"rehearsal": rehearsed, "certificate": None if rehearsed or certificate is None else certificate.id}
     return of | {"made": made, "versions": versions()}
 
 
@@ -125,10 +158,10 @@ def _last_certificate(run: str | Path) -> Certificate | None:
         return Certificate.read(place / CERTIFICATE) if (place / CERTIFICATE).exists() else None
 
 
-def _write(folder: Path, found: Audit) -> None:
-    from graphforget.audits.figure import audit_figure  # matplotlib, which nothing else of the package waits for
+def _write(folder: Path, result: Audit) -> None:
+    from graphforget.audits.figure import audit_figure  # imports matplotlib, which takes long
 
-    content, picture = found.to_dict(), io.BytesIO()
+    content, picture = result.to_dict(), io.BytesIO()
     audit_figure(content["rows"]).savefig(picture, format="png", dpi=200, bbox_inches="tight")
     # Of a single person's deletion every number is about that person.
     write_whole(folder / AUDIT_PICTURE, picture.getvalue(), mode=0o600)

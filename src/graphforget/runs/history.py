@@ -1,23 +1,25 @@
-"""The deletions that led to a run directory: its ledger and its annexes.
+"""The deletions of a run directory: its ledger and its annexes.
 
 ledger.sqlite         all requests, their public answers and certificates, chained by hashes and signed
-annex.json            salted hashes of what every request named, and everything measured on the way: private
+annex.json            salted hashes of what every request named, and everything that was measured: private
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphforget.certificates.annex import Annex, request_digest
-from graphforget.certificates.chain import REFUSED, START, Entry, check_chain
+from graphforget.certificates.chain import REFUSED, START, Broken, Chain, Entry
 from graphforget.certificates.ledger import Ledger
-from graphforget.errors import InputError
+from graphforget.errors import InputError, Mismatch
 from graphforget.files import read_bytes
 from graphforget.json_files import read_json
 from graphforget.runs.layout import ANNEX, DATABASES, EARLIER_LEDGER, LEDGER, LIMITS, open_run
+from graphforget.verification.entries import CheckedLedger
 
 if TYPE_CHECKING:
     from graphforget.request.request import Request
@@ -30,20 +32,37 @@ class History:
 
     entries: tuple[Entry, ...] = ()
     annexes: tuple[Annex, ...] = ()  # those of an earlier format included
-    earlier: bytes | None = None  # the ledger of an earlier format, as it was
+    earlier: bytes | None = None  # the file of a ledger of an earlier format
     follows: str = START  # its head
 
     @property
     def head(self) -> str:
+        """The hash of the last entry; of the earlier format's last one if there is no other."""
         return self.entries[-1].hash if self.entries else self.follows
+
+    @cached_property
+    def chain(self) -> Chain:
+        """The entries, checked once. Raises `Broken` unless they form a chain."""
+        return Chain(self.entries, self.follows)
+
+    @cached_property
+    def ledger(self) -> CheckedLedger:
+        """The entries with their certificates, checked once. Raises `Mismatch` unless they agree."""
+        try:
+            return CheckedLedger(self.chain)
+        except Broken as error:
+            raise Mismatch(str(error)) from error
 
     @property
     def own_annexes(self) -> tuple[Annex, ...]:
-        """Of the entries."""
+        """The annexes of the entries, without those of an earlier format."""
         return self.annexes[len(self.annexes) - len(self.entries) :]
 
     def answered(self, request_id: str | None, request: Request) -> Entry | None:
-        """The entry of this id, or one that refused this very request. The same id for another is an `InputError`."""
+        """The entry with this id, or one that refused the same request.
+
+        Raises `InputError` if the id was used for another request.
+        """
         for entry, annex in zip(self.entries, self.own_annexes, strict=True):
             same = request_digest(request, annex.salt) == entry.request_digest
             if entry.request_id == request_id and not same:
@@ -53,18 +72,18 @@ class History:
         return None
 
     def continues(self, other: History, trained: Trained) -> bool:
-        """Whether its ledger goes on from the other one, and from the model that belongs to that."""
+        """Whether this ledger continues the other one, starting from the model `trained`."""
         if self.follows != other.follows or self.entries[: len(other.entries)] != other.entries:
             return False
         following = self.own_annexes[len(other.entries) :][:1]
         return all(annex.account.get("weights_before") == annex.weights(trained.theta) for annex in following)
 
     def annex_of(self, entry: Entry) -> Annex:
-        return self.own_annexes[self.entries.index(entry)]  # its number may be anything, until the chain is checked
+        return self.own_annexes[self.entries.index(entry)]  # not by its number, which is not checked yet
 
 
 def read_history(folder: str | Path) -> History:
-    """The ledger's entries and the annexes, none if the run came of no deletion."""
+    """The ledger's entries and the annexes; none if the run has answered no request."""
     with open_run(folder) as place:
         return history_of(place)
 
@@ -72,7 +91,7 @@ def read_history(folder: str | Path) -> History:
 def history_of(folder: Path) -> History:
     if not os.path.lexists(folder / LEDGER):
         return History()
-    for name in sorted(DATABASES):  # a run is written as a whole, so nothing can be left in a log
+    for name in sorted(DATABASES):  # a run is written completely, so a log cannot hold anything of it
         if name.endswith("-wal") and (folder / name).exists() and (folder / name).stat().st_size:
             raise InputError(f"{folder / name} is not the run's own, and SQLite would change the ledger by it")
     with Ledger(folder / LEDGER, readonly=True) as ledger:
@@ -82,23 +101,23 @@ def history_of(folder: Path) -> History:
         with Ledger(folder / EARLIER_LEDGER, readonly=True) as ledger:
             earlier_entries = ledger.entries()
     source = folder / (LEDGER if is_earlier else EARLIER_LEDGER)
-    check_chain(earlier_entries, format=1)
+    earlier = Chain(earlier_entries, format=1)
     annexes = _annexes(folder / ANNEX)
-    record = History(
+    history = History(
         entries=() if is_earlier else entries,
         annexes=annexes,
         earlier=read_bytes(source, largest=LIMITS[LEDGER]) if earlier_entries else None,
-        follows=earlier_entries[-1].hash if earlier_entries else START,
+        follows=earlier.head,
     )
-    if len(annexes) != len(record.entries) + len(earlier_entries):
-        count = len(record.entries) + len(earlier_entries)
+    if len(annexes) != len(history.entries) + len(earlier_entries):
+        count = len(history.entries) + len(earlier_entries)
         raise InputError(f"{folder} has {count} entries in its ledger and {len(annexes)} annexes")
-    return record
+    return history
 
 
 def _annexes(path: Path) -> tuple[Annex, ...]:
     try:
-        content = read_json(path, what="the annex", largest=LIMITS[ANNEX])
+        content = read_json(path, name="the annex", largest=LIMITS[ANNEX])
     except FileNotFoundError as error:
         raise InputError(f"{path} is missing") from error
     listed = content.get("annexes") if isinstance(content, dict) else content  # a plain list in an earlier format

@@ -1,4 +1,4 @@
-"""A run directory on disk: the names of its files, their limits, and where its state is."""
+"""A run directory on disk: the names of its files, their size limits, and the place of its state."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from graphforget.certificates.ledger import LARGEST as LEDGER_LARGEST
 from graphforget.errors import InputError
+from graphforget.files import error_reason
 from graphforget.json_files import LARGEST as JSON_LARGEST
 from graphforget.runs.locks import parent_lock
 
@@ -37,7 +38,7 @@ LIMITS = {  # bytes of each file; what is larger is neither written nor read
 
 
 class Damaged(InputError):
-    """A run directory is not what was written."""
+    """A run directory is not as it was written."""
 
 
 def inside_run(path: str | Path) -> bool:
@@ -46,10 +47,21 @@ def inside_run(path: str | Path) -> bool:
 
 
 def check_free(folder: str | Path, *, force: bool = False) -> None:
-    """Refuses a place that `save_run` could not or should not write to."""
-    named, folder = folder, real_path(folder)
+    """Raises `InputError` for a place that `save_run` could not or should not write to."""
+    recover(folder)
+    check_writable(folder, force=force)
+
+
+def recover(folder: str | Path) -> None:
+    """Restores the state of a run directory whose writer was killed between two renames."""
+    folder = real_path(folder)
     with parent_lock(folder):
         restore(folder)
+
+
+def check_writable(folder: str | Path, *, force: bool = False) -> None:
+    """What `check_free` does, for a caller that has called `recover`."""
+    named, folder = folder, real_path(folder)
     if folder.exists() and not force:
         raise InputError(f"{named} exists already, choose another place or overwrite it with --force (force=True)")
     if folder.exists() and not (folder / RUN_FILE).is_file():
@@ -67,38 +79,38 @@ def check_free(folder: str | Path, *, force: bool = False) -> None:
 
 @contextmanager
 def open_run(folder: str | Path) -> Iterator[Path]:
-    """Where the state of a run directory is, and stays while somebody reads it."""
+    """The place of a run directory's state, locked against writers."""
     folder = real_path(folder)
     with parent_lock(folder, shared=True):
-        if folder.exists():  # what a writer left that was killed before it cleared up may hold what was forgotten
+        if folder.exists():  # a killed writer may have left the old state, with the deleted data
             shutil.rmtree(old_state(folder), ignore_errors=True)
         killed_between_renames = not folder.exists() and old_state(folder).is_dir()
         yield old_state(folder) if killed_between_renames else folder
 
 
 def old_state(folder: Path) -> Path:
-    """Where the old state waits while the new one takes its place."""
+    """The place of the old state while the new one replaces it."""
     return folder.with_name(f".{folder.name}.graphforget-old")
 
 
 def real_path(folder: str | Path) -> Path:
-    """The folder itself where a link is given."""
+    """The absolute path, without links."""
     try:
         folder = Path(folder).resolve()
         folder.exists()
     except OSError as error:
-        raise InputError(f"{folder} cannot be used: {error}") from error
+        raise InputError(f"{folder} cannot be used: {error_reason(error)}") from error
     return folder
 
 
 def restore(folder: Path) -> None:
-    """Puts the old state back that a process left aside when it was killed between two renames."""
+    """Puts the old state back if a process was killed between two renames."""
     if old_state(folder).is_dir() and not folder.exists():
         old_state(folder).rename(folder)
 
 
 def clear_leftovers(folder: Path) -> None:
-    """Removes what killed processes left beside the folder: it may hold data that was to be forgotten."""
+    """Removes what killed processes left beside the folder: it may hold deleted data."""
     if folder.exists():
         shutil.rmtree(old_state(folder), ignore_errors=True)
     for left in folder.parent.iterdir() if folder.parent.is_dir() else ():
@@ -118,7 +130,7 @@ def _alive(pid: int) -> bool:
 
 
 def foreign_files(folder: Path) -> list[str]:
-    """Files in a run directory that are none of its own."""
+    """The names of files in a run directory that do not belong to it."""
     return sorted(path.name for path in folder.iterdir() if path.name not in OWN) if folder.is_dir() else []
 
 

@@ -13,13 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from graphforget.errors import InputError
+from graphforget.files import error_reason
 
 
 @contextmanager
 def run_lock(folder: Path) -> Iterator[None]:
-    """Waits until nobody else is answering a request on this folder. One that does not exist needs no turn.
+    """Waits until nobody else is answering a request on this folder. A folder that does not exist needs no lock.
 
-    A writer replaces the folder by another one, so whoever has waited looks again.
+    A writer replaces the folder, so after waiting the folder is looked up again.
     """
     while True:
         try:
@@ -38,10 +39,10 @@ def run_lock(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def parent_lock(folder: Path, *, shared: bool = False) -> Iterator[None]:
-    """Keeps the folder in its place, or out of everybody's sight while it is replaced (unless `shared`)."""
+    """Locks the folder around `folder`: `shared` to read `folder`, otherwise to replace it."""
     try:
         held = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:  # then there is nothing to read in it, and who wants to write will be told
+    except OSError:  # then there is nothing to read, and writing reports the error
         yield
         return
     try:
@@ -53,7 +54,7 @@ def parent_lock(folder: Path, *, shared: bool = False) -> Iterator[None]:
 
 @contextmanager
 def hold_lock(folder: Path) -> Iterator[None]:
-    """The turn on a folder that is about to take another one's place and keeps it there."""
+    """Locks a new folder that is about to replace another one, and stays locked there."""
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         _take(held, folder)
@@ -64,7 +65,7 @@ def hold_lock(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def alone(folder: Path, why: str) -> Iterator[None]:
-    """The turn on a folder at once, or `InputError` with `why` not."""
+    """Locks a folder without waiting. Raises `InputError` with the message `why` if somebody else has the lock."""
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         try:
@@ -80,7 +81,7 @@ def _take(descriptor: int, folder: Path, *, shared: bool = False) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
     except OSError as error:
-        raise InputError(f"{folder} cannot be locked: {error}") from error
+        raise InputError(f"{folder} cannot be locked: {error_reason(error)}") from error
 
 
 def _is_still(folder: Path, descriptor: int) -> bool:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from graphforget.errors import InputError, OtherVersion
-from graphforget.files import read_bytes
+from graphforget.files import error_reason, read_bytes
 from graphforget.graph.digest import digest_of_format_2
 from graphforget.graph.graph import Graph
 from graphforget.graph.validation import checked_edges, is_symmetric
@@ -43,7 +43,19 @@ from graphforget.validation import read_fields
 def load_run(
     folder: str | Path, *, model: nn.Module | None = None, loss: Loss | LossFunction | None = None
 ) -> tuple[Trained, Graph]:
-    """Reads a run directory. A model or a loss that is not built in cannot be stored safely: hand it over again."""
+    """Reads a run directory.
+
+    Args:
+        folder: The run directory.
+        model: An instance of the module, if it is not a built-in one: a run directory cannot store it safely.
+        loss: The loss, if it is not a built-in one.
+
+    Returns:
+        The model and its graph.
+
+    Raises:
+        InputError: The folder is not a run directory, is damaged, or `model` or `loss` is missing or another one.
+    """
     with open_run(folder) as place:
         return read_run(place, model=model, loss=loss)
 
@@ -51,7 +63,7 @@ def load_run(
 def read_run(
     folder: Path, *, model: nn.Module | None = None, loss: Loss | LossFunction | None = None
 ) -> tuple[Trained, Graph]:
-    """What `load_run` does, for a caller that has open_run where the state is."""
+    """What `load_run` does, for a caller that has opened the run."""
     try:
         run, graph, weights = _files(folder)
     except FileNotFoundError as error:
@@ -59,7 +71,7 @@ def read_run(
             raise InputError(f"{folder} is not a run directory: {folder / 'run.json'} is missing") from error
         raise Damaged(f"{folder} is not a run directory: it is damaged, {error.filename} is missing") from error
     except (OSError, RuntimeError) as error:
-        raise Damaged(f"{folder} cannot be read: {' '.join(str(error).split())}") from error
+        raise Damaged(f"{folder} cannot be read: {error_reason(error)}") from error
     try:
         trained = _trained(run, weights, graph, model, loss)
         digest = graph.digest
@@ -71,19 +83,20 @@ def read_run(
     except InputError:
         raise
     except Exception as error:  # damaged tensors and a model of one's own can raise any exception there is
-        raise Damaged(f"{folder} is damaged: {type(error).__name__}: {' '.join(str(error).split())}") from error
+        raise Damaged(f"{folder} is damaged: {type(error).__name__}: {error_reason(error)}") from error
     if digest != trained.graph_digest:
         raise Damaged(f"{folder} is damaged: its graph is not the one that the model was trained on")
     if not math.isclose(value, trained.objective_value, rel_tol=1e-6):
-        told = f"{folder} does not fit together: the objective is {value:g} instead of {trained.objective_value:g}"
+        values = f"the objective is {value:.10g} instead of {trained.objective_value:.10g}"
+        message = f"{folder} does not fit together: {values}"
         if model is None and loss is None:
-            raise Damaged(told)
-        raise InputError(f"{told}, so the model or the loss handed over is not the one that was trained")
+            raise Damaged(message)
+        raise InputError(f"{message}, so the given model or loss is not the one of the training")
     return trained, graph
 
 
 def _files(folder: Path) -> tuple[RunFile, Graph, dict[str, Tensor]]:
-    """What the files hold: of the types and sizes that they must have, and with the checksums in run.json."""
+    """The content of the files, after a check of their types, their sizes and their checksums in run.json."""
     try:
         run = read_run_file(folder)
         foreign = [name for name in run.sha256 if name not in LIMITS]
@@ -94,10 +107,10 @@ def _files(folder: Path) -> tuple[RunFile, Graph, dict[str, Tensor]]:
         names = read_bytes(folder / "graph.json", largest=LIMITS["graph.json"])
         read = dict(zip(MODEL_FILES, (weights_content, graph_content, names), strict=True))
         for name in (*MODEL_FILES, *sorted(run.sha256.keys() - set(MODEL_FILES))):
-            found = read[name] if name in read else read_bytes(folder / name, largest=LIMITS[name])
-            if run.sha256.get(name) != checksum(found):
+            content = read[name] if name in read else read_bytes(folder / name, largest=LIMITS[name])
+            if run.sha256.get(name) != checksum(content):
                 raise Damaged(f"{name} is not the file that was written")
-        graph = _graph(tensors, read_fields(GraphFile, parse_json(names, what="graph.json"), "graph.json"))
+        graph = _graph(tensors, read_fields(GraphFile, parse_json(names, name="graph.json"), "graph.json"))
     except OtherVersion:
         raise
     except InputError as error:
@@ -106,14 +119,14 @@ def _files(folder: Path) -> tuple[RunFile, Graph, dict[str, Tensor]]:
 
 
 def _of_earlier_format(trained: Trained, graph: Graph, *, released: bool) -> Trained:
-    """Under this version's digest. Releases that were not counted then count as all that there were to be."""
+    """The model with this version's graph digest. A release that was not counted uses up the whole budget."""
     recipe = trained.recipe
     spent = (release_ratio(epsilon=recipe.epsilon, delta=recipe.delta),) if released else ()
     return dataclasses.replace(trained, graph_digest=graph.digest, releases=spent)
 
 
 def _graph(tensors: dict[str, Tensor], names: GraphFile) -> Graph:
-    """The graph, which is checked as one of a user's."""
+    """The graph, checked in the same way as a user's own graph."""
     if not (0 < names.num_columns <= WIDEST and 0 < names.num_classes <= WIDEST):
         raise InputError(f"the graph has {names.num_columns} columns and {names.num_classes} classes")
     for name, kind in TENSORS.items():
@@ -121,7 +134,7 @@ def _graph(tensors: dict[str, Tensor], names: GraphFile) -> Graph:
             raise InputError(f"the graph's {name} is missing, or not of type {kind}")
     x = _attributes(tensors, names.num_columns)
     edges = checked_edges(tensors["edge_index"], x.shape[0])
-    if not names.directed and not is_symmetric(edges, x.shape[0]):  # gradients count on it
+    if not names.directed and not is_symmetric(edges, x.shape[0]):  # gradients rely on it
         raise InputError("the graph is undirected and has an edge that goes one way only")
     given: dict[str, Any] = {name: tensors[name] for name in TENSORS if name != "edge_index"}
     given |= {f.name: getattr(names, f.name) for f in dataclasses.fields(names)}
@@ -140,7 +153,7 @@ def _attributes(tensors: dict[str, Tensor], columns: int) -> Tensor:
         try:
             x = torch.sparse_csr_tensor(crow, places, values, size=size, check_invariants=True)
         except RuntimeError as error:
-            raise InputError(f"the graph's attributes are no sparse matrix: {' '.join(str(error).split())}") from error
+            raise InputError(f"the graph's attributes are no sparse matrix: {error_reason(error)}") from error
     if x is None or x.dtype not in (torch.float32, torch.float64) or x.dim() != 2 or x.shape[1] != columns:
         raise InputError(f"the graph's attributes are missing, or not numbers in {columns} columns")
     return x
@@ -154,31 +167,13 @@ def _trained(
     own_loss: Loss | LossFunction | None,
 ) -> Trained:
     recipe = run.recipe
-    theta, objective_noise_vector = weights.pop("theta", None), weights.pop("tilt", None)
-    if (
-        theta is None
-        or theta.dim() != 1
-        or any(part.dtype != torch.float64 for part in (theta, objective_noise_vector) if part is not None)
-    ):
-        raise Damaged("the weights are no list of numbers in float64")
+    theta, objective_noise_vector = _vectors(run, weights)
     loss = as_loss(recipe.loss if own_loss is None and is_recorded(recipe.loss) else own_loss)
     if recipe.loss != loss.name:
-        raise InputError(f"this model was trained with the loss {recipe.loss!r}, hand it over as loss=...")
-    if recipe.model in MODELS:
-        shape: dict[str, Any] = {"columns": graph.num_columns, "classes": graph.num_classes}
-        _check_size(theta, count_parameters(recipe.model, **shape, options=recipe.options))
-        module = build(recipe.model, **shape, seed=recipe.seed, **recipe.options)
-    elif model is None:
-        raise InputError(f"this model is a {recipe.model}, hand an instance of it over as model=...")
-    else:
-        module = copy.deepcopy(model)
-    if bool(recipe.objective_noise) != (objective_noise_vector is not None) or (
-        objective_noise_vector is not None and objective_noise_vector.shape != theta.shape
-    ):
-        raise Damaged("the noise in the objective is not that of these weights")
-    _check_size(theta, flatten(module).numel())
-    # Whoever hands a module or a loss over may have put data into it since.
-    brought = [*(() if recipe.model in MODELS else data_carriers(module)), *captured_by_loss(loss)]
+        raise InputError(f"this model was trained with the loss {recipe.loss!r}, give it as loss=...")
+    module = _module(run, theta, graph, model)
+    # A user's own module or loss may have captured data since the training.
+    captured = [*(() if recipe.model in MODELS else data_carriers(module)), *captured_by_loss(loss)]
     module = module.double().eval()
     module.load_state_dict({name.removeprefix("state."): value for name, value in weights.items()}, strict=False)
     ensemble = as_ensemble(module)
@@ -188,13 +183,13 @@ def _trained(
     if recipe.model in MODELS and run.reach != getattr(module, "reach", run.reach):
         raise Damaged("run.json: the reach is not that of the model")
     if run.strongly_convex != (is_affine(module) and assumed_convex(loss)):
-        raise Damaged("run.json: whether the objective is strongly convex is not as it is")
+        raise Damaged("run.json: the field 'strongly_convex' is not right for this model and loss")
     return Trained(
         module=module,
         theta=theta,
         recipe=recipe,
         reach=run.reach,
-        certification_blockers=tuple(dict.fromkeys([*run.certification_blockers, *brought])),
+        certification_blockers=tuple(dict.fromkeys([*run.certification_blockers, *captured])),
         strongly_convex=run.strongly_convex,
         converged=run.converged,
         objective_value=run.objective,
@@ -209,6 +204,33 @@ def _trained(
         graph_salt=bytes.fromhex(run.graph_salt),
         notes=run.notes,
     )
+
+
+def _vectors(run: RunFile, weights: dict[str, Tensor]) -> tuple[Tensor, Tensor | None]:
+    """Takes the flat parameters and the objective's noise out of the tensors of the weights' file."""
+    theta, objective_noise_vector = weights.pop("theta", None), weights.pop("tilt", None)
+    vectors = [vector for vector in (theta, objective_noise_vector) if vector is not None]
+    if theta is None or theta.dim() != 1 or any(vector.dtype != torch.float64 for vector in vectors):
+        raise Damaged("the weights are no list of numbers in float64")
+    has_noise = objective_noise_vector is not None
+    if bool(run.recipe.objective_noise) != has_noise or any(vector.shape != theta.shape for vector in vectors):
+        raise Damaged("the noise in the objective is not that of these weights")
+    return theta, objective_noise_vector
+
+
+def _module(run: RunFile, theta: Tensor, graph: Graph, model: nn.Module | None) -> nn.Module:
+    """A fresh module of the run's type, or a copy of the user's own, with as many parameters as `theta`."""
+    recipe = run.recipe
+    if recipe.model in MODELS:
+        shape: dict[str, Any] = {"columns": graph.num_columns, "classes": graph.num_classes}
+        _check_size(theta, count_parameters(recipe.model, **shape, options=recipe.options))
+        module = build(recipe.model, **shape, seed=recipe.seed, **recipe.options)
+    elif model is None:
+        raise InputError(f"this model is a {recipe.model}, give an instance of it as model=...")
+    else:
+        module = copy.deepcopy(model)
+    _check_size(theta, flatten(module).numel())
+    return module
 
 
 def _check_size(theta: Tensor, parameters: int) -> None:

@@ -1,4 +1,4 @@
-"""What a run directory has released: the model that may go out, and what all releases promise together."""
+"""What a run directory has released: the public model, and the guarantee of all releases together."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from graphforget.certificates.document import Certificate
-from graphforget.certificates.releases import Composed, composed_since_training
+from graphforget.certificates.releases import Composition, compose_since_training
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.runs.history import read_history
@@ -17,20 +17,41 @@ from graphforget.runs.read import read_run
 from graphforget.runs.tensors import read_tensors
 from graphforget.training.losses import Loss, LossFunction
 from graphforget.training.trained import Trained
-from graphforget.verification.entries import check_entries
 
 
-def releases_so_far(folder: str | Path, *, delta: float) -> Composed:
-    """What all releases of a run's ledger tell together. Raises `Mismatch` if the ledger does not hold."""
-    record = read_history(folder)
-    certificates = check_entries(record.entries, follows=record.follows)
-    return composed_since_training(record.entries, certificates, delta=delta)
+def releases_so_far(folder: str | Path, *, delta: float) -> Composition:
+    """The guarantee of all releases of a run together.
+
+    Args:
+        folder: The run directory.
+        delta: The delta at which to compute epsilon.
+
+    Returns:
+        The composition of all releases since the model was last retrained.
+
+    Raises:
+        Mismatch: The ledger does not agree with its certificates.
+    """
+    ledger = read_history(folder).ledger
+    return compose_since_training(ledger.entries, ledger.certificates, delta=delta)
 
 
 def load_released(
     folder: str | Path, *, model: nn.Module | None = None, loss: Loss | LossFunction | None = None
 ) -> tuple[Trained, Graph]:
-    """The model of a run directory that may go out, with the certificate's noise, and its graph."""
+    """Reads the released model of a run directory.
+
+    Args:
+        folder: The run directory.
+        model: An instance of the user's own module, if the run has one.
+        loss: The user's own loss, if the run has one.
+
+    Returns:
+        The model with the noise of its certificate, and its graph.
+
+    Raises:
+        InputError: The run cannot be read, or has released nothing.
+    """
     with open_run(folder) as place:
         trained, graph = read_run(place, model=model, loss=loss)
         theta = released_weights(place, like=trained.theta)
@@ -39,10 +60,10 @@ def load_released(
 
 
 def released_weights(folder: Path, *, like: Tensor | None = None) -> Tensor:
-    """The weights that may go out, as many as `like` has."""
+    """The released weights, as many as `like` has."""
     try:
         tensors = read_tensors(folder / RELEASED, largest=LARGEST)[0]
-        theta = tensors.get("theta") if len(tensors) == 1 else None  # nothing else may go out with it
+        theta = tensors.get("theta") if len(tensors) == 1 else None  # nothing else may be released with it
     except FileNotFoundError as error:
         raise InputError(f"{folder} holds no released weights: it has not answered any request") from error
     if theta is None or theta.dtype != torch.float64 or (like is not None and theta.shape != like.shape):

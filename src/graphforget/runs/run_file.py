@@ -71,7 +71,7 @@ class GraphFile:
 
 def read_run_file(folder: Path) -> RunFile:
     """The fields of run.json. A run that this version cannot go on from is an `OtherVersion`."""
-    content = read_json(folder / RUN_FILE, what=RUN_FILE, largest=LIMITS[RUN_FILE])
+    content = read_json(folder / RUN_FILE, name=RUN_FILE, largest=LIMITS[RUN_FILE])
     format = content.get("format") if isinstance(content, dict) else None
     if type(format) is not int or format not in (FORMAT, EARLIER_FORMAT):
         message = f"{folder} has format {str(format)[:80]}"

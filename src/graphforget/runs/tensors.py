@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
-from graphforget.files import UnsafeFile, open_regular, read_all
+from graphforget.files import UnsafeFile, error_reason, open_regular, read_all
 
 SPARSE = ("x.crow", "x.columns", "x.values")
 TENSORS = {
@@ -30,7 +30,9 @@ def read_tensors(path: Path, *, largest: int) -> tuple[dict[str, Tensor], bytes]
     with open_regular(path, largest=largest) as file:
         size = int.from_bytes(file.read(8), "little")
         if size > LARGEST_HEADER:
-            raise UnsafeFile(f"{path} cannot be read: its header has {size:,} bytes, over {LARGEST_HEADER:,}")
+            raise UnsafeFile(
+                f"{path} cannot be read: its header has {size:,} bytes, up to {LARGEST_HEADER:,} are possible"
+            )
         try:
             ends = [tensor["data_offsets"][1] for name, tensor in json.loads(file.read(size)).items() if name[0] != "_"]
             expected = 8 + size + max(ends, default=0)
@@ -43,4 +45,4 @@ def read_tensors(path: Path, *, largest: int) -> tuple[dict[str, Tensor], bytes]
     try:
         return load(content), content
     except (SafetensorError, ValueError, TypeError, KeyError, RuntimeError, OverflowError) as error:
-        raise UnsafeFile(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+        raise UnsafeFile(f"{path} cannot be read: {error_reason(error)}") from error

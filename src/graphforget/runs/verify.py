@@ -1,4 +1,4 @@
-"""Verifies a run directory: everything that it claims, recomputed."""
+"""Verifies a run directory: recomputes everything that it claims."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from torch import nn
 
-from graphforget.certificates.chain import REFUSED, check_chain
 from graphforget.certificates.document import Certificate
 from graphforget.errors import InputError, Mismatch, OtherVersion
+from graphforget.files import error_reason
 from graphforget.graph.graph import Graph
-from graphforget.json_files import parse_json, read_json
+from graphforget.json_files import read_json
 from graphforget.progress import Progress
 from graphforget.runs.history import History, history_of
 from graphforget.runs.layout import ANNEX, CERTIFICATE, LEDGER, OUTCOME, Damaged, foreign_files, open_run
@@ -21,9 +21,9 @@ from graphforget.runs.read import read_run
 from graphforget.runs.released import released_weights
 from graphforget.runs.state import as_certified, check_annexes
 from graphforget.training.losses import Loss, LossFunction
-from graphforget.verification.entries import check_entries
+from graphforget.training.trained import Trained
 from graphforget.verification.evidence import Evidence
-from graphforget.verification.verify import Verification, verify
+from graphforget.verification.verify import Verification, verify_evidence
 
 
 def verify_run(
@@ -38,98 +38,108 @@ def verify_run(
     replay: bool = False,
     progress: Progress | None = None,
 ) -> Verification:
-    """Recomputes everything that a run directory claims. Raises `Mismatch` with the first thing that does not match.
+    """Recomputes everything that a run directory claims.
 
-    `graph` is the retained graph from records of one's own, to be used instead of the one in the run directory.
-    `before` is the run of the release before, whose noise must be another one. `head` is a ledger's head that was kept
-    elsewhere: the run must be at it or past it. `replay` trains again, for `exact` claims.
+    Args:
+        folder: The run directory.
+        key: The public key of the signer.
+        graph: The retained graph from the verifier's own records, used instead of the one in the run directory.
+        model: An instance of the user's own module, if the run has one.
+        loss: The user's own loss, if the run has one.
+        before: The run directory of the release before. Its noise must be independent of this one's.
+        head: The head of the ledger, as it was kept elsewhere. The run must be at it or past it.
+        replay: Whether to train again and compare the weights, for `exact` claims.
+        progress: The callback to report to.
+
+    Returns:
+        What was checked, and what could not be checked.
+
+    Raises:
+        Mismatch: Something does not match. The message names the first such thing.
+        InputError: The run holds no certificate, or an argument cannot be used.
     """
-    evidence, record, place_notes = _evidence(folder, model=model, loss=loss)
+    evidence, history, notes = _evidence(folder, model=model, loss=loss)
     if head is not None:
-        check_head(record, head)
+        check_head(history, head)
     if graph is not None:
         try:
             evidence = dataclasses.replace(evidence, graph=graph.numbered_as(evidence.graph))
-        except InputError as error:  # it holds somebody whom the run does not know; the message names nobody
+        except InputError as error:  # it holds a node that the run does not know; the message names nobody
             raise Mismatch("the graph is not the one that the model stands on") from error
     earlier = None if before is None else _evidence(before, model=model, loss=loss)[0]
-    result = verify(
-        evidence.certificate,
-        evidence.trained,
-        evidence.graph,
-        released=evidence.released,
-        annexes=evidence.annexes,
-        entries=evidence.entries,
-        follows=evidence.follows,
-        key=key,
-        before=earlier,
-        replay=replay,
-        progress=progress,
-    )
+    evidence = dataclasses.replace(evidence, key=key, before=earlier)
+    result = verify_evidence(evidence, replay=replay, progress=progress)
     if head is None:
         rollback = "that this is not an older copy of the run: keep 'ledger --head' elsewhere and give it as --head"
-        place_notes = (*place_notes, rollback)
-    return dataclasses.replace(result, unchecked=(*result.unchecked, *place_notes))
+        notes = (*notes, rollback)
+    return dataclasses.replace(result, unchecked=(*result.unchecked, *notes))
 
 
-def check_head(record: History, head: str) -> None:
+def check_head(history: History, head: str) -> None:
     """Raises `Mismatch` unless the run is at the entry of this hash, or past it."""
     if not re.fullmatch(r"[0-9a-f]{64}", head):
         raise InputError(f"the head is {head!r}, 64 hexadecimal digits are needed, as 'ledger --head' prints them")
-    if head not in (record.follows, *(entry.hash for entry in record.entries)):
+    if head not in (history.follows, *(entry.hash for entry in history.entries)):
         raise Mismatch("the run is not at this head or past it: it was rolled back, or is another one")
 
 
 def _evidence(
     folder: str | Path, *, model: nn.Module | None, loss: Loss | LossFunction | None
 ) -> tuple[Evidence, History, tuple[str, ...]]:
+    """What the certificate of a run is checked against, its history, and notes on what cannot be checked."""
     with open_run(folder) as place:
         try:
             trained, graph = read_run(place, model=model, loss=loss)
         except Damaged as damage:
             raise Mismatch(str(damage)) from damage
-        if not any((place / name).exists() for name in (CERTIFICATE, LEDGER, ANNEX)) and not trained.history:
-            raise InputError(f"{folder} holds no certificate: it has not answered any request")
-        if not trained.history and _released_nothing(place):
-            raise InputError(f"{folder} holds no certificate: its requests were refused, and nothing was released")
+        history = _history(place, folder, trained)
         try:
-            record = history_of(place)
-            check_chain(record.entries, follows=record.follows)
             certificate = Certificate.read(place / CERTIFICATE)
             released = released_weights(place, like=trained.theta)
-            public = read_json(place / OUTCOME, what=OUTCOME)
+            public = read_json(place / OUTCOME, name=OUTCOME)
         except OtherVersion:
             raise
         except (OSError, ValueError) as error:
-            raise Mismatch(str(error)) from error
-    last = next((entry for entry in reversed(record.entries) if entry.level != REFUSED), None)
+            raise Mismatch(_cannot_be_read(error)) from error
+        others = tuple(f"files that are not the run's own: {name}" for name in foreign_files(place))
+    ledger = history.ledger
+    last = ledger.last_release
     if last is None:
         raise Mismatch(f"the ledger of {folder} is missing")
-    upto = record.own_annexes.index(record.annex_of(last)) + 1 + len(record.annexes) - len(record.entries)
-    if record.annex_of(last).request != certificate.digests["request"]:
+    if history.own_annexes[last].request != certificate.digests["request"]:
         raise Mismatch("the certificate is not that of this run")
-    if public != parse_json(last.answer):
+    if public != ledger.answers[last]:
         raise Mismatch(f"{OUTCOME} is not what the ledger says was answered")
-    check_annexes(record, check_entries(record.entries, follows=record.follows))
+    check_annexes(history)
+    refused_since = len(ledger.entries) - 1 - last
     evidence = Evidence(
         certificate=certificate,
-        trained=as_certified(trained, record.entries),
+        trained=as_certified(trained, ledger.entries),
         graph=graph,
         released=released,
-        annexes=record.annexes[:upto],
-        entries=record.entries,
-        follows=record.follows,
+        annexes=history.annexes[: len(history.annexes) - refused_since],
+        ledger=ledger,
     )
-    others = tuple(f"files that are not the run's own: {name}" for name in foreign_files(place))
-    return evidence, record, others
+    return evidence, history, others
 
 
-def _released_nothing(place: Path) -> bool:
-    """Whether every request so far was refused. Raises `Mismatch` if the ledger does not hold."""
-    if (place / CERTIFICATE).exists():
-        return False
+def _history(place: Path, folder: str | Path, trained: Trained) -> History:
+    """The history of a run that has released something, its ledger checked. Raises `InputError` if it has not."""
+    has_certificate = (place / CERTIFICATE).exists()
+    if not (trained.history or has_certificate or any((place / name).exists() for name in (LEDGER, ANNEX))):
+        raise InputError(f"{folder} holds no certificate: it has not answered any request")
     try:
-        record = history_of(place)
-    except (OSError, ValueError):  # whoever reads it next says why
-        return False
-    return bool(record.entries) and record.earlier is None and not any(check_entries(record.entries))
+        history = history_of(place)
+    except OtherVersion:
+        raise
+    except (OSError, ValueError) as error:
+        raise Mismatch(_cannot_be_read(error)) from error
+    nothing_released = history.ledger.last_release is None and bool(history.entries) and history.earlier is None
+    if nothing_released and not trained.history and not has_certificate:
+        raise InputError(f"{folder} holds no certificate: its requests were refused, and nothing was released")
+    return history
+
+
+def _cannot_be_read(error: Exception) -> str:
+    """An `InputError` says it itself; an error of the operating system names the file."""
+    return f"{error.filename} cannot be read: {error_reason(error)}" if isinstance(error, OSError) else str(error)

@@ -1,4 +1,4 @@
-"""Writing a run directory: as a whole or not at all."""
+"""Writes a run directory, completely or not at all."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from graphforget.errors import InputError
+from graphforget.files import error_reason
 from graphforget.graph.graph import Graph
 from graphforget.models.parameters import trainable
 from graphforget.runs.layout import (
@@ -38,14 +39,25 @@ from graphforget.training.trained import Trained
 
 
 def save_run(folder: str | Path, trained: Trained, graph: Graph, *, force: bool = False) -> Path:
-    """Writes `trained` and `graph` into `folder`. An existing folder is an `InputError` unless `force`."""
+    """Saves a model and its graph as a run directory.
+
+    Args:
+        folder: Where to save it.
+        trained: The model.
+        graph: The graph that it was trained on.
+        force: Whether to overwrite a run directory.
+
+    Returns:
+        The path of the run directory.
+
+    Raises:
+        InputError: The folder exists and `force` is not set, holds a ledger, or cannot be written.
+    """
     with run_lock(real_path(folder)):
         check_free(folder, force=force)
         if (real_path(folder) / LEDGER).exists():
-            raise InputError(
-                f"{folder} holds a ledger of deletions, which training anew would lose: remove it yourself"
-            )
-        return write_run(folder, trained, graph, over=force)
+            raise InputError(f"{folder} holds a ledger of deletions, which would be lost: remove it yourself")
+        return write_run(folder, trained, graph, overwrite=force)
 
 
 def write_run(
@@ -53,15 +65,15 @@ def write_run(
     trained: Trained,
     graph: Graph,
     *,
-    over: bool,
+    overwrite: bool,
     extras: Mapping[str, bytes] | None = None,
     finish: Callable[[Path], None] | None = None,
 ) -> Path:
-    """Puts a run directory in place, with further files; the caller has its turn and has called `check_free`.
+    """Puts a run directory in place, with further files. The caller holds its lock and has called `check_free`.
 
     Everything goes to a temporary folder beside it that is then renamed, so a crash leaves the old state or the new.
-    `finish` writes what is no plain file into the temporary folder. Unless `over`, a folder that has come to be there
-    in the meantime is left alone.
+    `finish` writes what is no plain file into the temporary folder. Without `overwrite`, a folder that somebody else
+    wrote in the meantime is left alone.
     """
     named, folder = folder, real_path(folder)
     clear_leftovers(folder)
@@ -73,18 +85,18 @@ def write_run(
         folder.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.graphforget-{os.getpid()}-", dir=folder.parent))
     except OSError as error:
-        raise InputError(f"{folder} cannot be written: {error}") from error
+        raise InputError(f"{folder} cannot be written: {error_reason(error)}") from error
     try:
         with hold_lock(staging):
             _write(staging, trained, graph, extras or {}, finish)
             staging.chmod(0o777 & ~umask())
             with parent_lock(folder):
-                if folder.exists() and not over:
+                if folder.exists() and not overwrite:
                     raise InputError(f"{named} was written by somebody else in the meantime and is left alone")
                 _replace(folder, staging, named)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(staging, ignore_errors=True)
-        raise InputError(f"{named} cannot be written: {' '.join(str(error).split())}") from error
+        raise InputError(f"{named} cannot be written: {error_reason(error)}") from error
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
@@ -92,7 +104,7 @@ def write_run(
 
 
 def _replace(folder: Path, staging: Path, named: str | Path) -> None:
-    """The new state takes the old one's place."""
+    """Replaces the old state by the new one."""
     if not folder.exists():
         staging.rename(folder)
         return
@@ -156,7 +168,7 @@ def _write(
 
 
 def rewrite_checksums(folder: str | Path) -> None:
-    """Writes the checksums anew: for planting failures that no checksum gives away."""
+    """Writes new checksums. For tests and demonstrations that plant errors which no checksum shows."""
     path = Path(folder) / "run.json"
     run = json.loads(path.read_text())
     sums = {name: checksum((Path(folder) / name).read_bytes()) for name in run["sha256"]}
@@ -164,6 +176,6 @@ def rewrite_checksums(folder: str | Path) -> None:
 
 
 def _untrained_state(module: nn.Module) -> dict[str, Tensor]:
-    """Buffers and frozen parameters: not in theta, but part of what the model answers."""
+    """Buffers and frozen parameters, which are not in theta but determine the predictions."""
     in_theta = {name for name, _ in trainable(module)}
     return {f"state.{name}": value.clone() for name, value in module.state_dict().items() if name not in in_theta}

@@ -12,7 +12,7 @@ from graphforget.certificates.annex import Annex, weights_digest
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.document import Certificate
-from graphforget.certificates.issue import subject, written
+from graphforget.certificates.issue import issue_certificate, subject
 from graphforget.certificates.releases import counted_ratio
 from graphforget.errors import FloorMissed, Refused
 from graphforget.privacy.gaussian import noise_error_within_budget
@@ -90,8 +90,9 @@ def write_certificate(
     method: str, claim: Claim, task: Task, trained: Trained, released: Tensor, annex: Annex
 ) -> Certificate:
     """The claim with what it is about, as a document."""
-    return written(
+    return issue_certificate(
         claim,
+        filing=task.filing,
         method=method,
         chosen=dict(task.chosen),
         **subject(trained, strongly_convex=trained.proven_convex),

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from graphforget.certificates.issue import Filing
 from graphforget.graph.graph import Graph
 from graphforget.models.registry import reach_is_proven
 from graphforget.progress import Progress
@@ -42,6 +43,7 @@ class Task:
     started: float
     may_retrain: bool = True  # where a method's own way fails
     chosen: Mapping[str, Any] = field(default_factory=dict)  # what the caller set for this request alone
+    filing: Filing = field(default_factory=Filing)  # where the certificate will be filed
     notes: tuple[str, ...] = ()  # private: what the caller should know of how it came to this method
 
     @classmethod

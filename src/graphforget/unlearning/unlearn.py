@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphforget.certificates.conditions import sentence
+from graphforget.certificates.issue import Filing
 from graphforget.certificates.levels import Level
 from graphforget.errors import FloorMissed, Refused
 from graphforget.graph.graph import Graph
@@ -36,6 +37,7 @@ def unlearn(
     noise_seed: int | None = None,
     device: str = "cpu",
     progress: Progress | None = None,
+    filing: Filing | None = None,
     **options: Any,
 ) -> Outcome:
     """Makes `trained` forget what `request` names of `graph`. Arguments are left as they are.
@@ -76,6 +78,7 @@ def unlearn(
         progress=progress,
         may_retrain=otherwise == "retrain",
         chosen=_differing(given, trained),
+        filing=filing or Filing(),
     )
     choice = choose(task, policy=policy, options=options, named=named, look=False)
     return _run(task, choice, policy, options)

@@ -1,48 +1,70 @@
-"""Whether the entries of a ledger hold together and say what their certificates do."""
+"""Whether the entries of a ledger form a chain and agree with their certificates."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from graphforget.certificates.chain import REFUSED, START, Entry
-from graphforget.certificates.chain import check_chain as check_chain
+from graphforget.certificates.chain import REFUSED, START, Broken, Chain, Entry
 from graphforget.certificates.document import Certificate, canonical
 from graphforget.certificates.signing import check_entry_signature, check_signature
 from graphforget.errors import InputError, Mismatch, OtherVersion
 from graphforget.json_files import parse_json
 
-SETTLED = ("settings", "model", "objective")  # what no request may change
+FIXED = ("settings", "model", "objective")  # no request may change them
 
 
-def check_entries(entries: Sequence[Entry], *, follows: str = START) -> list[Certificate | None]:
-    """Raises `Mismatch` unless the chain holds and every entry says what its certificate does.
+@dataclass(frozen=True)
+class CheckedLedger:
+    """A chain whose entries agree with their certificates. Making one checks it, so nobody has to check it again.
 
-    Returns the certificates; None for a request that was refused after its noise was drawn.
+    Raises:
+        Mismatch: An entry does not agree with its certificate, a signature does not fit, or two certificates differ
+            in what training has fixed.
     """
+
+    chain: Chain
+    answers: tuple[Mapping[str, Any], ...] = field(init=False, repr=False)
+    certificates: tuple[Certificate | None, ...] = field(init=False, repr=False)  # None: the request was refused
+
+    def __post_init__(self) -> None:
+        answers, certificates = [], []
+        for entry in self.chain.entries:
+            answer = _answer(entry)
+            answers.append(answer)
+            certificates.append(_checked_certificate(entry, answer))
+        _check_signers(self.chain.entries, certificates)
+        _check_fixed([certificate for certificate in certificates if certificate is not None])
+        object.__setattr__(self, "answers", tuple(answers))
+        object.__setattr__(self, "certificates", tuple(certificates))
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        return self.chain.entries
+
+    @property
+    def last_release(self) -> int | None:
+        """The index of the last entry that was not refused, or None."""
+        return max((i for i, certificate in enumerate(self.certificates) if certificate is not None), default=None)
+
+    @property
+    def annex_digests(self) -> tuple[Any, ...]:
+        """The digest of its annex that each entry states, in its certificate or in its refusal."""
+        stated = zip(self.answers, self.certificates, strict=True)
+        digests = (answer.get("digests") if one is None else one.digests for answer, one in stated)
+        return tuple(part.get("annex") if isinstance(part, Mapping) else None for part in digests)
+
+
+def check_entries(entries: Sequence[Entry], *, follows: str = START) -> CheckedLedger:
+    """Raises `Mismatch` unless the chain holds and every entry agrees with its certificate."""
     try:
-        check_chain(entries, follows=follows)
-    except InputError as error:
+        chain = Chain(tuple(entries), follows)
+    except Broken as error:
         raise Mismatch(str(error)) from error
-    certificates: list[Certificate | None] = []
-    for entry in entries:
-        answer = _answer(entry)
-        certificate = None if entry.level == REFUSED else _certificate(entry, answer)
-        check_entry_signature(entry, certificate)
-        if certificate is None:
-            if entry.certificate_digest != answer_digest(answer):
-                raise Mismatch(f"entry {entry.number} of the ledger does not hold the refusal that it names")
-        else:
-            _check_entry(entry, certificate)
-        certificates.append(certificate)
-    signers = {c.signature["public_key"] for c in certificates if c is not None and c.signature is not None}
-    for entry in entries:
-        if entry.level == REFUSED and signers and entry.signer not in signers:
-            raise Mismatch(f"entry {entry.number} of the ledger is not signed by whoever signed the certificates")
-    _check_settled([certificate for certificate in certificates if certificate is not None])
-    return certificates
+    return CheckedLedger(chain)
 
 
 def answer_digest(answer: Any) -> str:
@@ -52,12 +74,23 @@ def answer_digest(answer: Any) -> str:
 
 def _answer(entry: Entry) -> dict[str, Any]:
     try:
-        answer = parse_json(entry.answer, what=f"the answer of entry {entry.number}")
+        answer = parse_json(entry.answer, name=f"the answer of entry {entry.number}")
         if not isinstance(answer, dict):
             raise InputError("its answer is no object")
         return answer
     except InputError as error:
         raise Mismatch(f"entry {entry.number} of the ledger cannot be read: {error}") from error
+
+
+def _checked_certificate(entry: Entry, answer: Mapping[str, Any]) -> Certificate | None:
+    """The certificate of an entry that agrees with it, or None for a refusal that is the one that the entry names."""
+    certificate = None if entry.level == REFUSED else _certificate(entry, answer)
+    check_entry_signature(entry, certificate)
+    if certificate is not None:
+        _check_entry(entry, certificate)
+    elif entry.certificate_digest != answer_digest(answer):
+        raise Mismatch(f"entry {entry.number} of the ledger does not hold the refusal that it names")
+    return certificate
 
 
 def _certificate(entry: Entry, answer: Any) -> Certificate:
@@ -79,13 +112,21 @@ def _check_entry(entry: Entry, certificate: Certificate) -> None:
         *(certificate.claim.ratio, certificate.follows, certificate.made),
     )
     if recorded != stated:
-        raise Mismatch(f"entry {entry.number} of the ledger says something else than its certificate")
+        raise Mismatch(f"entry {entry.number} of the ledger does not agree with its certificate")
 
 
-def _check_settled(certificates: Sequence[Certificate]) -> None:
-    """Settings, model and objective were fixed by training: all certificates of a line of releases have the same."""
+def _check_signers(entries: Sequence[Entry], certificates: Sequence[Certificate | None]) -> None:
+    """A refusal has no certificate: it must be signed by somebody who signed one of the certificates."""
+    signers = {c.signature["public_key"] for c in certificates if c is not None and c.signature is not None}
+    for entry in entries:
+        if entry.level == REFUSED and signers and entry.signer not in signers:
+            raise Mismatch(f"entry {entry.number} of the ledger is not signed by whoever signed the certificates")
+
+
+def _check_fixed(certificates: Sequence[Certificate]) -> None:
+    """Settings, model and objective were fixed by training: all certificates of one ledger have the same."""
     for earlier, later in pairwise(certificates):
-        for name in SETTLED:
+        for name in FIXED:
             old, new = dict(getattr(earlier, name)), dict(getattr(later, name))
             changed = [part for part in {**old, **new} if old.get(part) != new.get(part)]
             if changed:

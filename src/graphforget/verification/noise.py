@@ -1,4 +1,4 @@
-"""Whether numbers look like draws from a Gaussian of a given size, and unlike the draws before them."""
+"""Statistical tests of noise: whether it looks Gaussian of a given size, and independent of the noise before it."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from torch import Tensor
 
 from graphforget.errors import Mismatch
 
-FALSE_ALARM = 1e-6  # the chance that rightly drawn noise is taken for wrong, in each of two tests
-REUSE_FALSE_ALARM = 1e-3  # the same for noise that is taken for that of the release before
-CAUGHT = 0.99  # of the cases: what `smallest_caught` means by caught
+FALSE_ALARM = 1e-6  # of each of two tests: the probability that correct noise fails
+REUSE_FALSE_ALARM = 1e-3  # the same for the test that noise was not used before
+POWER = 0.99  # of the test in `largest_detected_sigma`
 
 
-def check_gaussian(draws: Tensor, *, sigma: float, what: str, spread: Tensor | float = 0.0) -> None:
-    """Raises `Mismatch` for what `N(0, sigma^2)` would hardly give.
+def check_gaussian(draws: Tensor, *, sigma: float, label: str, spread: Tensor | float = 0.0) -> None:
+    """Raises `Mismatch` unless the draws look like draws from `N(0, sigma^2)`. `label` names them in the message.
 
-    How large the draws are is said of wrong ones alone, with one digit: with more, whoever has the released weights
-    could test guesses about the private ones, and see through the noise.
+    Only a failure states the measured size, with one digit. With more digits, whoever has the released weights could
+    test guesses about the private weights.
     """
     size = float(draws @ draws) / sigma**2
     measured = math.sqrt(size / draws.numel()) * sigma
     if 2 * min(stats.chi2.cdf(size, draws.numel()), stats.chi2.sf(size, draws.numel())) < FALSE_ALARM:
-        raise Mismatch(f"{what} has standard deviation {measured:.1g}, not {sigma:.4g}")
+        raise Mismatch(f"{label} has standard deviation {measured:.1g}, not {sigma:.4g}")
     if stats.kstest(((draws + spread) / sigma).numpy(), "norm").pvalue < FALSE_ALARM:
-        raise Mismatch(f"{what} is not Gaussian")
+        raise Mismatch(f"{label} is not Gaussian")
 
 
-def smallest_caught(*, sigma: float, count: int) -> float:
-    """The size of noise from which on down the test of `check_gaussian` finds too little of it, in 99 of 100 cases.
+def largest_detected_sigma(*, sigma: float, count: int) -> float:
+    """The largest standard deviation that `check_gaussian` detects as too small, in 99 of 100 cases.
 
     Of `count` draws with standard deviation `s` the sum of squares over `sigma^2` is `(s / sigma)^2` times a chi-square
-    variable; it is caught under the quantile at half the rate of false alarms.
+    variable. The test fails if it is below the quantile at half the rate of false alarms.
     """
     least = stats.chi2.ppf(FALSE_ALARM / 2, count)
-    return sigma * math.sqrt(float(least / stats.chi2.ppf(CAUGHT, count)))
+    return sigma * math.sqrt(float(least / stats.chi2.ppf(POWER, count)))
 
 
 def check_fresh(noise: Tensor, before: Tensor) -> None:
-    """Raises `Mismatch` if the noise of two releases is correlated, as it is where some of it was used again.
+    """Raises `Mismatch` if the noise of two releases is correlated, which shows that some of it was used again.
 
     For `p` independent Gaussian draws the square of `a . b / (||a|| ||b||)` has the law Beta(1/2, (p - 1)/2).
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from torch import Tensor, nn
 
 from graphforget.certificates.annex import Annex, weights_digest
-from graphforget.certificates.chain import REFUSED, START, Entry
+from graphforget.certificates.chain import START, Entry
 from graphforget.certificates.document import Certificate
 from graphforget.certificates.issue import ALGORITHMS, subject
 from graphforget.certificates.releases import counted_in, counted_ratio
@@ -26,9 +27,9 @@ from graphforget.training.retraining import replayed
 from graphforget.training.trained import Trained
 from graphforget.verification.entries import check_entries
 from graphforget.verification.evidence import Evidence
-from graphforget.verification.noise import check_fresh, check_gaussian, smallest_caught
+from graphforget.verification.noise import check_fresh, check_gaussian, largest_detected_sigma
 
-CANNOT_BE_SEEN = (
+CANNOT_BE_CHECKED = (
     "that the noise came from a secret source, and was left out along no single direction: the signer vouches for it",
     "that nobody drew the noise several times and kept what suited them: the signer vouches for it",
 )
@@ -36,15 +37,15 @@ CANNOT_BE_SEEN = (
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at, and what was seen."""
+    """The name of a check and its result, in words."""
 
     name: str
-    found: str
+    result: str
 
 
 @dataclass(frozen=True)
 class Verification:
-    """Everything that was checked and holds, and what could not be checked with what was given. It may be shown."""
+    """Everything that was checked and holds, and what could not be checked. It is public."""
 
     checks: tuple[Check, ...]
     unchecked: tuple[str, ...]
@@ -53,7 +54,7 @@ class Verification:
         return {
             "audience": "public",
             "ok": True,
-            "checks": {check.name: check.found for check in self.checks},
+            "checks": {check.name: check.result for check in self.checks},
             "unchecked": list(self.unchecked),
         }
 
@@ -73,31 +74,65 @@ def verify(
     model: Callable[[], nn.Module] | None = None,
     progress: Progress | None = None,
 ) -> Verification:
-    """Recomputes every number it can. Raises `Mismatch` with the first thing that does not match.
+    """Checks a certificate: recomputes every number that it can.
 
-    `trained` are the private weights after the deletion and `graph` the retained graph (`outcome.trained`,
-    `outcome.graph`). With `released` weights the noise is tested, with `annexes` the salted digests and that nothing
-    deleted is in the graph, with ledger `entries` their chain, with a public `key` who signed, with the release
-    `before` that the noise is another one. `replay` trains again and compares, for `exact` claims; `model` makes a
-    fresh module of one's own for it.
+    Args:
+        certificate: The certificate.
+        trained: The model with its private weights after the deletion (`outcome.trained`).
+        graph: The retained graph (`outcome.graph`).
+        released: The released weights. With them the noise is tested.
+        annexes: The annexes of all requests so far. With them the salted digests are checked, and that nothing deleted
+            is in the graph.
+        entries: The entries of the ledger. With them the chain is checked.
+        follows: The hash that the first entry continues from.
+        key: The public key of the signer. Without it nobody knows who signed.
+        before: The evidence of the release before this one. With it the noise is compared with the noise before.
+        replay: Whether to train again and compare the weights, for `exact` claims.
+        model: Makes a fresh module for the replay, if the model is a user's own module.
+        progress: The callback to report to.
+
+    Returns:
+        What was checked, and what could not be checked.
+
+    Raises:
+        Mismatch: Something does not match. The message names the first such thing.
+        InputError: A replay was asked for a certificate of another level.
+        Refused: A replay is impossible, because the environment is not the one of the training.
     """
     if isinstance(released, Trained):
         released = released.theta
-    same = _replayed(certificate, trained, graph, model, progress) if replay else False
-    given = Evidence(certificate, trained, graph, released, annexes, entries, follows, key, same, before)
+    ledger = check_entries(entries, follows=follows) if entries else None
+    evidence = Evidence(
+        certificate, trained, graph, released=released, annexes=annexes, ledger=ledger, key=key, before=before
+    )
+    return verify_evidence(evidence, replay=replay, model=model, progress=progress)
+
+
+def verify_evidence(
+    evidence: Evidence,
+    *,
+    replay: bool = False,
+    model: Callable[[], nn.Module] | None = None,
+    progress: Progress | None = None,
+) -> Verification:
+    """What `verify` does, for a caller that has the evidence, with its ledger checked."""
+    certificate = evidence.certificate
+    if replay:
+        same = _replayed(certificate, evidence.trained, evidence.graph, model, progress)
+        evidence = dataclasses.replace(evidence, replayed=same)
     checks: list[Check] = []
     unchecked: list[str] = []
     for name, check in CHECKS:
-        result = check(given)
+        result = check(evidence)
         if result is None:
             unchecked.append(name)
         else:
             checks.append(Check(name, result))
-    if certificate.signature is not None and key is None:
-        unchecked.append("who signed: no public key was given, and anybody can sign with one of their own")
-    unchecked += certificate.claim.unchecked(given)
+    if certificate.signature is not None and evidence.key is None:
+        unchecked.append("who signed: no public key was evidence, and anybody can sign with one of their own")
+    unchecked += certificate.claim.unchecked(evidence)
     if certificate.sigma:
-        unchecked += CANNOT_BE_SEEN
+        unchecked += CANNOT_BE_CHECKED
     if certificate.chosen:
         names = ", ".join(certificate.chosen)
         unchecked.append(f"why this was chosen for this request, which may tell of it: {names}")
@@ -126,86 +161,88 @@ def _replayed(
     return True
 
 
-# Each returns what it saw, or None if it was not given what it needs. The order is that of what depends on what.
+# Each check returns its result in words, or None if the evidence for it is missing. Later checks rely on earlier ones.
 
 
-def _signature(given: Evidence) -> str | None:
-    if given.certificate.signature is None and given.key is None:
+def _signature(evidence: Evidence) -> str | None:
+    if evidence.certificate.signature is None and evidence.key is None:
         return None
-    signer = check_signature(given.certificate, given.key)
-    return f"signed by {signer[:16]}..." + ("" if given.key else ", an unknown signer")
+    signer = check_signature(evidence.certificate, evidence.key)
+    return f"signed by {signer[:16]}..." + ("" if evidence.key else ", an unknown signer")
 
 
-def _graph(given: Evidence) -> str:
-    if given.trained.graph_digest != given.graph.digest:
+def _graph(evidence: Evidence) -> str:
+    if evidence.trained.graph_digest != evidence.graph.digest:
         raise Mismatch("the graph is not the one that the model stands on")
-    if dict(given.certificate.algorithms) != ALGORITHMS:
+    if dict(evidence.certificate.algorithms) != ALGORITHMS:
         raise Mismatch("the certificate's digests are of algorithms that this version does not know")
-    if given.certificate.digests["graph"] != given.trained.graph_commitment(given.graph):
+    if evidence.certificate.digests["graph"] != evidence.trained.graph_commitment(evidence.graph):
         raise Mismatch("the graph is not the retained graph that the certificate speaks of")
-    if given.certificate.training_nodes != given.graph.train_rows.numel():
+    if evidence.certificate.training_nodes != evidence.graph.train_rows.numel():
         raise Mismatch("the number of training nodes is not that of the retained graph")
-    size = f"{given.graph.num_nodes:,} nodes and {given.graph.num_edges:,} edges"
+    size = f"{evidence.graph.num_nodes:,} nodes and {evidence.graph.num_edges:,} edges"
     return f"the salted digest of {size} is the certificate's"
 
 
-def _model(given: Evidence) -> str:
-    recipe, stated = given.trained.recipe, given.certificate
-    for name, ours in subject(given.trained, strongly_convex=given.strongly_convex).items():
+def _model(evidence: Evidence) -> str:
+    recipe, stated = evidence.trained.recipe, evidence.certificate
+    for name, ours in subject(evidence.trained, strongly_convex=evidence.strongly_convex).items():
         theirs = dict(getattr(stated, name))
         if theirs != ours:
             raise Mismatch(f"the certificate speaks of the {name} {theirs}, this one is {ours}")
-    if stated.releases_left != given.trained.releases_left:
+    if stated.releases_left != evidence.trained.releases_left:
         raise Mismatch(
-            f"the certificate has {stated.releases_left} releases left, the model {given.trained.releases_left}"
+            f"the certificate has {stated.releases_left} releases left, the model {evidence.trained.releases_left}"
         )
     for name in ("epsilon", "delta"):
         value, fixed = stated.claim.number(name), stated.chosen.get(name, getattr(recipe, name))
         own = name == "epsilon" and bool(stated.chosen.get("budget"))  # CGU's published budget states its own
         if value and stated.level != "exact" and value != fixed and not own:
             raise Mismatch(f"{name} is {value:g}, which is neither the model's nor listed as chosen for this request")
-    objective_noise_vector, noise = given.trained.objective_noise_vector, recipe.objective_noise
+    objective_noise_vector, noise = evidence.trained.objective_noise_vector, recipe.objective_noise
     if (objective_noise_vector is not None) != bool(noise):
         raise Mismatch("the noise in the objective is missing, or there should be none")
     if objective_noise_vector is None:
         return f"{recipe.model}, mu = {recipe.mu:g}"
-    check_gaussian(objective_noise_vector, sigma=noise, what="the noise in the objective")
+    check_gaussian(objective_noise_vector, sigma=noise, label="the noise in the objective")
     return f"{recipe.model}, mu = {recipe.mu:g}, noise in the objective as if from N(0, {noise:g}^2)"
 
 
-def _claim(given: Evidence) -> str:
-    claim = given.certificate.claim
-    result = claim.recheck(given)
-    counted = counted_ratio(claim, given.certificate.settings) if given.trained.releases_left is not None else None
-    if counted is not None and not _alike(given.trained.releases[-1:], [counted]):
+def _claim(evidence: Evidence) -> str:
+    claim = evidence.certificate.claim
+    result = claim.recheck(evidence)
+    counted = (
+        counted_ratio(claim, evidence.certificate.settings) if evidence.trained.releases_left is not None else None
+    )
+    if counted is not None and not _all_close(evidence.trained.releases[-1:], [counted]):
         raise Mismatch("the model does not count this release")
-    sigma, fixed = given.certificate.sigma, given.certificate.chosen.get("sigma", given.trained.recipe.sigma)
+    sigma, fixed = evidence.certificate.sigma, evidence.certificate.chosen.get("sigma", evidence.trained.recipe.sigma)
     if sigma is not None and sigma != fixed and (fixed or not claim.sizes_noise):
         raise Mismatch(f"sigma is {sigma:g}, which is neither the model's nor listed as chosen for this request")
     return f"level {claim.level!r}: {result}"
 
 
-def _weights(given: Evidence) -> str | None:
-    if not given.annexes:
+def _weights(evidence: Evidence) -> str | None:
+    if not evidence.annexes:
         return None
-    if given.annexes[-1].weights(given.trained.theta) != given.certificate.digests["weights"]:
+    if evidence.annexes[-1].weights(evidence.trained.theta) != evidence.certificate.digests["weights"]:
         raise Mismatch("the weights are not those that the certificate speaks of")
-    if given.annexes[-1].state(given.trained.state_summary()) != given.certificate.digests["state"]:
+    if evidence.annexes[-1].state(evidence.trained.state_summary()) != evidence.certificate.digests["state"]:
         raise Mismatch("recipe, reach or history of the model are not those that the certificate speaks of")
     return "the salted digests of the weights and of what is written down of them are the certificate's"
 
 
-def _released(given: Evidence) -> str | None:
-    if given.released is None:
+def _released(evidence: Evidence) -> str | None:
+    if evidence.released is None:
         return None
-    if weights_digest(given.released) != given.certificate.digests["released"]:
+    if weights_digest(evidence.released) != evidence.certificate.digests["released"]:
         raise Mismatch("the released weights are not those that the certificate speaks of")
     return "the digest of the released weights is the certificate's"
 
 
-def _noise(given: Evidence) -> str | None:
+def _noise(evidence: Evidence) -> str | None:
     """Whether what was added looks like `N(0, sigma^2)`: its size by chi-square, its shape by Kolmogorov-Smirnov."""
-    added, sigma = given.noise, given.certificate.sigma or 0.0
+    added, sigma = evidence.noise, evidence.certificate.sigma or 0.0
     if added is None:
         return None
     if sigma == 0:
@@ -214,60 +251,62 @@ def _noise(given: Evidence) -> str | None:
         return "none, as the certificate says"
     # Released weights lie on a grid; spread over its cells again, the noise has no steps that a test would find.
     cells = torch.rand(added.shape, generator=torch.Generator().manual_seed(0), dtype=added.dtype) - 0.5
-    check_gaussian(added, sigma=sigma, what="the noise in the released weights", spread=grid(sigma) * cells)
-    if given.released is not None and torch.remainder(given.released, grid(sigma)).any():
+    check_gaussian(added, sigma=sigma, label="the noise in the released weights", spread=grid(sigma) * cells)
+    if evidence.released is not None and torch.remainder(evidence.released, grid(sigma)).any():
         raise Mismatch("the released weights are not on the grid: their last digits tell of the private ones")
-    least = smallest_caught(sigma=sigma, count=added.numel())
+    least = largest_detected_sigma(sigma=sigma, count=added.numel())
     return (
         f"as if from N(0, {sigma:g}^2), {added.numel():,} weights; a standard deviation up to {least:.2g} would have "
         "been caught in 99 of 100 cases, one between that and sigma not surely"
     )
 
 
-def _fresh_noise(given: Evidence) -> str | None:
-    if given.before is None or given.noise is None or not given.certificate.sigma:
+def _fresh_noise(evidence: Evidence) -> str | None:
+    if evidence.before is None or evidence.noise is None or not evidence.certificate.sigma:
         return None
-    earlier = given.before.noise
-    if earlier is None or not given.before.certificate.sigma:
+    earlier = evidence.before.noise
+    if earlier is None or not evidence.before.certificate.sigma:
         return None
-    check_fresh(given.noise, earlier)
+    check_fresh(evidence.noise, earlier)
     return "it is not correlated with that of the release before, at one false alarm in 1,000"
 
 
-def _request(given: Evidence) -> str | None:
-    if not given.annexes:
+def _request(evidence: Evidence) -> str | None:
+    if not evidence.annexes:
         return None
-    own = given.annexes[-1]
-    if (own.request, own.digest) != (given.certificate.digests["request"], given.certificate.digests["annex"]):
+    own = evidence.annexes[-1]
+    if (own.request, own.digest) != (evidence.certificate.digests["request"], evidence.certificate.digests["annex"]):
         raise Mismatch("the annex is not that of the request that the certificate speaks of")
-    for annex in given.annexes:
-        kind = annex.still_in(given.graph)
+    for annex in evidence.annexes:
+        kind = annex.still_in(evidence.graph)
         if kind is not None:
             raise Mismatch(f"{kind} is in the retained graph")
-    return f"nothing that the {_count(len(given.annexes), 'request')} so far named is in the retained graph"
+    return f"nothing that the {_count(len(evidence.annexes), 'request')} so far named is in the retained graph"
 
 
-def _ledger(given: Evidence) -> str | None:
-    if not given.entries:
+def _ledger(evidence: Evidence) -> str | None:
+    ledger = evidence.ledger
+    if ledger is None:
         return None
-    certificates = check_entries(given.entries, follows=given.follows)
-    signer = None if given.key is None else given.key.public_bytes_raw().hex()
-    if signer is not None and given.entries[-1].signer != signer:  # by the chain it covers all entries before it
+    signer = None if evidence.key is None else evidence.key.public_bytes_raw().hex()
+    if signer is not None and ledger.entries[-1].signer != signer:  # by the chain it covers all entries before it
         raise Mismatch("the ledger's last entry was signed with another key, or by nobody")
-    last = next((entry for entry in reversed(given.entries) if entry.level != REFUSED), None)
-    if last is None or last.certificate_digest != given.certificate.digest:
+    last = ledger.last_release
+    if last is None or ledger.entries[last].certificate_digest != evidence.certificate.digest:
         raise Mismatch("the certificate is not the one of the ledger's last entry")
-    ratios, anew = counted_in(given.entries[: last.number], certificates[: last.number])
-    if not _alike(given.trained.releases[-len(ratios) :] if ratios and not anew else given.trained.releases, ratios):
+    ratios, retrained = counted_in(ledger.entries[: last + 1], ledger.certificates[: last + 1])
+    if not _all_close(
+        evidence.trained.releases[-len(ratios) :] if ratios and not retrained else evidence.trained.releases, ratios
+    ):
         raise Mismatch("the model does not count the releases that its ledger holds")
-    stated = [c.digests["annex"] for c in certificates if c is not None]
-    own = [annex.digest for annex in given.annexes if annex.released][-len(stated) :]
-    if given.annexes and own != stated:  # those of an earlier format stand before them
+    stated = [c.digests["annex"] for c in ledger.certificates if c is not None]
+    own = [annex.digest for annex in evidence.annexes if annex.released][-len(stated) :]
+    if evidence.annexes and own != stated:  # those of an earlier format stand before them
         raise Mismatch("the ledger and the annexes speak of other requests")
-    return f"unbroken, {_count(len(given.entries), 'request')}, the last one that of this certificate"
+    return f"unbroken, {_count(len(ledger.entries), 'request')}, the last one that of this certificate"
 
 
-def _alike(ratios: Sequence[float], others: Sequence[float]) -> bool:
+def _all_close(ratios: Sequence[float], others: Sequence[float]) -> bool:
     pairs = zip(ratios, others, strict=False)
     return len(ratios) == len(others) and all(math.isclose(a, b, rel_tol=1e-9) for a, b in pairs)
 

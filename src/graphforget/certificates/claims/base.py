@@ -1,4 +1,4 @@
-"""What every kind of claim can do: say its level, word itself, write itself down, recheck itself."""
+"""The base class of claims: a claim has a level and a statement, and can be stored and rechecked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Subject(Protocol):
-    """What a claim is about: the private model and the retained graph, with what can be measured of them now."""
+    """What a claim is about: the private model and the retained graph, with what can be measured on them."""
 
     @property
     def trained(self) -> Trained: ...
@@ -29,26 +29,26 @@ class Subject(Protocol):
 
     @property
     def strongly_convex(self) -> bool:
-        """By construction of model and loss, whatever anybody wrote down."""
+        """Whether the objective is, by the construction of the model and the loss, whatever a file says."""
 
     @property
     def measured(self) -> Residual:
-        """Where the optimum on the retained graph can be, by a gradient that is computed now."""
+        """Where the optimum on the retained graph can be, by a gradient that is computed for the check."""
 
     @property
     def replayed(self) -> bool:
         """Whether training was run again and gave the same weights, bit for bit."""
 
     def part(self, name: str) -> Subject:
-        """The part of an ensemble that this name stands for. Raises `Mismatch` if there is none."""
+        """The part of an ensemble with this name. Raises `Mismatch` if there is none."""
 
 
 @dataclass(frozen=True)
 class Claim(ABC):
     """A claim about released weights.
 
-    The fields of a claim are published with it. They are settings that were fixed before the request, never
-    something that was measured on what was deleted. A kind is known by its type in the code and by `kind` in a file.
+    The fields of a claim are public. They are settings that were fixed before the request, and never measurements on
+    deleted data. The code knows a kind of claim by its type, and a file knows it by `kind`.
     """
 
     kind: ClassVar[str]
@@ -60,44 +60,44 @@ class Claim(ABC):
     @property
     @abstractmethod
     def statement(self) -> str:
-        """The claim in words. Nothing depends on how they are chosen."""
+        """The claim in words, for people. Nothing is computed from them."""
 
     @abstractmethod
     def recheck(self, subject: Subject) -> str:
-        """Says in words what was recomputed. Raises `Mismatch` unless the claim follows from what is there."""
+        """Recomputes the claim, and returns in words what was checked. Raises `Mismatch` if it does not hold."""
 
     def unchecked(self, subject: Subject) -> tuple[str, ...]:
-        """What nobody can check with what is there, in words."""
+        """What cannot be checked with this evidence, in words."""
         return ()
 
     def number(self, name: str) -> float | None:
-        """One of its numbers, such as epsilon, delta, sigma; None if it has none of this name."""
+        """A number of the claim by its name, such as epsilon, delta or sigma; None if it has no such number."""
         value = getattr(self, name, None)
         return None if value is None else float(value)
 
     @property
     def ratio(self) -> float | None:
-        """At most `distance / sigma` of the release, by which releases add up. None where nothing is proven."""
+        """A bound on `distance / sigma` of the release, for composition. None if nothing is proven."""
         return None
 
     @property
     def counted_ratio(self) -> float | None:
-        """What a release takes of those that the model's epsilon and delta cover. None where none are counted."""
+        """The part of the model's budget that a release takes. None if releases are not counted."""
         return self.ratio if self.centred else None
 
     @property
     def centred(self) -> bool:
-        """Whether the noise lies around the centre of where the optimum can be, and not around the kept weights."""
+        """Whether the noise was added to the centre of the ball that holds the optimum, and not to the weights."""
         return False
 
     @property
     def sizes_noise(self) -> bool:
-        """Whether the noise may be sized by the claim where the model has no sigma of its own."""
+        """Whether the claim may determine the size of the noise if the model has no sigma of its own."""
         return False
 
     @property
     def void(self) -> bool:
-        """Whether a guarantee of this kind was wanted and does not hold here."""
+        """Whether a guarantee was requested and does not hold."""
         return False
 
     def to_dict(self) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class Claim(ABC):
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Reads `to_dict` back. Raises `InputError` on anything that is not such a claim."""
+        """Reads the result of `to_dict`. Raises `InputError` for anything else."""
         names = {field.name for field in dataclasses.fields(cls)}
         given = {name: value for name, value in content.items() if name != "kind"}
         for name in sorted(names ^ set(given)):
@@ -115,7 +115,7 @@ class Claim(ABC):
 
 
 def checked_number(value: Any, name: str, *, above: float | None = None, below: float = math.inf) -> float:
-    """A finite number from 0, or above `above` and below `below`, as it stands in a file."""
+    """A finite number from a file: from 0, or above `above`, and below `below`."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not (value > above if above is not None else value >= 0) or not value < below:
         least = "from 0" if above is None else f"above {above:g}"
@@ -125,7 +125,7 @@ def checked_number(value: Any, name: str, *, above: float | None = None, below: 
 
 
 def checked_ids(value: Any, name: str) -> tuple[str, ...]:
-    """A list of ids, as it stands in a file."""
+    """A list of ids from a file."""
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
         raise InputError(f"the claim's {name} are {value!r}, a list of ids is needed")
     return tuple(value)

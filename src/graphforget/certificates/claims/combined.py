@@ -1,4 +1,4 @@
-"""A claim that consists of claims: of an ensemble whose parts are released together."""
+"""A claim about an ensemble whose parts are released together: one claim for each part."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from graphforget.errors import InputError
 class Combined(Claim):
     """Every part's claim holds of its part, given the parts before it.
 
-    The level is the weakest one. Parts that are exact cost nothing, so the numbers are those of the one part that has
-    any; two such parts would add up, and are refused.
+    The level is the weakest one. Exact parts cost nothing, so the numbers are those of the only part that has an
+    epsilon. Two such parts would have to be composed, and are an `InputError`.
     """
 
     kind = "combined/1"
@@ -66,8 +66,8 @@ class Combined(Claim):
         return "; ".join(f"{name}: {part.recheck(subject.part(name))}" for name, part in self.parts.items())
 
     def unchecked(self, subject: Subject) -> tuple[str, ...]:
-        found = (line for name, part in self.parts.items() for line in part.unchecked(subject.part(name)))
-        return tuple(dict.fromkeys(found))
+        lines = (line for name, part in self.parts.items() for line in part.unchecked(subject.part(name)))
+        return tuple(dict.fromkeys(lines))
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "parts": {name: part.to_dict() for name, part in self.parts.items()}}

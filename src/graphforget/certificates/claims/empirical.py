@@ -11,14 +11,14 @@ from graphforget.errors import InputError, Mismatch
 
 @dataclass(frozen=True)
 class Empirical(Claim):
-    """Nothing but what audits measure. `reason` says why, without a word about what was deleted."""
+    """No guarantee; only audits can measure something. `reason` says why, and reveals nothing about deleted data."""
 
     kind = "empirical/1"
 
     reason: str
     sigma: float = 0.0
-    around_centre: bool = False  # the noise lies around the centre of where the optimum can be
-    refuted: bool = False  # a guarantee was wanted, and something that it needs does not hold here
+    around_centre: bool = False  # the noise was added to the centre of the ball that holds the optimum
+    refuted: bool = False  # a guarantee was requested, and one of its conditions does not hold
 
     def __post_init__(self) -> None:
         if not isinstance(self.reason, str):
@@ -45,5 +45,5 @@ class Empirical(Claim):
 
     def recheck(self, subject: Subject) -> str:
         if self.around_centre and not subject.strongly_convex:
-            raise Mismatch("the noise is said to lie around where the optimum can be, which nobody knows of this model")
+            raise Mismatch("the claim is about noise around a ball's centre, and the objective is not strongly convex")
         return "nothing is claimed"

@@ -14,8 +14,8 @@ from graphforget.privacy.rounding import rounded_up
 class Exact(Claim):
     """Training on the retained graph by the same recipe and seeds ends at these weights.
 
-    There is one wording, whether the model was retrained, or some of its shards, or training never saw what went: how
-    the weights came about tells of what was deleted.
+    The wording is the same whether the model was retrained, or some of its shards, or training never used the deleted
+    data: how the weights were made would reveal something about what was deleted.
     """
 
     kind = "exact/1"

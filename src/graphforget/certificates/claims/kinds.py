@@ -1,4 +1,4 @@
-"""The kinds of claims by their ids, as they stand in certificates."""
+"""The kinds of claims by their ids in certificates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS: dict[str, type[Claim]] = {
 
 
 def read_claim(content: Any) -> Claim:
-    """Reads `Claim.to_dict` back. Raises `InputError` on anything else."""
+    """Reads the result of `Claim.to_dict`. Raises `InputError` for anything else."""
     kind = content.get("kind") if isinstance(content, dict) else None
     if not isinstance(kind, str) or kind not in KINDS:
         raise InputError(f"the claim is of kind {kind!r}, one of {', '.join(KINDS)} is needed")

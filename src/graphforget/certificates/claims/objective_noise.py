@@ -1,4 +1,4 @@
-"""`conditional`, by noise in the objective that hides what a step leaves of the gradient (docs/maths.md, 10)."""
+"""`conditional`, by noise in the objective that hides the gradient residual of the steps (docs/maths.md, 10)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FIXED = "leftover independent of the noise"
 WITHIN = "leftover within its bound"
 BOUNDED_STEPS = "bounded steps"
 
-UNBOUNDED = "a request before was answered by a method that says nothing of what it left"
+UNBOUNDED = "an earlier request was answered by a method that does not bound its gradient residual"
 
 # What CEU's bound assumes, and the constant that says it.
 CEU_CONDITIONS = (
@@ -37,11 +37,11 @@ CEU_CONDITIONS = (
 
 @dataclass(frozen=True)
 class ObjectiveNoise(Claim):
-    """Weights trained with `N(0, noise^2)` in the objective that leave at most `budget` of its summed gradient.
+    """Weights trained with `N(0, noise^2)` in the objective, whose summed gradient is at most `budget`.
 
     They are those of training with noise that lies `budget` away, so as indistinguishable as two Gaussians whose means
     are `budget / noise` sigmas apart (Guo et al. 2020, whose own formula for epsilon is proven for small ones only).
-    What a step really leaves stays private. With `constants` it is bounded as CEU does, without as CGU does.
+    The true residual stays private. It is bounded as in CEU with `constants`, and as in CGU without.
     """
 
     kind = "objective-noise/1"
@@ -84,14 +84,14 @@ class ObjectiveNoise(Claim):
     ) -> tuple[ObjectiveNoise, dict[str, Any]]:
         """The claim for weights on a graph of `m` training nodes, and what was measured for it.
 
-        The `budget` is by default the one that epsilon and delta allow; a larger one states the epsilon it implies.
+        The default `budget` is what epsilon and delta allow. With another one, the claim states the epsilon it implies.
         """
         noise = trained.recipe.objective_noise
         allowed = noise * mu_gdp(epsilon=epsilon, delta=delta)
         stated = epsilon if budget is None else epsilon_of(ratio=budget / noise, delta=delta)
         budget = allowed if budget is None else budget
-        findings = (*conditions_of(trained, m=m, measured=m * trained.gradient_norm), *more)
-        refuted = refuted_by(findings, refuted_before)
+        checks = (*conditions_of(trained, m=m, measured=m * trained.gradient_norm), *more)
+        refuted = refuted_by(checks, refuted_before)
         spent = gradient_residual_bound(trained, m=m)
         implied = epsilon_of(ratio=spent / noise, delta=delta)
         claim = cls(
@@ -99,7 +99,7 @@ class ObjectiveNoise(Claim):
             delta=delta,
             noise=noise,
             budget=budget,
-            conditions=tuple(finding.name for finding in findings),
+            conditions=tuple(check.name for check in checks),
             constants=constants,
         )
         scale = strong_convexity(trained, constants) * m
@@ -107,7 +107,7 @@ class ObjectiveNoise(Claim):
             "distance": rounded_up(spent / scale),
             "tolerance": budget / scale,
             "epsilon_under_constants": implied if math.isfinite(implied) else None,
-            "conditions": [dataclasses.asdict(finding) for finding in findings],
+            "conditions": [dataclasses.asdict(check) for check in checks],
             "refuted": list(refuted),
         }
         return claim, measurements
@@ -147,14 +147,14 @@ class ObjectiveNoise(Claim):
             raise Mismatch(f"epsilon is {self.epsilon:g}, the budget implies {stated:.4g}")
         m = subject.graph.train_rows.numel()
         measured = m * float(trained.objective(subject.graph).gradient(trained.theta).norm())
-        findings = conditions_of(trained, m=m, measured=measured)
-        needed = [finding.name for finding in findings]
+        checks = conditions_of(trained, m=m, measured=measured)
+        needed = [check.name for check in checks]
         if self.constants is not None:
             needed += [name for name, _ in CEU_CONDITIONS]
         missing = [name for name in needed if name not in self.conditions]
         if missing:
             raise Mismatch(f"the claim does not list a condition that it needs: {missing[0]}")
-        refuted = refuted_by(findings, trained.refuted)
+        refuted = refuted_by(checks, trained.refuted)
         if refuted:
             raise Mismatch(f"the level is too high: a condition does not hold, {refuted[0]}")
         if gradient_residual_bound(trained, m=m) > self.budget * (1 + 1e-9):
@@ -170,7 +170,7 @@ class ObjectiveNoise(Claim):
 
 
 def linear_one_vs_rest(trained: Trained) -> bool:
-    """Whether CGU's theorem speaks of this model: fixed propagation, one logistic regression a class, noise."""
+    """Whether CGU's theorem covers this model: fixed propagation, one logistic regression per class, noise."""
     from graphforget.models.registry import is_affine
     from graphforget.training.losses import OneVsRest
 
@@ -179,12 +179,12 @@ def linear_one_vs_rest(trained: Trained) -> bool:
 
 
 def bounds_its_steps(trained: Trained) -> bool:
-    """Whether every step since training says how much of the gradient it may have left."""
+    """Whether every step since training has a bound on its gradient residual."""
     return all(entry.gradient_residual_bound is not None or entry.step_norm == 0 for entry in trained.history)
 
 
 def gradient_residual_bound(trained: Trained, *, m: int) -> float:
-    """At most `||grad (m F)||` now: what training left of it, and what each step since added."""
+    """A bound on `||grad (m F)||` now: its norm after training, plus the bound of each step since."""
     if not trained.history:
         return m * trained.gradient_norm
     first, *_ = trained.history
@@ -192,18 +192,18 @@ def gradient_residual_bound(trained: Trained, *, m: int) -> float:
 
 
 def strong_convexity(trained: Trained, constants: Constants | None) -> float:
-    """Of the mean objective: mu where that is proven, else the constant that is declared."""
+    """The strong convexity of the mean objective: mu if that is proven, else the declared constant."""
     return trained.recipe.mu if trained.strongly_convex or constants is None else constants.strong_convexity
 
 
 def conditions_of(trained: Trained, *, m: int, measured: float) -> tuple[ConditionCheck, ...]:
-    """What can be said of the claim's conditions; `measured` is `||grad (m F)||` on the retained graph."""
+    """The checks of the claim's conditions; `measured` is `||grad (m F)||` on the retained graph."""
     rounding = 1e-12 * (1 + float(trained.theta.norm()))  # of a gradient that is summed in another order
     recipe, bound = trained.recipe, gradient_residual_bound(trained, m=m)
     at_start, gradient = (m, trained.gradient_norm) if not trained.history else _first(trained)
     allowed = at_start * recipe.tolerance * recipe.mu
     drawn = recipe.noise_seed is None
-    findings = (
+    checks = (
         ConditionCheck(
             SECRET,
             None,
@@ -234,7 +234,7 @@ def conditions_of(trained: Trained, *, m: int, measured: float) -> tuple[Conditi
             "||grad (m F)|| where training ended, which the theorem takes to be 0; here it is added to the bound",
         ),
     )
-    return findings if trained.reach_is_proven else (*findings, unproven_reach())
+    return checks if trained.reach_is_proven else (*checks, unproven_reach())
 
 
 def _first(trained: Trained) -> tuple[int, float]:

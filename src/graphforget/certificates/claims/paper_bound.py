@@ -26,7 +26,7 @@ class PaperBound(Claim):
     """The paper's claim: (epsilon, delta) if every condition holds under `constants`.
 
     It is void, and its level `empirical`, if a condition is known not to hold or the noise is too little for the
-    epsilon that was asked for. What was measured, and the bound itself, stay private.
+    requested epsilon. The measurements and the bound itself stay private.
     """
 
     kind = "paper-bound/1"
@@ -63,8 +63,8 @@ class PaperBound(Claim):
     ) -> tuple[PaperBound, dict[str, Any]]:
         """The claim, and what was measured for it.
 
-        Without a `sigma` the noise is sized by the bound, unless a condition of the bound is refuted: then there is
-        none.
+        Without a `sigma` the bound determines the size of the noise. If a condition of the bound is refuted, there is
+        no noise.
         """
         distance = distance_bound(trained, constants)
         needed = exact_sigma(zeta=distance, epsilon=epsilon, delta=delta)
@@ -136,7 +136,7 @@ class PaperBound(Claim):
 
 
 def distance_bound(trained: Trained, constants: Constants) -> float:
-    """The paper's sequential bound over the model's history, and what its training left undone over lambda."""
+    """The paper's sequential bound over the model's history, plus the gradient norm after training over lambda."""
     history = trained.history
     return (
         sequential_bound(

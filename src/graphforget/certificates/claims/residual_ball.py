@@ -1,4 +1,4 @@
-"""`certified`: one gradient tells a ball that holds the optimum, and noise hides where in it (docs/maths.md, 9)."""
+"""`certified`: a ball computed from one gradient holds the optimum, and noise hides where (docs/maths.md, 9)."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ DECLARED_CONVEX = "convex loss"  # a condition's id
 class ResidualBall(Claim):
     """A release around the centre of the ball that holds the optimum of a strongly convex objective.
 
-    Its fields are settings. The radius that was measured is at most `tolerance` and is never published: with the
-    deleted data it would be known to every digit.
+    Its fields are settings. The measured radius is at most `tolerance` and is never published: somebody who has the
+    deleted data could compute it to every digit.
     """
 
     kind = "residual-ball/1"
@@ -36,7 +36,7 @@ class ResidualBall(Claim):
     mu: float  # strong convexity
     releases: int  # that together keep epsilon and delta
     tolerance: float  # the largest radius that they allow
-    conditions: tuple[str, ...] = ()  # ids; empty where convexity follows from the construction
+    conditions: tuple[str, ...] = ()  # ids; empty if convexity follows from the construction
 
     def __post_init__(self) -> None:
         for name in ("epsilon", "sigma", "mu", "tolerance"):
@@ -47,7 +47,7 @@ class ResidualBall(Claim):
 
     @classmethod
     def issue(cls, measured: Residual, trained: Trained, *, epsilon: float, delta: float) -> ResidualBall:
-        """Raises `Refused` where the measured radius, or delta, is too large."""
+        """Raises `Refused` if the measured radius or delta is too large."""
         if delta > LARGEST_DELTA:
             raise Refused(f"delta is {delta:g}, and over {LARGEST_DELTA:g} nothing is certified")
         recipe = trained.recipe
@@ -65,7 +65,7 @@ class ResidualBall(Claim):
         )
 
     def measurements(self, measured: Residual) -> dict[str, Any]:
-        """What stays private: how far the optimum can really be, and what that implies for this release alone."""
+        """What stays private: the measured distance of the optimum, and the epsilon of this release that it implies."""
         radius = min(rounded_up(measured.radius), self.tolerance)
         implied = epsilon_of(ratio=radius / self.sigma, delta=(1 - ROUNDING_SHARE) * self.delta)
         return {
