@@ -17,7 +17,7 @@ import pytest
 
 from graphforget.errors import InputError
 from graphforget.experiments import figure_bounds, table1, table_datasets
-from graphforget.experiments.cells import Cell, Record, Row
+from graphforget.experiments.cells import Cell, CellOutcome, Record, Row
 from graphforget.experiments.fingerprint import fingerprint
 from graphforget.experiments.machine import machine
 from graphforget.experiments.paper import published, sources
@@ -117,7 +117,7 @@ def test_a_line_that_a_crash_tore_is_as_if_it_was_not_there(tmp_path: Path, torn
 
 def test_numbers_that_json_has_not_are_left_out(tmp_path: Path) -> None:
     record = Record(tmp_path / "cells.jsonl")
-    record.add(cells()[0], {"a": math.inf, "b": [math.nan, 1.0], "c": {"d": -math.inf}}, seconds=1.0)
+    record.keep(cells()[0], CellOutcome({"a": math.inf, "b": [math.nan, 1.0], "c": {"d": -math.inf}}, 1.0))
     found = {"number": 1, "a": None, "b": [None, 1.0], "c": {"d": None}}
     assert record.rows() == Record(record.path).rows() == [found]
     json.loads(record.path.read_text(), parse_constant=pytest.fail)
@@ -153,9 +153,9 @@ def test_cells_of_other_settings_are_not_taken_for_ours(tmp_path: Path, monkeypa
 
 
 def test_processes_compute_and_one_that_dies_fails_alone(tmp_path: Path) -> None:
-    from graphforget.jobs.pool import processes
+    from graphforget.jobs.pool import process_pool
 
-    record, failed = computed(cells(deadly), tmp_path, pool=processes)
+    record, failed = computed(cells(deadly), tmp_path, pool=process_pool)
     assert failed == 1
     assert [row["number"] for row in record.rows()] == [1, 3]
     assert "process ended" in record.errors(cells())["number=2"]
@@ -164,7 +164,7 @@ def test_processes_compute_and_one_that_dies_fails_alone(tmp_path: Path) -> None
 def test_an_interrupt_keeps_what_is_finished_and_ends_the_workers(tmp_path: Path) -> None:
     import multiprocessing
 
-    from graphforget.jobs.pool import processes
+    from graphforget.jobs.pool import process_pool
 
     before = set(multiprocessing.active_children())
     given = [Cell({"number": 0}, 0.1, slow), Cell({"number": 1}, 1.0, slow)]
@@ -173,7 +173,7 @@ def test_an_interrupt_keeps_what_is_finished_and_ends_the_workers(tmp_path: Path
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        computed(given, tmp_path, jobs=2, report=stop, pool=processes)
+        computed(given, tmp_path, jobs=2, report=stop, pool=process_pool)
     assert [row["number"] for row in Record(tmp_path / "cells.jsonl").rows()] == [0]
     deadline = time.monotonic() + 10
     for child in set(multiprocessing.active_children()) - before:
@@ -201,7 +201,7 @@ def test_no_more_cells_at_once_than_jobs(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="cannot be written"):
-        Record(tmp_path / "file" / "cells.jsonl").add(cells()[0], {}, seconds=0.0)
+        Record(tmp_path / "file" / "cells.jsonl").keep(cells()[0], CellOutcome({}, 0.0))
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------

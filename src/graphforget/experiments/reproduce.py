@@ -7,7 +7,6 @@ import io
 import json
 import shlex
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from graphforget.experiments.machine import told
 from graphforget.experiments.runner import CellProgress, run
 from graphforget.experiments.table import WANTED_SEEDS, Table
 from graphforget.files import write_whole
-from graphforget.jobs.pool import processes
+from graphforget.jobs.pool import Pool, process_pool
 from graphforget.report.charts import inline
 from graphforget.report.results import Section, markdown, page, readme
 from graphforget.runs.locks import alone
@@ -85,7 +84,7 @@ def reproduce(
     plan: ReproductionPlan,
     *,
     report: Callable[[CellProgress], None] | None = None,
-    pool: Callable[[int], Executor] = processes,
+    pool: Pool = process_pool,
 ) -> Result:
     """Computes the cells that are not there yet and writes the experiment's files into `plan.out`.
 
@@ -99,7 +98,7 @@ def reproduce(
         raise InputError(f"{record.path} holds no cell of this experiment with these settings.{told}")
     if plan.run:
         chosen = plan.chosen(experiment)
-        _find_data([cell for cell in chosen if cell not in record])
+        _find_data([cell for cell in chosen if not record.has(cell)])
         store, jobs = _store(plan.out), 1 if experiment.alone else plan.jobs
         try:
             with alone(plan.out, f"another reproduction is at work in {plan.out}"):
