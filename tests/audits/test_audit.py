@@ -43,7 +43,7 @@ from graphforget.runs.layout import AUDIT_PICTURE, AUDIT_PIECES, AUDIT_RESULT
 from graphforget.unlearning.distance import optimum
 
 MODULE = importlib.import_module("graphforget.audits.audit")  # which the function of that name hides
-MODELS = ("before", "nothing", "retrained", "method")
+MODELS = ("before", "no_op", "retrained", "method")
 NODES, GONE = 90, range(20, 36)
 
 
@@ -183,20 +183,20 @@ def test_the_same_test_would_have_caught_a_model_that_did_nothing() -> None:
     found = honest()
     for tests in (found.per_example, found.per_example_released):
         assert list(tests) == list(MODELS)
-        assert tests["nothing"].auc.low > 0.8
-        assert tests["nothing"].epsilon > 1
-        assert tests["nothing"].models == tests["method"].models == 12
+        assert tests["no_op"].auc.low > 0.8
+        assert tests["no_op"].epsilon > 1
+        assert tests["no_op"].models == tests["method"].models == 12
         assert tests["retrained"].models == 6
         assert tests["retrained"].epsilon == 0
-    assert found.distances["nothing"].epsilon is not None
-    assert found.distances["nothing"].epsilon > 100
+    assert found.distances["no_op"].epsilon is not None
+    assert found.distances["no_op"].epsilon > 100
     assert not any("did nothing would have passed" in note for note in found.notes)
 
 
 def test_the_distance_is_to_the_optimum_on_the_retained_graph() -> None:
     found = honest()
     best = optimum(trained(), people().without(REQUEST))
-    assert found.distances["nothing"].distance == pytest.approx(float((trained().theta - best).norm()), rel=1e-4)
+    assert found.distances["no_op"].distance == pytest.approx(float((trained().theta - best).norm()), rel=1e-4)
     outcome = gf.unlearn(trained(), people(), REQUEST)
     assert not torch.equal(outcome.centre, outcome.trained.theta)
     assert found.distances["method"].distance == pytest.approx(float((outcome.centre - best).norm()), abs=2e-6)
@@ -263,8 +263,8 @@ def test_inputs_stay_as_they_are_and_the_seed_decides_everything() -> None:
 # -- cheats --------------------------------------------------------------------------------------------------
 
 
-def told_by(found: gf.Audit, *, refutes: bool = True) -> str:
-    return "\n".join(finding.told for finding in found.findings if finding.refutes == refutes)
+def messages_of(found: gf.Audit, *, refutes: bool = True) -> str:
+    return "\n".join(finding.message for finding in found.findings if finding.refutes == refutes)
 
 
 @pytest.mark.parametrize("cheat", [doing_nothing, deleting_others])
@@ -274,8 +274,8 @@ def test_a_method_that_cheats_is_refuted_by_its_populations(cheat: Callable[...,
     assert not found.passed
     test = found.per_example_released["method"]
     assert test.epsilon > 1
-    assert f"epsilon is at least {test.epsilon:.2f} (95 % confidence), and 1 was claimed" in told_by(found)
-    assert "single items tell it apart with AUC" in told_by(found)
+    assert f"epsilon is at least {test.epsilon:.2f} (95 % confidence), and 1 was claimed" in messages_of(found)
+    assert "single items distinguish it from retrained models with AUC" in messages_of(found)
     assert len(found.findings) == 2
     assert found.position.chance > 1e-3
     assert test.surely > largest_auc(epsilon=1, delta=1e-5)
@@ -286,9 +286,9 @@ def test_a_single_release_that_cheats_is_refuted(cheat: Callable[..., gf.Outcome
     """Its method does what it should: the populations do not tell."""
     found = audited(after=release_by(cheat))
     assert not found.passed
-    assert "from the retrained optimum, which implies epsilon" in told_by(found)
-    assert "between retrained (0) and never changed (1)" in told_by(found)
-    assert "is not noise of sigma" in told_by(found)  # it does not lie around where the optimum can be
+    assert "from the retrained optimum, which implies epsilon" in messages_of(found)
+    assert "between retrained (0) and never changed (1)" in messages_of(found)
+    assert "is not noise of sigma" in messages_of(found)  # it does not lie around where the optimum can be
     assert len(found.findings) == 3
     assert 0.7 < found.position.place < 1.3
 
@@ -299,18 +299,18 @@ def test_a_cheat_whose_noise_lies_where_it_should_is_refuted() -> None:
     centre = noise_centre(cheat.private, people().without(REQUEST), centred=True)
     released = cheat.private.with_weights(with_noise(centre, sigma=SIGMA, seed=5))
     found = audited(after=gf.Release(cheat.private, released, cheat.claim))
-    assert "is not noise of sigma" not in told_by(found)
-    assert "from the retrained optimum, which implies epsilon" in told_by(found)
+    assert "is not noise of sigma" not in messages_of(found)
+    assert "from the retrained optimum, which implies epsilon" in messages_of(found)
     assert found.position.place < 0  # the centre lies beyond the optimum
-    assert "further from the unchanged weights than retrained ones are" in told_by(found)
+    assert "further from the unchanged weights than retrained ones are" in messages_of(found)
 
 
 def test_old_weights_released_beside_honest_private_ones_are_refuted() -> None:
     good, bad = release_by(ByMethod("newton")), release_by(doing_nothing)
     found = audited(after=gf.Release(good.private, bad.released, good.claim))
     assert [finding.refutes for finding in found.findings] == [True, True]
-    assert "and the released weights is not noise of sigma = 0.05" in told_by(found)
-    assert "the released weights lie at" in told_by(found)
+    assert "is not noise of sigma = 0.05" in messages_of(found)
+    assert "the released weights lie at" in messages_of(found)
 
 
 @pytest.mark.parametrize("size", [0.0, 0.5])
@@ -320,7 +320,7 @@ def test_less_noise_than_claimed_is_refuted(size: float) -> None:
     theta = centre + size * (good.released.theta - centre)
     found = audited(after=gf.Release(good.private, good.private.with_weights(theta), good.claim), seeds=2)
     assert [finding.refutes for finding in found.findings] == [True]
-    assert "is not noise of sigma = 0.05" in told_by(found)
+    assert "is not noise of sigma = 0.05" in messages_of(found)
 
 
 def test_a_false_claim_of_retraining_is_refuted() -> None:
@@ -329,14 +329,14 @@ def test_a_false_claim_of_retraining_is_refuted() -> None:
     found = audited(after=after, method="retrain")
     assert found.claim["level"] == "exact"
     assert found.verdict == "refuted"
-    assert "from the optimum, where training ends within" in told_by(found)
-    assert "between retrained (0) and never changed (1)" in told_by(found)
+    assert "from the optimum, training ends within" in messages_of(found)
+    assert "between retrained (0) and never changed (1)" in messages_of(found)
 
 
 def test_a_release_on_another_graph_does_not_match() -> None:
     wrong = gf.unlearn(trained(), people(), OTHERS)
     for after in (wrong, gf.Release.of(wrong), gf.Release(trained(), trained(), wrong.certificate)):
-        with pytest.raises(gf.Mismatch, match="^the model was not left on the graph without what the request names$"):
+        with pytest.raises(gf.Mismatch, match="^the model is not on the graph without what the request names$"):
             audited(after=after)
 
 
@@ -345,8 +345,8 @@ def test_a_method_that_claims_nothing_and_remembers_is_told_of() -> None:
     assert found.claim["level"] == "empirical"
     assert (found.passed, found.verdict) == (False, "remembers")
     assert not any(finding.refutes for finding in found.findings)
-    told = told_by(found, refutes=False)
-    assert "single items tell its weights from retrained ones with AUC" in told
+    told = messages_of(found, refutes=False)
+    assert "single items distinguish its weights from retrained ones with AUC" in told
     assert "and nothing was claimed" in told
 
 
@@ -377,7 +377,7 @@ def test_what_a_large_epsilon_allows_does_not_refute_it() -> None:
     assert found.claim["epsilon"] == 700
     assert found.distances["method"].ratio == pytest.approx(30, rel=1e-3)
     assert found.position.chance < 1e-3
-    assert told_by(found) == ""
+    assert messages_of(found) == ""
     assert any("claim another epsilon than the release" in note for note in found.notes)
 
 
@@ -412,7 +412,7 @@ def test_so_few_models_that_their_test_cannot_fail_are_inconclusive() -> None:
     """Whatever else would have shown a deletion that did nothing."""
     found = audited_once()
     assert found.findings == ()
-    assert found.distances["nothing"].epsilon > 100
+    assert found.distances["no_op"].epsilon > 100
     assert (found.verdict, found.passed, found.conclusive) == ("inconclusive", False, False)
     assert "at least 11 models are needed (--models 11)" in str(found.inconclusive_reason)
     content = found.to_dict()
@@ -430,8 +430,8 @@ def test_a_position_far_outside_is_a_finding_if_it_is_unlikely_and_else_explaine
     monkeypatch: pytest.MonkeyPatch, place: float
 ) -> None:
     def audited_at(chance: float) -> gf.Audit:
-        placed = {"nothing": Position(1.0, 1e-9, 3.0), "method": Position(place, chance, 3.0)}
-        monkeypatch.setattr(measured.Measured, "positions", placed)
+        placed = {"no_op": Position(1.0, 1e-9, 3.0), "method": Position(place, chance, 3.0)}
+        monkeypatch.setattr(measured.Measurements, "positions", placed)
         return audited(models=12)
 
     usual, unlikely = audited_at(0.2), audited_at(1e-9)
@@ -439,10 +439,10 @@ def test_a_position_far_outside_is_a_finding_if_it_is_unlikely_and_else_explaine
     (note,) = [note for note in usual.notes if "position" in note]
     assert f"the position {place:.2f} means that the release lies" in note
     assert ("further from the unchanged weights" in note) == (place < 0)
-    assert "a chance of 0.2" in note
+    assert "with probability 0.2" in note
     assert unlikely.verdict == "refuted"
-    assert f"the released weights lie at {place:.2f}" in told_by(unlikely)
-    assert ("further from the unchanged weights" in told_by(unlikely)) == (place < 0)
+    assert f"the released weights lie at {place:.2f}" in messages_of(unlikely)
+    assert ("further from the unchanged weights" in messages_of(unlikely)) == (place < 0)
     assert not any("position" in note for note in unlikely.notes)
 
 
@@ -465,8 +465,8 @@ def test_a_gcn_is_audited_and_never_called_certified() -> None:
     found = audited(old=old, method="idea", audit=False)  # of the claim's conditions, which takes long
     assert found.claim["level"] == "empirical"
     assert not any(finding.refutes for finding in found.findings)
-    assert found.distances["nothing"].epsilon is None
-    assert found.distances["nothing"].distance > 0
+    assert found.distances["no_op"].epsilon is None
+    assert found.distances["no_op"].distance > 0
     strict(json.dumps(found.to_dict(), allow_nan=False))
 
 
@@ -495,7 +495,7 @@ def test_attributes_alone_are_audited(attacks: None) -> None:
     assert {row.attack for row in found.rows} == {
         *("per-example", "per-example, released", "attributes", "canary nodes", "canary edges")
     }
-    nothing, method = row_of(found, "attributes", "nothing"), row_of(found, "attributes", "method")
+    nothing, method = row_of(found, "attributes", "no_op"), row_of(found, "attributes", "method")
     assert nothing.gap.value > 0.05
     assert abs(method.gap.value) < 0.02
     assert method.gap.holds(0)
@@ -506,7 +506,7 @@ def test_few_items_are_noted(attacks: None) -> None:
     found = audited(gf.Request(named([20, 21]), edges_outside([20, 21])[:3], {"person-30": [0, 5]}), seeds=2)
     assert found.settings["items"] == 6
     for name, count in {"membership": 2, "links": 3, "attributes": 1}.items():
-        assert f"the attack {name!r} was left out, with {count} item(s) to go by" in found.notes
+        assert f"the attack {name!r} was left out, because it has only {count} item(s)" in found.notes
         assert name not in {row.attack for row in found.rows}
     assert not any("paper" in note for note in found.notes)
 
@@ -566,7 +566,7 @@ def test_bad_options_are_refused_and_nothing_is_written(options: dict[str, Any],
     "request_", [gf.Request(nodes=named([70, 80])), gf.Request(attributes={"person-70": "all"})], ids=repr
 )
 def test_a_request_that_no_training_loss_is_of_cannot_be_audited(request_: gf.Request) -> None:
-    with pytest.raises(gf.InputError, match="^the request names nothing that a training loss is of"):
+    with pytest.raises(gf.InputError, match="^the request names no labelled training node"):
         audited(request_)
 
 
@@ -772,11 +772,11 @@ def test_the_deletion_itself_is_audited(runs: Runs) -> None:
 
 def test_a_run_of_a_cheat_is_refuted(runs: Runs) -> None:
     found = gf.audit_run(runs.cheat, before=runs.plain, request=runs.request, models=8, seeds=4)
-    assert "between retrained (0) and never changed (1)" in told_by(found)
-    assert "which implies epsilon" in told_by(found)
+    assert "between retrained (0) and never changed (1)" in messages_of(found)
+    assert "which implies epsilon" in messages_of(found)
     found = gf.audit_run(runs.sly, before=runs.plain, request=runs.request, models=8, seeds=4)
-    assert "between what the noise was to be added to and the released weights is not noise of" in told_by(found)
-    assert "the released weights lie at" in told_by(found)
+    assert "is not noise of sigma" in messages_of(found)
+    assert "the released weights lie at" in messages_of(found)
 
 
 def test_runs_and_requests_have_to_belong_together(runs: Runs, tmp_path: Path) -> None:
@@ -860,7 +860,7 @@ def test_people_are_told_what_was_measured(run: Run, runs: Runs, monkeypatch: py
     for told in (
         "certified, epsilon = 1",
         "position",
-        "distance, nothing",
+        "distance, no_op",
         "Passed: these tests found nothing",
         "canary",
         "\nPrivate: this table, the result file and the plot tell of deleted data.",

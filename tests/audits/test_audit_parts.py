@@ -23,8 +23,8 @@ from graphforget.audits import populations as populations
 from graphforget.audits import queries as queries_module
 from graphforget.audits.attributes import blanked_loss, with_decoys
 from graphforget.audits.canaries import LINKS, plant
-from graphforget.audits.items import Items, items_of, pairs_of, without_removing
-from graphforget.audits.populations import ByMethod, Case, drawn_part, noised, population
+from graphforget.audits.items import Items, items_of, pairs_of, reduced_graph
+from graphforget.audits.populations import ByMethod, Case, noised, population, sampled_part
 from graphforget.audits.queries import Queries, retrained, with_canaries
 from graphforget.audits.scores import confidence
 from graphforget.linalg.newton import newton_cg
@@ -127,14 +127,14 @@ def test_what_is_left_to_query_is_the_graph_without_the_request_and_lonely_rows(
     graph = data.draw(graphs())
     request = data.draw(requests(graph))
     before = graph.digest
-    left = without_removing(graph, request)
+    left = reduced_graph(graph, request)
     gone = request.resolve(graph).node_rows
     keep = torch.ones(graph.num_nodes, dtype=torch.bool)
     keep[gone] = False
     assert left.num_nodes == graph.num_nodes
     assert left.induced(keep).digest == graph.without(request).digest
     assert not torch.isin(left.edge_index, gone).any()
-    unblanked = without_removing(graph, request, attributes=False)
+    unblanked = reduced_graph(graph, request, attributes=False)
     assert torch.equal(unblanked.x.to_dense(), graph.x.to_dense())
     assert torch.equal(unblanked.edge_index, left.edge_index)
     assert graph.digest == before
@@ -184,22 +184,22 @@ def test_a_part_keeps_what_is_named_and_a_share_of_the_others() -> None:
     named = [int(row) for row in graph.train_rows[:30]]
     request = gf.Request(named[:10], [(first, second)], {named[10]: "all", named[11]: [0]})
     case = Case(sgc(), graph, request, ByMethod(), share=0.7, seed=0)
-    part = drawn_part(case, graph, 5)
+    part = sampled_part(case, graph, 5)
     asked = {*named[:12], first, second} & set(graph.train_rows.tolist())
     assert asked <= set(part.train_rows.tolist()) < set(graph.train_rows.tolist())
     assert part.train_rows.numel() / graph.train_rows.numel() == pytest.approx(0.7, abs=0.04)
     same = dataclasses.replace(part, train_mask=graph.train_mask)
     assert same.digest == graph.digest
-    assert torch.equal(drawn_part(case, graph, 5).train_mask, part.train_mask)
-    assert not torch.equal(drawn_part(case, graph, 6).train_mask, part.train_mask)
+    assert torch.equal(sampled_part(case, graph, 5).train_mask, part.train_mask)
+    assert not torch.equal(sampled_part(case, graph, 6).train_mask, part.train_mask)
 
 
 def test_a_part_of_the_retained_graph_is_that_of_the_whole_without_the_request() -> None:
     case = case_of(share=0.5)
-    whole, left = drawn_part(case, case.graph, 3), drawn_part(case, case.retained, 3)
+    whole, left = sampled_part(case, case.graph, 3), sampled_part(case, case.retained, 3)
     assert left.digest == whole.without(case.request).digest
     everyone = dataclasses.replace(case, share=1.0)
-    assert drawn_part(everyone, case.graph, 3).digest == case.graph.digest
+    assert sampled_part(everyone, case.graph, 3).digest == case.graph.digest
 
 
 def test_seeds_of_pieces_do_not_meet() -> None:
@@ -219,9 +219,9 @@ def test_unchanged_models_remember_and_the_others_do_not() -> None:
     """The label of an odd node is the wrong one for everybody who has not seen it."""
     for number in range(3):
         found = some_world(number)
-        assert found["nothing"].shape == (len(ODD),)
+        assert found["no_op"].shape == (len(ODD),)
         for which in ("", "released "):
-            nothing, method, without = (found[f"{which}{name}"] for name in ("nothing", "method", "retrained"))
+            nothing, method, without = (found[f"{which}{name}"] for name in ("no_op", "method", "retrained"))
             remembered = nothing - without
             assert nothing.min() > 0
             assert remembered.min() > 0.5
@@ -239,11 +239,11 @@ def test_a_world_is_its_number_and_its_seed() -> None:
 
 def test_noise_is_in_what_goes_out_alone() -> None:
     found = some_world(0)
-    for name in ("nothing", "retrained", "method"):
+    for name in ("no_op", "retrained", "method"):
         assert 0 < np.abs(found[f"released {name}"] - found[name]).max() < 1
     silent = case_of(trained=sgc(0.0), forget=ByMethod("retrain"))
     found, _ = population(silent, items_of(silent.graph, silent.request, seed=0), 0)
-    for name in ("nothing", "retrained", "method"):
+    for name in ("no_op", "retrained", "method"):
         np.testing.assert_array_equal(found[f"released {name}"], found[name])
 
 
@@ -601,10 +601,10 @@ def mixed() -> tuple[Case, Queries]:
 def test_queries_ask_about_what_was_named() -> None:
     case, queries = mixed()
     assert queries.full is case.graph
-    assert queries.reduced.digest == without_removing(case.graph, MIXED).digest
+    assert queries.reduced.digest == reduced_graph(case.graph, MIXED).digest
     assert queries.restored is not None
     assert queries.decoys is not None
-    assert queries.restored.digest == without_removing(case.graph, MIXED, attributes=False).digest
+    assert queries.restored.digest == reduced_graph(case.graph, MIXED, attributes=False).digest
     assert sorted(queries.attribute_rows.tolist()) == [8, 12]
     changed = (queries.decoys.x.to_dense() != queries.restored.x.to_dense()).any(dim=1).nonzero().flatten()
     assert set(changed.tolist()) <= {8, 12}
@@ -696,7 +696,7 @@ def test_canaries_are_learned_and_forgotten() -> None:
     case = case_of()
     queries = Queries.of(case)
     found = with_canaries(case, queries, sigma=0.02)
-    assert set(found) == {"before", "nothing", "method"}
+    assert set(found) == {"before", "no_op", "method"}
     again = with_canaries(case, queries, sigma=0.02)
     planted = queries.canaries
     sure = {}
@@ -708,5 +708,5 @@ def test_canaries_are_learned_and_forgotten() -> None:
     clean = planted.nodes.values(best, planted.query.y).mean()
     assert sure["method"] == pytest.approx(clean, abs=0.5)
     assert sure["before"] - clean > 10 * abs(sure["method"] - clean)
-    assert sure["nothing"] == pytest.approx(sure["before"], abs=0.5)
-    assert not np.array_equal(found["nothing"], found["before"])
+    assert sure["no_op"] == pytest.approx(sure["before"], abs=0.5)
+    assert not np.array_equal(found["no_op"], found["before"])

@@ -420,7 +420,7 @@ def scored(*, seed: int = 0, times: int = 3) -> dict[str, list[tuple[np.ndarray,
     def pair(shift: float) -> tuple[np.ndarray, np.ndarray]:
         return chance.normal(shift, 1, 30), chance.normal(size=25)
 
-    return {"before": [pair(2)], "nothing": [pair(1)], "retrained": [pair(0.3) for _ in range(times)]}
+    return {"before": [pair(2)], "no_op": [pair(1)], "retrained": [pair(0.3) for _ in range(times)]}
 
 
 def test_rows_hold_the_areas_rates_and_gaps() -> None:
@@ -434,7 +434,7 @@ def test_rows_hold_the_areas_rates_and_gaps() -> None:
         assert row.auc.low < row.auc.value < row.auc.high
         assert row.true_positives == pytest.approx(np.mean([true_positive_rate(*p) for p in scores[name]]))
     assert rows["retrained"].gap is None
-    for name in ("before", "nothing"):
+    for name in ("before", "no_op"):
         gap = rows[name].gap
         assert gap is not None
         assert gap.value == pytest.approx(areas[name] - areas["retrained"])
@@ -474,9 +474,9 @@ def test_a_table_of_many_retrained_models_is_not_kept_for_each_of_them() -> None
 
 def test_rows_of_the_per_example_test_have_a_coin_to_compare_with() -> None:
     test = PerExample(Interval(0.75, 0.625, 0.875), 0.6, 0.25, 0.9, 1.5, 2.0, 12)
-    rows = per_example_rows("per-example", {"nothing": test, "retrained": test})
+    rows = per_example_rows("per-example", {"no_op": test, "retrained": test})
     assert rows == [
-        Row("per-example", "nothing", test.auc, 0.25, Interval(0.25, 0.125, 0.375)),
+        Row("per-example", "no_op", test.auc, 0.25, Interval(0.25, 0.125, 0.375)),
         Row("per-example", "retrained", test.auc, 0.25, None),
     ]
 

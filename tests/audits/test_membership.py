@@ -134,7 +134,7 @@ def test_features_that_cannot_be_used_are_refused() -> None:
     network = SMALL.fit(features, members, seed=0)
     with pytest.raises(gf.InputError, match="only one kind"):
         SMALL.fit(features, np.ones(90, dtype=bool), seed=0)
-    with pytest.raises(gf.InputError, match="90 rows of features and 89 kinds"):
+    with pytest.raises(gf.InputError, match="90 rows of features and 89 labels"):
         SMALL.fit(features, members[1:], seed=0)
     with pytest.raises(gf.InputError, match="trained on 4"):
         network.scores(features[:, 1:])
@@ -319,7 +319,7 @@ def test_balanced_accuracy_is_the_area_under_the_curve_of_hard_labels() -> None:
     assert balanced_accuracy(positive, negative) == pytest.approx(balanced_accuracy_score(kinds, told))
     assert balanced_accuracy(positive, negative) == pytest.approx(roc_auc_score(kinds, told))
     assert balanced_accuracy(np.zeros(3), np.zeros(5)) == 0.5
-    with pytest.raises(gf.InputError, match="nothing to score"):
+    with pytest.raises(gf.InputError, match="there are no scores"):
         balanced_accuracy(np.zeros(0), negative)
 
 
@@ -339,7 +339,7 @@ def test_what_cannot_be_attacked_is_refused() -> None:
     with pytest.raises(gf.InputError, match="the seed is -1"):
         membership_attacker(graph, like, protocol="honest", seed=-1)
     logits, labels = answers(given_away=0.0, count=4)
-    with pytest.raises(gf.InputError, match="one label a node"):
+    with pytest.raises(gf.InputError, match="one label for each node"):
         attacker("paper").scores(logits, labels[1:])
     with pytest.raises(gf.InputError, match="no class from 0 to 2"):
         attacker("paper").scores(logits, labels - 3)

@@ -27,7 +27,7 @@ from torch import Tensor
 import graphforget as gf
 from graphforget import unlearn
 from graphforget.audits import membership
-from graphforget.audits.items import without_removing
+from graphforget.audits.items import reduced_graph
 from graphforget.audits.links import NETWORK, matched_non_edges, uniform_non_edges
 from graphforget.audits.scores import auc, confidence
 from graphforget.experiments import (
@@ -627,7 +627,7 @@ def test_removed_nodes_are_the_members_and_test_nodes_the_others(
     random_labels: gf.Graph, forty: gf.Request, by_heart: dict[str, gf.Trained], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table_attacks, "membership_attacker", lambda *given, **options: Confident())
-    graph, alone = random_labels, without_removing(random_labels, forty)
+    graph, alone = random_labels, reduced_graph(random_labels, forty)
     row = table_attacks.on_nodes(by_heart, graph, forty, seed=SEED)
     members = torch.tensor([graph.row(node) for node in forty.nodes])
     others = graph.test_mask.nonzero().flatten()

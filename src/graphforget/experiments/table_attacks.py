@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 import graphforget as gf
-from graphforget.audits.items import pairs_of, without_removing
+from graphforget.audits.items import pairs_of, reduced_graph
 from graphforget.audits.links import known_half, link_attacker, matched_non_edges, uniform_non_edges
 from graphforget.audits.membership import Protocol, balanced_accuracy, membership_attacker
 from graphforget.audits.scores import auc
@@ -74,7 +74,7 @@ def attacked(*, store: Path, data: str, kind: str, seed: int, epochs: int | None
 
 def on_nodes(models: Mapping[str, gf.Trained], graph: gf.Graph, request: gf.Request, *, seed: int) -> Row:
     """Removed training nodes against test nodes, by attackers that know the retained graph."""
-    retained, reduced = graph.without(request), without_removing(graph, request)
+    retained, reduced = graph.without(request), reduced_graph(graph, request)
     what = request.resolve(graph)
     removed, others = what.node_rows[graph.train_mask[what.node_rows]], graph.test_mask.nonzero().flatten()
     unseen = torch.isin(retained.numbers, graph.numbers[others]).nonzero().flatten()
@@ -91,7 +91,7 @@ def on_nodes(models: Mapping[str, gf.Trained], graph: gf.Graph, request: gf.Requ
 
 def on_edges(models: Mapping[str, gf.Trained], graph: gf.Graph, request: gf.Request, *, seed: int) -> Row:
     """Removed edges against pairs that never were one, by attackers that know half of the retained edges."""
-    reduced = without_removing(graph, request)
+    reduced = reduced_graph(graph, request)
     removed = pairs_of(graph, request.resolve(graph).edge_mask)
     known = known_half(reduced, seed=seed)
     strange = uniform_non_edges(graph, known.shape[1], seed=seed)
