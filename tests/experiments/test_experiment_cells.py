@@ -203,14 +203,14 @@ def test_percent_right_is_the_share_of_test_nodes_that_are_told_rightly(gcn: gf.
     rows = graph.test_mask.nonzero().flatten().tolist()
     right = sum(int(told[row]) == int(graph.y[row]) for row in rows)
     assert 0 < right < len(rows) == TEST_NODES
-    assert bases.percent_right(worse, graph) == near(100 * right / TEST_NODES)
+    assert bases.f1_percent(worse, graph) == near(100 * right / TEST_NODES)
 
 
 def test_percent_right_with_noise_is_a_mean_of_twenty_draws_of_the_seed(gcn: gf.Trained, graph: gf.Graph) -> None:
     seeds = range(20 * SEED, 20 * SEED + 20)
     draws = [gcn.with_weights(with_noise(gcn.theta, sigma=0.6, seed=seed)).micro_f1(graph) for seed in seeds]
     assert len(set(draws)) > 1
-    assert bases.percent_right_with_noise(gcn, gcn.theta, graph, sigma=0.6) == near(100 * statistics.fmean(draws))
+    assert bases.f1_percent_with_noise(gcn, gcn.theta, graph, sigma=0.6) == near(100 * statistics.fmean(draws))
 
 
 # -- table 1: networks -------------------------------------------------------------------------------------------------
@@ -392,7 +392,7 @@ def test_every_shard_is_trained_on_what_is_retained(
 def network_cells(store: Path, one_thread: None) -> dict[float, Ran]:
     """Of all shares of the figure."""
     key = {"model": "gcn", "data": "patients", "seed": SEED, "epochs": EPOCHS}
-    return {n / 100: ran(figure_bounds.of_network, store=store, share=n / 100, **key) for n in range(1, 11)}
+    return {n / 100: ran(figure_bounds.network_cell, store=store, share=n / 100, **key) for n in range(1, 11)}
 
 
 @pytest.mark.parametrize("share", [0.01, 0.1])
@@ -438,7 +438,7 @@ def test_a_network_is_retrained_from_scratch_at_three_shares(network_cells: dict
 
 
 def test_drift_is_how_far_training_goes_on_where_nothing_is_removed(store: Path, graph: gf.Graph) -> None:
-    row, asked = ran(figure_bounds.of_drift, store=store, model="gcn", data="patients", share=0.0, seed=SEED)
+    row, asked = ran(figure_bounds.drift_cell, store=store, model="gcn", data="patients", share=0.0, seed=SEED)
     trained, _ = bases.base(store, "patients", "gcn", SEED)
     assert row == {"continued": near(distance(trained, trained_on(trained, graph)))}
     assert row["continued"] > 0
@@ -448,7 +448,7 @@ def test_drift_is_how_far_training_goes_on_where_nothing_is_removed(store: Path,
 def test_bounds_of_a_convex_model_stand_beside_its_distances_to_the_optimum(
     store: Path, sgc: gf.Trained, graph: gf.Graph, edges: dict[float, gf.Request]
 ) -> None:
-    row, _ = ran(figure_bounds.of_convex, store=store, model="sgc", data="patients", share=0.05, seed=SEED)
+    row, _ = ran(figure_bounds.convex_cell, store=store, model="sgc", data="patients", share=0.05, seed=SEED)
     request = edges[0.05]
     idea = unlearn(sgc, graph, request, method="idea", level="empirical", audit=False)
     stepped = unlearn(sgc, graph, request, method="newton")

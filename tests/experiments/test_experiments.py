@@ -25,7 +25,7 @@ from graphforget.experiments.registry import NAMES, cost, find
 from graphforget.experiments.registry import experiment as experiment_of
 from graphforget.experiments.runner import CellProgress, run
 from graphforget.experiments.settings import DATA, GNNS, PARTITIONS, SHARES, percent
-from graphforget.experiments.table import FEW, NOTHING, Bar, Spread, Table, TableEntry
+from graphforget.experiments.table import FEW, MISSING, Bar, Spread, Table, TableEntry
 from graphforget.models.registry import MODELS
 
 # -- work for cells; functions of a module, so that processes find them ------------------------------------------------
@@ -223,7 +223,7 @@ def test_an_entry_shows_the_papers_number_beside_ours_and_invents_none() -> None
     assert TableEntry(one, paper).text == "88.0* (72.1 ± 1.2)"
     assert TableEntry(None, paper).text == "- (72.1 ± 1.2)"
     assert TableEntry(three, None).text == "89.0 ± 1.0"
-    assert TableEntry(None, None).text == NOTHING
+    assert TableEntry(None, None).text == MISSING
     assert TableEntry(one, None, ",.0f", repeated=False).text == "88"
     read_off = published("figure-bounds", "sgc", "cora", "5", "idea")
     assert TableEntry(three, read_off, ".3g").text == "89 ± 1 (~20.6)"
@@ -241,7 +241,7 @@ def test_a_bar_tells_the_worst() -> None:
     assert (least.met, least.text) == (False, "all above 0: NOT REACHED. The worst of 2: b, -1.5 points.")
     most = Bar.of("at most 2", {"a": 2.0, "b": -1.5}, most=2, unit="points")
     assert most.met
-    assert "a, 2 points" in most.found
+    assert "a, 2 points" in most.detail
     assert Bar.of("nothing", {}, least=0, unit="").met is None
 
 
@@ -342,7 +342,7 @@ def test_a_table_of_nothing_invents_nothing(experiment) -> None:
         for place in row:
             if isinstance(place, TableEntry):
                 assert place.ours is None
-                assert place.text.startswith(NOTHING)
+                assert place.text.startswith(MISSING)
     assert all(bar.met is None for bar in table.bars)
     json.dumps(table.to_dict(), allow_nan=False)
 
@@ -415,7 +415,7 @@ def test_bounds_are_judged_by_their_worst_cell() -> None:
     (line,) = table.texts
     assert line[:3] == ["SGC", "Cora", "5 %"]
     assert line[table.columns.index("actual, IDEA's weights")] == "3 ± 0** (~7.7)"
-    assert line[table.columns.index("CEU worst, its theorem")] == NOTHING
+    assert line[table.columns.index("CEU worst, its theorem")] == MISSING
     assert figure_bounds.figure(rows) is not None
 
 
@@ -423,7 +423,7 @@ def test_continued_training_has_a_row_of_its_own_where_nothing_is_removed() -> N
     drift = {"model": "gcn", "data": "cora", "share": 0.0, "seed": 0, "continued": 1.5}
     (line,) = figure_bounds.table([drift]).texts
     assert line[:3] == ["GCN", "Cora", "0 %"]
-    assert [place for place in line[3:] if place != NOTHING] == ["1.5*"]
+    assert [place for place in line[3:] if place != MISSING] == ["1.5*"]
 
 
 def test_datasets_are_counted_in_the_graphs(raw_data: Path, tmp_path: Path) -> None:

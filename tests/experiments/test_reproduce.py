@@ -35,7 +35,7 @@ from graphforget.experiments.bases import base
 from graphforget.experiments.cells import Cell, Row
 from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.fingerprint import fingerprint
-from graphforget.experiments.machine import machine, told
+from graphforget.experiments.machine import describe, machine
 from graphforget.experiments.registry import experiment
 from graphforget.experiments.reproduce import ReproductionPlan, reproduce, write_pages
 from graphforget.experiments.table import Bar, Spread, Table, TableEntry
@@ -83,7 +83,7 @@ def test_an_experiment_leaves_its_files(tmp_path: Path) -> None:
     assert document["command"] == f"graphforget reproduce toy --out {tmp_path.name}"
     assert document["cells"] == {"done": 3, "total": 3, "errors": {}}
     assert document["table"]["rows"][2][1]["ours"] == {"mean": 4.0, "deviation": None, "count": 1}
-    assert document["machines"] == [told(machine())]
+    assert document["machines"] == [describe(machine())]
     assert document["made"] == json.loads((tmp_path / "toy.jsonl").read_text().splitlines()[0])["made"][:10]
     everything = "".join(path.read_text() for path in tmp_path.glob("toy.*") if path.suffix != ".png")
     assert socket.gethostname() not in everything
@@ -124,7 +124,7 @@ def test_days_and_machines_are_those_of_the_cells(tmp_path: Path) -> None:
     (tmp_path / "toy.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     section = reproduce(TOY, ReproductionPlan(tmp_path, seeds=2, run=False), pool=threads).section
     assert section.made == "2025-01-31 to 2025-03-01"
-    assert section.machine == f"{told({'cores': 64})}; {told(machine())}"
+    assert section.machine == f"{describe({'cores': 64})}; {describe(machine())}"
 
 
 def test_the_command_that_is_shown_names_no_folder_of_this_machine(tmp_path: Path) -> None:
@@ -189,6 +189,25 @@ def test_markdown_escapes_what_would_break_a_table() -> None:
     assert "| a | b\\|c |\n| --- | --- |\n| 1\\* | 2 |" in text
     assert "![A picture.](toy.png)" in text
     assert "- \\* one seed." in text
+
+
+def test_text_is_wrapped_and_tables_are_not() -> None:
+    words = "each word of this note counts - and 1. no line begins with a mark of a list " * 9
+    entry = "a long entry " * 20
+    text = markdown(
+        _section(notes=(words,), missing=words, machine=words, caption=words, picture="toy.png", rows=((entry, ""),))
+    )
+    lines = text.splitlines()
+    assert max(len(line) for line in lines if not line.startswith("|")) <= 120
+    assert any(len(line) > 120 for line in lines)
+    assert text.count(" ".join(words.split())) == 0
+    assert " ".join(text.split()).count(" ".join(words.split())) == 4
+    assert [line for line in lines if line.lstrip().startswith(("- ", "1. "))] == [
+        "- reached",
+        "- not",
+        "- open",
+        next(line for line in lines if line.startswith("- each word")),
+    ]
 
 
 def test_the_page_escapes_text_and_fetches_nothing(tmp_path: Path) -> None:
@@ -376,7 +395,7 @@ def test_a_kept_model_that_is_not_the_asked_one_is_trained_anew(tmp_path: Path, 
     asked, graph = base(tmp_path, "patients", "sgc", 0)
     (run,) = (path for path in tmp_path.iterdir() if not path.name.startswith("."))
     spoil(run)
-    bases._kept.cache_clear()
+    bases._load_base.cache_clear()
     again, same = base(tmp_path, "patients", "sgc", 0)
     assert torch.equal(again.theta, asked.theta)
     assert same.digest == graph.digest

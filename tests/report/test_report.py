@@ -21,14 +21,14 @@ from markupsafe import Markup
 
 from graphforget.errors import InputError
 from graphforget.report.figures import Role, accuracy_figure, footprint_figure, residual_figure
-from graphforget.report.page import CheckRow, Picture, Story, page, write
+from graphforget.report.page import CheckRow, Picture, ReportContent, page, write
 
 PLACE = np.random.default_rng(0).normal(size=(12, 2))
 EDGES = np.array([[0, 1, 2, 3, 4, 1], [1, 2, 3, 4, 5, 0]])
-ROLE_OF: list[Role] = ["removed", "asked", "asked", *["affected"] * 4, *["untouched"] * 5]
+ROLE_OF: list[Role] = ["removed", "changed", "changed", *["affected"] * 4, *["untouched"] * 5]
 LABELS: dict[Role, str] = {
     "removed": "goes (1)",
-    "asked": "loses something (2)",
+    "changed": "loses something (2)",
     "affected": "may change (4)",
     "untouched": "stays as it is (5)",
 }
@@ -55,9 +55,9 @@ def words(svg: str) -> list[str]:
     return [e.text for e in ElementTree.fromstring(svg).iter() if e.tag.endswith("}text") and e.text]
 
 
-def story(text: Callable[[str], str] = lambda name: f"the {name}") -> Story:
+def story(text: Callable[[str], str] = lambda name: f"the {name}") -> ReportContent:
     """A story in which every text tells its own name, put through `text`."""
-    return Story(
+    return ReportContent(
         title=text("title"),
         audience=text("audience"),
         made=text("time"),
@@ -96,7 +96,9 @@ def texts(value: Any) -> list[str]:
     return []
 
 
-EMPTY = {f.name: "" if f.name == "certificate" else () for f in dataclasses.fields(Story)[5:] if f.name != "proven"}
+EMPTY = {
+    f.name: "" if f.name == "certificate" else () for f in dataclasses.fields(ReportContent)[5:] if f.name != "proven"
+}
 HEADINGS = {
     "facts": "In numbers",
     "requests": "What was asked for",

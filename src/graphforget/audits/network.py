@@ -48,9 +48,7 @@ class AttackNetwork:
         members = np.asarray(members, dtype=bool)
         _check(features)
         if members.shape != (len(features),):
-            raise InputError(
-                f"there are {len(features)} rows of features and {members.size} labels, each row needs 1"
-            )
+            raise InputError(f"there are {len(features)} rows of features and {members.size} labels, each row needs 1")
         if members.all() or not members.any():
             raise InputError("an attack is trained on members and non-members, and only one kind was given")
         scaler = _scaler(features) if self.standardise else None

@@ -8,9 +8,9 @@ from pathlib import Path
 import graphforget as gf
 from graphforget.experiments.bases import (
     base,
-    percent_right,
-    percent_right_with_noise,
-    request_of,
+    draw_request,
+    f1_percent,
+    f1_percent_with_noise,
     retrained_without_edges,
 )
 from graphforget.experiments.cells import Cell, Row
@@ -59,16 +59,16 @@ def _cell(data: str, share: float, seed: int, **short: int) -> Cell:
 
 def measured(*, store: Path, data: str, share: float, seed: int, epochs: int | None = None) -> Row:
     trained, graph = base(store, data, "gcn", seed, epochs=epochs)
-    request = request_of(graph, "edges", share, seed=seed)
+    request = draw_request(graph, "edges", share, seed=seed)
     idea = gf.unlearn(trained, graph, request, method="idea", level="empirical", audit=False)
-    again, retained = retrained_without_edges(store, data, "gcn", seed, share, epochs=epochs)
+    retrained, retained = retrained_without_edges(store, data, "gcn", seed, share, epochs=epochs)
     return {
-        "nothing": percent_right(trained, idea.graph),
-        "idea": percent_right(idea.trained, idea.graph),
-        "idea_noised": percent_right_with_noise(
+        "nothing": f1_percent(trained, idea.graph),
+        "idea": f1_percent(idea.trained, idea.graph),
+        "idea_noised": f1_percent_with_noise(
             idea.trained, idea.trained.theta, idea.graph, sigma=hand_picked_sigma("gcn", data)
         ),
-        "retrain": percent_right(again, retained),
+        "retrain": f1_percent(retrained, retained),
     }
 
 
@@ -101,13 +101,13 @@ def _bars(rows: Sequence[Row]) -> tuple[Bar, ...]:
         for share in SHARES:
             fields = ("idea", "idea_noised", "retrain")
             idea, with_noise, retrained = (_spread(rows, data, share, field) for field in fields)
-            paper, place = published(NAME, data, "idea", percent(share)), f"{TITLES[data]}, {percent(share)} %"
+            paper, cell_label = published(NAME, data, "idea", percent(share)), f"{TITLES[data]}, {percent(share)} %"
             if idea is not None and paper is not None:
-                over[place] = idea.mean - paper.mean
+                over[cell_label] = idea.mean - paper.mean
             if with_noise is not None and paper is not None:
-                noised[place] = with_noise.mean - paper.mean
+                noised[cell_label] = with_noise.mean - paper.mean
             if idea is not None and retrained is not None:
-                under[place] = retrained.mean - idea.mean
+                under[cell_label] = retrained.mean - idea.mean
     return (
         Bar.of(
             "IDEA's accuracy, private and without noise, is at least the paper's, which has noise, in every cell",

@@ -57,8 +57,7 @@ def run(
         results: Where results are kept.
         jobs: How many tasks run at a time.
         pool: Gives the executor for so many workers.
-        on_lost: Gives the result of a task whose process died; its default raises `BrokenExecutor`. The death of one
-            process takes along all tasks that run at that time.
+        on_lost: Gives the result of a task that was lost when a process died; by default `BrokenExecutor` is raised.
         progress: Called after each stored result.
     """
     todo = deque(task for task in tasks if not results.has(task))

@@ -55,7 +55,9 @@ def readme(sections: Sequence[Section]) -> str:
         "Made by `graphforget reproduce`; every table and figure by the command below its title. What the notes say of "
         "the paper's released code was found by reading and running that code, and no command here shows it."
     )
-    return "\n".join(["# Results\n", _wrapped(introduction) + "\n", *(markdown(section, level=2) for section in sections)])
+    return "\n".join(
+        ["# Results\n", _wrapped(introduction) + "\n", *(markdown(section, level=2) for section in sections)]
+    )
 
 
 def page(sections: Sequence[Section]) -> str:
