@@ -81,21 +81,21 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
 
 def test_the_cheapest_cells_come_first(tmp_path: Path) -> None:
     given = cells(costs=(30.0, 1.0, 5.0))
-    told: list[CellProgress] = []
-    record, _ = computed(given, tmp_path, report=told.append)
+    reports: list[CellProgress] = []
+    record, _ = computed(given, tmp_path, report=reports.append)
     assert [row["number"] for row in record.rows()] == [2, 3, 1]
     assert [row["number"] for row in record.rows(given)] == [1, 2, 3]
-    assert [(now.done, now.total) for now in told] == [(1, 3), (2, 3), (3, 3)]
-    assert told[0].left > told[1].left > told[2].left == 0
+    assert [(now.done, now.total) for now in reports] == [(1, 3), (2, 3), (3, 3)]
+    assert reports[0].left > reports[1].left > reports[2].left == 0
 
 
 def test_a_failing_cell_is_told_and_tried_again(tmp_path: Path) -> None:
-    told: list[CellProgress] = []
-    record, failed = computed(cells(fragile), tmp_path, report=told.append)
+    reports: list[CellProgress] = []
+    record, failed = computed(cells(fragile), tmp_path, report=reports.append)
     assert failed == 1
     assert [row["number"] for row in record.rows()] == [1, 3]
     assert record.errors(cells()) == {"number=2": "ValueError: two is too much"}
-    assert [now.error for now in told] == [None, "ValueError: two is too much", None]
+    assert [now.error for now in reports] == [None, "ValueError: two is too much", None]
     assert Record(record.path).errors(cells()) == record.errors(cells())
     (tmp_path / "mended").touch()
     record, failed = computed(cells(fragile), tmp_path)
@@ -118,8 +118,8 @@ def test_a_line_that_a_crash_tore_is_as_if_it_was_not_there(tmp_path: Path, torn
 def test_numbers_that_json_has_not_are_left_out(tmp_path: Path) -> None:
     record = Record(tmp_path / "cells.jsonl")
     record.keep(cells()[0], CellOutcome({"a": math.inf, "b": [math.nan, 1.0], "c": {"d": -math.inf}}, 1.0))
-    found = {"number": 1, "a": None, "b": [None, 1.0], "c": {"d": None}}
-    assert record.rows() == Record(record.path).rows() == [found]
+    values = {"number": 1, "a": None, "b": [None, 1.0], "c": {"d": None}}
+    assert record.rows() == Record(record.path).rows() == [values]
     json.loads(record.path.read_text(), parse_constant=pytest.fail)
 
 
@@ -260,7 +260,7 @@ PRINTED = {
     ],
     "table-edge-time": [(method, percent(share)) for method in METHODS for share in SHARES],
     "table-edge-accuracy": [(d, m, percent(share)) for d in DATA for m in ("idea", "retrain") for share in SHARES],
-    "table-datasets": [(d, what) for d in DATA for what in ("nodes", "edges", "columns", "classes")],
+    "table-datasets": [(d, field) for d in DATA for field in ("nodes", "edges", "columns", "classes")],
 }
 
 
@@ -316,11 +316,11 @@ def test_there_is_no_number_that_the_paper_lacks() -> None:
 @pytest.mark.parametrize("experiment", map(experiment_of, NAMES), ids=lambda e: e.name)
 def test_cells_can_be_told_apart_and_priced(experiment) -> None:
     for quick in (True, False):
-        found = experiment.cells(quick=quick, seeds=3)
-        names = [json.dumps(cell.key, sort_keys=True) for cell in found]
+        values = experiment.cells(quick=quick, seeds=3)
+        names = [json.dumps(cell.key, sort_keys=True) for cell in values]
         assert len(set(names)) == len(names)
-        assert all(cell.cost > 0 for cell in found)
-        assert all("<locals>" not in cell.work.__qualname__ for cell in found)  # processes have to find it
+        assert all(cell.cost > 0 for cell in values)
+        assert all("<locals>" not in cell.work.__qualname__ for cell in values)  # processes have to find it
     assert cost(experiment, quick=True) < 180
     assert {c.key.get("seed", 0) for c in experiment.cells(quick=True, seeds=3)} == {0}
 
@@ -375,9 +375,9 @@ def test_what_measures_time_runs_alone() -> None:
 
 
 def _network(seed: int, **more: float) -> Row:
-    found = {"before": 88.0, "nothing": 88.0, "idea": 87.0 + seed, "idea_noised": 80.0, "sigma": 0.6, "bound": 20.0}
-    found |= {"epsilon_implied": 400.0, "retrain": 88.0 + seed, "idea_seconds": 1.0, "retrain_seconds": 5.0}
-    return {"part": "idea", "data": "cora", "model": "gcn", "seed": seed} | found | more
+    values = {"before": 88.0, "nothing": 88.0, "idea": 87.0 + seed, "idea_noised": 80.0, "sigma": 0.6, "bound": 20.0}
+    values |= {"epsilon_implied": 400.0, "retrain": 88.0 + seed, "idea_seconds": 1.0, "retrain_seconds": 5.0}
+    return {"part": "idea", "data": "cora", "model": "gcn", "seed": seed} | values | more
 
 
 def test_table1_puts_every_number_in_its_place() -> None:
@@ -410,8 +410,8 @@ def test_bounds_are_judged_by_their_worst_cell() -> None:
     rows = [common | {"seed": 0, "measured": 0.02}, common | {"seed": 1, "measured": 0.3}]
     table = figure_bounds.table(rows)
     assert [bar.met for bar in table.bars] == [False, True]
-    assert "66.7 times below" in table.bars[0].found
-    assert "seed 1" in table.bars[0].found
+    assert "66.7 times below" in table.bars[0].detail
+    assert "seed 1" in table.bars[0].detail
     (line,) = table.texts
     assert line[:3] == ["SGC", "Cora", "5 %"]
     assert line[table.columns.index("actual, IDEA's weights")] == "3 ± 0** (~7.7)"

@@ -134,8 +134,8 @@ def test_the_command_that_is_shown_names_no_folder_of_this_machine(tmp_path: Pat
 
 
 @pytest.mark.parametrize("found", [{}, {"double": "two"}, {"double": [1]}])
-def test_cells_of_something_else_are_one_sentence_and_stay(tmp_path: Path, found: Row) -> None:
-    text = json.dumps({"key": {"number": 0}, "found": found, "settings": fingerprint()}) + "\n"
+def test_cells_of_something_else_are_one_sentence_and_stay(tmp_path: Path, values: Row) -> None:
+    text = json.dumps({"key": {"number": 0}, "found": values, "settings": fingerprint()}) + "\n"
     (tmp_path / "toy.jsonl").write_text(text)
     with pytest.raises(InputError, match="has cells that are not of this experiment"):
         reproduce(TOY, ReproductionPlan(tmp_path, seeds=1), pool=threads)
@@ -154,15 +154,15 @@ def test_an_interrupt_still_writes_the_table(tmp_path: Path) -> None:
 
 
 def test_what_measures_time_has_one_worker(tmp_path: Path) -> None:
-    asked = []
+    pools = []
 
     def pool(jobs: int) -> ThreadPoolExecutor:
-        asked.append(jobs)
+        pools.append(jobs)
         return ThreadPoolExecutor(jobs)
 
     reproduce(dataclasses.replace(TOY, alone=True), ReproductionPlan(tmp_path / "a", jobs=2), pool=pool)
     reproduce(TOY, ReproductionPlan(tmp_path / "b", jobs=2), pool=pool)
-    assert asked == [1, 2]
+    assert pools == [1, 2]
 
 
 def _section(**changes: Any) -> Section:
@@ -292,7 +292,7 @@ def test_attacks_tell_removed_edges_from_other_pairs(
     raw_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("graphforget.audits.links.NETWORK", dataclasses.replace(NETWORK, epochs=4))
-    monkeypatch.setattr(table_attacks, "methods_for", lambda model: ["nothing", "retrain"])
+    monkeypatch.setattr(table_attacks, "methods_of", lambda model: ["nothing", "retrain"])
     row = table_attacks.attacked(store=tmp_path, data="cora", kind="edges", seed=0)
     assert row["paper retrain"] > 75  # homophily: no useful model is near 50 %
     assert row["honest retrain"] < row["paper retrain"]
@@ -329,10 +329,10 @@ def test_the_command_tells_and_writes(app: typer.Typer, tmp_path: Path) -> None:
 def test_the_command_as_json(app: typer.Typer, tmp_path: Path) -> None:
     ran = CliRunner().invoke(app, ["reproduce", "toy", "--json", "--seeds", "5", "--out", str(tmp_path)])
     assert ran.exit_code == 1  # a cell failed
-    told = json.loads(ran.stdout)
-    assert told["results"][0]["done"] == 4
-    assert list(told["results"][0]["errors"]) == ["number=3"]
-    assert told["pages"] == []
+    content = json.loads(ran.stdout)
+    assert content["results"][0]["done"] == 4
+    assert list(content["results"][0]["errors"]) == ["number=3"]
+    assert content["pages"] == []
 
 
 def test_the_command_refuses_a_file_for_a_folder(app: typer.Typer, tmp_path: Path) -> None:
@@ -345,7 +345,7 @@ def test_the_command_refuses_a_file_for_a_folder(app: typer.Typer, tmp_path: Pat
 def test_all_takes_the_experiments_that_have_such_cells(
     app: typer.Typer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = dataclasses.replace(TOY, name="other", cells=lambda **how: [Cell({"letter": "a"}, 1.0, doubled)])
+    other = dataclasses.replace(TOY, name="other", cells=lambda **options: [Cell({"letter": "a"}, 1.0, doubled)])
     monkeypatch.setattr(registry, "find", lambda name: [TOY, other])
     ran = CliRunner().invoke(app, ["reproduce", "all", "--only", "number=1", "--out", str(tmp_path / "a")])
     assert ran.exit_code == 0, ran.output
@@ -366,7 +366,7 @@ def test_the_command_refuses_an_unknown_name(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-# -- what is kept, and what is told -----------------------------------------------------------------------------------
+# -- stored models, and messages ---------------------------------------------------------------------------------------
 
 
 def _emptied(run: Path) -> None:
@@ -392,12 +392,12 @@ def _of_another_seed(run: Path) -> None:
 
 @pytest.mark.parametrize("spoil", [_emptied, _torn, _a_file, _of_another_seed])
 def test_a_kept_model_that_is_not_the_asked_one_is_trained_anew(tmp_path: Path, spoil) -> None:
-    asked, graph = base(tmp_path, "patients", "sgc", 0)
+    first, graph = base(tmp_path, "patients", "sgc", 0)
     (run,) = (path for path in tmp_path.iterdir() if not path.name.startswith("."))
     spoil(run)
     bases._load_base.cache_clear()
     again, same = base(tmp_path, "patients", "sgc", 0)
-    assert torch.equal(again.theta, asked.theta)
+    assert torch.equal(again.theta, first.theta)
     assert same.digest == graph.digest
     assert run.is_dir()
 
@@ -407,7 +407,7 @@ def lost(*, store: Path, number: int) -> Row:
 
 
 def test_where_a_machine_keeps_things_is_not_told(tmp_path: Path) -> None:
-    broken = dataclasses.replace(TOY, cells=lambda **how: [Cell({"number": 0}, 1.0, lost)])
+    broken = dataclasses.replace(TOY, cells=lambda **options: [Cell({"number": 0}, 1.0, lost)])
     result = reproduce(broken, ReproductionPlan(tmp_path), pool=threads)
     assert result.errors == {"number=0": "OUT/models/x and ~/y and ./z are damaged"}
     assert ReproductionPlan(Path("../../home/out")).command("toy") == "graphforget reproduce toy --out out"
@@ -451,8 +451,8 @@ def test_an_interrupted_command_says_how_to_go_on(
 
 def test_nothing_is_rendered_over_a_table_from_cells_of_other_settings(tmp_path: Path) -> None:
     reproduce(TOY, ReproductionPlan(tmp_path, seeds=2), pool=threads)
-    record, told = tmp_path / "toy.jsonl", (tmp_path / "toy.md").read_bytes()
+    record, content = tmp_path / "toy.jsonl", (tmp_path / "toy.md").read_bytes()
     record.write_text(record.read_text().replace(fingerprint(), "0" * 16) + "garbage\n")
     with pytest.raises(InputError, match="2 cells of other settings and 1 lines that cannot be read"):
         reproduce(TOY, ReproductionPlan(tmp_path, seeds=2, run=False), pool=threads)
-    assert (tmp_path / "toy.md").read_bytes() == told
+    assert (tmp_path / "toy.md").read_bytes() == content

@@ -119,56 +119,56 @@ HEADINGS = {
 
 
 def test_everything_in_a_story_is_on_the_page() -> None:
-    told = page(story())
+    text_of_page = page(story())
     assert len(texts(story())) == 32
     for text in texts(story()):
-        assert text in told
+        assert text in text_of_page
     for picture in story().pictures:
-        assert picture.svg in told
+        assert picture.svg in text_of_page
 
 
 def test_markup_in_any_text_is_escaped() -> None:
-    told = page(story(lambda name: f"<script>{name}</script>\"'><img src=x onerror=y>{{{{ 7 * 7 }}}}"))
-    assert "<script" not in told
-    assert "<img" not in told
-    assert "{{ 7 * 7 }}" in told
+    text_of_page = page(story(lambda name: f"<script>{name}</script>\"'><img src=x onerror=y>{{{{ 7 * 7 }}}}"))
+    assert "<script" not in text_of_page
+    assert "<img" not in text_of_page
+    assert "{{ 7 * 7 }}" in text_of_page
     for text in texts(story()):
-        assert f"&lt;script&gt;{text.removeprefix('the ')}&lt;/script&gt;&#34;&#39;&gt;&lt;img" in told
+        assert f"&lt;script&gt;{text.removeprefix('the ')}&lt;/script&gt;&#34;&#39;&gt;&lt;img" in text_of_page
 
 
 def test_a_picture_that_no_figure_made_is_text() -> None:
     foreign: Any = "<svg onload=alert(1)></svg>"
-    told = page(dataclasses.replace(story(), pictures=(Picture("title", foreign, "caption"),)))
-    assert "<svg" not in told
-    assert html.escape(foreign) in told
+    text_of_page = page(dataclasses.replace(story(), pictures=(Picture("title", foreign, "caption"),)))
+    assert "<svg" not in text_of_page
+    assert html.escape(foreign) in text_of_page
 
 
 def test_nothing_is_fetched_and_nothing_runs() -> None:
     heavy = footprint_figure(np.tile(PLACE, (600, 1)), EDGES, ROLE_OF * 600, LABELS)
-    told = page(dataclasses.replace(story(), pictures=(*story().pictures, Picture("many nodes", heavy, ""))))
+    text_of_page = page(dataclasses.replace(story(), pictures=(*story().pictures, Picture("many nodes", heavy, ""))))
     assert "data:image/png" in heavy
-    for target in re.findall(r"(?:src|href|data|action)\s*=\s*[\"']?([^\"'\s>]*)|url\(([^)]*)\)", told):
+    for target in re.findall(r"(?:src|href|data|action)\s*=\s*[\"']?([^\"'\s>]*)|url\(([^)]*)\)", text_of_page):
         assert "".join(target).startswith(("#", "data:image/png;base64,")), target
-    without_names = re.sub(r'xmlns(:xlink)?="[^"]*"', "", told)
+    without_names = re.sub(r'xmlns(:xlink)?="[^"]*"', "", text_of_page)
     assert "http:" not in without_names
     assert "https:" not in without_names
-    assert not re.search(r"<script|<link|<iframe|<object|@import|\son\w+\s*=", told)
-    assert "default-src 'none'" in told
+    assert not re.search(r"<script|<link|<iframe|<object|@import|\son\w+\s*=", text_of_page)
+    assert "default-src 'none'" in text_of_page
 
 
 @pytest.mark.parametrize("left_out", HEADINGS)
 def test_empty_parts_are_left_out(left_out: str) -> None:
-    told = page(dataclasses.replace(story(), **{left_out: EMPTY[left_out]}))
-    headings = re.findall(r"<h2>(.*?)</h2>", told)
+    text_of_page = page(dataclasses.replace(story(), **{left_out: EMPTY[left_out]}))
+    headings = re.findall(r"<h2>(.*?)</h2>", text_of_page)
     assert sorted(headings) == sorted(set(HEADINGS.values()) - {HEADINGS[left_out]})
 
 
 def test_a_page_of_nothing_but_a_claim() -> None:
-    told = page(dataclasses.replace(story(), **EMPTY))
-    assert "the statement" in told
-    assert "the level" in told
-    assert not re.search("<(h2|ul|table|figure|details)", told)
-    assert "did not pass" not in told
+    text_of_page = page(dataclasses.replace(story(), **EMPTY))
+    assert "the statement" in text_of_page
+    assert "the level" in text_of_page
+    assert not re.search("<(h2|ul|table|figure|details)", text_of_page)
+    assert "did not pass" not in text_of_page
 
 
 def test_a_claim_that_comes_to_nothing_is_not_told_as_a_guarantee() -> None:
@@ -182,8 +182,8 @@ def test_what_went_wrong_stands_at_the_top() -> None:
     good = dataclasses.replace(story(), checks=story().checks[:1], planted=story().planted[:1])
     assert "did not pass" not in page(good)
     for part, name in (("checks", "Failed: the failure."), ("planted", "Planted and not caught: the missed plant.")):
-        told = page(dataclasses.replace(good, **{part: getattr(story(), part)}))
-        top = told[: told.index("<main>")]
+        text_of_page = page(dataclasses.replace(good, **{part: getattr(story(), part)}))
+        top = text_of_page[: text_of_page.index("<main>")]
         assert "did not pass" in top
         assert name in top
     both = page(story())
@@ -194,11 +194,11 @@ def test_what_went_wrong_stands_at_the_top() -> None:
 
 def test_no_id_is_there_twice() -> None:
     other = footprint_figure(PLACE + 1, EDGES[:, :3], ROLE_OF, LABELS)
-    told = page(dataclasses.replace(story(), pictures=(*story().pictures, Picture("other", other, ""))))
-    ids = Counter(re.findall(r'\sid="([^"]*)"', told))
+    text_of_page = page(dataclasses.replace(story(), pictures=(*story().pictures, Picture("other", other, ""))))
+    ids = Counter(re.findall(r'\sid="([^"]*)"', text_of_page))
     assert ids
     assert max(ids.values()) == 1
-    assert set(re.findall(r'(?:xlink:href="|url\()#([^")]*)', told)) == set(ids)
+    assert set(re.findall(r'(?:xlink:href="|url\()#([^")]*)', text_of_page)) == set(ids)
 
 
 # -- writing it --------------------------------------------------------------------------------------------------
@@ -283,9 +283,9 @@ def test_an_edge_is_drawn_once_whichever_way_it_is_given() -> None:
     ],
 )
 def test_the_last_residual_and_the_tolerance_are_written(
-    residuals: list[float], tolerance: float, told: list[str]
+    residuals: list[float], tolerance: float, text_of_page: list[str]
 ) -> None:
-    assert set(told) <= set(words(residual_figure(residuals, tolerance)))
+    assert set(text_of_page) <= set(words(residual_figure(residuals, tolerance)))
 
 
 def test_steps_are_whole_numbers() -> None:
@@ -296,6 +296,6 @@ def test_steps_are_whole_numbers() -> None:
 
 
 def test_bars_start_at_0_and_say_their_numbers() -> None:
-    told = words(FIGURES["accuracy"]())
-    assert {"before", "97.3 %", "after", "100.0 %", "guessing", "0.0 %"} <= set(told)
-    assert {"0", "100"} <= set(told)
+    text_of_page = words(FIGURES["accuracy"]())
+    assert {"before", "97.3 %", "after", "100.0 %", "guessing", "0.0 %"} <= set(text_of_page)
+    assert {"0", "100"} <= set(text_of_page)

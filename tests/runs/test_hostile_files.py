@@ -520,5 +520,5 @@ def test_an_account_that_lacks_something_is_not_told(
     forged = dataclasses.replace(record.annexes[-1], account=whole | account if account else {"audience": "private"})
     changed = dataclasses.replace(record, annexes=(*record.annexes[:-1], forged))
     monkeypatch.setattr("graphforget.report.content.read_history", lambda run: changed)
-    with pytest.raises(gf.Mismatch, match="cannot be told"):
+    with pytest.raises(gf.Mismatch, match="cannot be shown"):
         run_content(place, private=True)

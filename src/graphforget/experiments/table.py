@@ -108,6 +108,45 @@ class Bar:
 
 
 @dataclass(frozen=True)
+class IdeaScores:
+    """The scores of one cell: IDEA in the paper, IDEA here without and with the paper's noise, and re-training."""
+
+    paper: Published | None
+    private: Spread | None
+    noised: Spread | None
+    retrained: Spread | None
+
+
+def idea_bars(metric: str, scores: Mapping[str, IdeaScores]) -> tuple[Bar, ...]:
+    """The goals for IDEA in a table of scores by cell: against the paper's numbers, and against re-training."""
+
+    def differences(higher: str, lower: str) -> dict[str, float]:
+        pairs = {label: (getattr(cell, higher), getattr(cell, lower)) for label, cell in scores.items()}
+        return {label: a.mean - b.mean for label, (a, b) in pairs.items() if a is not None and b is not None}
+
+    return (
+        Bar.of(
+            f"IDEA's {metric}, private and without noise, is at least the paper's, which has noise, in every cell",
+            differences("private", "paper"),
+            least=0,
+            unit="points against the paper's",
+        ),
+        Bar.of(
+            f"IDEA's {metric} with the paper's sigma is at least the paper's in every cell",
+            differences("noised", "paper"),
+            least=0,
+            unit="points against the paper's",
+        ),
+        Bar.of(
+            f"IDEA's {metric} is within 2 points of re-training in every cell",
+            differences("retrained", "private"),
+            most=2,
+            unit="points below",
+        ),
+    )
+
+
+@dataclass(frozen=True)
 class Table:
     """The table of an experiment. Each row has one entry for each column."""
 

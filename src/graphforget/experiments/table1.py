@@ -39,7 +39,7 @@ from graphforget.experiments.settings import (
     train_cost,
     training_part,
 )
-from graphforget.experiments.table import Bar, Spread, Table, TableEntry
+from graphforget.experiments.table import Bar, IdeaScores, Spread, Table, TableEntry, idea_bars
 from graphforget.privacy.gaussian import epsilon_of
 from graphforget.report.charts import Dots, Groups, dot_chart
 
@@ -233,36 +233,17 @@ def _means(rows: Sequence[Row], part: str, data: str, models: Sequence[str], fie
 
 
 def _bars(rows: Sequence[Row], data: Sequence[str]) -> tuple[Bar, ...]:
-    over: dict[str, float] = {}
-    noised: dict[str, float] = {}
-    under: dict[str, float] = {}
-    for model in GNNS:
-        for name in data:
-            fields = ("idea", "idea_noised", "retrain")
-            idea, with_noise, retrained = (_spread(rows, "idea", name, model, field) for field in fields)
-            paper = published(NAME, model, "idea", name)
-            cell_label = f"{TITLES[model]} on {TITLES[name]}"
-            if idea is not None and paper is not None:
-                over[cell_label] = idea.mean - paper.mean
-            if with_noise is not None and paper is not None:
-                noised[cell_label] = with_noise.mean - paper.mean
-            if idea is not None and retrained is not None:
-                under[cell_label] = retrained.mean - idea.mean
+    fields = ("idea", "idea_noised", "retrain")
+    scores = {
+        f"{TITLES[model]} on {TITLES[name]}": IdeaScores(
+            published(NAME, model, "idea", name), *(_spread(rows, "idea", name, model, field) for field in fields)
+        )
+        for model in GNNS
+        for name in data
+    }
     claim = "Certified SGC with its noise at epsilon = 1 is within 0.5 points of its re-training"
     return (
-        Bar.of(
-            "IDEA's F1, private and without noise, is at least the paper's, which has noise, in every cell",
-            over,
-            least=0,
-            unit="points against the paper's",
-        ),
-        Bar.of(
-            "IDEA's F1 with the paper's sigma is at least the paper's in every cell",
-            noised,
-            least=0,
-            unit="points against the paper's",
-        ),
-        Bar.of("IDEA's F1 is within 2 points of re-training in every cell", under, most=2, unit="points below"),
+        *idea_bars("F1", scores),
         Bar.of(f"{claim} with the same noise", _points_lost(rows, data, "retrain"), most=0.5, unit="points below"),
         Bar.of(f"{claim} without noise", _points_lost(rows, data, "retrain_private"), most=0.5, unit="points below"),
     )

@@ -28,7 +28,7 @@ from graphforget.experiments.settings import (
     train_cost,
     training_part,
 )
-from graphforget.experiments.table import Bar, Spread, Table, TableEntry
+from graphforget.experiments.table import Bar, IdeaScores, Spread, Table, TableEntry, idea_bars
 
 NAME = "table-edge-accuracy"
 METHODS = {"idea": TITLES["idea"], "idea_noised": "IDEA, with the paper's noise", "retrain": TITLES["retrain"]}
@@ -94,35 +94,15 @@ def _spread(rows: Sequence[Row], data: str, share: float, field: str) -> Spread 
 
 
 def _bars(rows: Sequence[Row]) -> tuple[Bar, ...]:
-    over: dict[str, float] = {}
-    noised: dict[str, float] = {}
-    under: dict[str, float] = {}
-    for data in shown(rows):
-        for share in SHARES:
-            fields = ("idea", "idea_noised", "retrain")
-            idea, with_noise, retrained = (_spread(rows, data, share, field) for field in fields)
-            paper, cell_label = published(NAME, data, "idea", percent(share)), f"{TITLES[data]}, {percent(share)} %"
-            if idea is not None and paper is not None:
-                over[cell_label] = idea.mean - paper.mean
-            if with_noise is not None and paper is not None:
-                noised[cell_label] = with_noise.mean - paper.mean
-            if idea is not None and retrained is not None:
-                under[cell_label] = retrained.mean - idea.mean
-    return (
-        Bar.of(
-            "IDEA's accuracy, private and without noise, is at least the paper's, which has noise, in every cell",
-            over,
-            least=0,
-            unit="points against the paper's",
-        ),
-        Bar.of(
-            "IDEA's accuracy with the paper's sigma is at least the paper's in every cell",
-            noised,
-            least=0,
-            unit="points against the paper's",
-        ),
-        Bar.of("IDEA's accuracy is within 2 points of re-training in every cell", under, most=2, unit="points below"),
-    )
+    fields = ("idea", "idea_noised", "retrain")
+    scores = {
+        f"{TITLES[data]}, {percent(share)} %": IdeaScores(
+            published(NAME, data, "idea", percent(share)), *(_spread(rows, data, share, field) for field in fields)
+        )
+        for data in shown(rows)
+        for share in SHARES
+    }
+    return idea_bars("accuracy", scores)
 
 
 EXPERIMENT = Experiment(NAME, "accuracy after edge requests, GCN on five datasets", cells, table)
