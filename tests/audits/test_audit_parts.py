@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import arguments, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.stats import kstest
@@ -109,7 +109,7 @@ def test_an_items_value_is_the_mean_confidence_of_its_ends() -> None:
 
 
 @settings(deadline=None)
-@arguments(graphs())
+@given(graphs())
 def test_an_undirected_edge_is_one_pair(graph: gf.Graph) -> None:
     pairs = [
         tuple(pair) for pair in pairs_of(graph, torch.ones(graph.edge_index.shape[1], dtype=torch.bool)).T.tolist()
@@ -122,7 +122,7 @@ def test_an_undirected_edge_is_one_pair(graph: gf.Graph) -> None:
 
 
 @settings(deadline=None)
-@arguments(st.data())
+@given(st.data())
 def test_what_is_left_to_query_is_the_graph_without_the_request_and_lonely_rows(data: st.DataObject) -> None:
     graph = data.draw(graphs())
     request = data.draw(requests(graph))
@@ -174,8 +174,8 @@ def sgc(sigma: float = 0.02) -> gf.Trained:
 
 def case_of(request: gf.Request | None = None, **changes: Any) -> Case:
     request = gf.Request(nodes=list(ODD)) if request is None else request
-    arguments: dict[str, Any] = {"forget": ByMethod("newton"), "share": 0.8, "seed": 0} | changes
-    return Case(arguments.pop("trained", sgc()), odd_ones(), request, **arguments)
+    given: dict[str, Any] = {"forget": ByMethod("newton"), "share": 0.8, "seed": 0} | changes
+    return Case(given.pop("trained", sgc()), odd_ones(), request, **given)
 
 
 def test_a_part_keeps_what_is_named_and_a_share_of_the_others() -> None:
@@ -463,7 +463,7 @@ def test_decoys_replace_what_is_named_by_another_nodes_values(sparse: bool, seed
 
 
 @settings(deadline=None)
-@arguments(st.integers(0, 50), st.data())
+@given(st.integers(0, 50), st.data())
 def test_decoys_are_the_same_for_sparse_and_dense_attributes(seed: int, data: st.DataObject) -> None:
     dense = random_graph(seed, nodes=14, edges=16, sparse=False)
     rows = data.draw(st.lists(st.sampled_from(dense.train_rows.tolist()), min_size=1, max_size=4, unique=True))
@@ -684,7 +684,7 @@ def test_only_the_asked_kinds_of_canaries_are_planted(kinds: tuple[Any, ...]) ->
 
 
 def test_a_method_that_will_not_forget_canaries_says_why() -> None:
-    def refusing(*arguments: Any) -> gf.Outcome:
+    def refusing(*given: Any) -> gf.Outcome:
         raise gf.Refused("not today")
 
     case = case_of(forget=refusing)

@@ -786,7 +786,7 @@ def test_seconds_are_the_median_of_three_answers_once_warm(
         assert (row["distance"], row["epsilon"]) == (outcomes[0].measured["distance"], 1.0)
 
 
-@pytest.mark.parametrize("way", ["random", "blpa"])
+@pytest.mark.parametrize("partition_name", ["random", "blpa"])
 def test_grapheraser_answers_every_share_of_edges_by_training_shards_anew(
     store: Path, graph: gf.Graph, edges: dict[float, gf.Request], partition_name: str
 ) -> None:

@@ -133,7 +133,7 @@ def test_the_command_that_is_shown_names_no_folder_of_this_machine(tmp_path: Pat
     assert ReproductionPlan(tmp_path / "there").command("toy") == "graphforget reproduce toy --out there"
 
 
-@pytest.mark.parametrize("found", [{}, {"double": "two"}, {"double": [1]}])
+@pytest.mark.parametrize("values", [{}, {"double": "two"}, {"double": [1]}])
 def test_cells_of_something_else_are_one_sentence_and_stay(tmp_path: Path, values: Row) -> None:
     text = json.dumps({"key": {"number": 0}, "found": values, "settings": fingerprint()}) + "\n"
     (tmp_path / "toy.jsonl").write_text(text)

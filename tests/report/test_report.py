@@ -119,56 +119,56 @@ HEADINGS = {
 
 
 def test_everything_in_a_story_is_on_the_page() -> None:
-    text_of_page = page(story())
+    document = page(story())
     assert len(texts(story())) == 32
     for text in texts(story()):
-        assert text in text_of_page
+        assert text in document
     for picture in story().pictures:
-        assert picture.svg in text_of_page
+        assert picture.svg in document
 
 
 def test_markup_in_any_text_is_escaped() -> None:
-    text_of_page = page(story(lambda name: f"<script>{name}</script>\"'><img src=x onerror=y>{{{{ 7 * 7 }}}}"))
-    assert "<script" not in text_of_page
-    assert "<img" not in text_of_page
-    assert "{{ 7 * 7 }}" in text_of_page
+    document = page(story(lambda name: f"<script>{name}</script>\"'><img src=x onerror=y>{{{{ 7 * 7 }}}}"))
+    assert "<script" not in document
+    assert "<img" not in document
+    assert "{{ 7 * 7 }}" in document
     for text in texts(story()):
-        assert f"&lt;script&gt;{text.removeprefix('the ')}&lt;/script&gt;&#34;&#39;&gt;&lt;img" in text_of_page
+        assert f"&lt;script&gt;{text.removeprefix('the ')}&lt;/script&gt;&#34;&#39;&gt;&lt;img" in document
 
 
 def test_a_picture_that_no_figure_made_is_text() -> None:
     foreign: Any = "<svg onload=alert(1)></svg>"
-    text_of_page = page(dataclasses.replace(story(), pictures=(Picture("title", foreign, "caption"),)))
-    assert "<svg" not in text_of_page
-    assert html.escape(foreign) in text_of_page
+    document = page(dataclasses.replace(story(), pictures=(Picture("title", foreign, "caption"),)))
+    assert "<svg" not in document
+    assert html.escape(foreign) in document
 
 
 def test_nothing_is_fetched_and_nothing_runs() -> None:
     heavy = footprint_figure(np.tile(PLACE, (600, 1)), EDGES, ROLE_OF * 600, LABELS)
-    text_of_page = page(dataclasses.replace(story(), pictures=(*story().pictures, Picture("many nodes", heavy, ""))))
+    document = page(dataclasses.replace(story(), pictures=(*story().pictures, Picture("many nodes", heavy, ""))))
     assert "data:image/png" in heavy
-    for target in re.findall(r"(?:src|href|data|action)\s*=\s*[\"']?([^\"'\s>]*)|url\(([^)]*)\)", text_of_page):
+    for target in re.findall(r"(?:src|href|data|action)\s*=\s*[\"']?([^\"'\s>]*)|url\(([^)]*)\)", document):
         assert "".join(target).startswith(("#", "data:image/png;base64,")), target
-    without_names = re.sub(r'xmlns(:xlink)?="[^"]*"', "", text_of_page)
+    without_names = re.sub(r'xmlns(:xlink)?="[^"]*"', "", document)
     assert "http:" not in without_names
     assert "https:" not in without_names
-    assert not re.search(r"<script|<link|<iframe|<object|@import|\son\w+\s*=", text_of_page)
-    assert "default-src 'none'" in text_of_page
+    assert not re.search(r"<script|<link|<iframe|<object|@import|\son\w+\s*=", document)
+    assert "default-src 'none'" in document
 
 
 @pytest.mark.parametrize("left_out", HEADINGS)
 def test_empty_parts_are_left_out(left_out: str) -> None:
-    text_of_page = page(dataclasses.replace(story(), **{left_out: EMPTY[left_out]}))
-    headings = re.findall(r"<h2>(.*?)</h2>", text_of_page)
+    document = page(dataclasses.replace(story(), **{left_out: EMPTY[left_out]}))
+    headings = re.findall(r"<h2>(.*?)</h2>", document)
     assert sorted(headings) == sorted(set(HEADINGS.values()) - {HEADINGS[left_out]})
 
 
 def test_a_page_of_nothing_but_a_claim() -> None:
-    text_of_page = page(dataclasses.replace(story(), **EMPTY))
-    assert "the statement" in text_of_page
-    assert "the level" in text_of_page
-    assert not re.search("<(h2|ul|table|figure|details)", text_of_page)
-    assert "did not pass" not in text_of_page
+    document = page(dataclasses.replace(story(), **EMPTY))
+    assert "the statement" in document
+    assert "the level" in document
+    assert not re.search("<(h2|ul|table|figure|details)", document)
+    assert "did not pass" not in document
 
 
 def test_a_claim_that_comes_to_nothing_is_not_told_as_a_guarantee() -> None:
@@ -182,8 +182,8 @@ def test_what_went_wrong_stands_at_the_top() -> None:
     good = dataclasses.replace(story(), checks=story().checks[:1], planted=story().planted[:1])
     assert "did not pass" not in page(good)
     for part, name in (("checks", "Failed: the failure."), ("planted", "Planted and not caught: the missed plant.")):
-        text_of_page = page(dataclasses.replace(good, **{part: getattr(story(), part)}))
-        top = text_of_page[: text_of_page.index("<main>")]
+        document = page(dataclasses.replace(good, **{part: getattr(story(), part)}))
+        top = document[: document.index("<main>")]
         assert "did not pass" in top
         assert name in top
     both = page(story())
@@ -194,11 +194,11 @@ def test_what_went_wrong_stands_at_the_top() -> None:
 
 def test_no_id_is_there_twice() -> None:
     other = footprint_figure(PLACE + 1, EDGES[:, :3], ROLE_OF, LABELS)
-    text_of_page = page(dataclasses.replace(story(), pictures=(*story().pictures, Picture("other", other, ""))))
-    ids = Counter(re.findall(r'\sid="([^"]*)"', text_of_page))
+    document = page(dataclasses.replace(story(), pictures=(*story().pictures, Picture("other", other, ""))))
+    ids = Counter(re.findall(r'\sid="([^"]*)"', document))
     assert ids
     assert max(ids.values()) == 1
-    assert set(re.findall(r'(?:xlink:href="|url\()#([^")]*)', text_of_page)) == set(ids)
+    assert set(re.findall(r'(?:xlink:href="|url\()#([^")]*)', document)) == set(ids)
 
 
 # -- writing it --------------------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ def test_an_edge_is_drawn_once_whichever_way_it_is_given() -> None:
 
 
 @pytest.mark.parametrize(
-    ("residuals", "tolerance", "told"),
+    ("residuals", "tolerance", "labels"),
     [
         ([0.3, 2e-3, 4.12e-8], 1.5e-6, ["4.12e-08, within tolerance", "tolerance 1.5e-06"]),
         ([0.3], 1e-6, ["0.3, above tolerance", "tolerance 1e-06"]),
@@ -283,9 +283,9 @@ def test_an_edge_is_drawn_once_whichever_way_it_is_given() -> None:
     ],
 )
 def test_the_last_residual_and_the_tolerance_are_written(
-    residuals: list[float], tolerance: float, text_of_page: list[str]
+    residuals: list[float], tolerance: float, labels: list[str]
 ) -> None:
-    assert set(text_of_page) <= set(words(residual_figure(residuals, tolerance)))
+    assert set(labels) <= set(words(residual_figure(residuals, tolerance)))
 
 
 def test_steps_are_whole_numbers() -> None:
@@ -296,6 +296,6 @@ def test_steps_are_whole_numbers() -> None:
 
 
 def test_bars_start_at_0_and_say_their_numbers() -> None:
-    text_of_page = words(FIGURES["accuracy"]())
-    assert {"before", "97.3 %", "after", "100.0 %", "guessing", "0.0 %"} <= set(text_of_page)
-    assert {"0", "100"} <= set(text_of_page)
+    labels = words(FIGURES["accuracy"]())
+    assert {"before", "97.3 %", "after", "100.0 %", "guessing", "0.0 %"} <= set(labels)
+    assert {"0", "100"} <= set(labels)
