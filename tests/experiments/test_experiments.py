@@ -20,7 +20,7 @@ from graphforget.experiments import figure_bounds, table1, table_datasets
 from graphforget.experiments.cells import Cell, CellOutcome, Record, Row
 from graphforget.experiments.fingerprint import fingerprint
 from graphforget.experiments.machine import machine
-from graphforget.experiments.paper import published, sources
+from graphforget.experiments.paper import published
 from graphforget.experiments.registry import NAMES, cost, find
 from graphforget.experiments.registry import experiment as experiment_of
 from graphforget.experiments.runner import CellProgress, run
@@ -307,7 +307,6 @@ def test_there_is_no_number_that_the_paper_lacks() -> None:
     assert published("table1") is None
     assert published("figure-time", "idea", "cora") is None
     assert published("no such table", "a") is None
-    assert sources("figure-time")
 
 
 # -- every experiment --------------------------------------------------------------------------------------------------

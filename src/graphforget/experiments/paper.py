@@ -31,11 +31,6 @@ def published(experiment: str, *path: str) -> Published | None:
     return None
 
 
-def sources(experiment: str) -> tuple[str, ...]:
-    """Where the paper has the numbers of an experiment."""
-    return tuple(section["source"] for section in _document().get(experiment, []))
-
-
 @cache
 def _document() -> dict[str, Any]:
     text = resources.files(__package__).joinpath("paper.json").read_text(encoding="utf-8")
