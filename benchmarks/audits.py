@@ -97,7 +97,7 @@ def summary(rows: list[Row]) -> None:
         print("|---" * 6 + "|")
         for attack in dict.fromkeys(line["attack"] for line in row["rows"]):
             of = {line["model"]: line for line in row["rows"] if line["attack"] == attack}
-            values = [f"{100 * of[name]['auc']['value']:.1f}" for name in ("before", "nothing", "retrained", "method")]
+            values = [f"{100 * of[name]['auc']['value']:.1f}" for name in ("before", "no_op", "retrained", "method")]
             print(f"| {attack} | {' | '.join(values)} | {interval(of['method']['gap'])} |")
 
 

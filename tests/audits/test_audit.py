@@ -43,7 +43,7 @@ from graphforget.runs.layout import AUDIT_PICTURE, AUDIT_PIECES, AUDIT_RESULT
 from graphforget.unlearning.distance import optimum
 
 MODULE = importlib.import_module("graphforget.audits.audit")  # which the function of that name hides
-MODELS = ("before", "nothing", "retrained", "method")
+MODELS = ("before", "no_op", "retrained", "method")
 NODES, GONE = 90, range(20, 36)
 
 
@@ -112,8 +112,8 @@ def trained(sigma: float = SIGMA) -> gf.Trained:
 
 
 def audited(request: gf.Request = REQUEST, *, old: gf.Trained | None = None, **options: Any) -> gf.Audit:
-    given: dict[str, Any] = {"models": 8, "seeds": 4} | options
-    return gf.audit(trained() if old is None else old, people(), request, **given)
+    settings: dict[str, Any] = {"models": 8, "seeds": 4} | options
+    return gf.audit(trained() if old is None else old, people(), request, **settings)
 
 
 @functools.cache
@@ -154,8 +154,8 @@ def strict(text: str) -> Any:
     return json.loads(text, parse_constant=forbidden)
 
 
-def row_of(found: gf.Audit, attack: str, model: str) -> Any:
-    return next(row for row in found.rows if (row.attack, row.model) == (attack, model))
+def row_of(audit_result: gf.Audit, attack: str, model: str) -> Any:
+    return next(row for row in audit_result.rows if (row.attack, row.model) == (attack, model))
 
 
 # -- honest deletions ----------------------------------------------------------------------------------------
@@ -167,39 +167,39 @@ def honest() -> gf.Audit:
 
 
 def test_a_certified_deletion_passes() -> None:
-    found = honest()
-    assert found.findings == ()
-    assert found.passed
-    assert found.claim == {"level": "certified", "epsilon": 1.0, "delta": 1e-5, "sigma": SIGMA}
-    assert found.per_example_released["method"].epsilon <= 1
-    assert found.per_example_released["method"].auc.low < largest_auc(epsilon=1, delta=1e-5)
-    assert abs(found.position.place) < 0.2
-    assert found.position.chance > 1e-3
-    assert found.distances["method"].epsilon is not None
-    assert found.distances["method"].epsilon <= 1
+    audit_result = honest()
+    assert audit_result.findings == ()
+    assert audit_result.passed
+    assert audit_result.claim == {"level": "certified", "epsilon": 1.0, "delta": 1e-5, "sigma": SIGMA}
+    assert audit_result.per_example_released["method"].epsilon <= 1
+    assert audit_result.per_example_released["method"].auc.low < largest_auc(epsilon=1, delta=1e-5)
+    assert abs(audit_result.position.place) < 0.2
+    assert audit_result.position.chance > 1e-3
+    assert audit_result.distances["method"].epsilon is not None
+    assert audit_result.distances["method"].epsilon <= 1
 
 
 def test_the_same_test_would_have_caught_a_model_that_did_nothing() -> None:
-    found = honest()
-    for tests in (found.per_example, found.per_example_released):
+    audit_result = honest()
+    for tests in (audit_result.per_example, audit_result.per_example_released):
         assert list(tests) == list(MODELS)
-        assert tests["nothing"].auc.low > 0.8
-        assert tests["nothing"].epsilon > 1
-        assert tests["nothing"].models == tests["method"].models == 12
+        assert tests["no_op"].auc.low > 0.8
+        assert tests["no_op"].epsilon > 1
+        assert tests["no_op"].models == tests["method"].models == 12
         assert tests["retrained"].models == 6
         assert tests["retrained"].epsilon == 0
-    assert found.distances["nothing"].epsilon is not None
-    assert found.distances["nothing"].epsilon > 100
-    assert not any("did nothing would have passed" in note for note in found.notes)
+    assert audit_result.distances["no_op"].epsilon is not None
+    assert audit_result.distances["no_op"].epsilon > 100
+    assert not any("did nothing would have passed" in note for note in audit_result.notes)
 
 
 def test_the_distance_is_to_the_optimum_on_the_retained_graph() -> None:
-    found = honest()
+    audit_result = honest()
     best = optimum(trained(), people().without(REQUEST))
-    assert found.distances["nothing"].distance == pytest.approx(float((trained().theta - best).norm()), rel=1e-4)
+    assert audit_result.distances["no_op"].distance == pytest.approx(float((trained().theta - best).norm()), rel=1e-4)
     outcome = gf.unlearn(trained(), people(), REQUEST)
     assert not torch.equal(outcome.centre, outcome.trained.theta)
-    assert found.distances["method"].distance == pytest.approx(float((outcome.centre - best).norm()), abs=2e-6)
+    assert audit_result.distances["method"].distance == pytest.approx(float((outcome.centre - best).norm()), abs=2e-6)
 
 
 def test_every_attack_has_a_row_for_every_model() -> None:
@@ -231,18 +231,18 @@ def test_an_audit_is_json_and_names_nobody() -> None:
 
 
 def test_every_number_in_json_has_a_name() -> None:
-    found = dataclasses.replace(honest(), blanked={"method": BlankedLoss(0.5, 0.75)})
-    assert found.to_dict()["blanked"] == {"method": {"true": 0.5, "as_published": 0.75}}
+    audit_result = dataclasses.replace(honest(), blanked={"method": BlankedLoss(0.5, 0.75)})
+    assert audit_result.to_dict()["blanked"] == {"method": {"true": 0.5, "as_published": 0.75}}
 
 
 @pytest.mark.parametrize(("sigma", "level", "epsilon"), [(SIGMA, "certified", 1.0), (0.0, "exact", 0.0)])
 def test_retraining_passes(sigma: float, level: str, epsilon: float) -> None:
     """With noise it is published as every other release of the model, without as exact."""
-    found = audited(old=trained(sigma), method="retrain", models=16)
-    assert found.findings == ()
-    assert found.passed
-    assert found.claim == {"level": level, "epsilon": epsilon, "delta": 1e-5 if epsilon else 0.0, "sigma": sigma}
-    assert found.distances["method"].distance <= trained(sigma).recipe.tolerance
+    audit_result = audited(old=trained(sigma), method="retrain", models=16)
+    assert audit_result.findings == ()
+    assert audit_result.passed
+    assert audit_result.claim == {"level": level, "epsilon": epsilon, "delta": 1e-5 if epsilon else 0.0, "sigma": sigma}
+    assert audit_result.distances["method"].distance <= trained(sigma).recipe.tolerance
 
 
 def test_inputs_stay_as_they_are_and_the_seed_decides_everything() -> None:
@@ -254,43 +254,43 @@ def test_inputs_stay_as_they_are_and_the_seed_decides_everything() -> None:
     assert dataclasses.replace(graph).digest == digest
     assert torch.equal(old.theta, theta)
     assert all(torch.equal(value, state[name]) for name, value in old.module.state_dict().items())
-    told = [one.to_dict() | {"seconds": 0} for one in (first, again, other)]
-    assert told[0] == told[1]
-    assert told[0]["per_example"] != told[2]["per_example"]
-    assert told[0]["position"] != told[2]["position"]
+    contents = [one.to_dict() | {"seconds": 0} for one in (first, again, other)]
+    assert contents[0] == contents[1]
+    assert contents[0]["per_example"] != contents[2]["per_example"]
+    assert contents[0]["position"] != contents[2]["position"]
 
 
 # -- cheats --------------------------------------------------------------------------------------------------
 
 
-def told_by(found: gf.Audit, *, refutes: bool = True) -> str:
-    return "\n".join(finding.told for finding in found.findings if finding.refutes == refutes)
+def messages_of(audit_result: gf.Audit, *, refutes: bool = True) -> str:
+    return "\n".join(finding.message for finding in audit_result.findings if finding.refutes == refutes)
 
 
 @pytest.mark.parametrize("cheat", [doing_nothing, deleting_others])
 def test_a_method_that_cheats_is_refuted_by_its_populations(cheat: Callable[..., gf.Outcome]) -> None:
     """Nothing of the single release tells: it is an honest one."""
-    found = audited(models=24, forget=cheat, after=release_by(ByMethod("newton")))
-    assert not found.passed
-    test = found.per_example_released["method"]
+    audit_result = audited(models=24, forget=cheat, after=release_by(ByMethod("newton")))
+    assert not audit_result.passed
+    test = audit_result.per_example_released["method"]
     assert test.epsilon > 1
-    assert f"epsilon is at least {test.epsilon:.2f} (95 % confidence), and 1 was claimed" in told_by(found)
-    assert "single items tell it apart with AUC" in told_by(found)
-    assert len(found.findings) == 2
-    assert found.position.chance > 1e-3
+    assert f"epsilon is at least {test.epsilon:.2f} (95 % confidence), and 1 was claimed" in messages_of(audit_result)
+    assert "single items distinguish it from retrained models with AUC" in messages_of(audit_result)
+    assert len(audit_result.findings) == 2
+    assert audit_result.position.chance > 1e-3
     assert test.surely > largest_auc(epsilon=1, delta=1e-5)
 
 
 @pytest.mark.parametrize("cheat", [doing_nothing, deleting_others])
 def test_a_single_release_that_cheats_is_refuted(cheat: Callable[..., gf.Outcome]) -> None:
     """Its method does what it should: the populations do not tell."""
-    found = audited(after=release_by(cheat))
-    assert not found.passed
-    assert "from the retrained optimum, which implies epsilon" in told_by(found)
-    assert "between retrained (0) and never changed (1)" in told_by(found)
-    assert "is not noise of sigma" in told_by(found)  # it does not lie around where the optimum can be
-    assert len(found.findings) == 3
-    assert 0.7 < found.position.place < 1.3
+    audit_result = audited(after=release_by(cheat))
+    assert not audit_result.passed
+    assert "from the retrained optimum, which implies epsilon" in messages_of(audit_result)
+    assert "between retrained (0) and never changed (1)" in messages_of(audit_result)
+    assert "is not noise of sigma" in messages_of(audit_result)  # it does not lie around where the optimum can be
+    assert len(audit_result.findings) == 3
+    assert 0.7 < audit_result.position.place < 1.3
 
 
 def test_a_cheat_whose_noise_lies_where_it_should_is_refuted() -> None:
@@ -298,19 +298,19 @@ def test_a_cheat_whose_noise_lies_where_it_should_is_refuted() -> None:
     cheat = release_by(doing_nothing)
     centre = noise_centre(cheat.private, people().without(REQUEST), centred=True)
     released = cheat.private.with_weights(with_noise(centre, sigma=SIGMA, seed=5))
-    found = audited(after=gf.Release(cheat.private, released, cheat.claim))
-    assert "is not noise of sigma" not in told_by(found)
-    assert "from the retrained optimum, which implies epsilon" in told_by(found)
-    assert found.position.place < 0  # the centre lies beyond the optimum
-    assert "further from the unchanged weights than retrained ones are" in told_by(found)
+    audit_result = audited(after=gf.Release(cheat.private, released, cheat.claim))
+    assert "is not noise of sigma" not in messages_of(audit_result)
+    assert "from the retrained optimum, which implies epsilon" in messages_of(audit_result)
+    assert audit_result.position.place < 0  # the centre lies beyond the optimum
+    assert "further from the unchanged weights than retrained ones are" in messages_of(audit_result)
 
 
 def test_old_weights_released_beside_honest_private_ones_are_refuted() -> None:
     good, bad = release_by(ByMethod("newton")), release_by(doing_nothing)
-    found = audited(after=gf.Release(good.private, bad.released, good.claim))
-    assert [finding.refutes for finding in found.findings] == [True, True]
-    assert "and the released weights is not noise of sigma = 0.05" in told_by(found)
-    assert "the released weights lie at" in told_by(found)
+    audit_result = audited(after=gf.Release(good.private, bad.released, good.claim))
+    assert [finding.refutes for finding in audit_result.findings] == [True, True]
+    assert "is not noise of sigma = 0.05" in messages_of(audit_result)
+    assert "the released weights lie at" in messages_of(audit_result)
 
 
 @pytest.mark.parametrize("size", [0.0, 0.5])
@@ -318,36 +318,36 @@ def test_less_noise_than_claimed_is_refuted(size: float) -> None:
     good = release_by(ByMethod("newton"))
     centre = noise_centre(good.private, people().without(REQUEST), centred=True)
     theta = centre + size * (good.released.theta - centre)
-    found = audited(after=gf.Release(good.private, good.private.with_weights(theta), good.claim), seeds=2)
-    assert [finding.refutes for finding in found.findings] == [True]
-    assert "is not noise of sigma = 0.05" in told_by(found)
+    audit_result = audited(after=gf.Release(good.private, good.private.with_weights(theta), good.claim), seeds=2)
+    assert [finding.refutes for finding in audit_result.findings] == [True]
+    assert "is not noise of sigma = 0.05" in messages_of(audit_result)
 
 
 def test_a_false_claim_of_retraining_is_refuted() -> None:
     bad = release_by(doing_nothing)
     after = gf.Release(bad.private, bad.released, certificate_of(Exact(sigma=SIGMA)))
-    found = audited(after=after, method="retrain")
-    assert found.claim["level"] == "exact"
-    assert found.verdict == "refuted"
-    assert "from the optimum, where training ends within" in told_by(found)
-    assert "between retrained (0) and never changed (1)" in told_by(found)
+    audit_result = audited(after=after, method="retrain")
+    assert audit_result.claim["level"] == "exact"
+    assert audit_result.verdict == "refuted"
+    assert "from the optimum, training ends within" in messages_of(audit_result)
+    assert "between retrained (0) and never changed (1)" in messages_of(audit_result)
 
 
 def test_a_release_on_another_graph_does_not_match() -> None:
     wrong = gf.unlearn(trained(), people(), OTHERS)
     for after in (wrong, gf.Release.of(wrong), gf.Release(trained(), trained(), wrong.certificate)):
-        with pytest.raises(gf.Mismatch, match="^the model was not left on the graph without what the request names$"):
+        with pytest.raises(gf.Mismatch, match="^the model is not on the graph without what the request names$"):
             audited(after=after)
 
 
 def test_a_method_that_claims_nothing_and_remembers_is_told_of() -> None:
-    found = audited(method="ascent", models=16)
-    assert found.claim["level"] == "empirical"
-    assert (found.passed, found.verdict) == (False, "remembers")
-    assert not any(finding.refutes for finding in found.findings)
-    told = told_by(found, refutes=False)
-    assert "single items tell its weights from retrained ones with AUC" in told
-    assert "and nothing was claimed" in told
+    audit_result = audited(method="ascent", models=16)
+    assert audit_result.claim["level"] == "empirical"
+    assert (audit_result.passed, audit_result.verdict) == (False, "remembers")
+    assert not any(finding.refutes for finding in audit_result.findings)
+    messages = messages_of(audit_result, refutes=False)
+    assert "single items distinguish its weights from retrained ones with AUC" in messages
+    assert "and nothing was claimed" in messages
 
 
 @pytest.mark.parametrize("nudge", [1e-9, 1e-5])
@@ -357,10 +357,10 @@ def test_weights_within_the_tolerance_of_training_are_not_taken_for_a_memory(nud
     outcome = gf.unlearn(old, people(), REQUEST, method="retrain")
     near = outcome.trained.with_weights(outcome.trained.theta * (1 + nudge))
     near = near.measured_on(near.objective(outcome.graph))
-    found = audited(old=old, method="retrain", after=gf.Release(near, near, outcome.certificate))
-    assert found.distances["method"].distance < old.recipe.tolerance
-    assert found.findings == ()
-    assert (found.position.chance > 0.5) == (nudge == 1e-9)
+    audit_result = audited(old=old, method="retrain", after=gf.Release(near, near, outcome.certificate))
+    assert audit_result.distances["method"].distance < old.recipe.tolerance
+    assert audit_result.findings == ()
+    assert (audit_result.position.chance > 0.5) == (nudge == 1e-9)
 
 
 def test_what_a_large_epsilon_allows_does_not_refute_it() -> None:
@@ -373,12 +373,12 @@ def test_what_a_large_epsilon_allows_does_not_refute_it() -> None:
     assert epsilon_of(ratio=30.1, delta=1e-5) < 700
     claim = PaperBound(epsilon=700.0, delta=1e-5, sigma=SIGMA, constants=Constants(), conditions=())
     assert not claim.centred
-    found = audited(after=gf.Release(private, released, certificate_of(claim)), seeds=10)
-    assert found.claim["epsilon"] == 700
-    assert found.distances["method"].ratio == pytest.approx(30, rel=1e-3)
-    assert found.position.chance < 1e-3
-    assert told_by(found) == ""
-    assert any("claim another epsilon than the release" in note for note in found.notes)
+    audit_result = audited(after=gf.Release(private, released, certificate_of(claim)), seeds=10)
+    assert audit_result.claim["epsilon"] == 700
+    assert audit_result.distances["method"].ratio == pytest.approx(30, rel=1e-3)
+    assert audit_result.position.chance < 1e-3
+    assert messages_of(audit_result) == ""
+    assert any("claim another epsilon than the release" in note for note in audit_result.notes)
 
 
 BALL = ResidualBall(epsilon=2.0, delta=1e-4, sigma=SIGMA, mu=1e-3, releases=64, tolerance=1e-3)
@@ -410,19 +410,19 @@ def test_what_a_claim_promises(claim: Claim, promise: tuple[float, float] | None
 
 def test_so_few_models_that_their_test_cannot_fail_are_inconclusive() -> None:
     """Whatever else would have shown a deletion that did nothing."""
-    found = audited_once()
-    assert found.findings == ()
-    assert found.distances["nothing"].epsilon > 100
-    assert (found.verdict, found.passed, found.conclusive) == ("inconclusive", False, False)
-    assert "at least 11 models are needed (--models 11)" in str(found.inconclusive_reason)
-    content = found.to_dict()
+    audit_result = audited_once()
+    assert audit_result.findings == ()
+    assert audit_result.distances["no_op"].epsilon > 100
+    assert (audit_result.verdict, audit_result.passed, audit_result.conclusive) == ("inconclusive", False, False)
+    assert "at least 11 models are needed (--models 11)" in str(audit_result.inconclusive_reason)
+    content = audit_result.to_dict()
     assert (content["verdict"], content["passed"], content["conclusive"]) == ("inconclusive", False, False)
     assert audited(models=11).verdict == "passed"
 
 
 def test_a_finding_counts_however_few_the_models_are() -> None:
-    found = audited(after=release_by(doing_nothing))
-    assert (found.verdict, found.conclusive) == ("refuted", False)
+    audit_result = audited(after=release_by(doing_nothing))
+    assert (audit_result.verdict, audit_result.conclusive) == ("refuted", False)
 
 
 @pytest.mark.parametrize("place", [-5.0, 4.0])
@@ -430,8 +430,8 @@ def test_a_position_far_outside_is_a_finding_if_it_is_unlikely_and_else_explaine
     monkeypatch: pytest.MonkeyPatch, place: float
 ) -> None:
     def audited_at(chance: float) -> gf.Audit:
-        placed = {"nothing": Position(1.0, 1e-9, 3.0), "method": Position(place, chance, 3.0)}
-        monkeypatch.setattr(measured.Measured, "positions", placed)
+        placed = {"no_op": Position(1.0, 1e-9, 3.0), "method": Position(place, chance, 3.0)}
+        monkeypatch.setattr(measured.Measurements, "positions", placed)
         return audited(models=12)
 
     usual, unlikely = audited_at(0.2), audited_at(1e-9)
@@ -439,10 +439,10 @@ def test_a_position_far_outside_is_a_finding_if_it_is_unlikely_and_else_explaine
     (note,) = [note for note in usual.notes if "position" in note]
     assert f"the position {place:.2f} means that the release lies" in note
     assert ("further from the unchanged weights" in note) == (place < 0)
-    assert "a chance of 0.2" in note
+    assert "with probability 0.2" in note
     assert unlikely.verdict == "refuted"
-    assert f"the released weights lie at {place:.2f}" in told_by(unlikely)
-    assert ("further from the unchanged weights" in told_by(unlikely)) == (place < 0)
+    assert f"the released weights lie at {place:.2f}" in messages_of(unlikely)
+    assert ("further from the unchanged weights" in messages_of(unlikely)) == (place < 0)
     assert not any("position" in note for note in unlikely.notes)
 
 
@@ -462,79 +462,81 @@ def test_no_position_is_explained() -> None:
 def test_a_gcn_is_audited_and_never_called_certified() -> None:
     old = gf.train(people(), "gcn", hidden=4, epochs=15, polish_steps=2)
     assert audited(old=old).claim == {"level": "exact", "epsilon": 0.0, "delta": 0.0, "sigma": 0.0}
-    found = audited(old=old, method="idea", audit=False)  # of the claim's conditions, which takes long
-    assert found.claim["level"] == "empirical"
-    assert not any(finding.refutes for finding in found.findings)
-    assert found.distances["nothing"].epsilon is None
-    assert found.distances["nothing"].distance > 0
-    strict(json.dumps(found.to_dict(), allow_nan=False))
+    audit_result = audited(old=old, method="idea", audit=False)  # of the claim's conditions, which takes long
+    assert audit_result.claim["level"] == "empirical"
+    assert not any(finding.refutes for finding in audit_result.findings)
+    assert audit_result.distances["no_op"].epsilon is None
+    assert audit_result.distances["no_op"].distance > 0
+    strict(json.dumps(audit_result.to_dict(), allow_nan=False))
 
 
 def test_a_mixture_is_attacked_in_every_way(attacks: None) -> None:
     request = gf.Request(
         named(range(40, 52)), edges_outside(range(40, 52))[:12], dict.fromkeys(named(range(20, 32)), "all")
     )
-    found = audited(request, seeds=2)
-    assert list(dict.fromkeys(row.attack for row in found.rows)) == [
+    audit_result = audited(request, seeds=2)
+    assert list(dict.fromkeys(row.attack for row in audit_result.rows)) == [
         *("per-example", "per-example, released", "membership paper", "membership"),
         *("links paper", "links", "attributes", "canary nodes", "canary edges"),
     ]
-    assert len(found.rows) == 9 * 4
-    for row in found.rows:
+    assert len(audit_result.rows) == 9 * 4
+    for row in audit_result.rows:
         assert (row.published is not None) == (row.attack == "membership paper")
-    assert set(found.blanked) == set(MODELS)
-    assert not any("left out" in note for note in found.notes)
-    assert found.settings["items"] == 12 + 12 + 12
-    assert not any(finding.refutes for finding in found.findings)
-    assert "person" not in json.dumps(found.to_dict(), allow_nan=False)
+    assert set(audit_result.blanked) == set(MODELS)
+    assert not any("left out" in note for note in audit_result.notes)
+    assert audit_result.settings["items"] == 12 + 12 + 12
+    assert not any(finding.refutes for finding in audit_result.findings)
+    assert "person" not in json.dumps(audit_result.to_dict(), allow_nan=False)
 
 
 def test_attributes_alone_are_audited(attacks: None) -> None:
-    found = audited(gf.Request(attributes=dict.fromkeys(named(range(16, 46)), "all")), models=16)
-    assert found.passed
-    assert {row.attack for row in found.rows} == {
+    audit_result = audited(gf.Request(attributes=dict.fromkeys(named(range(16, 46)), "all")), models=16)
+    assert audit_result.passed
+    assert {row.attack for row in audit_result.rows} == {
         *("per-example", "per-example, released", "attributes", "canary nodes", "canary edges")
     }
-    nothing, method = row_of(found, "attributes", "nothing"), row_of(found, "attributes", "method")
+    nothing, method = row_of(audit_result, "attributes", "no_op"), row_of(audit_result, "attributes", "method")
     assert nothing.gap.value > 0.05
     assert abs(method.gap.value) < 0.02
     assert method.gap.holds(0)
-    assert 0 < found.blanked["method"].true < found.blanked["method"].as_published
+    assert 0 < audit_result.blanked["method"].true < audit_result.blanked["method"].as_published
 
 
 def test_few_items_are_noted(attacks: None) -> None:
-    found = audited(gf.Request(named([20, 21]), edges_outside([20, 21])[:3], {"person-30": [0, 5]}), seeds=2)
-    assert found.settings["items"] == 6
+    audit_result = audited(gf.Request(named([20, 21]), edges_outside([20, 21])[:3], {"person-30": [0, 5]}), seeds=2)
+    assert audit_result.settings["items"] == 6
     for name, count in {"membership": 2, "links": 3, "attributes": 1}.items():
-        assert f"the attack {name!r} was left out, with {count} item(s) to go by" in found.notes
-        assert name not in {row.attack for row in found.rows}
-    assert not any("paper" in note for note in found.notes)
+        assert f"the attack {name!r} was left out, because it has only {count} item(s)" in audit_result.notes
+        assert name not in {row.attack for row in audit_result.rows}
+    assert not any("paper" in note for note in audit_result.notes)
 
 
 @pytest.mark.parametrize("method", ["newton", "ascent"])
 def test_a_request_that_nobody_could_tell_is_inconclusive_however_many_models(method: str) -> None:
     """One value that is 0 already: no model changes."""
     column = int((people().x.to_dense()[20] == 0).nonzero()[0])
-    given: dict[str, Any] = {"learning_rate": 1e-9} if method == "ascent" else {}
-    found = audited(gf.Request(attributes={"person-20": [column]}), seeds=2, models=12, method=method, **given)
-    assert found.findings == ()
-    assert (found.verdict, found.passed) == ("inconclusive", False)
-    assert found.inconclusive_reason is not None
-    assert "a deletion that did nothing would not have been flagged either" in found.inconclusive_reason
-    assert any("did nothing would have passed the per-example test too" in note for note in found.notes)
+    settings: dict[str, Any] = {"learning_rate": 1e-9} if method == "ascent" else {}
+    audit_result = audited(
+        gf.Request(attributes={"person-20": [column]}), seeds=2, models=12, method=method, **settings
+    )
+    assert audit_result.findings == ()
+    assert (audit_result.verdict, audit_result.passed) == ("inconclusive", False)
+    assert audit_result.inconclusive_reason is not None
+    assert "a deletion that did nothing would not have been flagged either" in audit_result.inconclusive_reason
+    assert any("did nothing would have passed the per-example test too" in note for note in audit_result.notes)
 
 
 def test_self_loops_are_no_links_to_steal(attacks: None) -> None:
-    found = audited(gf.Request(edges=[(name, name) for name in named(range(12))]), seeds=2)
-    assert "links" not in {row.attack for row in found.rows}
-    assert found.settings["items"] == 12
+    audit_result = audited(gf.Request(edges=[(name, name) for name in named(range(12))]), seeds=2)
+    assert "links" not in {row.attack for row in audit_result.rows}
+    assert audit_result.settings["items"] == 12
 
 
 def test_an_attack_that_cannot_be_run_does_not_cost_the_audit(attacks: None) -> None:
     """Without an edge left no attacker could learn what edges look like."""
-    found = audited(gf.Request(edges=edges_outside([])), seeds=2)
-    assert "per-example" in {row.attack for row in found.rows}
-    assert any("links" in note for note in found.notes)
+    audit_result = audited(gf.Request(edges=edges_outside([])), seeds=2)
+    assert "per-example" in {row.attack for row in audit_result.rows}
+    assert any("links" in note for note in audit_result.notes)
 
 
 # -- bad input -----------------------------------------------------------------------------------------------
@@ -566,7 +568,7 @@ def test_bad_options_are_refused_and_nothing_is_written(options: dict[str, Any],
     "request_", [gf.Request(nodes=named([70, 80])), gf.Request(attributes={"person-70": "all"})], ids=repr
 )
 def test_a_request_that_no_training_loss_is_of_cannot_be_audited(request_: gf.Request) -> None:
-    with pytest.raises(gf.InputError, match="^the request names nothing that a training loss is of"):
+    with pytest.raises(gf.InputError, match="^the request names no labelled training node"):
         audited(request_)
 
 
@@ -588,29 +590,29 @@ class Stopped(Exception):
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is computed and not read."""
-    found: list[str] = []
+    audit_result: list[str] = []
 
-    def spied(name: str, really: Callable[..., Any], *given: Any, **more: Any) -> Any:
-        found.append(name)
-        return really(*given, **more)
+    def spied(name: str, really: Callable[..., Any], *settings: Any, **more: Any) -> Any:
+        audit_result.append(name)
+        return really(*settings, **more)
 
     for name in ("population", "retrained", "with_canaries"):
         monkeypatch.setattr(MODULE, name, functools.partial(spied, name, getattr(MODULE, name)))
-    return found
+    return audit_result
 
 
 def test_a_stopped_audit_goes_on_and_a_finished_one_is_read(tmp_path: Path, made: list[str]) -> None:
-    told: list[tuple[str, int, int]] = []
+    reports: list[tuple[str, int, int]] = []
 
     def stop(stage: str, done: int, total: int) -> None:
-        told.append((stage, done, total))
+        reports.append((stage, done, total))
         if (stage, done) == ("models", 9):
             raise Stopped
 
     with pytest.raises(Stopped):
         audited(folder=tmp_path, progress=stop)
     total = 8 + 4 + 1 + 1  # populations, retrained ones, one for the attackers, one with canaries
-    assert told == [("models", done, total) for done in range(10)]
+    assert reports == [("models", done, total) for done in range(10)]
     assert len(made) == 9
     first = audited(folder=tmp_path)
     assert sorted(made) == sorted(["population"] * 8 + ["retrained"] * 5 + ["with_canaries"])
@@ -677,8 +679,8 @@ def test_what_a_deletion_made_is_taken_and_not_made_again() -> None:
         return ByMethod("newton")(old, graph, request, noise_seed)
 
     outcome = gf.unlearn(trained(), people(), REQUEST, noise_seed=3)
-    found = audited(after=outcome, forget=forget, seeds=2)
-    assert found.findings == ()
+    audit_result = audited(after=outcome, forget=forget, seeds=2)
+    assert audit_result.findings == ()
     assert len(set(seen)) == 8 + 1
     assert people().digest not in seen
 
@@ -702,16 +704,16 @@ class Runs(NamedTuple):
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     folder = tmp_path_factory.mktemp("runs")
-    found = Runs(folder / "plain", folder / "after", folder / "request.json", folder / "cheat", folder / "sly")
-    gf.save_run(found.plain, trained(), people())
+    audit_result = Runs(folder / "plain", folder / "after", folder / "request.json", folder / "cheat", folder / "sly")
+    gf.save_run(audit_result.plain, trained(), people())
     outcome = gf.unlearn(trained(), people(), REQUEST, epsilon=3.0)
-    gf.save_outcome(found.after, outcome, after=found.plain)
+    gf.save_outcome(audit_result.after, outcome, after=audit_result.plain)
     cheat = doing_nothing(trained(), people(), REQUEST, 1)
-    gf.save_outcome(found.cheat, cheat, after=found.plain)
+    gf.save_outcome(audit_result.cheat, cheat, after=audit_result.plain)
     sly = dataclasses.replace(outcome, released_theta=cheat.released_theta)
-    gf.save_outcome(found.sly, sly, after=found.plain)
-    found.request.write_text(json.dumps(REQUEST.to_dict()))
-    return found
+    gf.save_outcome(audit_result.sly, sly, after=audit_result.plain)
+    audit_result.request.write_text(json.dumps(REQUEST.to_dict()))
+    return audit_result
 
 
 def tree(folder: Path) -> dict[str, bytes | None]:
@@ -721,12 +723,12 @@ def tree(folder: Path) -> dict[str, bytes | None]:
 def test_a_trained_run_rehearses_a_deletion(runs: Runs, tmp_path: Path) -> None:
     before = tree(runs.plain.parent)
     out = tmp_path / "deep" / "audit"
-    found = gf.audit_run(runs.plain, out=out, **FEW)
-    assert found.claim == {"level": "certified", "epsilon": 1.0, "delta": 1e-5, "sigma": SIGMA}
-    assert found.settings["method"] == "auto"
-    assert found.settings["items"] == 3  # 5 % of 66 training nodes
+    audit_result = gf.audit_run(runs.plain, out=out, **FEW)
+    assert audit_result.claim == {"level": "certified", "epsilon": 1.0, "delta": 1e-5, "sigma": SIGMA}
+    assert audit_result.settings["method"] == "auto"
+    assert audit_result.settings["items"] == 3  # 5 % of 66 training nodes
     assert {file.name for file in out.iterdir()} == {AUDIT_RESULT, AUDIT_PICTURE}
-    assert strict((out / AUDIT_RESULT).read_text()) == found.to_dict()
+    assert strict((out / AUDIT_RESULT).read_text()) == audit_result.to_dict()
     assert (out / AUDIT_PICTURE).read_bytes().startswith(b"\x89PNG")
     assert tree(runs.plain.parent) == before
     with pytest.raises(gf.InputError, match="holds the result of an audit already, remove it or choose another folder"):
@@ -734,9 +736,9 @@ def test_a_trained_run_rehearses_a_deletion(runs: Runs, tmp_path: Path) -> None:
 
 
 def test_a_run_that_came_of_a_deletion_rehearses_by_its_method_and_epsilon(runs: Runs, tmp_path: Path) -> None:
-    found = gf.audit_run(runs.after, request="node:4", out=tmp_path / "audit", keep=True, **FEW)
-    assert found.claim == {"level": "certified", "epsilon": 3.0, "delta": 1e-5, "sigma": SIGMA}
-    assert (found.settings["method"], found.settings["items"]) == ("newton", 4)
+    audit_result = gf.audit_run(runs.after, request="node:4", out=tmp_path / "audit", keep=True, **FEW)
+    assert audit_result.claim == {"level": "certified", "epsilon": 3.0, "delta": 1e-5, "sigma": SIGMA}
+    assert (audit_result.settings["method"], audit_result.settings["items"]) == ("newton", 4)
     pieces = {file.name for file in (tmp_path / "audit" / AUDIT_PIECES).iterdir()}
     assert {"world-7.npz", "retrained-2.npz", "canaries.npz"} <= pieces
     other = gf.audit_run(runs.after, request=gf.Request(nodes=named([1])), method="retrain", epsilon=None, **FEW)
@@ -752,47 +754,47 @@ def test_a_conditional_claim_is_rehearsed_with_its_epsilon(tmp_path: Path) -> No
     loss = gf.Loss(squared, convex=True)
     gf.save_run(tmp_path / "before", gf.train(people(), "sgc", loss=loss), people())
     gf.answer(tmp_path / "before", OTHERS, out=tmp_path / "after", epsilon=3.0, loss=loss)
-    found = gf.audit_run(tmp_path / "after", request=gf.Request(nodes=named([1, 2])), loss=loss, **FEW)
-    assert (found.claim["level"], found.claim["epsilon"]) == ("conditional", 3.0)
-    assert found.settings["method"] == "newton"
+    audit_result = gf.audit_run(tmp_path / "after", request=gf.Request(nodes=named([1, 2])), loss=loss, **FEW)
+    assert (audit_result.claim["level"], audit_result.claim["epsilon"]) == ("conditional", 3.0)
+    assert audit_result.settings["method"] == "newton"
 
 
 def test_the_deletion_itself_is_audited(runs: Runs) -> None:
     before = tree(runs.plain.parent)
-    found = gf.audit_run(runs.after, before=runs.plain, request=runs.request, **FEW)
-    assert found.claim["epsilon"] == 3
-    assert found.settings["items"] == len(GONE)
+    audit_result = gf.audit_run(runs.after, before=runs.plain, request=runs.request, **FEW)
+    assert audit_result.claim["epsilon"] == 3
+    assert audit_result.settings["items"] == len(GONE)
     private, left = gf.load_run(runs.after)
     best = optimum(trained(), people().without(REQUEST))
     centre = residual(private.objective(left), private.theta).centre
-    assert found.distances["method"].distance == pytest.approx(float((centre - best).norm()), abs=2e-6)
-    assert found.findings == ()
+    assert audit_result.distances["method"].distance == pytest.approx(float((centre - best).norm()), abs=2e-6)
+    assert audit_result.findings == ()
     assert tree(runs.plain.parent) == before
 
 
 def test_a_run_of_a_cheat_is_refuted(runs: Runs) -> None:
-    found = gf.audit_run(runs.cheat, before=runs.plain, request=runs.request, models=8, seeds=4)
-    assert "between retrained (0) and never changed (1)" in told_by(found)
-    assert "which implies epsilon" in told_by(found)
-    found = gf.audit_run(runs.sly, before=runs.plain, request=runs.request, models=8, seeds=4)
-    assert "between what the noise was to be added to and the released weights is not noise of" in told_by(found)
-    assert "the released weights lie at" in told_by(found)
+    audit_result = gf.audit_run(runs.cheat, before=runs.plain, request=runs.request, models=8, seeds=4)
+    assert "between retrained (0) and never changed (1)" in messages_of(audit_result)
+    assert "which implies epsilon" in messages_of(audit_result)
+    audit_result = gf.audit_run(runs.sly, before=runs.plain, request=runs.request, models=8, seeds=4)
+    assert "is not noise of sigma" in messages_of(audit_result)
+    assert "the released weights lie at" in messages_of(audit_result)
 
 
 def test_runs_and_requests_have_to_belong_together(runs: Runs, tmp_path: Path) -> None:
-    given: dict[str, Any] = {"out": tmp_path / "audit", **FEW}
+    settings: dict[str, Any] = {"out": tmp_path / "audit", **FEW}
     with pytest.raises(gf.Mismatch, match="is not that of .* without what the request names$"):
-        gf.audit_run(runs.after, before=runs.plain, request=OTHERS, **given)
+        gf.audit_run(runs.after, before=runs.plain, request=OTHERS, **settings)
     with pytest.raises(gf.InputError, match="holds no certificate: it has not answered any request$"):
-        gf.audit_run(runs.plain, before=runs.plain, request=REQUEST, **given)
+        gf.audit_run(runs.plain, before=runs.plain, request=REQUEST, **settings)
     for request in (None, "node:5%"):
         with pytest.raises(gf.InputError, match="^to audit the deletion itself, its request file is needed"):
-            gf.audit_run(runs.after, before=runs.plain, request=request, **given)
+            gf.audit_run(runs.after, before=runs.plain, request=request, **settings)
     for request in (tmp_path / "absent.json", "nonsense"):
         with pytest.raises(gf.InputError, match="is neither a file nor of the form node:5%"):
-            gf.audit_run(runs.plain, request=request, **given)
+            gf.audit_run(runs.plain, request=request, **settings)
     with pytest.raises(gf.InputError):
-        gf.audit_run(tmp_path / "absent", **given)
+        gf.audit_run(tmp_path / "absent", **settings)
     assert not (tmp_path / "audit").exists()
 
 
@@ -811,10 +813,10 @@ def test_an_audit_that_is_passed_ends_with_0_and_is_json(run: Run, runs: Runs, t
     ran = run(runs.plain, *QUICK, "--out", tmp_path / "audit", "--json")
     assert (ran.code, ran.stderr) == (0, "")
     assert ran.stdout.count("\n") == 1
-    told = strict(ran.stdout)
-    assert told.pop("folder") == str(tmp_path / "audit")
-    assert told == strict((tmp_path / "audit" / AUDIT_RESULT).read_text())
-    assert told["passed"] is True
+    content = strict(ran.stdout)
+    assert content.pop("folder") == str(tmp_path / "audit")
+    assert content == strict((tmp_path / "audit" / AUDIT_RESULT).read_text())
+    assert content["passed"] is True
     assert {file.name for file in (tmp_path / "audit").iterdir()} == {AUDIT_RESULT, AUDIT_PICTURE}
     again = run(runs.plain, *QUICK, "--out", tmp_path / "audit", "--json")
     assert (again.code, again.stdout) == (2, "")
@@ -857,15 +859,15 @@ def test_people_are_told_what_was_measured(run: Run, runs: Runs, monkeypatch: py
     monkeypatch.chdir(runs.plain.parent)
     ran = run("plain", *QUICK)
     assert (ran.code, ran.stderr) == (0, "")
-    for told in (
+    for text in (
         "certified, epsilon = 1",
         "position",
-        "distance, nothing",
+        "distance, no_op",
         "Passed: these tests found nothing",
         "canary",
         "\nPrivate: this table, the result file and the plot tell of deleted data.",
     ):
-        assert told in ran.stdout
+        assert text in ran.stdout
     assert "Written to plain.audit: audit.json, a plot." in ran.stdout
     assert (runs.plain.parent / "plain.audit" / AUDIT_RESULT).exists()
     assert "person" not in ran.stdout
@@ -958,8 +960,8 @@ def test_the_plot_of_an_audit_has_its_rows() -> None:
 
 
 def test_findings_say_whether_they_refute() -> None:
-    assert Finding(True, "told").refutes
-    assert not dataclasses.replace(honest(), findings=(Finding(False, "told"),)).passed
+    assert Finding(True, "message").refutes
+    assert not dataclasses.replace(honest(), findings=(Finding(False, "message"),)).passed
 
 
 @pytest.mark.parametrize("model", list(gf.MODELS))
@@ -978,12 +980,12 @@ def test_models_can_be_sent_to_other_processes(model: str) -> None:
 def test_a_deletion_of_every_level_is_audited_from_its_run(method: str, level: Level, tmp_path: Path) -> None:
     gf.save_run(tmp_path / "before", trained(), people())
     gf.answer(tmp_path / "before", REQUEST, out=tmp_path / "after", method=method, level=level)
-    found = gf.audit_run(tmp_path / "after", before=tmp_path / "before", request=REQUEST, models=12, seeds=2)
-    assert found.settings["rehearsal"] is False
-    assert found.settings["certificate"]
-    assert (found.settings["method"], found.claim["level"]) == (method, level)
-    assert found.passed == (method in ("retrain", "newton"))
-    assert found.verdict in ("passed", "remembers")
+    audit_result = gf.audit_run(tmp_path / "after", before=tmp_path / "before", request=REQUEST, models=12, seeds=2)
+    assert audit_result.settings["rehearsal"] is False
+    assert audit_result.settings["certificate"]
+    assert (audit_result.settings["method"], audit_result.claim["level"]) == (method, level)
+    assert audit_result.passed == (method in ("retrain", "newton"))
+    assert audit_result.verdict in ("passed", "remembers")
     with pytest.raises(gf.InputError, match="it cannot be audited as"):
         gf.audit_run(tmp_path / "after", before=tmp_path / "before", request=REQUEST, method="ascent")
     for inside in (tmp_path / "after", tmp_path / "after" / "deep"):

@@ -62,8 +62,8 @@ def test_true_positive_rate_is_the_highest_point_of_the_curve_that_is_allowed(
     positive: np.ndarray, negative: np.ndarray, allowed: float
 ) -> None:
     rates, hits, _ = roc_curve(*labelled(positive, negative), drop_intermediate=False)
-    found = true_positive_rate(positive, negative, false_positive_rate=allowed)
-    assert found == pytest.approx(hits[rates <= allowed].max(), abs=1e-12)
+    result = true_positive_rate(positive, negative, false_positive_rate=allowed)
+    assert result == pytest.approx(hits[rates <= allowed].max(), abs=1e-12)
 
 
 @pytest.mark.parametrize("negatives", [99, 100, 101, 700, 2900])
@@ -74,8 +74,8 @@ def test_one_in_a_hundred_may_pass(negatives: int) -> None:
 
 
 def test_arrays_of_any_shape_are_taken_as_one_group_each() -> None:
-    chance = np.random.default_rng(0)
-    high, low = chance.normal(1, 1, (6, 7)), chance.normal(size=(5, 40))
+    rng = np.random.default_rng(0)
+    high, low = rng.normal(1, 1, (6, 7)), rng.normal(size=(5, 40))
     assert auc(high, low) == auc(high.ravel(), low.ravel())
     assert true_positive_rate(high, low) == true_positive_rate(high.ravel(), low.ravel())
     assert wins(high, low).shape == (42, 200)
@@ -95,63 +95,63 @@ def test_confidence_is_finite_where_the_probability_rounds_to_0_or_1() -> None:
 
 def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     shift, truth = 0.8, float(ndtr(0.8 / math.sqrt(2)))
-    chance, held, repeats = np.random.default_rng(0), 0, 150
+    rng, held, repeats = np.random.default_rng(0), 0, 150
     for repeat in range(repeats):
-        found = resampled(wins(chance.normal(shift, 1, 50), chance.normal(size=40)), seed=repeat)
-        held += found.holds(truth)
+        result = resampled(wins(rng.normal(shift, 1, 50), rng.normal(size=40)), seed=repeat)
+        held += result.holds(truth)
     assert 0.91 <= held / repeats <= 0.985
 
 
 def test_the_interval_is_that_of_drawing_rows_and_columns_again() -> None:
     """Against a bootstrap that really draws."""
-    chance = np.random.default_rng(1)
-    table = wins(chance.normal(0.5, 1, 30), chance.normal(size=20))
-    drawn = [table[np.ix_(chance.integers(0, 30, 30), chance.integers(0, 20, 20))].mean() for _ in range(4000)]
-    found = resampled(table, seed=0)
-    assert found.value == table.mean()
-    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])), abs=0.012)
+    rng = np.random.default_rng(1)
+    table = wins(rng.normal(0.5, 1, 30), rng.normal(size=20))
+    drawn = [table[np.ix_(rng.integers(0, 30, 30), rng.integers(0, 20, 20))].mean() for _ in range(4000)]
+    result = resampled(table, seed=0)
+    assert result.value == table.mean()
+    assert (result.low, result.high) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])), abs=0.012)
 
 
 def test_the_interval_is_repeatable_by_its_seed() -> None:
-    chance = np.random.default_rng(2)
-    table = wins(chance.normal(0.5, 1, 30), chance.normal(size=20))
+    rng = np.random.default_rng(2)
+    table = wins(rng.normal(0.5, 1, 30), rng.normal(size=20))
     assert resampled(table, seed=3) == resampled(table, seed=3)
     assert resampled(table, seed=3) != resampled(table, seed=4)
 
 
 def test_a_table_that_is_the_same_everywhere_has_no_width() -> None:
-    found = resampled(np.full((7, 5), 0.25), seed=0)
-    assert (found.value, found.low, found.high) == pytest.approx((0.25, 0.25, 0.25), abs=1e-12)
+    result = resampled(np.full((7, 5), 0.25), seed=0)
+    assert (result.value, result.low, result.high) == pytest.approx((0.25, 0.25, 0.25), abs=1e-12)
     assert Interval(0.5, 0.25, 0.75).holds(0.75)
     assert not Interval(0.5, 0.25, 0.75).holds(0.7500001)
 
 
 def test_the_interval_between_models_is_welchs() -> None:
     """Of a table that is a row's part less a column's, its mean is the difference of two independent means."""
-    chance = np.random.default_rng(0)
-    rows, columns = chance.normal(0.6, 0.05, 9), chance.normal(0.1, 0.02, 6)
-    found, limit = between_models(rows[:, None] - columns[None, :], surely=0.99)
+    rng = np.random.default_rng(0)
+    rows, columns = rng.normal(0.6, 0.05, 9), rng.normal(0.1, 0.02, 6)
+    result, limit = between_models(rows[:, None] - columns[None, :], surely=0.99)
     expected = ttest_ind(rows, columns, equal_var=False).confidence_interval(0.95)
-    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-9)
-    assert found.value == pytest.approx(rows.mean() - columns.mean())
+    assert (result.low, result.high) == pytest.approx((expected.low, expected.high), abs=1e-9)
+    assert result.value == pytest.approx(rows.mean() - columns.mean())
     one_sided = ttest_ind(rows, columns, equal_var=False, alternative="greater").confidence_interval(0.99)
     assert limit == pytest.approx(one_sided.low, abs=1e-9)
 
 
 @pytest.mark.parametrize("models", [6, 16])
 def test_the_interval_between_models_covers_the_truth_about_as_often_as_it_says(models: int) -> None:
-    chance, held, repeats = np.random.default_rng(0), 0, 1000
+    rng, held, repeats = np.random.default_rng(0), 0, 1000
     truth = float(ndtr(0.5 / math.sqrt(2)))
     for _ in range(repeats):
-        found, _limit = between_models(wins_of_models(chance, models, shift=0.5), surely=0.999)
-        held += found.holds(truth)
+        result, _limit = between_models(wins_of_models(rng, models, shift=0.5), surely=0.999)
+        held += result.holds(truth)
     assert 0.925 <= held / repeats <= 0.975
 
 
-def wins_of_models(chance: np.random.Generator, models: int, *, shift: float, items: int = 12) -> np.ndarray:
+def wins_of_models(rng: np.random.Generator, models: int, *, shift: float, items: int = 12) -> np.ndarray:
     """The mean wins of pairs of models, each of which answers about items with a shift of its own."""
-    high, low = (m + chance.normal(scale=0.4, size=(models, 1)) for m in (shift, 0.0))
-    a, b = (chance.normal(one, math.sqrt(1 - 0.4**2), (models, items)) for one in (high, low))
+    high, low = (m + rng.normal(scale=0.4, size=(models, 1)) for m in (shift, 0.0))
+    a, b = (rng.normal(one, math.sqrt(1 - 0.4**2), (models, items)) for one in (high, low))
     return (a[:, None, :, None] > b[None, :, None, :]).mean(axis=(2, 3))
 
 
@@ -159,17 +159,17 @@ def wins_of_models(chance: np.random.Generator, models: int, *, shift: float, it
 def test_what_is_surely_so_is_seldom_so_by_chance(models: int, items: int) -> None:
     """Where there is nothing to tell apart: with four models of each kind and one item, all four lie above the others
     once in 70 times."""
-    chance, repeats = np.random.default_rng(1), 2000
+    rng, repeats = np.random.default_rng(1), 2000
     alarms = sum(
-        between_models(wins_of_models(chance, models, shift=0.0, items=items), surely=1 - UNLIKELY)[1] > 0.5
+        between_models(wins_of_models(rng, models, shift=0.0, items=items), surely=1 - UNLIKELY)[1] > 0.5
         for _ in range(repeats)
     )
     assert alarms <= 4 * UNLIKELY * repeats
 
 
 def test_an_interval_of_shares_ends_where_shares_do() -> None:
-    found, limit = between_models(np.array([[1.0, 0.9], [0.95, 0.4]]), surely=0.999)
-    assert (found.low, found.high) == (0, 1)
+    result, limit = between_models(np.array([[1.0, 0.9], [0.95, 0.4]]), surely=0.999)
+    assert (result.low, result.high) == (0, 1)
     assert limit == 0
 
 
@@ -243,9 +243,9 @@ def test_the_bound_on_a_gaussian_mechanism_is_seldom_over_its_epsilon_and_comes_
     delta = 1e-2
     truth = epsilon_of(ratio=ratio, delta=delta)
     fpr, fnr = float(ndtr(-ratio / 2 - truth / ratio)), float(ndtr(truth / ratio - ratio / 2))
-    chance, repeats = np.random.default_rng(5), 400
+    rng, repeats = np.random.default_rng(5), 400
     for trials in (100, 3000):
-        errors, times = np.unique(chance.binomial(trials, [fpr, fnr], size=(repeats, 2)), axis=0, return_counts=True)
+        errors, times = np.unique(rng.binomial(trials, [fpr, fnr], size=(repeats, 2)), axis=0, return_counts=True)
         over = [bound(int(fp), int(fn), trials, delta=delta) > truth for fp, fn in errors]
         assert times[over].sum() <= 0.05 * repeats
     many = 10**8
@@ -283,9 +283,9 @@ def test_no_pair_of_gaussians_has_a_larger_area(ratio: float, epsilon: float) ->
 
 def populations(shift: float | np.ndarray, *, models: int, items: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Values whose items have places and spreads of their own, `shift` spreads apart."""
-    chance = np.random.default_rng(seed)
-    place, spread = chance.normal(0, 10, items), chance.uniform(0.1, 5, items)
-    suspects, innocents = chance.normal(size=(2, models, items))
+    rng = np.random.default_rng(seed)
+    place, spread = rng.normal(0, 10, items), rng.uniform(0.1, 5, items)
+    suspects, innocents = rng.normal(size=(2, models, items))
     return place + spread * (suspects + shift), place + spread * innocents
 
 
@@ -304,27 +304,27 @@ def test_the_ratio_is_that_of_two_gaussians_of_one_variance() -> None:
 
 def test_equal_populations_are_not_told_apart() -> None:
     areas = [per_example(*populations(0.0, models=40, items=6, seed=s), delta=0.0) for s in range(12)]
-    assert np.mean([found.auc.value for found in areas]) == pytest.approx(0.5, abs=0.03)
-    assert np.mean([found.joint_auc for found in areas]) == pytest.approx(0.5, abs=0.1)
-    assert [found.epsilon for found in areas] == [0] * 12
-    assert sum(found.auc.holds(0.5) for found in areas) >= 10
+    assert np.mean([result.auc.value for result in areas]) == pytest.approx(0.5, abs=0.03)
+    assert np.mean([result.joint_auc for result in areas]) == pytest.approx(0.5, abs=0.1)
+    assert [result.epsilon for result in areas] == [0] * 12
+    assert sum(result.auc.holds(0.5) for result in areas) >= 10
 
 
 @pytest.mark.parametrize("shift", [1.0, 2.0])
 def test_a_known_shift_gives_the_known_area(shift: float) -> None:
-    found = per_example(*populations(shift, models=120, items=9, seed=0), delta=0.0)
-    assert found.auc.value == pytest.approx(float(ndtr(shift / math.sqrt(2))), abs=0.03)
-    assert found.auc.holds(float(ndtr(shift / math.sqrt(2))))
-    assert found.joint_auc == pytest.approx(float(ndtr(3 * shift / math.sqrt(2))), abs=0.03)
-    assert found.true_positives == pytest.approx(float(ndtr(shift - norm.isf(0.01))), abs=0.06)
-    assert found.models == 60
+    result = per_example(*populations(shift, models=120, items=9, seed=0), delta=0.0)
+    assert result.auc.value == pytest.approx(float(ndtr(shift / math.sqrt(2))), abs=0.03)
+    assert result.auc.holds(float(ndtr(shift / math.sqrt(2))))
+    assert result.joint_auc == pytest.approx(float(ndtr(3 * shift / math.sqrt(2))), abs=0.03)
+    assert result.true_positives == pytest.approx(float(ndtr(shift - norm.isf(0.01))), abs=0.06)
+    assert result.models == 60
 
 
 def test_a_shift_down_is_as_good_as_one_up() -> None:
     """An item may be remembered by a lower value: that is what the sign of the slope is for."""
     signs = np.array([1, -1, 1, -1])
-    found = per_example(*populations(1.5 * signs, models=100, items=4, seed=0), delta=0.0)
-    assert found.auc.value == pytest.approx(float(ndtr(1.5 / math.sqrt(2))), abs=0.03)
+    result = per_example(*populations(1.5 * signs, models=100, items=4, seed=0), delta=0.0)
+    assert result.auc.value == pytest.approx(float(ndtr(1.5 / math.sqrt(2))), abs=0.03)
 
 
 def test_every_number_is_that_of_the_second_half() -> None:
@@ -332,24 +332,24 @@ def test_every_number_is_that_of_the_second_half() -> None:
     innocents = innocents[:16]
     ratio = LikelihoodRatio.fit(suspects[:10], innocents[:8])
     high, low = ratio.items(suspects[10:]), ratio.items(innocents[8:])
-    found = per_example(suspects, innocents, delta=0.01)
-    assert found.auc.value == pytest.approx(np.mean([roc_auc_score(*labelled(a, b)) for a in high for b in low]))
-    assert found.true_positives == true_positive_rate(high, low)
-    assert found.joint_auc == roc_auc_score(*labelled(high.sum(axis=1), low.sum(axis=1)))
-    assert found.epsilon == epsilon_at_least(
+    result = per_example(suspects, innocents, delta=0.01)
+    assert result.auc.value == pytest.approx(np.mean([roc_auc_score(*labelled(a, b)) for a in high for b in low]))
+    assert result.true_positives == true_positive_rate(high, low)
+    assert result.joint_auc == roc_auc_score(*labelled(high.sum(axis=1), low.sum(axis=1)))
+    assert result.epsilon == epsilon_at_least(
         false_positives=int((low.sum(axis=1) > 0).sum()),
         negatives=8,
         false_negatives=int((high.sum(axis=1) <= 0).sum()),
         positives=10,
         delta=0.01,
     )
-    assert found.epsilon > 0
+    assert result.epsilon > 0
     table = np.array([[roc_auc_score(*labelled(a, b)) for b in low] for a in high])
-    assert (found.auc, found.surely) == between_models(table, surely=1 - UNLIKELY)
-    assert found.attainable == epsilon_at_least(
+    assert (result.auc, result.surely) == between_models(table, surely=1 - UNLIKELY)
+    assert result.attainable == epsilon_at_least(
         false_positives=0, negatives=8, false_negatives=0, positives=10, delta=0.01
     )
-    assert found.models == 8
+    assert result.models == 8
 
 
 def test_the_ratio_is_fitted_on_no_model_that_it_is_tested_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,30 +373,30 @@ def test_items_that_no_model_differs_in_tell_nothing(place: float) -> None:
     """Nor does what is left of them by rounding drown the others."""
     suspects, innocents = populations(1.0, models=20, items=3, seed=5)
     without = per_example(suspects, innocents, delta=0.0)
-    chance = np.random.default_rng(0)
-    rounding = [place + 1e-16 * abs(place) * chance.normal(size=(20, 1)) for _ in range(2)]
+    rng = np.random.default_rng(0)
+    rounding = [place + 1e-16 * abs(place) * rng.normal(size=(20, 1)) for _ in range(2)]
     more = [np.hstack([one, still]) for one, still in zip((suspects, innocents), rounding, strict=True)]
-    found = per_example(*more, delta=0.0)
-    assert np.isfinite([*vars(found.auc).values(), found.true_positives, found.epsilon]).all()
-    assert (found.joint_auc, found.epsilon) == (without.joint_auc, without.epsilon)
+    result = per_example(*more, delta=0.0)
+    assert np.isfinite([*vars(result.auc).values(), result.true_positives, result.epsilon]).all()
+    assert (result.joint_auc, result.epsilon) == (without.joint_auc, without.epsilon)
 
 
 def test_items_of_no_spread_that_differ_tell_everything() -> None:
-    found = per_example(np.ones((16, 2)), np.zeros((16, 2)), delta=0.0)
-    assert (found.auc.value, found.true_positives, found.joint_auc) == (1, 1, 1)
-    assert found.epsilon == bound(0, 0, 8)
+    result = per_example(np.ones((16, 2)), np.zeros((16, 2)), delta=0.0)
+    assert (result.auc.value, result.true_positives, result.joint_auc) == (1, 1, 1)
+    assert result.epsilon == bound(0, 0, 8)
 
 
 def test_equal_values_everywhere_are_no_evidence() -> None:
-    found = per_example(np.ones((16, 2)), np.ones((16, 2)), delta=0.0)
-    assert (found.auc.value, found.joint_auc, found.true_positives, found.epsilon) == (0.5, 0.5, 0, 0)
+    result = per_example(np.ones((16, 2)), np.ones((16, 2)), delta=0.0)
+    assert (result.auc.value, result.joint_auc, result.true_positives, result.epsilon) == (0.5, 0.5, 0, 0)
 
 
 def test_populations_that_change_places_between_the_halves_do_not_stop_the_test() -> None:
     """Every model is told wrongly then, which chance does to few models now and then."""
     suspects = np.repeat([1.0, -1.0], 4)[:, None] + np.linspace(0, 0.1, 8)[:, None]
-    found = per_example(suspects, -suspects, delta=1e-5)
-    assert (found.joint_auc, found.epsilon) == (0, 0)
+    result = per_example(suspects, -suspects, delta=1e-5)
+    assert (result.joint_auc, result.epsilon) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -415,12 +415,12 @@ def test_too_few_models_are_refused(call: Callable[[], Any], sentence: str) -> N
 
 
 def scored(*, seed: int = 0, times: int = 3) -> dict[str, list[tuple[np.ndarray, np.ndarray]]]:
-    chance = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
 
     def pair(shift: float) -> tuple[np.ndarray, np.ndarray]:
-        return chance.normal(shift, 1, 30), chance.normal(size=25)
+        return rng.normal(shift, 1, 30), rng.normal(size=25)
 
-    return {"before": [pair(2)], "nothing": [pair(1)], "retrained": [pair(0.3) for _ in range(times)]}
+    return {"before": [pair(2)], "no_op": [pair(1)], "retrained": [pair(0.3) for _ in range(times)]}
 
 
 def test_rows_hold_the_areas_rates_and_gaps() -> None:
@@ -434,7 +434,7 @@ def test_rows_hold_the_areas_rates_and_gaps() -> None:
         assert row.auc.low < row.auc.value < row.auc.high
         assert row.true_positives == pytest.approx(np.mean([true_positive_rate(*p) for p in scores[name]]))
     assert rows["retrained"].gap is None
-    for name in ("before", "nothing"):
+    for name in ("before", "no_op"):
         gap = rows[name].gap
         assert gap is not None
         assert gap.value == pytest.approx(areas[name] - areas["retrained"])
@@ -450,9 +450,9 @@ def test_a_model_that_answers_as_retrained_ones_has_no_gap_and_no_doubt_of_it() 
 
 
 def test_the_gaps_interval_is_of_pairs_not_of_two_independent_areas() -> None:
-    chance = np.random.default_rng(0)
-    inside, outside = chance.normal(0.5, 1, 40), chance.normal(size=40)
-    near = inside + 0.05 * chance.normal(size=40), outside + 0.05 * chance.normal(size=40)
+    rng = np.random.default_rng(0)
+    inside, outside = rng.normal(0.5, 1, 40), rng.normal(size=40)
+    near = inside + 0.05 * rng.normal(size=40), outside + 0.05 * rng.normal(size=40)
     rows = {r.model: r for r in rows_of("some", {"retrained": [(inside, outside)], "method": [near]}, seed=0)}
     gap, area = rows["method"].gap, rows["method"].auc
     assert gap is not None
@@ -461,9 +461,9 @@ def test_the_gaps_interval_is_of_pairs_not_of_two_independent_areas() -> None:
 
 def test_a_table_of_many_retrained_models_is_not_kept_for_each_of_them() -> None:
     """With thousands of items one such table is large, and twenty of them at once do not fit."""
-    chance = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     size, times = 600, 20
-    pairs = [(chance.normal(size=size), chance.normal(size=size)) for _ in range(times)]
+    pairs = [(rng.normal(size=size), rng.normal(size=size)) for _ in range(times)]
     tracemalloc.start()
     rows_of("some", {"retrained": pairs, "method": pairs[:1]}, seed=0)
     peak = tracemalloc.get_traced_memory()[1]
@@ -474,9 +474,9 @@ def test_a_table_of_many_retrained_models_is_not_kept_for_each_of_them() -> None
 
 def test_rows_of_the_per_example_test_have_a_coin_to_compare_with() -> None:
     test = PerExample(Interval(0.75, 0.625, 0.875), 0.6, 0.25, 0.9, 1.5, 2.0, 12)
-    rows = per_example_rows("per-example", {"nothing": test, "retrained": test})
+    rows = per_example_rows("per-example", {"no_op": test, "retrained": test})
     assert rows == [
-        Row("per-example", "nothing", test.auc, 0.25, Interval(0.25, 0.125, 0.375)),
+        Row("per-example", "no_op", test.auc, 0.25, Interval(0.25, 0.125, 0.375)),
         Row("per-example", "retrained", test.auc, 0.25, None),
     ]
 
@@ -491,8 +491,8 @@ EXACT, NO_CLAIM = (0.0, 0.0), None
 def test_a_test_can_fail_if_models_that_are_perfectly_told_apart_would(
     models: int, promise: tuple[float, float] | None
 ) -> None:
-    chance = np.random.default_rng(0)
-    high, low = (chance.normal(size=(models, 5), scale=1e-3) + shift for shift in (10.0, -10.0))
+    rng = np.random.default_rng(0)
+    high, low = (rng.normal(size=(models, 5), scale=1e-3) + shift for shift in (10.0, -10.0))
     epsilon, delta = promise or EXACT
     best = per_example(high, low, delta=delta)
     limit = 0.5 if promise is None else largest_auc(epsilon=epsilon, delta=delta)
@@ -511,8 +511,8 @@ def test_the_fewest_models_are_the_first_that_can_fail() -> None:
 
 
 def shifted_models(models: int, *, shift: float, items: int = 30) -> tuple[np.ndarray, np.ndarray]:
-    chance = np.random.default_rng(models)
-    return chance.normal(size=(models, items)) + shift, chance.normal(size=(models, items))
+    rng = np.random.default_rng(models)
+    return rng.normal(size=(models, items)) + shift, rng.normal(size=(models, items))
 
 
 @pytest.mark.parametrize("promise", [NO_CLAIM, EXACT, (1.0, 1e-5)])

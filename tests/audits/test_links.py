@@ -69,13 +69,13 @@ def auc(positive: np.ndarray, negative: np.ndarray) -> float:
 @functools.cache
 def homophilous() -> gf.Graph:
     """Edges lie within classes, and a few nodes have most of them."""
-    chance = np.random.default_rng(0)
-    y = chance.integers(0, 3, 300)
-    weights = chance.pareto(1.5, 300) + 0.1
-    u, v = (chance.choice(300, size=3000, p=weights / weights.sum()) for _ in range(2))
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 300)
+    weights = rng.pareto(1.5, 300) + 0.1
+    u, v = (rng.choice(300, size=3000, p=weights / weights.sum()) for _ in range(2))
     keep = (y[u] == y[v]) & (u != v)
     return gf.Graph.create(
-        x=torch.from_numpy(chance.normal(size=(300, 4))),
+        x=torch.from_numpy(rng.normal(size=(300, 4))),
         edges=torch.from_numpy(np.stack([u, v])[:, keep]),
         y=torch.from_numpy(y),
     )
@@ -86,15 +86,15 @@ def homophilous() -> gf.Graph:
 
 def test_every_number_is_the_one_it_is_named_after() -> None:
     p, pairs = posteriors(), some_pairs()
-    found = pair_features(p, pairs)
-    assert found.shape == (60, 4 * C + 12)
-    for row, (a, b) in zip(found, p.numpy()[pairs.numpy()].transpose(1, 0, 2), strict=True):
+    result = pair_features(p, pairs)
+    assert result.shape == (60, 4 * C + 12)
+    for row, (a, b) in zip(result, p.numpy()[pairs.numpy()].transpose(1, 0, 2), strict=True):
         np.testing.assert_allclose(row[: 4 * C], np.concatenate([(a + b) / 2, a * b, abs(a - b), (a - b) ** 2]))
         for value, name in zip(row[4 * C :], DISTANCES, strict=False):
             assert value == pytest.approx(getattr(reference, name)(a, b), abs=1e-9), name
         one, other = scipy.stats.entropy(a + 1e-5, b + 1e-5), scipy.stats.entropy(b + 1e-5, a + 1e-5)
-        wanted = [(one + other) / 2, one * other, abs(one - other), (one - other) ** 2]
-        np.testing.assert_allclose(row[-4:], wanted, rtol=1e-7, atol=1e-12)
+        expected = [(one + other) / 2, one * other, abs(one - other), (one - other) ** 2]
+        np.testing.assert_allclose(row[-4:], expected, rtol=1e-7, atol=1e-12)
 
 
 def test_a_pair_has_no_direction() -> None:
@@ -105,9 +105,9 @@ def test_a_pair_has_no_direction() -> None:
 def test_what_is_not_defined_counts_as_nothing() -> None:
     flat = torch.full((3, 7), 1 / 7, dtype=torch.float64)
     certain = torch.eye(7, dtype=torch.float64)
-    found = pair_features(torch.cat([flat, certain]), torch.tensor([[0, 0, 3], [1, 4, 4]]))
-    assert np.isfinite(found).all()
-    correlation, canberra = found[:, 28 + 2], found[:, 28 + 5]
+    result = pair_features(torch.cat([flat, certain]), torch.tensor([[0, 0, 3], [1, 4, 4]]))
+    assert np.isfinite(result).all()
+    correlation, canberra = result[:, 28 + 2], result[:, 28 + 5]
     assert correlation[:2].tolist() == [0.0, 0.0]
     assert correlation[2] > 1
     assert canberra[2] == 2
@@ -134,23 +134,23 @@ def test_pairs_must_be_of_the_models_nodes() -> None:
 
 
 def test_linked_nodes_that_answer_alike_are_found_and_others_are_not() -> None:
-    alike = posteriors(300).repeat_interleave(2, dim=0)  # nodes 2 i and 2 i + 1 answer the same
+    paired = posteriors(300).repeat_interleave(2, dim=0)  # nodes 2 i and 2 i + 1 answer the same
     linked_pairs = torch.arange(600).view(-1, 2).T
     others = torch.stack([linked_pairs[0], linked_pairs[1].roll(1)])
     before = torch.random.get_rng_state(), np.random.get_state()[1], random.getstate()  # noqa: NPY002
-    attack = link_attacker(alike, linked_pairs[:, :150], others[:, 1:150], seed=0)
-    again = link_attacker(alike, linked_pairs[:, :150], others[:, 1:150], seed=0)
-    different = link_attacker(alike, linked_pairs[:, :150], others[:, 1:150], seed=1)
+    attack = link_attacker(paired, linked_pairs[:, :150], others[:, 1:150], seed=0)
+    again = link_attacker(paired, linked_pairs[:, :150], others[:, 1:150], seed=0)
+    different = link_attacker(paired, linked_pairs[:, :150], others[:, 1:150], seed=1)
     assert torch.equal(before[0], torch.random.get_rng_state())
     assert (before[1] == np.random.get_state()[1]).all()  # noqa: NPY002
     assert before[2] == random.getstate()
-    positive, negative = attack.scores(alike, linked_pairs[:, 150:]), attack.scores(alike, others[:, 151:])
+    positive, negative = attack.scores(paired, linked_pairs[:, 150:]), attack.scores(paired, others[:, 151:])
     assert auc(positive, negative) > 0.99
     nodes = posteriors(2000, seed=1)
     apart = attack.scores(nodes, torch.arange(2000).view(2, -1))
     assert 0.4 < auc(apart[:500], apart[500:]) < 0.6
-    np.testing.assert_array_equal(positive, again.scores(alike, linked_pairs[:, 150:]))
-    assert np.abs(positive - different.scores(alike, linked_pairs[:, 150:])).max() > 1e-3
+    np.testing.assert_array_equal(positive, again.scores(paired, linked_pairs[:, 150:]))
+    assert np.abs(positive - different.scores(paired, linked_pairs[:, 150:])).max() > 1e-3
 
 
 def test_a_pair_scores_the_same_in_any_company_and_either_way_round() -> None:
@@ -191,9 +191,9 @@ def test_all_the_pairs_that_are_no_edges_can_be_drawn_and_no_other(
     n = graph.num_nodes
     avoid = torch.tensor(data.draw(st.lists(st.tuples(*2 * [st.integers(0, n - 1)]), max_size=9))).reshape(-1, 2).T
     free = every_pair(graph) - linked(graph) - {(min(u, v), max(u, v)) for u, v in avoid.T.tolist()}
-    found = uniform_non_edges(graph, len(free), seed=seed, avoid=avoid.long())
-    assert as_set(found) == free
-    assert found.shape == (2, len(free))
+    result = uniform_non_edges(graph, len(free), seed=seed, avoid=avoid.long())
+    assert as_set(result) == free
+    assert result.shape == (2, len(free))
     with pytest.raises(gf.InputError, match=f"there are only {len(free)}"):
         uniform_non_edges(graph, len(free) + 1, seed=seed, avoid=avoid.long())
 
@@ -210,30 +210,30 @@ def test_every_pair_is_as_likely_as_another() -> None:
 def test_pairs_of_a_graph_too_large_to_list_them_are_distinct_and_in_order() -> None:
     n = 200_000  # 2 x 10^10 pairs
     graph = gf.Graph.create(x=torch.ones(n, 1), edges=torch.tensor([[0], [1]]), y=torch.arange(n) % 2)
-    found = uniform_non_edges(graph, 20_000, seed=0)
-    assert (found[0] < found[1]).all()
-    assert int(found.min()) >= 0
-    assert n - 100 < int(found.max()) < n
-    assert len(as_set(found)) == 20_000
-    assert float(found[0].double().mean()) == pytest.approx(n / 3, rel=0.02)
+    result = uniform_non_edges(graph, 20_000, seed=0)
+    assert (result[0] < result[1]).all()
+    assert int(result.min()) >= 0
+    assert n - 100 < int(result.max()) < n
+    assert len(as_set(result)) == 20_000
+    assert float(result[0].double().mean()) == pytest.approx(n / 3, rel=0.02)
 
 
 def test_matched_pairs_have_the_same_classes_and_are_nearer_in_degree() -> None:
     graph = homophilous()
     chosen = known_half(graph, seed=0)[:, ::3]
     avoid = uniform_non_edges(graph, 500, seed=1)
-    found = matched_non_edges(graph, chosen, seed=0, avoid=avoid)
-    assert found.shape == chosen.shape
-    assert not as_set(found) & (linked(graph) | as_set(avoid))
-    assert len(as_set(found)) == found.shape[1] > 50
-    assert (found[0] < found[1]).all()
-    assert torch.equal(graph.y[found].sort(dim=0).values, graph.y[chosen].sort(dim=0).values)
+    result = matched_non_edges(graph, chosen, seed=0, avoid=avoid)
+    assert result.shape == chosen.shape
+    assert not as_set(result) & (linked(graph) | as_set(avoid))
+    assert len(as_set(result)) == result.shape[1] > 50
+    assert (result[0] < result[1]).all()
+    assert torch.equal(graph.y[result].sort(dim=0).values, graph.y[chosen].sort(dim=0).values)
     degree = degrees(graph)
-    uniform = uniform_non_edges(graph, found.shape[1], seed=0)
-    gaps = [np.abs(np.sort(degree[p], axis=0) - np.sort(degree[chosen], axis=0)).mean() for p in (found, uniform)]
+    uniform = uniform_non_edges(graph, result.shape[1], seed=0)
+    gaps = [np.abs(np.sort(degree[p], axis=0) - np.sort(degree[chosen], axis=0)).mean() for p in (result, uniform)]
     assert gaps[0] < 0.5 * gaps[1]
-    assert torch.equal(found, matched_non_edges(graph, chosen, seed=0, avoid=avoid))
-    assert as_set(found) != as_set(matched_non_edges(graph, chosen, seed=1, avoid=avoid))
+    assert torch.equal(result, matched_non_edges(graph, chosen, seed=0, avoid=avoid))
+    assert as_set(result) != as_set(matched_non_edges(graph, chosen, seed=1, avoid=avoid))
 
 
 @settings(max_examples=60, deadline=None)
@@ -241,7 +241,7 @@ def test_matched_pairs_have_the_same_classes_and_are_nearer_in_degree() -> None:
 def test_degrees_fall_under_the_same_power_of_two_as_long_as_there_are_such_pairs(graph: gf.Graph, seed: int) -> None:
     chosen = torch.tensor(sorted(linked(graph))[:4], dtype=torch.int64).reshape(-1, 2).T
     try:
-        found = matched_non_edges(graph, chosen, seed=seed)
+        result = matched_non_edges(graph, chosen, seed=seed)
     except gf.InputError:
         classes = Counter(tuple(sorted(graph.y[list(pair)].tolist())) for pair in as_set(chosen))
         free = every_pair(graph) - linked(graph)
@@ -249,13 +249,13 @@ def test_degrees_fall_under_the_same_power_of_two_as_long_as_there_are_such_pair
         assert any(left[pair] < count for pair, count in classes.items())
         return
     free_kinds = Counter(kind(graph, pair) for pair in every_pair(graph) - linked(graph))
-    wanted = Counter(kind(graph, (u, v)) for u, v in chosen.T.tolist())
+    expected = Counter(kind(graph, (u, v)) for u, v in chosen.T.tolist())
     same = Counter(
         kind(graph, (u, v))
-        for (u, v), (a, b) in zip(chosen.T.tolist(), found.T.tolist(), strict=True)
+        for (u, v), (a, b) in zip(chosen.T.tolist(), result.T.tolist(), strict=True)
         if kind(graph, (u, v)) == kind(graph, (a, b))
     )
-    for each, count in wanted.items():
+    for each, count in expected.items():
         assert same[each] == min(count, free_kinds[each])
 
 
@@ -274,18 +274,18 @@ def test_a_removed_edge_is_never_its_own_match() -> None:
     graph = homophilous()
     removed = known_half(graph, seed=0)[:, :200]
     retained = graph.without(gf.Request(edges=[(u, v) for u, v in removed.T.tolist()]))
-    found = matched_non_edges(retained, removed, seed=0)
-    assert not as_set(found) & as_set(removed)
-    assert not as_set(found) & linked(graph)
+    result = matched_non_edges(retained, removed, seed=0)
+    assert not as_set(result) & as_set(removed)
+    assert not as_set(result) & linked(graph)
 
 
 def test_pairs_that_cannot_be_had_are_refused() -> None:
     graph = random_graph(3, nodes=12, edges=16)
     with pytest.raises(gf.InputError, match=r"pair \(4, 4\) is one node"):
         matched_non_edges(graph, torch.tensor([[4], [4]]), seed=0)
-    whole = torch.tensor(sorted(every_pair(graph))).T
+    all_pairs = torch.tensor(sorted(every_pair(graph))).T
     with pytest.raises(gf.InputError, match="too few between classes"):
-        matched_non_edges(graph, whole, seed=0)
+        matched_non_edges(graph, all_pairs, seed=0)
     with pytest.raises(gf.InputError, match="number of non-edges is -1"):
         uniform_non_edges(graph, -1, seed=0)
     with pytest.raises(gf.InputError, match="node 12"):

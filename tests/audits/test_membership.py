@@ -37,19 +37,19 @@ def auc(positive: np.ndarray, negative: np.ndarray) -> float:
 
 def examples(count: int = 90, *, apart: float = 1.0, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Members lie `apart` from the others."""
-    chance = np.random.default_rng(seed)
-    members = chance.random(count) < 0.5
-    return chance.normal(size=(count, 4)) + apart * members[:, None], members
+    rng = np.random.default_rng(seed)
+    members = rng.random(count) < 0.5
+    return rng.normal(size=(count, 4)) + apart * members[:, None], members
 
 
 @functools.cache
 def memorised() -> tuple[gf.Graph, gf.Trained]:
     """A graph of noise, of which a model can learn nothing but its training nodes by heart; and such a model."""
-    chance = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     graph = gf.Graph.create(
-        x=torch.from_numpy(chance.normal(size=(300, 500))),
+        x=torch.from_numpy(rng.normal(size=(300, 500))),
         edges=torch.tensor([[0, 1], [1, 2]]),
-        y=torch.from_numpy(chance.integers(0, CLASSES, 300)),
+        y=torch.from_numpy(rng.integers(0, CLASSES, 300)),
         test_mask=torch.arange(300) >= 250,
         num_classes=CLASSES,
     )
@@ -107,16 +107,16 @@ def test_what_is_held_out_ends_training_and_keeps_it_from_learning_by_heart() ->
     seen: list[tuple[str, int, int]] = []
     greedy = dataclasses.replace(SMALL, hidden=(100, 50), epochs=120)
     careful = dataclasses.replace(greedy, held_out=0.2, patience=5)
-    kept = careful.fit(features, members, seed=0, progress=lambda *told: seen.append(told)).scores(features)
+    scores = careful.fit(features, members, seed=0, progress=lambda *predicted: seen.append(predicted)).scores(features)
     assert 5 < len(seen) < 120
     assert seen[0] == ("attack network", 1, 120)
     learned = greedy.fit(features, members, seed=0).scores(features)
     assert auc(learned[members], learned[~members]) > 0.95
-    assert auc(kept[members], kept[~members]) < 0.9
+    assert auc(scores[members], scores[~members]) < 0.9
     # The last epochs were no better than the kept one, so to have stopped there changes nothing.
     best = len(seen) - careful.patience
     stopped = dataclasses.replace(careful, epochs=best).fit(features, members, seed=0).scores(features)
-    np.testing.assert_array_equal(stopped, kept)
+    np.testing.assert_array_equal(stopped, scores)
 
 
 def test_the_honest_network_stays_alive_where_there_is_little_to_learn() -> None:
@@ -134,7 +134,7 @@ def test_features_that_cannot_be_used_are_refused() -> None:
     network = SMALL.fit(features, members, seed=0)
     with pytest.raises(gf.InputError, match="only one kind"):
         SMALL.fit(features, np.ones(90, dtype=bool), seed=0)
-    with pytest.raises(gf.InputError, match="90 rows of features and 89 kinds"):
+    with pytest.raises(gf.InputError, match="90 rows of features and 89 labels"):
         SMALL.fit(features, members[1:], seed=0)
     with pytest.raises(gf.InputError, match="trained on 4"):
         network.scores(features[:, 1:])
@@ -151,9 +151,9 @@ def test_features_that_cannot_be_used_are_refused() -> None:
 
 def answers(*, count: int = 1000, given_away: float, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Logits of which the first half favour the true label by so much, and the labels."""
-    chance = np.random.default_rng(seed)
-    labels = torch.from_numpy(chance.integers(0, CLASSES, count))
-    logits = torch.from_numpy(chance.normal(size=(count, CLASSES)))
+    rng = np.random.default_rng(seed)
+    labels = torch.from_numpy(rng.integers(0, CLASSES, count))
+    logits = torch.from_numpy(rng.normal(size=(count, CLASSES)))
     logits[: count // 2] += given_away * nn.functional.one_hot(labels[: count // 2], CLASSES)
     return logits, labels
 
@@ -162,18 +162,18 @@ def answers(*, count: int = 1000, given_away: float, seed: int = 0) -> tuple[Ten
 def test_members_that_give_themselves_away_are_found_and_alike_ones_are_not(
     protocol: Protocol, at_least: float
 ) -> None:
-    found = attacker(protocol).scores(*answers(given_away=10.0))
-    assert auc(found[:500], found[500:]) > at_least
-    alike = attacker(protocol).scores(*answers(given_away=0.0))
-    assert 0.4 < auc(alike[:500], alike[500:]) < 0.6
+    result = attacker(protocol).scores(*answers(given_away=10.0))
+    assert auc(result[:500], result[500:]) > at_least
+    equal = attacker(protocol).scores(*answers(given_away=0.0))
+    assert 0.4 < auc(equal[:500], equal[500:]) < 0.6
 
 
 def test_a_target_that_learned_its_nodes_by_heart_is_found_out() -> None:
     graph, like = memorised()
     chosen, outside = torch.tensor(EXCLUDED), graph.test_mask.nonzero().flatten()
     logits = like.logits(graph)
-    found = attacker("honest").scores(logits, graph.y)
-    assert auc(found[chosen], found[outside]) > 0.9
+    result = attacker("honest").scores(logits, graph.y)
+    assert auc(result[chosen], result[outside]) > 0.9
 
 
 def test_a_wrong_but_confident_answer_speaks_against_membership_where_the_label_is_looked_at() -> None:
@@ -218,11 +218,11 @@ def test_excluded_rows_teach_nothing_and_the_input_stays_as_it_is(protocol: Prot
 
 def test_the_honest_shadow_knows_half_of_the_training_nodes() -> None:
     graph, _ = memorised()
-    found = attacker("honest")
-    wanted = graph.train_mask.clone()
-    wanted[torch.tensor(EXCLUDED)] = False
-    assert torch.equal(torch.cat([found.members, found.non_members]).sort().values, wanted.nonzero().flatten())
-    assert (found.members.numel(), found.non_members.numel()) == (110, 110)
+    result = attacker("honest")
+    expected = graph.train_mask.clone()
+    expected[torch.tensor(EXCLUDED)] = False
+    assert torch.equal(torch.cat([result.members, result.non_members]).sort().values, expected.nonzero().flatten())
+    assert (result.members.numel(), result.non_members.numel()) == (110, 110)
 
 
 def test_another_seed_is_another_split_another_shadow_and_another_attack() -> None:
@@ -264,15 +264,15 @@ def test_the_honest_shadow_follows_the_recipe_of_what_is_attacked(model: str) ->
     graph = random_graph(3, nodes=60, edges=90)
     options = {"shards": 2} if model == "sharded-sgc" else {}
     like = gf.train(graph, model, mu=0.03, epochs=7, seed=5, **options)
-    found = membership_attacker(graph, like, protocol="honest", seed=5)
+    result = membership_attacker(graph, like, protocol="honest", seed=5)
     again = membership_attacker(graph, like, protocol="honest", seed=5)
     ours = {"seed": 5, "noise_seed": like.recipe.noise_seed}
-    assert dataclasses.replace(found.shadow.recipe, **ours) == like.recipe
-    assert found.shadow.recipe.seed != 5
-    assert not torch.equal(found.shadow.theta, like.theta)
-    assert found.note == ""
+    assert dataclasses.replace(result.shadow.recipe, **ours) == like.recipe
+    assert result.shadow.recipe.seed != 5
+    assert not torch.equal(result.shadow.theta, like.theta)
+    assert result.note == ""
     np.testing.assert_array_equal(
-        found.scores(like.logits(graph), graph.y.clamp_min(0)), again.scores(like.logits(graph), graph.y.clamp_min(0))
+        result.scores(like.logits(graph), graph.y.clamp_min(0)), again.scores(like.logits(graph), graph.y.clamp_min(0))
     )
 
 
@@ -290,9 +290,9 @@ class Stubborn(OwnGCN):
 def test_a_module_of_ones_own_is_shadowed_by_fresh_weights_or_else_by_a_gcn_with_a_note() -> None:
     graph = random_graph(3, nodes=40, edges=60)
     like = gf.train(graph, OwnGCN(), epochs=3, polish_steps=0)
-    found = membership_attacker(graph, like, protocol="honest", seed=0)
-    assert type(found.shadow.module) is OwnGCN
-    assert float((found.shadow.theta - like.theta).norm()) > 0.5
+    result = membership_attacker(graph, like, protocol="honest", seed=0)
+    assert type(result.shadow.module) is OwnGCN
+    assert float((result.shadow.theta - like.theta).norm()) > 0.5
     stubborn = gf.train(graph, Stubborn(), epochs=3, polish_steps=0)
     fallen = membership_attacker(graph, stubborn, protocol="honest", seed=0)
     assert fallen.shadow.recipe.model == "gcn"
@@ -303,23 +303,23 @@ def test_features_are_the_posterior_sorted_and_the_odds_of_the_true_label() -> N
     logits, labels = answers(given_away=2.0, count=50)
     p = logits.softmax(dim=1)
     np.testing.assert_allclose(_features(logits, labels, protocol="paper"), p.numpy())
-    found = _features(logits, labels, protocol="honest")
-    np.testing.assert_allclose(found[:, :CLASSES], -np.sort(-p.numpy(), axis=1))
+    result = _features(logits, labels, protocol="honest")
+    np.testing.assert_allclose(result[:, :CLASSES], -np.sort(-p.numpy(), axis=1))
     own = p[torch.arange(50), labels]
-    np.testing.assert_allclose(found[:, CLASSES], (own.log() - (1 - own).log()).numpy())
+    np.testing.assert_allclose(result[:, CLASSES], (own.log() - (1 - own).log()).numpy())
     far = torch.tensor([[100.0, 0.0, 0.0], [0.0, 1e5, -torch.inf]], dtype=torch.float64)
-    found = _features(far, torch.tensor([0, 2]), protocol="honest")
-    np.testing.assert_allclose(found[:, CLASSES], [100 - np.log(2), -700])
+    result = _features(far, torch.tensor([0, 2]), protocol="honest")
+    np.testing.assert_allclose(result[:, CLASSES], [100 - np.log(2), -700])
 
 
 def test_balanced_accuracy_is_the_area_under_the_curve_of_hard_labels() -> None:
-    chance = np.random.default_rng(0)
-    positive, negative = chance.normal(size=30) + 0.5, chance.normal(size=20)
-    kinds, told = np.repeat([1, 0], [30, 20]), np.concatenate([positive, negative]) > 0
-    assert balanced_accuracy(positive, negative) == pytest.approx(balanced_accuracy_score(kinds, told))
-    assert balanced_accuracy(positive, negative) == pytest.approx(roc_auc_score(kinds, told))
+    rng = np.random.default_rng(0)
+    positive, negative = rng.normal(size=30) + 0.5, rng.normal(size=20)
+    kinds, predicted = np.repeat([1, 0], [30, 20]), np.concatenate([positive, negative]) > 0
+    assert balanced_accuracy(positive, negative) == pytest.approx(balanced_accuracy_score(kinds, predicted))
+    assert balanced_accuracy(positive, negative) == pytest.approx(roc_auc_score(kinds, predicted))
     assert balanced_accuracy(np.zeros(3), np.zeros(5)) == 0.5
-    with pytest.raises(gf.InputError, match="nothing to score"):
+    with pytest.raises(gf.InputError, match="there are no scores"):
         balanced_accuracy(np.zeros(0), negative)
 
 
@@ -339,7 +339,7 @@ def test_what_cannot_be_attacked_is_refused() -> None:
     with pytest.raises(gf.InputError, match="the seed is -1"):
         membership_attacker(graph, like, protocol="honest", seed=-1)
     logits, labels = answers(given_away=0.0, count=4)
-    with pytest.raises(gf.InputError, match="one label a node"):
+    with pytest.raises(gf.InputError, match="one label for each node"):
         attacker("paper").scores(logits, labels[1:])
     with pytest.raises(gf.InputError, match="no class from 0 to 2"):
         attacker("paper").scores(logits, labels - 3)

@@ -80,8 +80,8 @@ def test_public_datasets_have_their_published_size(raw_data: Path, name: str) ->
     assert abs(int(graph.test_mask.sum()) - count / 10) < 4 * math.sqrt(0.09 * count)  # every node is drawn by itself
     assert torch.equal(graph.train_mask | graph.test_mask, labelled)
     assert not (graph.train_mask & graph.test_mask).any()
-    gone = graph.without(Request(nodes=[int(graph.test_mask.nonzero()[0]), int(graph.train_rows[0])]))
-    assert torch.equal(gone.split().test_mask, graph.test_mask[gone.numbers])  # one that goes moves no other
+    reduced = graph.without(Request(nodes=[int(graph.test_mask.nonzero()[0]), int(graph.train_rows[0])]))
+    assert torch.equal(reduced.split().test_mask, graph.test_mask[reduced.numbers])  # one that goes moves no other
     assert torch.unique(graph.y[graph.y != UNLABELLED]).tolist() == list(range(graph.num_classes))
 
 
@@ -160,7 +160,7 @@ def test_public_split_of_pubmed(raw_data: Path) -> None:
 def test_unpickler_refuses_a_malicious_file_without_running_it(tmp_path: Path, protocol: int) -> None:
     trap = tmp_path / "trap"
     (tmp_path / "evil").write_bytes(pickle.dumps([1, Evil(trap)], protocol=protocol))
-    with pytest.raises(InputError, match=r"asks for \w+\.mkdir"):
+    with pytest.raises(InputError, match=r"it needs \w+\.mkdir"):
         read_pickle(tmp_path / "evil")
     assert not trap.exists()
 
@@ -288,10 +288,10 @@ def test_the_variable_comes_before_the_cache(no_data: Path, tmp_path: Path, monk
 def test_published_files_are_downloaded_into_the_cache(
     raw_data: Path, no_data: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    asked: list[str] = []
+    urls: list[str] = []
 
     def fetch(url: str, folder: str) -> str:
-        asked.append(url)
+        urls.append(url)
         source = raw_data / RAW_FILES[name].folder / "raw" / url.rpartition("/")[2]
         return str(shutil.copyfile(source, Path(folder) / source.name))
 
@@ -300,9 +300,9 @@ def test_published_files_are_downloaded_into_the_cache(
     assert folder == no_data / RAW_FILES[name].folder / "raw"
     assert sorted(file.name for file in folder.iterdir()) == sorted(RAW_FILES[name].checksums)
     assert [entry.name for entry in no_data.iterdir()] == [RAW_FILES[name].folder]
-    assert all("//" not in url.removeprefix("https://") for url in asked)
+    assert all("//" not in url.removeprefix("https://") for url in urls)
     raw_folder(name)
-    assert len(asked) == len(RAW_FILES[name].checksums)
+    assert len(urls) == len(RAW_FILES[name].checksums)
 
 
 def test_a_failed_download_leaves_nothing(no_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -489,9 +489,9 @@ def test_csv_split_by_default_and_by_name(tmp_path: Path) -> None:
     ],
 )
 def test_bad_csv_is_told_in_one_sentence(tmp_path: Path, nodes: str | bytes, edges: str | bytes, said: str) -> None:
-    with pytest.raises(InputError, match=said) as told:
+    with pytest.raises(InputError, match=said) as raised:
         load(folder_with(tmp_path, nodes, edges))
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("name", ["nodes.csv", "edges.csv"])
@@ -577,10 +577,10 @@ def out_of_range() -> torch.Tensor:
     ],
 )
 def test_pyg_file_with_other_content(tmp_path: Path, content: Any, said: str) -> None:
-    with pytest.raises(InputError, match=said) as told:
+    with pytest.raises(InputError, match=said) as raised:
         load(saved(tmp_path / "other.pt", content))
-    assert "other.pt" in str(told.value)
-    assert "\n" not in str(told.value)
+    assert "other.pt" in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
 def test_processed_dataset_of_pyg_is_refused(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from torch import Tensor
 import graphforget as gf
 from graphforget import unlearn
 from graphforget.audits import membership
-from graphforget.audits.items import without_removing
+from graphforget.audits.items import reduced_graph
 from graphforget.audits.links import NETWORK, matched_non_edges, uniform_non_edges
 from graphforget.audits.scores import auc, confidence
 from graphforget.experiments import (
@@ -70,7 +70,7 @@ PAPER = gf.Constants(
 near = functools.partial(pytest.approx, rel=1e-9)
 
 
-class PrivacyTarget(NamedTuple):
+class Call(NamedTuple):
     """One call of `unlearn`."""
 
     trained: gf.Trained
@@ -85,14 +85,14 @@ class Ran(NamedTuple):
     """What a cell found, and what it asked for on its way."""
 
     row: Row
-    asked: list[PrivacyTarget]
+    calls: list[Call]
 
     def outcome(self, method: str, **options: Any) -> gf.Outcome:
         """Of the one call with this method and these options among its own."""
-        (found,) = [
-            call.outcome for call in self.asked if call.method == method and options.items() <= call.options.items()
+        (values,) = [
+            call.outcome for call in self.calls if call.method == method and options.items() <= call.options.items()
         ]
-        return found
+        return values
 
 
 def fine_score(model: gf.Trained, graph: gf.Graph, mask: Tensor | None = None) -> float:
@@ -118,17 +118,17 @@ def percent_with_noise(model: gf.Trained, graph: gf.Graph, *, sigma: float) -> f
 
 def ran(work: Callable[..., Row], **given: Any) -> Ran:
     """A cell's work with the finer score, watched."""
-    asked: list[PrivacyTarget] = []
+    calls: list[Call] = []
 
     def watched(trained: gf.Trained, graph: gf.Graph, request: gf.Request, *, method: str, **options: Any) -> Any:
         outcome = unlearn(trained, graph, request, method=method, **options)
-        asked.append(PrivacyTarget(trained, graph, request, method, options, outcome))
+        calls.append(Call(trained, graph, request, method, options, outcome))
         return outcome
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gf.Trained, "micro_f1", fine_score)
         patch.setattr(gf, "unlearn", watched)
-        return Ran(work(**given), asked)
+        return Ran(work(**given), calls)
 
 
 def all_differ(*values: float) -> bool:
@@ -201,18 +201,18 @@ def test_a_base_is_the_model_that_training_gives(gcn: gf.Trained, sgc: gf.Traine
 
 def test_percent_right_is_the_share_of_test_nodes_that_are_told_rightly(gcn: gf.Trained, graph: gf.Graph) -> None:
     worse = gcn.with_weights(with_noise(gcn.theta, sigma=0.6, seed=0))
-    told = worse.logits(graph).argmax(dim=1)
+    predicted = worse.logits(graph).argmax(dim=1)
     rows = graph.test_mask.nonzero().flatten().tolist()
-    right = sum(int(told[row]) == int(graph.y[row]) for row in rows)
+    right = sum(int(predicted[row]) == int(graph.y[row]) for row in rows)
     assert 0 < right < len(rows) == TEST_NODES
-    assert bases.percent_right(worse, graph) == near(100 * right / TEST_NODES)
+    assert bases.f1_percent(worse, graph) == near(100 * right / TEST_NODES)
 
 
 def test_percent_right_with_noise_is_a_mean_of_twenty_draws_of_the_seed(gcn: gf.Trained, graph: gf.Graph) -> None:
     seeds = range(20 * SEED, 20 * SEED + 20)
     draws = [gcn.with_weights(with_noise(gcn.theta, sigma=0.6, seed=seed)).micro_f1(graph) for seed in seeds]
     assert len(set(draws)) > 1
-    assert bases.percent_right_with_noise(gcn, gcn.theta, graph, sigma=0.6) == near(100 * statistics.fmean(draws))
+    assert bases.f1_percent_with_noise(gcn, gcn.theta, graph, sigma=0.6) == near(100 * statistics.fmean(draws))
 
 
 # -- table 1: networks -------------------------------------------------------------------------------------------------
@@ -237,8 +237,8 @@ def node_retrained(gcn: gf.Trained, graph: gf.Graph, nodes: gf.Request) -> gf.Ou
 def test_table1_removes_one_percent_of_the_training_nodes(
     node_cell: Ran, gcn: gf.Trained, graph: gf.Graph, nodes: gf.Request
 ) -> None:
-    assert [call.method for call in node_cell.asked] == ["idea", "retrain"]
-    for call in node_cell.asked:
+    assert [call.method for call in node_cell.calls] == ["idea", "retrain"]
+    for call in node_cell.calls:
         assert torch.equal(call.trained.theta, gcn.theta)
         assert call.graph.digest == graph.digest
         assert len(call.request.nodes) == ONE_PERCENT_OF_NODES
@@ -333,8 +333,8 @@ def test_certified_cells_hold_a_retraining_and_not_newtons_steps_again(
     certified_cell: Ran, sgc: gf.Trained, newton: gf.Outcome, sgc_again: gf.Outcome
 ) -> None:
     row = certified_cell.row
-    assert [call.method for call in certified_cell.asked] == ["newton", "retrain"]
-    assert {len(call.request.nodes) for call in certified_cell.asked} == {ONE_PERCENT_OF_NODES}
+    assert [call.method for call in certified_cell.calls] == ["newton", "retrain"]
+    assert {len(call.request.nodes) for call in certified_cell.calls} == {ONE_PERCENT_OF_NODES}
     assert certified_cell.outcome("retrain").level == "certified"
     assert row["retrain_private"] == near(percent(sgc_again.trained, sgc_again.graph))
     assert all_differ(row["retrain_private"], row["f1_private"], percent(sgc, newton.graph))
@@ -359,8 +359,8 @@ def test_erased_cells_end_where_grapheraser_does(
     store: Path, graph: gf.Graph, nodes: gf.Request, part: str, model: str
 ) -> None:
     row, _ = ran(table1.erased, store=store, part=part, data="patients", model="gcn", seed=SEED, epochs=EPOCHS)
-    how: dict[str, Any] = {"shards": 5, "partition": part.split()[-1], "aggregation": "learned"}
-    start = gf.train(graph, model, seed=SEED, epochs=EPOCHS, **how)
+    options: dict[str, Any] = {"shards": 5, "partition": part.split()[-1], "aggregation": "learned"}
+    start = gf.train(graph, model, seed=SEED, epochs=EPOCHS, **options)
     after = unlearn(start, graph, nodes, method="grapheraser", seed=SEED)  # its touched shards, as seeded as before
     assert 0 < after.details["retrained"] <= 5
     assert row["shards"] == 5
@@ -394,7 +394,7 @@ def test_every_shard_is_trained_on_what_is_retained(
 def network_cells(store: Path, one_thread: None) -> dict[float, Ran]:
     """Of all shares of the figure."""
     key = {"model": "gcn", "data": "patients", "seed": SEED, "epochs": EPOCHS}
-    return {n / 100: ran(figure_bounds.of_network, store=store, share=n / 100, **key) for n in range(1, 11)}
+    return {n / 100: ran(figure_bounds.network_cell, store=store, share=n / 100, **key) for n in range(1, 11)}
 
 
 @pytest.mark.parametrize("share", [0.01, 0.1])
@@ -434,23 +434,23 @@ def test_a_network_is_retrained_from_scratch_at_three_shares(network_cells: dict
         assert [share for share, cell in network_cells.items() if name in cell.row] == [0.01, 0.05, 0.1]
     assert all("continued" in cell.row for cell in network_cells.values())
     for share, cell in network_cells.items():
-        assert {len(call.request.edges) for call in cell.asked} == {int(share * EDGES)}
-        starts = [call.options.get("start", "fresh") for call in cell.asked if call.method == "retrain"]
+        assert {len(call.request.edges) for call in cell.calls} == {int(share * EDGES)}
+        starts = [call.options.get("start", "fresh") for call in cell.calls if call.method == "retrain"]
         assert starts == (["continued", "fresh"] if "scratch" in cell.row else ["continued"])
 
 
 def test_drift_is_how_far_training_goes_on_where_nothing_is_removed(store: Path, graph: gf.Graph) -> None:
-    row, asked = ran(figure_bounds.of_drift, store=store, model="gcn", data="patients", share=0.0, seed=SEED)
+    row, calls = ran(figure_bounds.drift_cell, store=store, model="gcn", data="patients", share=0.0, seed=SEED)
     trained, _ = bases.base(store, "patients", "gcn", SEED)
     assert row == {"continued": near(distance(trained, trained_on(trained, graph)))}
     assert row["continued"] > 0
-    assert asked == []
+    assert calls == []
 
 
 def test_bounds_of_a_convex_model_stand_beside_its_distances_to_the_optimum(
     store: Path, sgc: gf.Trained, graph: gf.Graph, edges: dict[float, gf.Request]
 ) -> None:
-    row, _ = ran(figure_bounds.of_convex, store=store, model="sgc", data="patients", share=0.05, seed=SEED)
+    row, _ = ran(figure_bounds.convex_cell, store=store, model="sgc", data="patients", share=0.05, seed=SEED)
     request = edges[0.05]
     idea = unlearn(sgc, graph, request, method="idea", level="empirical", audit=False)
     stepped = unlearn(sgc, graph, request, method="newton")
@@ -485,8 +485,8 @@ def test_every_sigma_follows_from_its_bound(
     edges: dict[float, gf.Request],
     model: str,
 ) -> None:
-    row, asked = noise_cells[model]
-    assert {len(call.request.edges) for call in asked} == {107}
+    row, calls = noise_cells[model]
+    assert {len(call.request.edges) for call in calls} == {107}
     idea = unlearn(request.getfixturevalue(model), graph, edges[0.05], method="idea", level="empirical", audit=False)
     bound, step = paper_bound(idea), idea.trained.history[-1].step_norm
     hidden = functools.partial(exact_sigma, epsilon=1.0, delta=1e-5)
@@ -498,9 +498,11 @@ def test_every_sigma_follows_from_its_bound(
         "hand": 0.6,
     }
     assert all_differ(*sigmas.values())
-    for way, sigma in sigmas.items():
-        assert row[f"sigma {way}"] == near(sigma), way
-        assert row[f"f1 {way}"] == near(percent_with_noise(idea.trained, idea.graph, sigma=sigma)), way
+    for partition_name, sigma in sigmas.items():
+        assert row[f"sigma {partition_name}"] == near(sigma), partition_name
+        assert row[f"f1 {partition_name}"] == near(percent_with_noise(idea.trained, idea.graph, sigma=sigma)), (
+            partition_name
+        )
     assert row["idea_bound"] == near(bound)
     assert row["epsilon hand"] == near(epsilon_of(ratio=bound / 0.6, delta=1e-5))
     assert row["private"] == near(percent(idea.trained, idea.graph))
@@ -525,11 +527,11 @@ def test_the_measured_sigma_is_the_models_own_and_hides_the_measured_distance(
 ) -> None:
     row = noise_cells["sgc"].row
     stepped = unlearn(sgc, graph, edges[0.05], method="newton", epsilon=1.0, delta=1e-5)
-    found = stepped.measured["distance"]
+    values = stepped.measured["distance"]
     assert row["level"] == stepped.level == "certified"
-    assert row["distance"] == near(found)
+    assert row["distance"] == near(values)
     assert row["sigma measured"] == 0.1
-    assert row["sigma smallest"] == near(exact_sigma(zeta=found, epsilon=1.0, delta=1e-5))
+    assert row["sigma smallest"] == near(exact_sigma(zeta=values, epsilon=1.0, delta=1e-5))
     assert row["sigma smallest"] <= 0.1
     assert row["f1 measured"] == near(percent_with_noise(around_the_centre(stepped), stepped.graph, sigma=0.1))
     assert not {"distance", "f1 measured", "f1 cgu"} & noise_cells["gcn"].row.keys()
@@ -538,15 +540,15 @@ def test_the_measured_sigma_is_the_models_own_and_hides_the_measured_distance(
 def test_cgu_is_scored_as_it_is_released(
     noise_cells: dict[str, Ran], graph: gf.Graph, edges: dict[float, gf.Request]
 ) -> None:
-    row, asked = noise_cells["sgc"]
-    calls = [each for each in asked if each.method == "cgu"]
+    row, calls = noise_cells["sgc"]
+    calls = [each for each in calls if each.method == "cgu"]
     assert [call.trained.recipe.objective_noise for call in calls] == [1.0, 0.1]
-    for call, way in zip(calls, ("cgu", "cgu_less"), strict=True):
+    for call, partition_name in zip(calls, ("cgu", "cgu_less"), strict=True):
         assert (call.trained.recipe.model, call.trained.recipe.seed) == ("cgu", SEED)
         assert call.request == edges[0.05]
         assert call.options == {"epsilon": 1.0, "delta": 1e-5}
-        assert row[f"f1 {way}"] == near(percent(call.outcome.released, graph.without(edges[0.05])))
-        assert row[f"anew {way}"] == float(call.outcome.details["retrained"])
+        assert row[f"f1 {partition_name}"] == near(percent(call.outcome.released, graph.without(edges[0.05])))
+        assert row[f"anew {partition_name}"] == float(call.outcome.details["retrained"])
 
 
 # -- attacks -----------------------------------------------------------------------------------------------------------
@@ -629,7 +631,7 @@ def test_removed_nodes_are_the_members_and_test_nodes_the_others(
     random_labels: gf.Graph, forty: gf.Request, by_heart: dict[str, gf.Trained], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table_attacks, "membership_attacker", lambda *given, **options: Confident())
-    graph, alone = random_labels, without_removing(random_labels, forty)
+    graph, alone = random_labels, reduced_graph(random_labels, forty)
     row = table_attacks.on_nodes(by_heart, graph, forty, seed=SEED)
     members = torch.tensor([graph.row(node) for node in forty.nodes])
     others = graph.test_mask.nonzero().flatten()
@@ -641,8 +643,8 @@ def test_removed_nodes_are_the_members_and_test_nodes_the_others(
         assert row[f"honest {name}"] == near(100 * wins)
         logits = logits if name == "before" else model.logits(alone)
         inside, outside = (confidence(logits[rows], graph.y[rows]) for rows in (members, others))
-        rightly = ((inside > 2).mean() + (outside <= 2).mean()) / 2
-        assert row[f"paper {name}"] == near(100 * rightly)
+        accuracy = ((inside > 2).mean() + (outside <= 2).mean()) / 2
+        assert row[f"paper {name}"] == near(100 * accuracy)
     assert all_differ(row["paper before"], row["paper nothing"], row["paper retrain"], row["honest before"])
     assert min(row["paper before"], row["paper nothing"], row["honest before"]) > 70
 
@@ -665,18 +667,18 @@ def test_removed_edges_score_above_pairs_that_never_were_one(
     assert torch.allclose(shared.given[0], answers["retrain"])
     linked = {frozenset(pair) for pair in graph.edge_index.T.tolist()}
     removed = torch.tensor(sorted(sorted((graph.row(u), graph.row(v))) for u, v in request.edges)).T
-    for (_, known, strange), options, _ in learned:
+    for (_, known, known_non_edges), options, _ in learned:
         assert options["seed"] == SEED
         pairs = {frozenset(pair) for pair in known.T.tolist()}
         assert len(pairs) == (EDGES - 107) // 2
         assert pairs < linked - {frozenset(pair) for pair in removed.T.tolist()}
-        assert not {frozenset(pair) for pair in strange.T.tolist()} & linked
+        assert not {frozenset(pair) for pair in known_non_edges.T.tolist()} & linked
     any_pairs = uniform_non_edges(graph, 107, seed=SEED + 1, avoid=learned[0].given[2])
-    alike = matched_non_edges(graph, removed, seed=SEED, avoid=learned[0].given[2])
+    matched = matched_non_edges(graph, removed, seed=SEED, avoid=learned[0].given[2])
     for (name, posteriors), mine in zip(answers.items(), own, strict=True):
         assert torch.allclose(mine.given[0], posteriors)
-        for protocol, attacker, strangers in (("paper", mine.attacker, any_pairs), ("honest", shared.attacker, alike)):
-            scores = attacker.scores(posteriors, removed), attacker.scores(posteriors, strangers)
+        for protocol, attacker, pairs in (("paper", mine.attacker, any_pairs), ("honest", shared.attacker, matched)):
+            scores = attacker.scores(posteriors, removed), attacker.scores(posteriors, pairs)
             assert row[f"{protocol} {name}"] == near(100 * auc(*scores)), (protocol, name)
             assert all_differ(row[f"{protocol} {name}"], 100 - row[f"{protocol} {name}"])
 
@@ -718,22 +720,22 @@ def test_contestants_are_what_each_method_leaves(
     def work() -> Row:
         return contestants.after_each(sgc, graph, request, methods, data="patients", epochs=EPOCHS)
 
-    found, asked = ran(work)
-    outcomes = {call.method: call.outcome for call in asked}
-    assert list(found) == methods
-    assert found["nothing"] is sgc
+    values, calls = ran(work)
+    outcomes = {call.method: call.outcome for call in calls}
+    assert list(values) == methods
+    assert values["nothing"] is sgc
     for name in ("idea", "retrain"):
         options: dict[str, Any] = {"level": "empirical", "audit": False} if name == "idea" else {}
-        assert torch.equal(found[name].theta, unlearn(sgc, graph, request, method=name, **options).trained.theta)
-    assert found["random"] is outcomes["grapheraser"].trained
-    assert found["random"].module.shards == 5
+        assert torch.equal(values[name].theta, unlearn(sgc, graph, request, method=name, **options).trained.theta)
+    assert values["random"] is outcomes["grapheraser"].trained
+    assert values["random"].module.shards == 5
     for name, sigma in (("newton", 0.1), ("cgu", 0.0)):
-        assert found[name] is outcomes[name].released
-        assert found[name].noise == sigma
-        assert found[name].objective_noise_vector is None
+        assert values[name] is outcomes[name].released
+        assert values[name].noise == sigma
+        assert values[name].objective_noise_vector is None
     assert outcomes["newton"].certificate.epsilon == 1.0
     stepped = unlearn(sgc, graph, request, method="newton", epsilon=1.0, delta=1e-5).trained
-    assert distance(found["newton"], stepped) > 0.05 * math.sqrt(sgc.theta.numel())  # noise on every weight
+    assert distance(values["newton"], stepped) > 0.05 * math.sqrt(sgc.theta.numel())  # noise on every weight
 
 
 # -- table 6: accuracy after edge requests -----------------------------------------------------------------------------
@@ -743,11 +745,11 @@ def test_accuracy_after_edge_requests_is_of_the_unlearned_weights(
     store: Path, gcn: gf.Trained, graph: gf.Graph, edges: dict[float, gf.Request]
 ) -> None:
     key = {"data": "patients", "share": 0.1, "seed": SEED, "epochs": EPOCHS}
-    row, asked = ran(table_edge_accuracy.measured, store=store, **key)
+    row, calls = ran(table_edge_accuracy.measured, store=store, **key)
     request, retained = edges[0.1], graph.without(edges[0.1])
     idea = unlearn(gcn, graph, request, method="idea", level="empirical", audit=False).trained
     again = unlearn(gcn, graph, request, method="retrain").trained
-    assert [(call.method, len(call.request.edges)) for call in asked] == [("idea", 214), ("retrain", 214)]
+    assert [(call.method, len(call.request.edges)) for call in calls] == [("idea", 214), ("retrain", 214)]
     assert row == {
         "nothing": near(percent(gcn, retained)),
         "idea": near(percent(idea, retained)),
@@ -769,12 +771,12 @@ def test_seconds_are_the_median_of_three_answers_once_warm(
     store: Path, edges: dict[float, gf.Request], method: str, model: str, level: str, warm_ups: int
 ) -> None:
     key = {"data": "patients", "share": 0.05, "seed": SEED, "epochs": EPOCHS}
-    row, asked = ran(table_edge_time.measured, store=store, method=method, **key)
-    assert {(call.method, call.trained.recipe.model) for call in asked} == {(method, model)}
-    assert all(call.request == edges[0.05] for call in asked)
-    assert all(not call.outcome.details.get("audited") for call in asked)
-    assert len({id(call.request) for call in asked}) == warm_ups + 3  # nothing that was looked up before is at hand
-    outcomes = [call.outcome for call in asked[warm_ups:]]
+    row, calls = ran(table_edge_time.measured, store=store, method=method, **key)
+    assert {(call.method, call.trained.recipe.model) for call in calls} == {(method, model)}
+    assert all(call.request == edges[0.05] for call in calls)
+    assert all(not call.outcome.details.get("audited") for call in calls)
+    assert len({id(call.request) for call in calls}) == warm_ups + 3  # nothing that was looked up before is at hand
+    outcomes = [call.outcome for call in calls[warm_ups:]]
     assert row["level"] == level
     assert row["seconds"] == statistics.median(outcome.seconds for outcome in outcomes) > 0
     assert ("solver_seconds" in row) == (method == "idea")
@@ -786,16 +788,18 @@ def test_seconds_are_the_median_of_three_answers_once_warm(
         assert (row["distance"], row["epsilon"]) == (outcomes[0].measured["distance"], 1.0)
 
 
-@pytest.mark.parametrize("way", ["random", "blpa"])
+@pytest.mark.parametrize("partition_name", ["random", "blpa"])
 def test_grapheraser_answers_every_share_of_edges_by_training_shards_anew(
-    store: Path, graph: gf.Graph, edges: dict[float, gf.Request], way: str
+    store: Path, graph: gf.Graph, edges: dict[float, gf.Request], partition_name: str
 ) -> None:
-    row, asked = ran(table_edge_time.erased, store=store, method=way, data="patients", seed=SEED, epochs=EPOCHS)
+    row, calls = ran(
+        table_edge_time.erased, store=store, method=partition_name, data="patients", seed=SEED, epochs=EPOCHS
+    )
     shares = {"0.1": 0.001, "1": 0.01, "5": 0.05, "10": 0.1}
-    assert list(row) == [f"{what} {share}" for share in shares for what in ("seconds", "shards")]
-    how: dict[str, Any] = {"shards": 5, "partition": way, "aggregation": "learned"}
-    start = gf.train(graph, "sharded-gcn", seed=SEED, epochs=EPOCHS, **how)
-    for call, (name, share) in zip(asked, shares.items(), strict=True):
+    assert list(row) == [f"{field} {share}" for share in shares for field in ("seconds", "shards")]
+    options: dict[str, Any] = {"shards": 5, "partition": partition_name, "aggregation": "learned"}
+    start = gf.train(graph, "sharded-gcn", seed=SEED, epochs=EPOCHS, **options)
+    for call, (name, share) in zip(calls, shares.items(), strict=True):
         assert call.request == edges[share]
         assert call.trained.recipe == start.recipe
         assert call.trained.graph_digest == graph.digest
@@ -810,14 +814,14 @@ def test_grapheraser_answers_every_share_of_edges_by_training_shards_anew(
 
 def test_what_takes_long_is_timed_once(sgc: gf.Trained, graph: gf.Graph, nodes: gf.Request) -> None:
     outcome = unlearn(sgc, graph, nodes, method="newton")
-    for seconds, warm_up, calls, kept in ((19.0, False, 3, 3), (21.0, False, 1, 1), (19.0, True, 4, 3)):
+    for seconds, warm_up, calls, returned in ((19.0, False, 3, 3), (21.0, False, 1, 1), (19.0, True, 4, 3)):
         made: list[gf.Outcome] = []
 
         def work(seconds: float = seconds, made: list[gf.Outcome] = made) -> gf.Outcome:
             made.append(dataclasses.replace(outcome, seconds=seconds))
             return made[-1]
 
-        assert timing.timed(work, warm_up=warm_up) == made[calls - kept :]
+        assert timing.timed(work, warm_up=warm_up) == made[calls - returned :]
         assert len(made) == calls
 
 
@@ -838,11 +842,11 @@ def test_the_papers_way_to_train_takes_three_hundred_steps_of_adam(
     (group,) = steps[-1].param_groups
     assert (group["lr"], group["weight_decay"]) == (0.01, sgc.recipe.mu)
     assert {parameter.dtype for parameter in group["params"]} == {torch.float32}
-    found = sgc.with_weights(torch.cat([parameter.detach().double().flatten() for parameter in group["params"]]))
+    values = sgc.with_weights(torch.cat([parameter.detach().double().flatten() for parameter in group["params"]]))
     retained = graph.without(nodes)
     reached, old, zero = (
         float(sgc.objective(retained).value_and_gradient(theta)[0])
-        for theta in (found.theta, sgc.theta, torch.zeros_like(sgc.theta))
+        for theta in (values.theta, sgc.theta, torch.zeros_like(sgc.theta))
     )
     assert old < reached < 0.5 * zero  # on its way from 0 to the optimum
 
@@ -850,13 +854,13 @@ def test_the_papers_way_to_train_takes_three_hundred_steps_of_adam(
 def test_seconds_of_adam_are_the_median_of_three_once_warm(
     sgc: gf.Trained, graph: gf.Graph, nodes: gf.Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = iter([9.0, 1.0, 5.0, 2.0])
+    predicted = iter([9.0, 1.0, 5.0, 2.0])
     epochs: list[int | None] = []
 
     def clock(*given: Any, **options: Any) -> float:
         assert given == (sgc, graph, nodes)
         epochs.append(options.get("epochs"))
-        return next(told)
+        return next(predicted)
 
     monkeypatch.setattr(timing, "adam_seconds", clock)
     assert timing.adam(sgc, graph, nodes) == 2.0
@@ -874,10 +878,10 @@ SIGMAS = {
 
 
 def test_hand_picked_noise_is_that_of_the_papers_released_code() -> None:
-    found = {
+    values = {
         model: {data: settings.hand_picked_sigma(model, data) for data in settings.DATA} for model in settings.GNNS
     }
-    assert found == SIGMAS
+    assert values == SIGMAS
     for model, by_data in SIGMAS.items():
         assert settings.hand_picked_sigma(model, "patients") == by_data["cora"]
 
@@ -911,6 +915,6 @@ def test_no_number_of_the_paper_has_changed() -> None:
 def test_numbers_stand_where_the_paper_prints_them(
     path: tuple[str, ...], mean: float, deviation: float | None, source: str
 ) -> None:
-    found = published(*path)
-    assert found is not None
-    assert (found.mean, found.deviation, found.source, found.printed) == (mean, deviation, source, True)
+    values = published(*path)
+    assert values is not None
+    assert (values.mean, values.deviation, values.source, values.printed) == (mean, deviation, source, True)

@@ -17,15 +17,15 @@ import pytest
 
 from graphforget.errors import InputError
 from graphforget.experiments import figure_bounds, table1, table_datasets
-from graphforget.experiments.cells import Cell, Record, Row
+from graphforget.experiments.cells import Cell, CellOutcome, Record, Row
 from graphforget.experiments.fingerprint import fingerprint
 from graphforget.experiments.machine import machine
-from graphforget.experiments.paper import published, sources
+from graphforget.experiments.paper import published
 from graphforget.experiments.registry import NAMES, cost, find
 from graphforget.experiments.registry import experiment as experiment_of
 from graphforget.experiments.runner import CellProgress, run
 from graphforget.experiments.settings import DATA, GNNS, PARTITIONS, SHARES, percent
-from graphforget.experiments.table import FEW, NOTHING, Bar, Spread, Table, TableEntry
+from graphforget.experiments.table import FEW, MISSING, Bar, Spread, Table, TableEntry
 from graphforget.models.registry import MODELS
 
 # -- work for cells; functions of a module, so that processes find them ------------------------------------------------
@@ -81,21 +81,21 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
 
 def test_the_cheapest_cells_come_first(tmp_path: Path) -> None:
     given = cells(costs=(30.0, 1.0, 5.0))
-    told: list[CellProgress] = []
-    record, _ = computed(given, tmp_path, report=told.append)
+    reports: list[CellProgress] = []
+    record, _ = computed(given, tmp_path, report=reports.append)
     assert [row["number"] for row in record.rows()] == [2, 3, 1]
     assert [row["number"] for row in record.rows(given)] == [1, 2, 3]
-    assert [(now.done, now.total) for now in told] == [(1, 3), (2, 3), (3, 3)]
-    assert told[0].left > told[1].left > told[2].left == 0
+    assert [(now.done, now.total) for now in reports] == [(1, 3), (2, 3), (3, 3)]
+    assert reports[0].left > reports[1].left > reports[2].left == 0
 
 
 def test_a_failing_cell_is_told_and_tried_again(tmp_path: Path) -> None:
-    told: list[CellProgress] = []
-    record, failed = computed(cells(fragile), tmp_path, report=told.append)
+    reports: list[CellProgress] = []
+    record, failed = computed(cells(fragile), tmp_path, report=reports.append)
     assert failed == 1
     assert [row["number"] for row in record.rows()] == [1, 3]
     assert record.errors(cells()) == {"number=2": "ValueError: two is too much"}
-    assert [now.error for now in told] == [None, "ValueError: two is too much", None]
+    assert [now.error for now in reports] == [None, "ValueError: two is too much", None]
     assert Record(record.path).errors(cells()) == record.errors(cells())
     (tmp_path / "mended").touch()
     record, failed = computed(cells(fragile), tmp_path)
@@ -117,9 +117,9 @@ def test_a_line_that_a_crash_tore_is_as_if_it_was_not_there(tmp_path: Path, torn
 
 def test_numbers_that_json_has_not_are_left_out(tmp_path: Path) -> None:
     record = Record(tmp_path / "cells.jsonl")
-    record.add(cells()[0], {"a": math.inf, "b": [math.nan, 1.0], "c": {"d": -math.inf}}, seconds=1.0)
-    found = {"number": 1, "a": None, "b": [None, 1.0], "c": {"d": None}}
-    assert record.rows() == Record(record.path).rows() == [found]
+    record.keep(cells()[0], CellOutcome({"a": math.inf, "b": [math.nan, 1.0], "c": {"d": -math.inf}}, 1.0))
+    values = {"number": 1, "a": None, "b": [None, 1.0], "c": {"d": None}}
+    assert record.rows() == Record(record.path).rows() == [values]
     json.loads(record.path.read_text(), parse_constant=pytest.fail)
 
 
@@ -153,9 +153,9 @@ def test_cells_of_other_settings_are_not_taken_for_ours(tmp_path: Path, monkeypa
 
 
 def test_processes_compute_and_one_that_dies_fails_alone(tmp_path: Path) -> None:
-    from graphforget.jobs.pool import processes
+    from graphforget.jobs.pool import process_pool
 
-    record, failed = computed(cells(deadly), tmp_path, pool=processes)
+    record, failed = computed(cells(deadly), tmp_path, pool=process_pool)
     assert failed == 1
     assert [row["number"] for row in record.rows()] == [1, 3]
     assert "process ended" in record.errors(cells())["number=2"]
@@ -164,7 +164,7 @@ def test_processes_compute_and_one_that_dies_fails_alone(tmp_path: Path) -> None
 def test_an_interrupt_keeps_what_is_finished_and_ends_the_workers(tmp_path: Path) -> None:
     import multiprocessing
 
-    from graphforget.jobs.pool import processes
+    from graphforget.jobs.pool import process_pool
 
     before = set(multiprocessing.active_children())
     given = [Cell({"number": 0}, 0.1, slow), Cell({"number": 1}, 1.0, slow)]
@@ -173,7 +173,7 @@ def test_an_interrupt_keeps_what_is_finished_and_ends_the_workers(tmp_path: Path
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        computed(given, tmp_path, jobs=2, report=stop, pool=processes)
+        computed(given, tmp_path, jobs=2, report=stop, pool=process_pool)
     assert [row["number"] for row in Record(tmp_path / "cells.jsonl").rows()] == [0]
     deadline = time.monotonic() + 10
     for child in set(multiprocessing.active_children()) - before:
@@ -201,7 +201,7 @@ def test_no_more_cells_at_once_than_jobs(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="cannot be written"):
-        Record(tmp_path / "file" / "cells.jsonl").add(cells()[0], {}, seconds=0.0)
+        Record(tmp_path / "file" / "cells.jsonl").keep(cells()[0], CellOutcome({}, 0.0))
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def test_an_entry_shows_the_papers_number_beside_ours_and_invents_none() -> None
     assert TableEntry(one, paper).text == "88.0* (72.1 ± 1.2)"
     assert TableEntry(None, paper).text == "- (72.1 ± 1.2)"
     assert TableEntry(three, None).text == "89.0 ± 1.0"
-    assert TableEntry(None, None).text == NOTHING
+    assert TableEntry(None, None).text == MISSING
     assert TableEntry(one, None, ",.0f", repeated=False).text == "88"
     read_off = published("figure-bounds", "sgc", "cora", "5", "idea")
     assert TableEntry(three, read_off, ".3g").text == "89 ± 1 (~20.6)"
@@ -241,7 +241,7 @@ def test_a_bar_tells_the_worst() -> None:
     assert (least.met, least.text) == (False, "all above 0: NOT REACHED. The worst of 2: b, -1.5 points.")
     most = Bar.of("at most 2", {"a": 2.0, "b": -1.5}, most=2, unit="points")
     assert most.met
-    assert "a, 2 points" in most.found
+    assert "a, 2 points" in most.detail
     assert Bar.of("nothing", {}, least=0, unit="").met is None
 
 
@@ -260,7 +260,7 @@ PRINTED = {
     ],
     "table-edge-time": [(method, percent(share)) for method in METHODS for share in SHARES],
     "table-edge-accuracy": [(d, m, percent(share)) for d in DATA for m in ("idea", "retrain") for share in SHARES],
-    "table-datasets": [(d, what) for d in DATA for what in ("nodes", "edges", "columns", "classes")],
+    "table-datasets": [(d, field) for d in DATA for field in ("nodes", "edges", "columns", "classes")],
 }
 
 
@@ -307,7 +307,6 @@ def test_there_is_no_number_that_the_paper_lacks() -> None:
     assert published("table1") is None
     assert published("figure-time", "idea", "cora") is None
     assert published("no such table", "a") is None
-    assert sources("figure-time")
 
 
 # -- every experiment --------------------------------------------------------------------------------------------------
@@ -316,11 +315,11 @@ def test_there_is_no_number_that_the_paper_lacks() -> None:
 @pytest.mark.parametrize("experiment", map(experiment_of, NAMES), ids=lambda e: e.name)
 def test_cells_can_be_told_apart_and_priced(experiment) -> None:
     for quick in (True, False):
-        found = experiment.cells(quick=quick, seeds=3)
-        names = [json.dumps(cell.key, sort_keys=True) for cell in found]
+        values = experiment.cells(quick=quick, seeds=3)
+        names = [json.dumps(cell.key, sort_keys=True) for cell in values]
         assert len(set(names)) == len(names)
-        assert all(cell.cost > 0 for cell in found)
-        assert all("<locals>" not in cell.work.__qualname__ for cell in found)  # processes have to find it
+        assert all(cell.cost > 0 for cell in values)
+        assert all("<locals>" not in cell.work.__qualname__ for cell in values)  # processes have to find it
     assert cost(experiment, quick=True) < 180
     assert {c.key.get("seed", 0) for c in experiment.cells(quick=True, seeds=3)} == {0}
 
@@ -342,7 +341,7 @@ def test_a_table_of_nothing_invents_nothing(experiment) -> None:
         for place in row:
             if isinstance(place, TableEntry):
                 assert place.ours is None
-                assert place.text.startswith(NOTHING)
+                assert place.text.startswith(MISSING)
     assert all(bar.met is None for bar in table.bars)
     json.dumps(table.to_dict(), allow_nan=False)
 
@@ -375,9 +374,9 @@ def test_what_measures_time_runs_alone() -> None:
 
 
 def _network(seed: int, **more: float) -> Row:
-    found = {"before": 88.0, "nothing": 88.0, "idea": 87.0 + seed, "idea_noised": 80.0, "sigma": 0.6, "bound": 20.0}
-    found |= {"epsilon_implied": 400.0, "retrain": 88.0 + seed, "idea_seconds": 1.0, "retrain_seconds": 5.0}
-    return {"part": "idea", "data": "cora", "model": "gcn", "seed": seed} | found | more
+    values = {"before": 88.0, "nothing": 88.0, "idea": 87.0 + seed, "idea_noised": 80.0, "sigma": 0.6, "bound": 20.0}
+    values |= {"epsilon_implied": 400.0, "retrain": 88.0 + seed, "idea_seconds": 1.0, "retrain_seconds": 5.0}
+    return {"part": "idea", "data": "cora", "model": "gcn", "seed": seed} | values | more
 
 
 def test_table1_puts_every_number_in_its_place() -> None:
@@ -410,12 +409,12 @@ def test_bounds_are_judged_by_their_worst_cell() -> None:
     rows = [common | {"seed": 0, "measured": 0.02}, common | {"seed": 1, "measured": 0.3}]
     table = figure_bounds.table(rows)
     assert [bar.met for bar in table.bars] == [False, True]
-    assert "66.7 times below" in table.bars[0].found
-    assert "seed 1" in table.bars[0].found
+    assert "66.7 times below" in table.bars[0].detail
+    assert "seed 1" in table.bars[0].detail
     (line,) = table.texts
     assert line[:3] == ["SGC", "Cora", "5 %"]
     assert line[table.columns.index("actual, IDEA's weights")] == "3 ± 0** (~7.7)"
-    assert line[table.columns.index("CEU worst, its theorem")] == NOTHING
+    assert line[table.columns.index("CEU worst, its theorem")] == MISSING
     assert figure_bounds.figure(rows) is not None
 
 
@@ -423,7 +422,7 @@ def test_continued_training_has_a_row_of_its_own_where_nothing_is_removed() -> N
     drift = {"model": "gcn", "data": "cora", "share": 0.0, "seed": 0, "continued": 1.5}
     (line,) = figure_bounds.table([drift]).texts
     assert line[:3] == ["GCN", "Cora", "0 %"]
-    assert [place for place in line[3:] if place != NOTHING] == ["1.5*"]
+    assert [place for place in line[3:] if place != MISSING] == ["1.5*"]
 
 
 def test_datasets_are_counted_in_the_graphs(raw_data: Path, tmp_path: Path) -> None:

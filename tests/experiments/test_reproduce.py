@@ -35,7 +35,7 @@ from graphforget.experiments.bases import base
 from graphforget.experiments.cells import Cell, Row
 from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.fingerprint import fingerprint
-from graphforget.experiments.machine import machine, told
+from graphforget.experiments.machine import describe, machine
 from graphforget.experiments.registry import experiment
 from graphforget.experiments.reproduce import ReproductionPlan, reproduce, write_pages
 from graphforget.experiments.table import Bar, Spread, Table, TableEntry
@@ -83,7 +83,7 @@ def test_an_experiment_leaves_its_files(tmp_path: Path) -> None:
     assert document["command"] == f"graphforget reproduce toy --out {tmp_path.name}"
     assert document["cells"] == {"done": 3, "total": 3, "errors": {}}
     assert document["table"]["rows"][2][1]["ours"] == {"mean": 4.0, "deviation": None, "count": 1}
-    assert document["machines"] == [told(machine())]
+    assert document["machines"] == [describe(machine())]
     assert document["made"] == json.loads((tmp_path / "toy.jsonl").read_text().splitlines()[0])["made"][:10]
     everything = "".join(path.read_text() for path in tmp_path.glob("toy.*") if path.suffix != ".png")
     assert socket.gethostname() not in everything
@@ -124,7 +124,7 @@ def test_days_and_machines_are_those_of_the_cells(tmp_path: Path) -> None:
     (tmp_path / "toy.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     section = reproduce(TOY, ReproductionPlan(tmp_path, seeds=2, run=False), pool=threads).section
     assert section.made == "2025-01-31 to 2025-03-01"
-    assert section.machine == f"{told({'cores': 64})}; {told(machine())}"
+    assert section.machine == f"{describe({'cores': 64})}; {describe(machine())}"
 
 
 def test_the_command_that_is_shown_names_no_folder_of_this_machine(tmp_path: Path) -> None:
@@ -133,9 +133,9 @@ def test_the_command_that_is_shown_names_no_folder_of_this_machine(tmp_path: Pat
     assert ReproductionPlan(tmp_path / "there").command("toy") == "graphforget reproduce toy --out there"
 
 
-@pytest.mark.parametrize("found", [{}, {"double": "two"}, {"double": [1]}])
-def test_cells_of_something_else_are_one_sentence_and_stay(tmp_path: Path, found: Row) -> None:
-    text = json.dumps({"key": {"number": 0}, "found": found, "settings": fingerprint()}) + "\n"
+@pytest.mark.parametrize("values", [{}, {"double": "two"}, {"double": [1]}])
+def test_cells_of_something_else_are_one_sentence_and_stay(tmp_path: Path, values: Row) -> None:
+    text = json.dumps({"key": {"number": 0}, "found": values, "settings": fingerprint()}) + "\n"
     (tmp_path / "toy.jsonl").write_text(text)
     with pytest.raises(InputError, match="has cells that are not of this experiment"):
         reproduce(TOY, ReproductionPlan(tmp_path, seeds=1), pool=threads)
@@ -154,15 +154,15 @@ def test_an_interrupt_still_writes_the_table(tmp_path: Path) -> None:
 
 
 def test_what_measures_time_has_one_worker(tmp_path: Path) -> None:
-    asked = []
+    pools = []
 
     def pool(jobs: int) -> ThreadPoolExecutor:
-        asked.append(jobs)
+        pools.append(jobs)
         return ThreadPoolExecutor(jobs)
 
     reproduce(dataclasses.replace(TOY, alone=True), ReproductionPlan(tmp_path / "a", jobs=2), pool=pool)
     reproduce(TOY, ReproductionPlan(tmp_path / "b", jobs=2), pool=pool)
-    assert asked == [1, 2]
+    assert pools == [1, 2]
 
 
 def _section(**changes: Any) -> Section:
@@ -189,6 +189,25 @@ def test_markdown_escapes_what_would_break_a_table() -> None:
     assert "| a | b\\|c |\n| --- | --- |\n| 1\\* | 2 |" in text
     assert "![A picture.](toy.png)" in text
     assert "- \\* one seed." in text
+
+
+def test_text_is_wrapped_and_tables_are_not() -> None:
+    words = "each word of this note counts - and 1. no line begins with a mark of a list " * 9
+    entry = "a long entry " * 20
+    text = markdown(
+        _section(notes=(words,), missing=words, machine=words, caption=words, picture="toy.png", rows=((entry, ""),))
+    )
+    lines = text.splitlines()
+    assert max(len(line) for line in lines if not line.startswith("|")) <= 120
+    assert any(len(line) > 120 for line in lines)
+    assert text.count(" ".join(words.split())) == 0
+    assert " ".join(text.split()).count(" ".join(words.split())) == 4
+    assert [line for line in lines if line.lstrip().startswith(("- ", "1. "))] == [
+        "- reached",
+        "- not",
+        "- open",
+        next(line for line in lines if line.startswith("- each word")),
+    ]
 
 
 def test_the_page_escapes_text_and_fetches_nothing(tmp_path: Path) -> None:
@@ -273,7 +292,7 @@ def test_attacks_tell_removed_edges_from_other_pairs(
     raw_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("graphforget.audits.links.NETWORK", dataclasses.replace(NETWORK, epochs=4))
-    monkeypatch.setattr(table_attacks, "methods_for", lambda model: ["nothing", "retrain"])
+    monkeypatch.setattr(table_attacks, "methods_of", lambda model: ["nothing", "retrain"])
     row = table_attacks.attacked(store=tmp_path, data="cora", kind="edges", seed=0)
     assert row["paper retrain"] > 75  # homophily: no useful model is near 50 %
     assert row["honest retrain"] < row["paper retrain"]
@@ -310,10 +329,10 @@ def test_the_command_tells_and_writes(app: typer.Typer, tmp_path: Path) -> None:
 def test_the_command_as_json(app: typer.Typer, tmp_path: Path) -> None:
     ran = CliRunner().invoke(app, ["reproduce", "toy", "--json", "--seeds", "5", "--out", str(tmp_path)])
     assert ran.exit_code == 1  # a cell failed
-    told = json.loads(ran.stdout)
-    assert told["results"][0]["done"] == 4
-    assert list(told["results"][0]["errors"]) == ["number=3"]
-    assert told["pages"] == []
+    content = json.loads(ran.stdout)
+    assert content["results"][0]["done"] == 4
+    assert list(content["results"][0]["errors"]) == ["number=3"]
+    assert content["pages"] == []
 
 
 def test_the_command_refuses_a_file_for_a_folder(app: typer.Typer, tmp_path: Path) -> None:
@@ -326,7 +345,7 @@ def test_the_command_refuses_a_file_for_a_folder(app: typer.Typer, tmp_path: Pat
 def test_all_takes_the_experiments_that_have_such_cells(
     app: typer.Typer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = dataclasses.replace(TOY, name="other", cells=lambda **how: [Cell({"letter": "a"}, 1.0, doubled)])
+    other = dataclasses.replace(TOY, name="other", cells=lambda **options: [Cell({"letter": "a"}, 1.0, doubled)])
     monkeypatch.setattr(registry, "find", lambda name: [TOY, other])
     ran = CliRunner().invoke(app, ["reproduce", "all", "--only", "number=1", "--out", str(tmp_path / "a")])
     assert ran.exit_code == 0, ran.output
@@ -347,7 +366,7 @@ def test_the_command_refuses_an_unknown_name(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-# -- what is kept, and what is told -----------------------------------------------------------------------------------
+# -- stored models, and messages ---------------------------------------------------------------------------------------
 
 
 def _emptied(run: Path) -> None:
@@ -373,12 +392,12 @@ def _of_another_seed(run: Path) -> None:
 
 @pytest.mark.parametrize("spoil", [_emptied, _torn, _a_file, _of_another_seed])
 def test_a_kept_model_that_is_not_the_asked_one_is_trained_anew(tmp_path: Path, spoil) -> None:
-    asked, graph = base(tmp_path, "patients", "sgc", 0)
+    first, graph = base(tmp_path, "patients", "sgc", 0)
     (run,) = (path for path in tmp_path.iterdir() if not path.name.startswith("."))
     spoil(run)
-    bases._kept.cache_clear()
+    bases._load_base.cache_clear()
     again, same = base(tmp_path, "patients", "sgc", 0)
-    assert torch.equal(again.theta, asked.theta)
+    assert torch.equal(again.theta, first.theta)
     assert same.digest == graph.digest
     assert run.is_dir()
 
@@ -388,7 +407,7 @@ def lost(*, store: Path, number: int) -> Row:
 
 
 def test_where_a_machine_keeps_things_is_not_told(tmp_path: Path) -> None:
-    broken = dataclasses.replace(TOY, cells=lambda **how: [Cell({"number": 0}, 1.0, lost)])
+    broken = dataclasses.replace(TOY, cells=lambda **options: [Cell({"number": 0}, 1.0, lost)])
     result = reproduce(broken, ReproductionPlan(tmp_path), pool=threads)
     assert result.errors == {"number=0": "OUT/models/x and ~/y and ./z are damaged"}
     assert ReproductionPlan(Path("../../home/out")).command("toy") == "graphforget reproduce toy --out out"
@@ -432,8 +451,8 @@ def test_an_interrupted_command_says_how_to_go_on(
 
 def test_nothing_is_rendered_over_a_table_from_cells_of_other_settings(tmp_path: Path) -> None:
     reproduce(TOY, ReproductionPlan(tmp_path, seeds=2), pool=threads)
-    record, told = tmp_path / "toy.jsonl", (tmp_path / "toy.md").read_bytes()
+    record, content = tmp_path / "toy.jsonl", (tmp_path / "toy.md").read_bytes()
     record.write_text(record.read_text().replace(fingerprint(), "0" * 16) + "garbage\n")
     with pytest.raises(InputError, match="2 cells of other settings and 1 lines that cannot be read"):
         reproduce(TOY, ReproductionPlan(tmp_path, seeds=2, run=False), pool=threads)
-    assert (tmp_path / "toy.md").read_bytes() == told
+    assert (tmp_path / "toy.md").read_bytes() == content

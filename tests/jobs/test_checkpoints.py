@@ -1,4 +1,4 @@
-"""Long work in pieces: kept, found again, never mixed, several at a time."""
+"""Checkpoints: pieces of long work are stored, read again, never mixed, and computed several at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import graphforget as gf
-from graphforget.jobs import checkpoints as pieces
+from graphforget.jobs import checkpoints
 from graphforget.jobs.checkpoints import IDENTITY, Checkpoint, Checkpoints
 
 NAMES = ["one-0", "one-1", "two words"]
@@ -21,12 +21,12 @@ NAMES = ["one-0", "one-1", "two words"]
 
 @dataclass
 class Counted:
-    """Remembers what it was asked for."""
+    """Remembers the pieces that it computed."""
 
-    asked: list[str] = field(default_factory=list)
+    computed: list[str] = field(default_factory=list)
 
     def __call__(self, name: str) -> Checkpoint:
-        self.asked.append(name)
+        self.computed.append(name)
         return {"letters": np.array([len(name)]), "a/0/in": np.linspace(0, 1, len(name))}
 
 
@@ -40,11 +40,11 @@ class InAnyProcess:
     def __call__(self, name: str) -> Checkpoint:
         if name == self.bad:
             time.sleep(self.late)  # until the others are done
-            raise gf.Refused(f"{name} cannot be had")
+            raise gf.Refused(f"{name} cannot be computed")
         return {"letters": np.array([len(name)]), "process": np.array([os.getpid()])}
 
 
-def computed(
+def compute_in(
     folder: Path, compute: Callable[[str], Checkpoint], *, jobs: int = 1, identity: str = "mine"
 ) -> list[Checkpoint]:
     return Checkpoints(folder, identity).compute(NAMES, compute, jobs=jobs, stage="work")
@@ -55,8 +55,8 @@ def files(folder: Path) -> set[str]:
 
 
 def test_pieces_come_in_order_and_as_they_were_computed(tmp_path: Path) -> None:
-    found = computed(tmp_path / "new" / "folder", Counted())
-    for name, piece in zip(NAMES, found, strict=True):
+    pieces = compute_in(tmp_path / "new" / "folder", Counted())
+    for name, piece in zip(NAMES, pieces, strict=True):
         assert set(piece) == {"letters", "a/0/in"}
         assert piece["letters"].tolist() == [len(name)]
         np.testing.assert_array_equal(piece["a/0/in"], np.linspace(0, 1, len(name)))
@@ -65,32 +65,32 @@ def test_pieces_come_in_order_and_as_they_were_computed(tmp_path: Path) -> None:
 
 def test_what_is_there_is_not_computed_again(tmp_path: Path) -> None:
     first = Counted()
-    before = computed(tmp_path, first)
-    assert first.asked == NAMES
+    before = compute_in(tmp_path, first)
+    assert first.computed == NAMES
     again = Counted()
-    after = computed(tmp_path, again)
-    assert again.asked == []
+    after = compute_in(tmp_path, again)
+    assert again.computed == []
     for one, other in zip(before, after, strict=True):
         np.testing.assert_array_equal(one["a/0/in"], other["a/0/in"])
     (tmp_path / "one-1.npz").unlink()
-    computed(tmp_path, again)
-    assert again.asked == ["one-1"]
+    compute_in(tmp_path, again)
+    assert again.computed == ["one-1"]
 
 
 def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
-    with pytest.raises(gf.Refused, match="^one-1 cannot be had$"):
-        computed(tmp_path, InAnyProcess(bad="one-1"))
+    with pytest.raises(gf.Refused, match="^one-1 cannot be computed$"):
+        compute_in(tmp_path, InAnyProcess(bad="one-1"))
     assert files(tmp_path) == {IDENTITY, "one-0.npz"}
     rest = Counted()
-    assert [piece["letters"][0] for piece in computed(tmp_path, rest)] == [len(name) for name in NAMES]
-    assert rest.asked == ["one-1", "two words"]
+    assert [piece["letters"][0] for piece in compute_in(tmp_path, rest)] == [len(name) for name in NAMES]
+    assert rest.computed == ["one-1", "two words"]
 
 
 def test_pieces_of_anything_else_are_refused(tmp_path: Path) -> None:
-    computed(tmp_path, Counted())
+    compute_in(tmp_path, Counted())
     with pytest.raises(gf.InputError, match="holds pieces of another run, remove it or choose another folder$"):
         Checkpoints(tmp_path, "somebody else's")
-    assert len(computed(tmp_path, Counted())) == 3
+    assert len(compute_in(tmp_path, Counted())) == 3
 
 
 def test_a_folder_with_other_files_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -113,11 +113,11 @@ def test_a_crash_while_writing_leaves_nothing_that_looks_whole(tmp_path: Path, m
 
     monkeypatch.setattr(np, "savez", interrupted)
     with pytest.raises(OSError, match="no space"):
-        computed(tmp_path, Counted())
+        compute_in(tmp_path, Counted())
     assert {name for name in files(tmp_path) if name.endswith(".npz")} == {"one-0.npz"}
     rest = Counted()
-    assert [piece["letters"][0] for piece in computed(tmp_path, rest)] == [len(name) for name in NAMES]
-    assert rest.asked == ["one-1", "two words"]
+    assert [piece["letters"][0] for piece in compute_in(tmp_path, rest)] == [len(name) for name in NAMES]
+    assert rest.computed == ["one-1", "two words"]
     assert files(tmp_path) == {IDENTITY, *(f"{name}.npz" for name in NAMES)}
 
 
@@ -132,40 +132,40 @@ def test_a_crash_while_the_identity_is_written_leaves_a_folder_that_can_be_used(
         patched.setattr(Path, "write_bytes", interrupted)
         with pytest.raises(gf.InputError, match="no space"):
             Checkpoints(tmp_path / "pieces", "mine")
-    assert len(computed(tmp_path / "pieces", Counted())) == 3
+    assert len(compute_in(tmp_path / "pieces", Counted())) == 3
 
 
 def test_progress_counts_what_was_there_already(tmp_path: Path) -> None:
-    told: list[tuple[str, int, int]] = []
+    reports: list[tuple[str, int, int]] = []
     with pytest.raises(gf.Refused):
-        computed(tmp_path, InAnyProcess(bad="one-1"))
+        compute_in(tmp_path, InAnyProcess(bad="one-1"))
     work = Checkpoints(tmp_path, "mine")
-    work.compute(NAMES, Counted(), jobs=1, stage="some work", progress=lambda *one: told.append(one))
-    assert told == [("some work", done, 3) for done in (1, 2, 3)]
+    work.compute(NAMES, Counted(), jobs=1, stage="some work", progress=lambda *one: reports.append(one))
+    assert reports == [("some work", done, 3) for done in (1, 2, 3)]
 
 
-def test_several_processes_do_the_same_work_and_what_goes_wrong_in_one_is_told(tmp_path: Path) -> None:
+def test_several_processes_do_the_same_work_and_what_goes_wrong_in_one_is_raised(tmp_path: Path) -> None:
     """In one test, for starting processes is slow."""
-    alone = computed(tmp_path / "alone", InAnyProcess())
-    told: list[tuple[str, int, int]] = []
+    alone = compute_in(tmp_path / "alone", InAnyProcess())
+    reports: list[tuple[str, int, int]] = []
     together = Checkpoints(tmp_path / "together", "mine")
-    with pytest.raises(gf.Refused, match="^two words cannot be had$"):
+    with pytest.raises(gf.Refused, match="^two words cannot be computed$"):
         together.compute(
-            NAMES, InAnyProcess("two words", late=1.0), jobs=2, stage="work", progress=lambda *one: told.append(one)
+            NAMES, InAnyProcess("two words", late=1.0), jobs=2, stage="work", progress=lambda *one: reports.append(one)
         )
-    assert told == [("work", done, 3) for done in (0, 1, 2)]
-    found = together.compute(NAMES[:2], Counted(), jobs=1, stage="again")
+    assert reports == [("work", done, 3) for done in (0, 1, 2)]
+    pieces = together.compute(NAMES[:2], Counted(), jobs=1, stage="again")
     assert "two words.npz" not in files(tmp_path / "together")
-    assert [p["letters"].tolist() for p in found] == [p["letters"].tolist() for p in alone[:2]]
+    assert [p["letters"].tolist() for p in pieces] == [p["letters"].tolist() for p in alone[:2]]
     assert {int(p["process"][0]) for p in alone} == {os.getpid()}
-    assert os.getpid() not in {int(p["process"][0]) for p in found}
+    assert os.getpid() not in {int(p["process"][0]) for p in pieces}
 
 
 def test_work_that_cannot_travel_is_done_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody(*arguments: object, **more: object) -> None:
+    def no_pool(*arguments: object, **more: object) -> None:
         raise AssertionError("no process is to be started")
 
-    monkeypatch.setattr(pieces, "processes", nobody)
+    monkeypatch.setattr(checkpoints, "process_pool_with", no_pool)
     here: list[int] = []
     lock = threading.Lock()  # which cannot be pickled
 
@@ -174,25 +174,25 @@ def test_work_that_cannot_travel_is_done_here(tmp_path: Path, monkeypatch: pytes
             here.append(os.getpid())
         return {"letters": np.array([len(name)])}
 
-    found = computed(tmp_path, compute, jobs=2)
-    assert [piece["letters"][0] for piece in found] == [len(name) for name in NAMES]
+    pieces = compute_in(tmp_path, compute, jobs=2)
+    assert [piece["letters"][0] for piece in pieces] == [len(name) for name in NAMES]
     assert here == [os.getpid()] * 3
 
 
 def test_one_missing_piece_starts_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    computed(tmp_path, InAnyProcess())
+    compute_in(tmp_path, InAnyProcess())
     (tmp_path / "one-1.npz").unlink()
-    monkeypatch.setattr(pieces, "processes", None)
-    assert len(computed(tmp_path, InAnyProcess(), jobs=4)) == 3
+    monkeypatch.setattr(checkpoints, "process_pool_with", None)
+    assert len(compute_in(tmp_path, InAnyProcess(), jobs=4)) == 3
 
 
 def test_what_is_kept_is_for_nobody_else_and_what_is_damaged_is_computed_again(tmp_path: Path) -> None:
-    computed(tmp_path / "pieces", Counted())
+    compute_in(tmp_path / "pieces", Counted())
     assert (tmp_path / "pieces").stat().st_mode & 0o777 == 0o700
     (tmp_path / "pieces" / "one-1.npz").write_bytes(b"PK broken")
     rest = Counted()
-    computed(tmp_path / "pieces", rest)
-    assert rest.asked == ["one-1"]
+    compute_in(tmp_path / "pieces", rest)
+    assert rest.computed == ["one-1"]
     (tmp_path / "pieces" / IDENTITY).write_text("")
     with pytest.raises(gf.InputError, match="^pieces cannot be kept in "):
-        computed(tmp_path / "pieces", Counted())
+        compute_in(tmp_path / "pieces", Counted())

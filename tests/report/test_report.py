@@ -21,14 +21,14 @@ from markupsafe import Markup
 
 from graphforget.errors import InputError
 from graphforget.report.figures import Role, accuracy_figure, footprint_figure, residual_figure
-from graphforget.report.page import CheckRow, Picture, Story, page, write
+from graphforget.report.page import CheckRow, Picture, ReportContent, page, write
 
 PLACE = np.random.default_rng(0).normal(size=(12, 2))
 EDGES = np.array([[0, 1, 2, 3, 4, 1], [1, 2, 3, 4, 5, 0]])
-ROLE_OF: list[Role] = ["removed", "asked", "asked", *["affected"] * 4, *["untouched"] * 5]
+ROLE_OF: list[Role] = ["removed", "changed", "changed", *["affected"] * 4, *["untouched"] * 5]
 LABELS: dict[Role, str] = {
     "removed": "goes (1)",
-    "asked": "loses something (2)",
+    "changed": "loses something (2)",
     "affected": "may change (4)",
     "untouched": "stays as it is (5)",
 }
@@ -55,9 +55,9 @@ def words(svg: str) -> list[str]:
     return [e.text for e in ElementTree.fromstring(svg).iter() if e.tag.endswith("}text") and e.text]
 
 
-def story(text: Callable[[str], str] = lambda name: f"the {name}") -> Story:
+def story(text: Callable[[str], str] = lambda name: f"the {name}") -> ReportContent:
     """A story in which every text tells its own name, put through `text`."""
-    return Story(
+    return ReportContent(
         title=text("title"),
         audience=text("audience"),
         made=text("time"),
@@ -96,7 +96,9 @@ def texts(value: Any) -> list[str]:
     return []
 
 
-EMPTY = {f.name: "" if f.name == "certificate" else () for f in dataclasses.fields(Story)[5:] if f.name != "proven"}
+EMPTY = {
+    f.name: "" if f.name == "certificate" else () for f in dataclasses.fields(ReportContent)[5:] if f.name != "proven"
+}
 HEADINGS = {
     "facts": "In numbers",
     "requests": "What was asked for",
@@ -117,56 +119,56 @@ HEADINGS = {
 
 
 def test_everything_in_a_story_is_on_the_page() -> None:
-    told = page(story())
+    document = page(story())
     assert len(texts(story())) == 32
     for text in texts(story()):
-        assert text in told
+        assert text in document
     for picture in story().pictures:
-        assert picture.svg in told
+        assert picture.svg in document
 
 
 def test_markup_in_any_text_is_escaped() -> None:
-    told = page(story(lambda name: f"<script>{name}</script>\"'><img src=x onerror=y>{{{{ 7 * 7 }}}}"))
-    assert "<script" not in told
-    assert "<img" not in told
-    assert "{{ 7 * 7 }}" in told
+    document = page(story(lambda name: f"<script>{name}</script>\"'><img src=x onerror=y>{{{{ 7 * 7 }}}}"))
+    assert "<script" not in document
+    assert "<img" not in document
+    assert "{{ 7 * 7 }}" in document
     for text in texts(story()):
-        assert f"&lt;script&gt;{text.removeprefix('the ')}&lt;/script&gt;&#34;&#39;&gt;&lt;img" in told
+        assert f"&lt;script&gt;{text.removeprefix('the ')}&lt;/script&gt;&#34;&#39;&gt;&lt;img" in document
 
 
 def test_a_picture_that_no_figure_made_is_text() -> None:
     foreign: Any = "<svg onload=alert(1)></svg>"
-    told = page(dataclasses.replace(story(), pictures=(Picture("title", foreign, "caption"),)))
-    assert "<svg" not in told
-    assert html.escape(foreign) in told
+    document = page(dataclasses.replace(story(), pictures=(Picture("title", foreign, "caption"),)))
+    assert "<svg" not in document
+    assert html.escape(foreign) in document
 
 
 def test_nothing_is_fetched_and_nothing_runs() -> None:
     heavy = footprint_figure(np.tile(PLACE, (600, 1)), EDGES, ROLE_OF * 600, LABELS)
-    told = page(dataclasses.replace(story(), pictures=(*story().pictures, Picture("many nodes", heavy, ""))))
+    document = page(dataclasses.replace(story(), pictures=(*story().pictures, Picture("many nodes", heavy, ""))))
     assert "data:image/png" in heavy
-    for target in re.findall(r"(?:src|href|data|action)\s*=\s*[\"']?([^\"'\s>]*)|url\(([^)]*)\)", told):
+    for target in re.findall(r"(?:src|href|data|action)\s*=\s*[\"']?([^\"'\s>]*)|url\(([^)]*)\)", document):
         assert "".join(target).startswith(("#", "data:image/png;base64,")), target
-    without_names = re.sub(r'xmlns(:xlink)?="[^"]*"', "", told)
+    without_names = re.sub(r'xmlns(:xlink)?="[^"]*"', "", document)
     assert "http:" not in without_names
     assert "https:" not in without_names
-    assert not re.search(r"<script|<link|<iframe|<object|@import|\son\w+\s*=", told)
-    assert "default-src 'none'" in told
+    assert not re.search(r"<script|<link|<iframe|<object|@import|\son\w+\s*=", document)
+    assert "default-src 'none'" in document
 
 
 @pytest.mark.parametrize("left_out", HEADINGS)
 def test_empty_parts_are_left_out(left_out: str) -> None:
-    told = page(dataclasses.replace(story(), **{left_out: EMPTY[left_out]}))
-    headings = re.findall(r"<h2>(.*?)</h2>", told)
+    document = page(dataclasses.replace(story(), **{left_out: EMPTY[left_out]}))
+    headings = re.findall(r"<h2>(.*?)</h2>", document)
     assert sorted(headings) == sorted(set(HEADINGS.values()) - {HEADINGS[left_out]})
 
 
 def test_a_page_of_nothing_but_a_claim() -> None:
-    told = page(dataclasses.replace(story(), **EMPTY))
-    assert "the statement" in told
-    assert "the level" in told
-    assert not re.search("<(h2|ul|table|figure|details)", told)
-    assert "did not pass" not in told
+    document = page(dataclasses.replace(story(), **EMPTY))
+    assert "the statement" in document
+    assert "the level" in document
+    assert not re.search("<(h2|ul|table|figure|details)", document)
+    assert "did not pass" not in document
 
 
 def test_a_claim_that_comes_to_nothing_is_not_told_as_a_guarantee() -> None:
@@ -180,8 +182,8 @@ def test_what_went_wrong_stands_at_the_top() -> None:
     good = dataclasses.replace(story(), checks=story().checks[:1], planted=story().planted[:1])
     assert "did not pass" not in page(good)
     for part, name in (("checks", "Failed: the failure."), ("planted", "Planted and not caught: the missed plant.")):
-        told = page(dataclasses.replace(good, **{part: getattr(story(), part)}))
-        top = told[: told.index("<main>")]
+        document = page(dataclasses.replace(good, **{part: getattr(story(), part)}))
+        top = document[: document.index("<main>")]
         assert "did not pass" in top
         assert name in top
     both = page(story())
@@ -192,11 +194,11 @@ def test_what_went_wrong_stands_at_the_top() -> None:
 
 def test_no_id_is_there_twice() -> None:
     other = footprint_figure(PLACE + 1, EDGES[:, :3], ROLE_OF, LABELS)
-    told = page(dataclasses.replace(story(), pictures=(*story().pictures, Picture("other", other, ""))))
-    ids = Counter(re.findall(r'\sid="([^"]*)"', told))
+    document = page(dataclasses.replace(story(), pictures=(*story().pictures, Picture("other", other, ""))))
+    ids = Counter(re.findall(r'\sid="([^"]*)"', document))
     assert ids
     assert max(ids.values()) == 1
-    assert set(re.findall(r'(?:xlink:href="|url\()#([^")]*)', told)) == set(ids)
+    assert set(re.findall(r'(?:xlink:href="|url\()#([^")]*)', document)) == set(ids)
 
 
 # -- writing it --------------------------------------------------------------------------------------------------
@@ -271,7 +273,7 @@ def test_an_edge_is_drawn_once_whichever_way_it_is_given() -> None:
 
 
 @pytest.mark.parametrize(
-    ("residuals", "tolerance", "told"),
+    ("residuals", "tolerance", "labels"),
     [
         ([0.3, 2e-3, 4.12e-8], 1.5e-6, ["4.12e-08, within tolerance", "tolerance 1.5e-06"]),
         ([0.3], 1e-6, ["0.3, above tolerance", "tolerance 1e-06"]),
@@ -281,9 +283,9 @@ def test_an_edge_is_drawn_once_whichever_way_it_is_given() -> None:
     ],
 )
 def test_the_last_residual_and_the_tolerance_are_written(
-    residuals: list[float], tolerance: float, told: list[str]
+    residuals: list[float], tolerance: float, labels: list[str]
 ) -> None:
-    assert set(told) <= set(words(residual_figure(residuals, tolerance)))
+    assert set(labels) <= set(words(residual_figure(residuals, tolerance)))
 
 
 def test_steps_are_whole_numbers() -> None:
@@ -294,6 +296,6 @@ def test_steps_are_whole_numbers() -> None:
 
 
 def test_bars_start_at_0_and_say_their_numbers() -> None:
-    told = words(FIGURES["accuracy"]())
-    assert {"before", "97.3 %", "after", "100.0 %", "guessing", "0.0 %"} <= set(told)
-    assert {"0", "100"} <= set(told)
+    labels = words(FIGURES["accuracy"]())
+    assert {"before", "97.3 %", "after", "100.0 %", "guessing", "0.0 %"} <= set(labels)
+    assert {"0", "100"} <= set(labels)

@@ -23,7 +23,7 @@ from graphforget.certificates.annex import Annex
 from graphforget.certificates.ledger import APPLICATION, Ledger
 from graphforget.models.registry import MODELS, build, count_parameters
 from graphforget.models.sharded import Sharded
-from graphforget.report.content import run_story
+from graphforget.report.content import run_content
 from graphforget.runs.history import read_history
 from graphforget.runs.layout import LIMITS
 from graphforget.runs.write import rewrite_checksums
@@ -520,5 +520,5 @@ def test_an_account_that_lacks_something_is_not_told(
     forged = dataclasses.replace(record.annexes[-1], account=whole | account if account else {"audience": "private"})
     changed = dataclasses.replace(record, annexes=(*record.annexes[:-1], forged))
     monkeypatch.setattr("graphforget.report.content.read_history", lambda run: changed)
-    with pytest.raises(gf.Mismatch, match="cannot be told"):
-        run_story(place, private=True)
+    with pytest.raises(gf.Mismatch, match="cannot be shown"):
+        run_content(place, private=True)

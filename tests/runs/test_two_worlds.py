@@ -19,7 +19,7 @@ import torch
 
 import graphforget as gf
 from cases import CLASSES, COLUMNS, Run
-from graphforget.report.content import run_story
+from graphforget.report.content import run_content
 
 # The fields that may differ: ids, times, salted digests, signatures, and the noised weights with their score. Hashes of
 # the ledger are over documents that hold them.
@@ -129,7 +129,7 @@ def published(world: World, place: Path, model: str, run: Run, key: Path) -> dic
         documents[command] = json.loads(ended.stdout)
     del documents["unlearn"]["private"], documents["report"]["report"]
     documents["unlearn"] = {name: value for name, value in documents["unlearn"].items() if name != "run"}
-    story = dataclasses.asdict(run_story(folder, key=gf.public_key(f"{key}.pub")))
+    story = dataclasses.asdict(run_content(folder, key=gf.public_key(f"{key}.pub")))
     assert story["audience"].startswith("public")
     for part in ("pictures", "certificate", "made"):  # drawn from the score; the document, compared above; the time
         del story[part]

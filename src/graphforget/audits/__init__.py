@@ -1,1 +1,1 @@
-"""Attacks on what a model gives away, and measurements of what it has forgotten."""
+"""Attacks on models, and measurements of how well a model has forgotten."""

@@ -1,4 +1,4 @@
-"""Does the model still remember? Attacks on a deletion and measurements of it, set against what was claimed."""
+"""The audit of a deletion: attacks and measurements, compared with what was claimed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from graphforget.audits import attacks
 from graphforget.audits.attributes import BlankedLoss
 from graphforget.audits.findings import Finding, findings, inconclusive_reason, notes, promised
 from graphforget.audits.lira import PerExample
-from graphforget.audits.measurements import Measured, Position
+from graphforget.audits.measurements import Measurements, Position
 from graphforget.audits.populations import ByMethod, Case, Forget, population
 from graphforget.audits.power import Promise
 from graphforget.audits.queries import Queries, retrained, with_canaries
@@ -40,15 +40,17 @@ from graphforget.unlearning.catalogue import AUTO
 from graphforget.unlearning.distance import Distance
 from graphforget.unlearning.outcome import Outcome
 from graphforget.unlearning.registry import find
-from graphforget.validation import whole_number
+from graphforget.validation import whole_number, written_fields
 
 CANARIES: tuple[Kind, ...] = ("nodes", "edges")
-PROMISE = "promise"  # of a world, beside its values
+PROMISE = "promise"  # the array of epsilon and delta, beside the values of a population's model
+WORLD = "world"  # in the file names of the models of the populations
+PIECE_FORMAT = 2  # raised when the arrays of the pieces change, so that pieces of older versions are refused
 
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """What came of a deletion: the private model, the one that went out, and what was claimed of it."""
+    """The result of a deletion: the private model, the released model, and what was claimed of it."""
 
     private: Trained
     released: Trained
@@ -61,15 +63,15 @@ class Release:
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """What was measured. A deletion passed if nothing was found and one that did nothing would have been flagged.
+    """The results of an audit. It passed if there is no finding and a deletion that did nothing would have had one.
 
-    `notes` say how much that means. It is private: every number in it is about what was deleted.
+    `notes` give the limits of that. An audit is private: every number in it is about the deleted data.
     """
 
     claim: dict[str, Any]
     rows: tuple[Row, ...]
-    per_example: dict[str, PerExample]  # on the weights that are kept
-    per_example_released: dict[str, PerExample]  # and on those that go out
+    per_example: dict[str, PerExample]  # on the private weights
+    per_example_released: dict[str, PerExample]  # on the released weights
     position: Position
     distances: dict[str, Distance]
     blanked: dict[str, BlankedLoss]
@@ -77,7 +79,7 @@ class Audit:
     notes: tuple[str, ...]
     settings: dict[str, Any]
     seconds: float
-    inconclusive_reason: str | None = None  # why no finding would mean nothing, and how many models would do
+    inconclusive_reason: str | None = None  # why no finding proves nothing, and how many models would be enough
 
     @property
     def passed(self) -> bool:
@@ -90,20 +92,21 @@ class Audit:
 
     @property
     def verdict(self) -> str:
-        """`refuted`, `remembers`, `passed`, or `inconclusive`: nothing was found, and nothing could have been."""
+        """`refuted`, `remembers`, `passed`, or `inconclusive`: there is no finding, and there could not have been."""
         if self.findings:
             return "refuted" if any(finding.refutes for finding in self.findings) else "remembers"
         return "passed" if self.conclusive else "inconclusive"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON numbers, strings, lists and objects; nobody's name."""
+        """The audit as JSON numbers, strings, lists and objects. It names nobody."""
         content = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         content["blanked"] = {model: loss._asdict() for model, loss in self.blanked.items()}
         content |= {"passed": self.passed, "verdict": self.verdict, "conclusive": self.conclusive}
         content["audience"] = "private"
-        return json.loads(json.dumps(content, default=dataclasses.asdict, allow_nan=False))
+        return json.loads(json.dumps(content, default=written_fields, allow_nan=False))
 
 
+# Longer than 50 lines because of its parameters and their documentation.
 def audit(
     trained: Trained,
     graph: Graph,
@@ -123,18 +126,61 @@ def audit(
     progress: Progress | None = None,
     **options: Any,
 ) -> Audit:
-    """Audits how `trained` forgets what `request` names of `graph`, which still holds it.
+    """Audits how `trained` forgets what `request` names of `graph`.
 
-    `after` is what a deletion made of it; without it one is made now, by `method` and its `options`. (With it `auto` is
-    the method that its certificate names.) Populations of `models` models (64 where training is convex and fast, else
-    32) are trained on a `share` of the other training nodes and made to forget in the same way, or by any `forget`;
-    `seeds` retrained models (20 or 5) are what the release is compared with. `jobs` processes work at a time.
+    Populations of models are trained on part of the data and forget in the same way. They are compared with models
+    that never saw the deleted data, and the release is compared with retrained models.
 
-    Finished pieces stay in `folder`, and an audit that was stopped goes on there; they tell of the deleted data, so
-    remove them with it.
+    Args:
+        trained: The model before the deletion.
+        graph: The graph before the deletion, on which the model was trained.
+        request: What was deleted.
+        after: The result of the deletion; by default the deletion is made now.
+        method: The method of unlearning. With `after`, "auto" is the method that its certificate names.
+        epsilon: The epsilon that the method is to reach, where it takes one.
+        delta: The delta that the method is to reach, where it takes one.
+        forget: A function that unlearns, instead of a method.
+        models: The size of each population, at least 8; by default 64 if training is convex and fast, else 32.
+        seeds: The number of retrained models, at least 2; by default 20 if training is convex and fast, else 5.
+        share: The share of the other training nodes that a model of a population is trained on.
+        seed: Decides all random draws.
+        jobs: How many processes work at a time.
+        folder: Where finished pieces are kept, so that a stopped audit can continue; by default a temporary folder.
+            They reveal deleted data, so remove the folder together with that data.
+        progress: Called with the stage, the number of finished pieces and the number of all pieces.
+        **options: Further options of the method.
+
+    Returns:
+        The measurements, the findings and the verdict.
+
+    Raises:
+        InputError: If a parameter is not allowed, or if the request names nothing that can be audited.
+        Mismatch: If `after` is not on the graph without what the request names.
+        Refused: If the method refuses to unlearn.
     """
     started = time.perf_counter()
     request.resolve(graph)
+    if after is not None and method.lower() == AUTO:
+        method = _as_release(after).claim.method
+    settings = _checked_settings(trained, method, models=models, seeds=seeds, share=share, seed=seed, jobs=jobs)
+    own = {"epsilon": epsilon, "delta": delta, **options}
+    own = {name: value for name, value in own.items() if value is not None}
+    case = Case(trained, graph, request, ByMethod(method, own) if forget is None else forget, share, settings["seed"])
+    release = _release(case, after)
+    queries = _checked_queries(case)
+    with ExitStack() as stack:
+        path = Path(folder if folder is not None else stack.enter_context(tempfile.TemporaryDirectory()))
+        weights = [trained.theta] + ([] if after is None else [release.private.theta, release.released.theta])
+        pieces = Checkpoints(path, _identity(case, weights, settings | own))
+        measured, promise = _measurements(case, queries, release, pieces, settings, jobs=jobs, progress=progress)
+        scored = measured.attack_scores(pieces, jobs=jobs, progress=progress)
+    return _result(measured, scored, promise, release, settings, started)
+
+
+def _checked_settings(
+    trained: Trained, method: str, *, models: int | None, seeds: int | None, share: float, seed: int, jobs: int
+) -> dict[str, Any]:
+    """The settings of an audit, with defaults filled in."""
     fast = trained.strongly_convex
     models = (64 if fast else 32) if models is None else whole_number(models, "models")
     seeds = (20 if fast else 5) if seeds is None else whole_number(seeds, "seeds")
@@ -144,59 +190,74 @@ def audit(
         raise InputError(f"the share is {share}, it must lie above 0 and up to 1")
     if whole_number(jobs, "jobs") < 1:
         raise InputError("at least 1 job is needed")
-    if after is not None and method.lower() == AUTO:
-        method = (after.claim if isinstance(after, Release) else after.certificate).method
-    asked = {
-        name: value for name, value in {"epsilon": epsilon, "delta": delta, **options}.items() if value is not None
-    }
-    forget_method = ByMethod(method, asked) if forget is None else forget
-    case = Case(trained, graph, request, forget_method, share, whole_number(seed, "seed"))
-    release = _release(case, after)
-    queries = Queries.of(case, canaries=_forgettable(forget_method))
+    return {"method": method, "models": models, "seeds": seeds, "share": share, "seed": whole_number(seed, "seed")}
+
+
+def _checked_queries(case: Case) -> Queries:
+    queries = Queries.of(case, canaries=_canary_kinds(case.forget))
     if not len(queries.items):
-        raise InputError("the request names nothing that a training loss is of, so there is nothing to audit")
+        raise InputError("the request names no labelled training node or edge of one, so there is nothing to audit")
     if not queries.outsiders.numel():
         raise InputError("the graph has no test node to compare removed ones with")
-    settings = {"method": method, "models": models, "seeds": seeds, "share": share, "seed": seed}
+    return queries
+
+
+def _measurements(
+    case: Case,
+    queries: Queries,
+    release: Release,
+    pieces: Checkpoints,
+    settings: dict[str, Any],
+    *,
+    jobs: int,
+    progress: Progress | None,
+) -> tuple[Measurements, Promise | None]:
+    """Computes the pieces; gives the measurements and the weakest claim of the populations."""
+    models, seeds = settings["models"], settings["seeds"]
     sigma = release.claim.sigma or 0.0
-    with ExitStack() as stack:
-        place = folder if folder is not None else stack.enter_context(tempfile.TemporaryDirectory())
-        known = () if after is None else (release.private.theta, release.released.theta)
-        pieces = Checkpoints(Path(place), _identity(case, (trained.theta, *known), settings | asked))
-        names = ["canaries"] + [f"retrained-{k}" for k in range(seeds + 1)] + [f"world-{k}" for k in range(models)]
-        work = _Work(case, queries, sigma=sigma)
-        planted, *others = pieces.compute(names, work, jobs=jobs, stage="models", progress=progress)
-        again, population_values = others[: seeds + 1], others[seeds + 1 :]
-        measured = Measured(
-            case,
-            queries,
-            populations=population_values,
-            again=again,
-            planted=planted,
-            private=release.private,
-            centre=noise_centre(release.private, case.retained, centred=release.claim.claim.centred),
-            released=release.released,
-            sigma=sigma,
-            delta=release.claim.delta or 0.0,
-        )
-        scored = measured.attacked(pieces, jobs=jobs, progress=progress)
-        rows = _rows(measured, scored, seed=case.seed)
-        distances, promise = measured.distances(), _loosest(population_values)
-        claim = release.claim
-        return Audit(
-            claim={"level": claim.level, "epsilon": claim.epsilon, "delta": claim.delta, "sigma": claim.sigma},
-            rows=tuple(rows),
-            per_example=measured.kept,
-            per_example_released=measured.released,
-            position=measured.position,
-            distances=distances,
-            blanked=measured.blanked(),
-            findings=tuple(findings(measured, claim, promise, release.released, distances)),
-            notes=tuple(notes(measured, claim, promise)),
-            settings=settings | {"items": len(queries.items)},
-            seconds=time.perf_counter() - started,
-            inconclusive_reason=inconclusive_reason(measured, claim, promise, distances),
-        )
+    names = ["canaries"] + [f"retrained-{k}" for k in range(seeds + 1)] + [f"{WORLD}-{k}" for k in range(models)]
+    planted, *others = pieces.compute(
+        names, _Work(case, queries, sigma=sigma), jobs=jobs, stage="models", progress=progress
+    )
+    populations = others[seeds + 1 :]
+    measured = Measurements(
+        case,
+        queries,
+        populations=populations,
+        retrained=others[: seeds + 1],
+        planted=planted,
+        private=release.private,
+        centre=noise_centre(release.private, case.retained, centred=release.claim.claim.centred),
+        released=release.released,
+        sigma=sigma,
+        delta=release.claim.delta or 0.0,
+    )
+    return measured, _weakest_promise(populations)
+
+
+def _result(
+    measured: Measurements,
+    scored: dict[str, attacks.Scored],
+    promise: Promise | None,
+    release: Release,
+    settings: dict[str, Any],
+    started: float,
+) -> Audit:
+    claim, distances = release.claim, measured.distances()
+    return Audit(
+        claim={"level": claim.level, "epsilon": claim.epsilon, "delta": claim.delta, "sigma": claim.sigma},
+        rows=tuple(_rows(measured, scored, seed=settings["seed"])),
+        per_example=measured.per_example,
+        per_example_released=measured.per_example_released,
+        position=measured.position,
+        distances=distances,
+        blanked=measured.blanked(),
+        findings=tuple(findings(measured, claim, promise, release.released, distances)),
+        notes=tuple(notes(measured, claim, promise)),
+        settings=settings | {"items": len(measured.queries.items)},
+        seconds=time.perf_counter() - started,
+        inconclusive_reason=inconclusive_reason(measured, claim, promise, distances),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +270,7 @@ class _Work:
 
     def __call__(self, name: str) -> Checkpoint:
         kind, _, number = name.partition("-")
-        if kind == "world":
+        if kind == WORLD:
             values, outcome = population(self.case, self.queries.items, int(number))
             promise = promised(outcome.certificate)
             return values | {PROMISE: np.array((math.nan, math.nan) if promise is None else promise)}
@@ -218,53 +279,58 @@ class _Work:
         return retrained(self.case, self.queries, int(number), sigma=self.sigma)
 
 
-def _forgettable(forget_method: Forget) -> Collection[Kind]:
-    """The kinds of canaries that it can be told to forget."""
-    if isinstance(forget_method, ByMethod) and forget_method.method.lower() != AUTO:
-        return [kind for kind in CANARIES if kind in find(forget_method.method).kinds]
+def _canary_kinds(forget: Forget) -> Collection[Kind]:
+    """The kinds of canaries that it can unlearn."""
+    if isinstance(forget, ByMethod) and forget.method.lower() != AUTO:
+        return [kind for kind in CANARIES if kind in find(forget.method).kinds]
     return CANARIES
+
+
+def _as_release(after: Release | Outcome) -> Release:
+    return after if isinstance(after, Release) else Release.of(after)
 
 
 def _release(case: Case, after: Release | Outcome | None) -> Release:
     if after is None:
         after = case.forget(case.trained, case.graph, case.request, case.seeds("release", 0)[0])
-    release = after if isinstance(after, Release) else Release.of(after)
+    release = _as_release(after)
     if release.private.graph_digest != case.retained.digest:
-        raise Mismatch("the model was not left on the graph without what the request names")
+        raise Mismatch("the model is not on the graph without what the request names")
     return release
 
 
 def _identity(case: Case, weights: Iterable[Tensor], settings: dict[str, Any]) -> str:
-    """What finished pieces belong to."""
+    """A digest of everything that finished pieces depend on."""
     try:
-        forget_method = hashlib.sha256(pickle.dumps(case.forget)).hexdigest()
-    except Exception:  # pickle raises whatever an object's own methods do
-        forget_method = repr(case.forget)  # with its address: never the same in another process
+        forget = hashlib.sha256(pickle.dumps(case.forget)).hexdigest()
+    except Exception:  # an object's own methods can raise anything
+        forget = repr(case.forget)  # it has an address, so it differs in another process
     facts = [
+        PIECE_FORMAT,
         case.graph.digest,
         case.request.to_dict(),
         settings,
-        repr(case.forget) if isinstance(case.forget, ByMethod) else forget_method,
+        repr(case.forget) if isinstance(case.forget, ByMethod) else forget,
         dataclasses.asdict(case.trained.recipe),
         [digest_of(theta) for theta in weights],
     ]
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _loosest(populations: list[Checkpoint]) -> Promise | None:
-    """What is promised of a mixture of worlds: the largest epsilon and delta of any, or nothing if one has none."""
+def _weakest_promise(populations: list[Checkpoint]) -> Promise | None:
+    """What is promised of all models together: the largest epsilon and delta, or nothing if one has no promise."""
     epsilon, delta = np.max([piece[PROMISE] for piece in populations], axis=0)
     return None if math.isnan(epsilon) else (float(epsilon), float(delta))
 
 
-def _rows(measured: Measured, scored: dict[str, attacks.Scored], *, seed: int) -> list[Row]:
-    rows = per_example_rows("per-example", measured.kept)
+def _rows(measured: Measurements, scored: dict[str, attacks.Scored], *, seed: int) -> list[Row]:
+    rows = per_example_rows("per-example", measured.per_example)
     if measured.sigma:
-        rows += per_example_rows("per-example, released", measured.released)
-    for name, of in scored.items():
-        found = rows_of(name, of, seed=seed)
+        rows += per_example_rows("per-example, released", measured.per_example_released)
+    for name, scores in scored.items():
+        new = rows_of(name, scores, seed=seed)
         if name == "membership paper":
-            published = attacks.published_metric(of)
-            found = [dataclasses.replace(row, published=published[row.model]) for row in found]
-        rows += found
+            published = attacks.published_metric(scores)
+            new = [dataclasses.replace(row, published=published[row.model]) for row in new]
+        rows += new
     return rows

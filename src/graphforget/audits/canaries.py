@@ -1,7 +1,7 @@
-"""Canaries: made-up nodes and edges that a model is trained on and told to forget, beside others it never met.
+"""Canaries: artificial nodes and edges that a model is trained on and then unlearns, and decoys that it never saw.
 
-Real removed edges look like edges to anybody who knows that neighbours are alike; a canary has nothing but the training
-to give it away. Nodes carry the attributes of one class and the label of another; edges join two classes.
+An attacker can guess real removed edges, because neighbours are similar. Only the training of the model can reveal a
+canary. Canary nodes have the attributes of one class and the label of another; canary edges join two classes.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ LINKS = 2  # of a canary node, to training nodes of the class that its attribute
 
 @dataclass(frozen=True)
 class Canaries:
-    """A graph with canaries, the request that takes them out again, and a graph to ask about them and their decoys."""
+    """A graph with canaries, the request that removes them, and a graph to query them and their decoys on."""
 
     planted: Graph
     request: Request
     query: Graph
-    nodes: Items  # that were planted, rows of `query`
+    nodes: Items  # the planted ones, as rows of `query`
     node_decoys: Items
     edges: Items
     edge_decoys: Items
@@ -42,24 +42,26 @@ class Canaries:
 def plant(
     graph: Graph, *, seed: int, count: int | None = None, kinds: Collection[Kind] = ("nodes", "edges")
 ) -> Canaries:
-    """Plants `count` nodes and as many edges (by default one for 20 training nodes, at most 50), or one of these kinds
-    alone, and makes as many decoys that are in the query graph only."""
-    chance = np.random.default_rng(seed)
+    """Plants `count` canaries of each of these kinds, and makes as many decoys that are in the query graph only.
+
+    By default there is one canary for 20 training nodes, at most 50.
+    """
+    rng = np.random.default_rng(seed)
     train = graph.train_rows.numpy()
     count = max(2, min(LARGEST, len(train) // 20)) if count is None else count
     labels = graph.y.numpy()
     if len(np.unique(labels[train])) < 2:
         raise InputError("canaries need training nodes of two classes at least")
     nodes, edges = (count if kind in kinds else 0 for kind in ("nodes", "edges"))
-    likeness = chance.choice(train, 2 * nodes, replace=len(train) < 2 * nodes)  # whose attributes a canary carries
-    wrong = np.array([chance.choice(np.setdiff1d(labels[train], labels[like])) for like in likeness], dtype=np.int64)
-    links = np.array([_neighbours(like, train, labels, chance) for like in likeness], dtype=np.int64).ravel()
-    pairs = _strangers(graph, 2 * edges, train, labels, chance)
+    templates = rng.choice(train, 2 * nodes, replace=len(train) < 2 * nodes)  # canaries copy their attributes
+    wrong = np.array([rng.choice(np.setdiff1d(labels[train], labels[row])) for row in templates], dtype=np.int64)
+    links = np.array([_neighbours(row, train, labels, rng) for row in templates], dtype=np.int64).ravel()
+    pairs = _unlinked_pairs(graph, 2 * edges, train, labels, rng)
     n, half = graph.num_nodes, nodes * LINKS
     ends = np.repeat(np.arange(n, n + 2 * nodes), LINKS)
     added = np.stack([links, ends])
-    planted = _with_nodes(graph, likeness[:nodes], wrong[:nodes], np.hstack([added[:, :half], pairs[:, :edges]]))
-    query = _with_nodes(graph, likeness, wrong, np.hstack([added, pairs]))
+    planted = _with_nodes(graph, templates[:nodes], wrong[:nodes], np.hstack([added[:, :half], pairs[:, :edges]]))
+    query = _with_nodes(graph, templates, wrong, np.hstack([added, pairs]))
     rows = torch.arange(n, n + 2 * nodes).repeat(2, 1).T
     across = torch.from_numpy(pairs.T.copy())
     return Canaries(
@@ -76,52 +78,52 @@ def plant(
     )
 
 
-def _neighbours(like: int, train: np.ndarray, labels: np.ndarray, chance: np.random.Generator) -> np.ndarray:
-    alike = train[labels[train] == labels[like]]
-    return chance.choice(alike, LINKS, replace=len(alike) < LINKS)
+def _neighbours(row: int, train: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    same_class = train[labels[train] == labels[row]]
+    return rng.choice(same_class, LINKS, replace=len(same_class) < LINKS)
 
 
-def _strangers(
-    graph: Graph, count: int, train: np.ndarray, labels: np.ndarray, chance: np.random.Generator
+def _unlinked_pairs(
+    graph: Graph, count: int, train: np.ndarray, labels: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Pairs of training nodes of two classes that no edge joins, each once, as 2 x count."""
+    """Distinct pairs of training nodes of two classes without an edge between them, as 2 x count."""
     n = graph.num_nodes
     source, target = graph.edge_index.numpy()
     taken = set((np.minimum(source, target) * n + np.maximum(source, target)).tolist())
-    found: list[tuple[int, int]] = []
+    pairs: list[tuple[int, int]] = []
     if not count:
         return np.zeros((2, 0), dtype=np.int64)
     for _ in range(1000 * count):
-        u, v = sorted(chance.choice(train, 2, replace=False).tolist())
+        u, v = sorted(rng.choice(train, 2, replace=False).tolist())
         if labels[u] != labels[v] and u * n + v not in taken:
             taken.add(u * n + v)
-            found.append((u, v))
-            if len(found) == count:
-                return np.array(found).T
+            pairs.append((u, v))
+            if len(pairs) == count:
+                return np.array(pairs).T
     raise InputError(f"the graph has no room for {count} canary edges between training nodes of two classes")
 
 
 def _named(graph: Graph, edges: np.ndarray) -> np.ndarray:
-    """As a request and a graph name edges: in a directed one each way by itself."""
+    """The edges as a request and a graph name them: in a directed graph both directions are listed."""
     return np.hstack([edges, edges[::-1]]) if graph.directed else edges
 
 
-def _with_nodes(graph: Graph, likeness: np.ndarray, labels: np.ndarray, edges: np.ndarray) -> Graph:
-    """The graph with more training nodes, which carry these nodes' attributes, and more edges, both ways."""
-    more = len(likeness)
+def _with_nodes(graph: Graph, templates: np.ndarray, labels: np.ndarray, edges: np.ndarray) -> Graph:
+    """The graph with more training nodes, which copy the attributes of `templates`, and more edges, both ways."""
+    more = len(templates)
     if graph.x.layout == torch.sparse_csr:
-        own = to_scipy(graph.x)
-        x: Tensor | sp.spmatrix = sp.vstack([own, own[likeness]], format="csr")
+        old = to_scipy(graph.x)
+        x: Tensor | sp.spmatrix = sp.vstack([old, old[templates]], format="csr")
     else:
-        x = torch.cat([graph.x, graph.x[torch.from_numpy(likeness)]])
+        x = torch.cat([graph.x, graph.x[torch.from_numpy(templates)]])
     both = torch.from_numpy(_named(graph, edges))
     first = int(graph.numbers[-1]) + 1
     subjects = graph.subject_ids
     if subjects is not None:
         taken = set(subjects)
-        marks = ("canary" + "-" * length for length in itertools.count(1))
-        mark = next(mark for mark in marks if not any(f"{mark}{number}" in taken for number in range(more)))
-        subjects = (*subjects, *(f"{mark}{number}" for number in range(more)))
+        prefixes = ("canary" + "-" * length for length in itertools.count(1))
+        prefix = next(prefix for prefix in prefixes if not any(f"{prefix}{number}" in taken for number in range(more)))
+        subjects = (*subjects, *(f"{prefix}{number}" for number in range(more)))
     none = torch.zeros(more, dtype=torch.bool)
     return Graph.create(
         x=x,

@@ -8,30 +8,31 @@ from typing import Any
 from matplotlib import style
 from matplotlib.figure import Figure
 
+from graphforget.audits.rows import BEFORE, METHOD, NO_OP, RETRAINED
 from graphforget.plot_style import BLUE, GREEN, GREY, ORANGE, STYLE, VERMILLION
 
 _LOOK = {  # colour, marker and words, in the order of the legend
-    "before": (GREY, "o", "before the deletion"),
-    "nothing": (VERMILLION, "X", "nothing done: the old weights"),
-    "retrained": (BLUE, "s", "retrained"),
-    "method": (GREEN, "D", "the method"),
+    BEFORE: (GREY, "o", "before the deletion"),
+    NO_OP: (VERMILLION, "X", "no_op: the old weights"),
+    RETRAINED: (BLUE, "s", "retrained"),
+    METHOD: (GREEN, "D", "the method"),
 }
 _APART = 0.18
 
 
 @style.context(STYLE, after_reset=True)
 def audit_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """The rows of `Audit.to_dict()`: an attack remembers nothing where the method stands where retrained models do."""
+    """The rows of `Audit.to_dict()` as a plot. A deletion that worked shows the method where retrained models are."""
     attacks = list(dict.fromkeys(row["attack"] for row in rows))
     figure = Figure(figsize=(6.2, 0.6 + 0.62 * len(attacks)))
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.axvline(0.5, color=ORANGE, linewidth=0.9, linestyle=(0, (5, 3)), zorder=0)
-    for place, (model, (colour, marker, words)) in enumerate(_LOOK.items()):
-        own = [row for row in rows if row["model"] == model]
-        heights = [attacks.index(row["attack"]) + _APART * (place - 1.5) for row in own]
-        values = [row["auc"]["value"] for row in own]
-        spans = [[max(0.0, row["auc"]["value"] - row["auc"]["low"]) for row in own]]
-        spans.append([max(0.0, row["auc"]["high"] - row["auc"]["value"]) for row in own])
+    for position, (model, (colour, marker, words)) in enumerate(_LOOK.items()):
+        points = [row for row in rows if row["model"] == model]
+        heights = [attacks.index(row["attack"]) + _APART * (position - 1.5) for row in points]
+        values = [row["auc"]["value"] for row in points]
+        spans = [[max(0.0, row["auc"]["value"] - row["auc"]["low"]) for row in points]]
+        spans.append([max(0.0, row["auc"]["high"] - row["auc"]["value"]) for row in points])
         axes.errorbar(
             values, heights, xerr=spans, color=colour, marker=marker, markersize=5, linestyle="none", label=words
         )

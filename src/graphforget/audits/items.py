@@ -1,4 +1,4 @@
-"""The single things that a request names, as far as a model's answers can tell of them, and how they are asked for."""
+"""The single items that a request names and that the answers of a model can reveal, and graphs to query them on."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from graphforget.graph.graph import Graph
 from graphforget.graph.validation import UNLABELLED
 from graphforget.request.request import Request
 
-LIMIT = 500  # items that are looked at; more tell little more
+LIMIT = 500  # items that are audited; more would add little
 
 
 @dataclass(frozen=True)
 class Items:
-    """Training nodes that go or lose attributes, and edges by their labelled training ends: rows of the graph that
-    still holds them. `ends` has two rows for each item, the same twice for a node."""
+    """Training nodes that are removed or lose attributes, and removed edges by their labelled training ends.
+
+    `ends` holds two rows of the graph before the request for each item; for a node it is the same row twice.
+    """
 
     ends: Tensor
 
@@ -34,16 +36,18 @@ class Items:
 
 
 def items_of(graph: Graph, request: Request, *, seed: int, limit: int = LIMIT) -> Items:
-    """The items of a request, drawn by the seed if there are more than `limit`. None of them may be left to look at: a
-    test node that goes was never learned."""
-    what = request.resolve(graph)
+    """The items of a request, drawn by the seed if there are more than `limit`.
+
+    There may be none: no model was trained on a removed test node.
+    """
+    resolved = request.resolve(graph)
     trains = graph.train_mask & (graph.y != UNLABELLED)
-    edges = pairs_of(graph, what.edge_mask)
+    edges = pairs_of(graph, resolved.edge_mask)
     first, second = edges[:, trains[edges].any(dim=0)]
     first, second = torch.where(trains[first], first, second), torch.where(trains[second], second, first)
-    alone = torch.cat([what.node_rows, what.full_rows, what.partial_rows]).unique()
-    ends = torch.cat([alone[trains[alone]].repeat(2, 1).T, torch.stack([first, second], dim=1)])
-    ends = ends.sort(dim=1).values.unique(dim=0)  # edges to test nodes come down to their one end
+    nodes = torch.cat([resolved.node_rows, resolved.full_rows, resolved.partial_rows]).unique()
+    ends = torch.cat([nodes[trains[nodes]].repeat(2, 1).T, torch.stack([first, second], dim=1)])
+    ends = ends.sort(dim=1).values.unique(dim=0)  # an edge to a test node counts as its training end
     order = torch.randperm(len(ends), generator=torch.Generator().manual_seed(seed))[:limit].sort().values
     return Items(ends[order])
 
@@ -54,13 +58,15 @@ def pairs_of(graph: Graph, edge_mask: Tensor) -> Tensor:
     return graph.edge_index[:, edge_mask & (graph.directed | (source <= target))]
 
 
-def without_removing(graph: Graph, request: Request, *, attributes: bool = True) -> Graph:
-    """What is left to query of the graph after a request, with every row still in place: nodes that go stand alone,
-    edges are gone, and `attributes` are blanked."""
-    what = request.resolve(graph)
-    goes = torch.zeros(graph.num_nodes, dtype=torch.bool)
-    goes[what.node_rows] = True
+def reduced_graph(graph: Graph, request: Request, *, attributes: bool = True) -> Graph:
+    """The graph after a request, but with every row still in its place, so that removed nodes can be queried.
+
+    Removed nodes have no edges. `attributes=False` keeps the attributes that the request blanks.
+    """
+    resolved = request.resolve(graph)
+    removed = torch.zeros(graph.num_nodes, dtype=torch.bool)
+    removed[resolved.node_rows] = True
     source, target = graph.edge_index
-    keep = ~(what.edge_mask | goes[source] | goes[target])
-    left = dataclasses.replace(graph, edge_index=graph.edge_index[:, keep], notes=())
-    return left.without(Request(attributes=request.attributes)) if attributes and request.attributes else left
+    keep = ~(resolved.edge_mask | removed[source] | removed[target])
+    reduced = dataclasses.replace(graph, edge_index=graph.edge_index[:, keep], notes=())
+    return reduced.without(Request(attributes=request.attributes)) if attributes and request.attributes else reduced

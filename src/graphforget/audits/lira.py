@@ -1,6 +1,6 @@
-"""The per-example test between two populations of models (U-LiRA): per item a likelihood ratio of what models answer.
+"""The per-example test between two populations of models (U-LiRA): a likelihood ratio of the answers for each item.
 
-Values are arrays of models x items: each model's statistic of each item (`items.py`).
+Values are arrays of models x items: the statistic of each item under each model (`items.py`).
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from graphforget.audits.scores import Interval, auc, between_models, true_positi
 from graphforget.errors import InputError
 from graphforget.privacy.audit_epsilon import epsilon_at_least
 
-UNLIKELY = 1e-3  # the chance of an alarm where there is nothing to find
-FLOOR = 1e-9  # of a standard deviation, beside the values' own size: below it differences are rounding
+UNLIKELY = 1e-3  # the probability of a false alarm
+FLOOR = 1e-9  # of a standard deviation, relative to the values: smaller differences are rounding
 
 
 @dataclass(frozen=True)
 class LikelihoodRatio:
     """For each item two Gaussians of one variance: `log N(v; m_a, s^2) - log N(v; m_b, s^2) = (v - middle) slope`.
 
-    It sees shifts; another spread alone it does not.
+    It detects a shift of the mean, not a change of the variance alone.
     """
 
     slope: np.ndarray
@@ -43,33 +43,35 @@ class LikelihoodRatio:
         return (values - self.middle) * self.slope
 
     def joint(self, values: np.ndarray) -> np.ndarray:
-        """One score a model: the sum over its items; above 0 it rather is a suspect."""
+        """One score for each model: the sum over its items. Above 0 the model is more likely a suspect."""
         return self.items(values).sum(axis=-1)
 
 
 @dataclass(frozen=True)
 class PerExample:
-    """How well suspects are told from innocents by models that the likelihood ratios were not fitted on."""
+    """How well suspects are separated from innocents, on models that the likelihood ratios were not fitted on."""
 
     auc: Interval  # over single items of single models; the interval is over models
-    surely: float  # what that AUC is above, but for a chance of `UNLIKELY`
+    surely: float  # a lower bound of that AUC, which fails with probability `UNLIKELY`
     true_positives: float  # at 1 % false positives
     joint_auc: float  # over models, all items taken together
     epsilon: float  # 95 % lower bound, from the joint test's errors
-    attainable: float  # the largest bound that so many models could have shown
+    attainable: float  # the largest bound that this number of models can show
     models: int  # of each kind that it was tested on
 
 
 def per_example(suspects: np.ndarray, innocents: np.ndarray, *, delta: float) -> PerExample:
-    """Fits on the first half of each population and tests on the second. The threshold of the joint test is 0, where
-    both are as likely, so it is not chosen by what it is tested on."""
+    """Fits on the first half of each population and tests on the second half.
+
+    The threshold of the joint test is 0, where both kinds are equally likely. It does not depend on the tested models.
+    """
     if min(len(suspects), len(innocents)) < 4:
         raise InputError("at least 4 models of each kind are needed, half of them to test on")
     a, b = len(suspects) // 2, len(innocents) // 2
     ratio = LikelihoodRatio.fit(suspects[:a], innocents[:b])
     high, low = ratio.items(suspects[a:]), ratio.items(innocents[b:])
     joint_high, joint_low = high.sum(axis=1), low.sum(axis=1)
-    table = np.array([[auc(one, other) for other in low] for one in high])
+    table = np.array([[auc(suspect, innocent) for innocent in low] for suspect in high])
     interval, surely = between_models(table, surely=1 - UNLIKELY)
     trials: Any = {"negatives": len(low), "positives": len(high), "delta": delta}
     return PerExample(

@@ -1,4 +1,4 @@
-"""The small network that both attacks end in: features of a node or of a pair in, a score out."""
+"""The small network of both learned attacks: it maps the features of a node or of a pair to a score."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from graphforget.validation import whole_number
 if TYPE_CHECKING:
     from sklearn.preprocessing import StandardScaler
 
-# Equal features must get equal scores in whatever company, or ties in an AUC are broken by rounding in matrix products.
+# Scores are rounded: equal features must get equal scores in every batch, or rounding breaks ties in an AUC.
 DIGITS = 9
 
 
 @dataclass(frozen=True)
 class AttackNetwork:
-    """ReLU layers with dropout, two outputs, cross-entropy, Adam on small batches: what is trained, and how.
+    """An untrained network and how it is trained: ReLU layers with dropout, cross-entropy, Adam on small batches.
 
-    With a share `held_out` the weights of the epoch with the least loss on that share are kept, and training ends
-    after `patience` epochs without a new one.
+    With a share `held_out`, training keeps the weights of the epoch with the lowest loss on that share, and ends after
+    `patience` epochs without a lower one.
     """
 
     hidden: tuple[int, ...]
@@ -44,13 +44,13 @@ class AttackNetwork:
     def fit(
         self, features: np.ndarray, members: np.ndarray, *, seed: int, progress: Progress | None = None
     ) -> FittedNetwork:
-        """Learns to tell members (True) from the others. The seed decides everything; no global randomness is used."""
+        """Trains to separate members (True) from non-members. The seed decides everything; no global RNG is used."""
         members = np.asarray(members, dtype=bool)
         _check(features)
         if members.shape != (len(features),):
-            raise InputError(f"there are {len(features)} rows of features and {members.size} kinds, each row needs one")
+            raise InputError(f"there are {len(features)} rows of features and {members.size} labels, each row needs 1")
         if members.all() or not members.any():
-            raise InputError("an attack learns from members and non-members, and only one kind was given")
+            raise InputError("an attack is trained on members and non-members, and only one kind was given")
         scaler = _scaler(features) if self.standardise else None
         scaled = features if scaler is None else scaler.transform(features)
         x, kinds = torch.from_numpy(scaled).float(), torch.from_numpy(members).long()
@@ -72,9 +72,9 @@ class AttackNetwork:
         return layers
 
     def _descend(self, layers: nn.Sequential, x: Tensor, kinds: Tensor, progress: Progress | None) -> None:
-        aside, rows = torch.randperm(len(x)).tensor_split([int(self.held_out * len(x))])
+        held_out, rows = torch.randperm(len(x)).tensor_split([int(self.held_out * len(x))])
         adam = torch.optim.Adam(layers.parameters(), lr=self.learning_rate, fused=True)
-        best, kept, since = math.inf, layers.state_dict(), 0
+        best, best_state, since = math.inf, layers.state_dict(), 0
         for epoch in range(self.epochs):
             layers.train()
             for chosen in rows[torch.randperm(len(rows))].split(self.batch):
@@ -83,26 +83,26 @@ class AttackNetwork:
                 adam.step()
             if progress is not None:
                 progress("attack network", epoch + 1, self.epochs)
-            if not len(aside):
+            if not len(held_out):
                 continue
             with torch.no_grad():
-                loss = float(cross_entropy(layers.eval()(x[aside]), kinds[aside]))
+                loss = float(cross_entropy(layers.eval()(x[held_out]), kinds[held_out]))
             since += 1
             if loss < best:
-                best, kept, since = loss, copy.deepcopy(layers.state_dict()), 0
+                best, best_state, since = loss, copy.deepcopy(layers.state_dict()), 0
             elif since >= self.patience:
                 break
-        layers.load_state_dict(kept if len(aside) else layers.state_dict())
+        layers.load_state_dict(best_state if len(held_out) else layers.state_dict())
 
 
 class FittedNetwork:
-    """A trained attack network, which scores anything that it is shown."""
+    """A trained attack network."""
 
     def __init__(self, layers: nn.Sequential, scaler: StandardScaler | None) -> None:
         self._layers, self._scaler = layers, scaler
 
     def scores(self, features: np.ndarray) -> np.ndarray:
-        """One score a row, the member's output less the other's: above 0 means "member". No row depends on another."""
+        """One score for each row, the difference of the two outputs: above 0 means "member". Rows are independent."""
         _check(features)
         inputs = self._layers[0].in_features
         if features.shape[1] != inputs:
@@ -111,8 +111,8 @@ class FittedNetwork:
             return np.zeros(0)
         scaled = features if self._scaler is None else self._scaler.transform(features)
         with torch.no_grad():
-            other, member = self._layers(torch.from_numpy(scaled).double()).T.numpy()
-        return np.asarray(np.round(member - other, DIGITS))
+            non_member, member = self._layers(torch.from_numpy(scaled).double()).T.numpy()
+        return np.asarray(np.round(member - non_member, DIGITS))
 
 
 def _scaler(features: np.ndarray) -> StandardScaler:

@@ -1,4 +1,4 @@
-"""How well scores tell two groups apart, and how sure that is."""
+"""How well scores separate two groups, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Interval:
 def confidence(logits: Tensor, labels: Tensor) -> np.ndarray:
     """`log p_y - log (1 - p_y)` of every row, from the logits: finite where `p_y` itself rounds to 0 or 1."""
     chosen = labels[:, None]
-    own = logits.gather(1, chosen).squeeze(1)
-    others = torch.logsumexp(logits.scatter(1, chosen, -torch.inf), dim=1)
-    return (own - others).detach().cpu().double().numpy()
+    true = logits.gather(1, chosen).squeeze(1)
+    rest = torch.logsumexp(logits.scatter(1, chosen, -torch.inf), dim=1)
+    return (true - rest).detach().cpu().double().numpy()
 
 
 def auc(positive: np.ndarray, negative: np.ndarray) -> float:
@@ -60,15 +60,15 @@ def wins(positive: np.ndarray, negative: np.ndarray) -> np.ndarray:
 
 
 def order_is_chance(rows: int, columns: int, *, surely: float) -> bool:
-    """Whether so few models lie in any order by chance, so that no order of them is unlikely enough."""
+    """Whether there are so few models that no order of them is unlikely enough to be evidence."""
     return 1 / math.comb(rows + columns, rows) > 2 * (1 - surely)
 
 
 def between_models(table: np.ndarray, *, surely: float) -> tuple[Interval, float]:
     """The mean of a table whose rows and columns are independent models (the mean `wins` of their items), with its
-    95 % interval, and the limit that it is above with confidence `surely`.
+    95 % interval, and its one-sided lower bound at confidence `surely`.
 
-    By Welch's t over the means of rows and of columns: with few models a bootstrap would be too sure of itself.
+    Uses Welch's t over the means of rows and of columns: with few models a bootstrap interval would be too narrow.
     """
     parts = [means.var(ddof=1) / means.size for means in (table.mean(axis=1), table.mean(axis=0))]
     error = sum(parts)
@@ -76,18 +76,18 @@ def between_models(table: np.ndarray, *, surely: float) -> tuple[Interval, float
         error**2 / sum(part**2 / (size - 1) for part, size in zip(parts, table.shape, strict=True)) if error else 1
     )
     value, spread = float(table.mean()), math.sqrt(error)
-    wide = float(student.ppf((1 + LEVEL) / 2, freedom)) * spread
+    half_width = float(student.ppf((1 + LEVEL) / 2, freedom)) * spread
     limit = max(0.0, value - float(student.ppf(surely, freedom)) * spread)
     if order_is_chance(*table.shape, surely=surely):
         limit = 0.0
-    return Interval(value, max(0.0, value - wide), min(1.0, value + wide)), limit
+    return Interval(value, max(0.0, value - half_width), min(1.0, value + half_width)), limit
 
 
 def resampled(table: np.ndarray, *, seed: int) -> Interval:
     """The mean of a table like `wins` and its bootstrap interval: rows and columns are drawn with repetition,
     independently of each other."""
-    chance = np.random.default_rng(seed)
-    rows, columns = (chance.multinomial(size, np.full(size, 1 / size), size=DRAWS) / size for size in table.shape)
+    rng = np.random.default_rng(seed)
+    rows, columns = (rng.multinomial(size, np.full(size, 1 / size), size=DRAWS) / size for size in table.shape)
     means = ((rows @ table) * columns).sum(axis=1)
     low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(float(table.mean()), float(low), float(high))

@@ -37,7 +37,7 @@ def render_audit(found: Audit) -> None:
         ("claim", f"{claim['level']}{promised}"),
         ("epsilon", f"at least {test.epsilon:.2f} (95 % confidence), by {test.models} models of each kind"),
         ("", f"at most {test.attainable:.2f} could have been shown by so many"),
-        ("", f"at least {found.per_example_released['nothing'].epsilon:.2f} had nothing been done"),
+        ("", f"at least {found.per_example_released['no_op'].epsilon:.2f} had nothing been done"),
         ("position", f"{'-' if position.place is None else f'{position.place:.2f}'} (0: as retrained, 1: as before)"),
         ("", f"a retrained model lies that far off with a chance of {position.chance:.2g}"),
     ]
@@ -53,7 +53,7 @@ def render_audit(found: Audit) -> None:
     for note in found.notes:
         say(f"Note: {note}.")
     for finding in found.findings:
-        say(f"{'REFUTED' if finding.refutes else 'REMEMBERS'}: {finding.told}.")
+        say(f"{'REFUTED' if finding.refutes else 'REMEMBERS'}: {finding.message}.")
     if found.settings.get("rehearsal"):
         say("A rehearsal: nothing is said of deletions that have happened (--before and --request audit one).")
     if found.verdict == "passed":

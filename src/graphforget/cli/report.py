@@ -21,13 +21,13 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Verify a run and write one self-contained HTML page about its last deletion. It names nobody."""
-    from graphforget.report.content import run_story
-    from graphforget.report.page import check_place
+    from graphforget.report.content import run_content
+    from graphforget.report.page import check_output_path
     from graphforget.report.page import write as write_report
 
     signer = None if key is None else gf.public_key(key)
-    check_place(out_file)
-    write_report(out_file, run_story(run, key=signer, private=private))
+    check_output_path(out_file)
+    write_report(out_file, run_content(run, key=signer, private=private))
     if as_json:
         print(json.dumps({"report": str(out_file), "audience": "private" if private else "public"}))
         return

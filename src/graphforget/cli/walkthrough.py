@@ -22,8 +22,8 @@ from graphforget.errors import Mismatch
 from graphforget.graph.graph import Graph
 from graphforget.privacy.noise import with_noise
 from graphforget.progress import Progress
-from graphforget.report.content import footprint_picture, story_of
-from graphforget.report.page import CheckRow, check_place, write
+from graphforget.report.content import footprint_picture, outcome_content
+from graphforget.report.page import CheckRow, check_output_path, write
 from graphforget.request.footprint import footprint
 from graphforget.request.request import Request
 from graphforget.runs.apply import answer, save_outcome
@@ -43,7 +43,7 @@ Tell = Callable[[str], None]
 
 def run_demo(report: Path, *, progress: Progress | None = None, tell: Tell | None = None) -> dict[str, Any]:
     """Trains, forgets, certifies, verifies, catches five cheats, and writes the report. Returns what was found."""
-    check_place(report)
+    check_output_path(report)
     say = tell or (lambda sentence: None)
     started = time.perf_counter()
     graph = load("patients", seed=0)
@@ -92,11 +92,11 @@ def run_demo(report: Path, *, progress: Progress | None = None, tell: Tell | Non
             name: float((theta - retrained.trained.theta).norm())
             for name, theta in (("old weights", trained.theta), ("unlearned", answered.outcome.centre))
         }
-        story = story_of(
+        story = outcome_content(
             certificate,
             summary,
             found,
-            together=releases_so_far(run, delta=certificate.delta or 1e-5),
+            composed=releases_so_far(run, delta=certificate.delta or 1e-5),
             account=account,
             requests=words,
             pictures=[footprint_picture(graph, request, footprint(graph, request, trained.reach))],

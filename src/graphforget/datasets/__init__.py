@@ -1,1 +1,1 @@
-"""Graphs by name, and from files of one's own."""
+"""Graphs by name, and from files of users."""

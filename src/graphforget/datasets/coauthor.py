@@ -15,9 +15,9 @@ from graphforget.graph.validation import note_of_dropped_loops
 
 
 def read_coauthor(path: Path, name: str) -> Graph:
-    """The graph in an .npz file, with sparse attributes. The names of its classes are pickled, so not read.
+    """The graph in an .npz file, with sparse attributes. Its class names are pickled, so they are not read.
 
-    Attributes, counts of keywords in the file, are set to 0/1 as PyG does it; self-loops are left out.
+    Attributes are counts of keywords in the file. They are set to 0 or 1, as PyG does. Self-loops are left out.
     """
     try:
         with np.load(path, allow_pickle=False) as content:
@@ -33,8 +33,8 @@ def read_coauthor(path: Path, name: str) -> Graph:
     return Graph.create(x=x, edges=torch.from_numpy(edges), y=torch.from_numpy(labels), name=name, notes=notes)
 
 
-def _matrix(content: np.lib.npyio.NpzFile, what: str) -> sp.csr_matrix:
-    parts = tuple(content[f"{what}_{part}"] for part in ("data", "indices", "indptr"))
-    matrix = sp.csr_matrix(parts, shape=tuple(content[f"{what}_shape"]))
+def _matrix(content: np.lib.npyio.NpzFile, name: str) -> sp.csr_matrix:
+    parts = tuple(content[f"{name}_{part}"] for part in ("data", "indices", "indptr"))
+    matrix = sp.csr_matrix(parts, shape=tuple(content[f"{name}_shape"]))
     matrix.check_format(full_check=True)  # an index out of range would make scipy read foreign memory
     return matrix

@@ -1,4 +1,4 @@
-"""Where the raw files of the public datasets lie, and how they get there."""
+"""The raw files of the public datasets: where they are looked for, and their download."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VARIABLE = "GRAPHFORGET_DATA"
 
 @dataclass(frozen=True)
 class RawFiles:
-    """The files of one dataset as published: PyG's name of the folder, and each file's SHA-256."""
+    """The published files of one dataset: PyG's name of the folder, and the SHA-256 of each file."""
 
     folder: str
     checksums: Mapping[str, str]
@@ -82,49 +82,49 @@ def raw_folder(name: str, *, root: str | Path | None = None) -> Path:
     """The folder with all raw files of dataset `name`, `<root>/<Name>/raw` in the layout of PyG.
 
     Looks in $GRAPHFORGET_DATA, then in ~/.cache/graphforget, then downloads into the latter. A given `root`
-    stands in place of both. Raises `InputError` if the files can be had nowhere; nothing stays half-written.
+    replaces both. Raises `InputError` if the files cannot be found or downloaded; no partial file is left.
     """
     if root is not None:
-        places = [Path(root)]
+        roots = [Path(root)]
     else:
         variable = os.environ.get(VARIABLE)
-        places = ([Path(variable)] if variable else []) + [Path.home() / ".cache" / "graphforget"]
+        roots = ([Path(variable)] if variable else []) + [Path.home() / ".cache" / "graphforget"]
     raw = RAW_FILES[name]
-    for place in places:
-        folder = place / raw.folder / "raw"
+    for candidate in roots:
+        folder = candidate / raw.folder / "raw"
         if all((folder / file).is_file() for file in raw.checksums):
             return folder
     try:
-        return _download(name, places[-1])
+        return _download(name, roots[-1])
     except (OSError, http.client.HTTPException, ValueError) as error:
-        looked = " or ".join(str(place / raw.folder / "raw") for place in places)
+        folders = " or ".join(str(candidate / raw.folder / "raw") for candidate in roots)
         raise InputError(
-            f"the raw files of {name} are not in {looked} and cannot be downloaded ({error}), "
+            f"the raw files of {name} are not in {folders} and cannot be downloaded ({error}), "
             f"put them into <folder>/{raw.folder}/raw and set {VARIABLE} to <folder>"
         ) from error
 
 
 def _download(name: str, root: Path) -> Path:
-    """All files into a temporary folder first, so that an interruption leaves no file that looks complete."""
+    """Downloads into a temporary folder first, so that an interruption leaves no file that looks complete."""
     from torch_geometric.data import download_url
 
     raw = RAW_FILES[name]
-    url = _address(name)
+    url = _base_url(name)
     folder = root / raw.folder / "raw"
     root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=root, prefix=".download-") as temporary:
         for file, checksum in raw.checksums.items():
-            got = Path(download_url(f"{url}/{file}", temporary))
+            downloaded = Path(download_url(f"{url}/{file}", temporary))
             # download_url checks neither the server's certificate nor that the file is complete.
-            if hashlib.sha256(got.read_bytes()).hexdigest() != checksum:
-                raise ValueError(f"{file} arrived with other content than the published file")
+            if hashlib.sha256(downloaded.read_bytes()).hexdigest() != checksum:
+                raise ValueError(f"{file} has other content than the published file")
         folder.mkdir(parents=True, exist_ok=True)
         for file in raw.checksums:
             (Path(temporary) / file).replace(folder / file)
     return folder
 
 
-def _address(name: str) -> str:
+def _base_url(name: str) -> str:
     from torch_geometric.datasets import Coauthor, Planetoid
 
     address: str = Coauthor.url if name in ("cs", "physics") else Planetoid.url

@@ -45,12 +45,12 @@ RANGES = (
 
 
 def read_patients() -> Graph:
-    """569 patients with 30 measurements and a diagnosis each; edges join each to the 5 patients most alike.
+    """569 patients with 30 measurements and a diagnosis each; edges join each to the 5 most similar patients.
 
     Each column is mapped linearly from its printed range to [-1, 1]. The ranges are constants, not statistics
-    of the rows, so that removing a patient changes nobody else's attributes; and 0, which stands for
-    "forgotten", is the middle of the range. The description rounds the ranges, so a few values lie up to 0.02
-    outside; they are not clipped. Edges are taken as given: they are not drawn anew after a removal.
+    of the rows, so removing a patient does not change the attributes of others. The value 0, which stands
+    for "forgotten", is the middle of the range. The description rounds the ranges, so a few values lie up to 0.02
+    outside; they are not clipped. Edges are not computed again after a removal.
     """
     from sklearn.datasets import load_breast_cancer
     from sklearn.neighbors import kneighbors_graph

@@ -29,22 +29,22 @@ def read_planetoid(folder: Path, name: str) -> Graph:
     def part(suffix: str) -> Path:
         return folder / f"ind.{name}.{suffix}"
 
-    known, tested = _attributes(part("allx")), _attributes(part("tx"))
+    known_x, test_x = _attributes(part("allx")), _attributes(part("tx"))
     known_labels, test_labels = _labels(part("ally")), _labels(part("ty"))
     training = len(_labels(part("y")))
     test_nodes = _test_nodes(part("test.index"))
     sources, targets = _edges(part("graph"))
     try:
         n = int(test_nodes.max()) + 1
-        place = np.concatenate([np.arange(known.shape[0]), test_nodes])
-        if len(np.unique(place)) != len(place):
-            raise ValueError("a node stands twice")
-        stacked = sp.vstack([known, tested], format="coo")
-        x = sp.csr_matrix((stacked.data, (place[stacked.row], stacked.col)), shape=(n, stacked.shape[1]))
-        # PyG gives the nodes in the gaps of CiteSeer's test.index a row of zeros as label too, and the place
-        # of its largest entry makes them members of class 0, which is wrong: their class is unknown.
+        node_of_row = np.concatenate([np.arange(known_x.shape[0]), test_nodes])
+        if len(np.unique(node_of_row)) != len(node_of_row):
+            raise ValueError("a node is listed twice")
+        stacked = sp.vstack([known_x, test_x], format="coo")
+        x = sp.csr_matrix((stacked.data, (node_of_row[stacked.row], stacked.col)), shape=(n, stacked.shape[1]))
+        # PyG gives the nodes in the gaps of CiteSeer's test.index a row of zeros as label, and the argmax of
+        # this row puts them into class 0, which is wrong: their class is unknown.
         y = np.full(n, UNLABELLED)
-        y[place] = np.concatenate([known_labels, test_labels])
+        y[node_of_row] = np.concatenate([known_labels, test_labels])
         masks = np.zeros((3, n), dtype=bool)
         masks[0, :training] = True
         masks[1, training : training + VALIDATION_NODES] = True
@@ -67,13 +67,13 @@ def read_planetoid(folder: Path, name: str) -> Graph:
 def read_pickle(path: Path) -> Any:
     """A pickle of scipy CSR matrices, numpy arrays, dictionaries and lists; anything else is an `InputError`.
 
-    Nothing in the file can run code: matrices and arrays come as the inert holders below, and no other name
-    is ever looked up.
+    Nothing in the file can run code: matrices and arrays are read as the passive classes below, and no other
+    name is looked up.
     """
     try:
         with path.open("rb") as file:
             return _Unpickler(file, encoding="latin1").load()
-    except Exception as error:  # a damaged pickle can raise any exception there is
+    except Exception as error:  # a damaged pickle can raise any exception
         _refuse(path, error)
 
 
@@ -129,10 +129,10 @@ class _Unpickler(pickle.Unpickler):
     }
 
     def find_class(self, module: str, name: str) -> type:
-        found = self.STAND_INS.get((module, name))
-        if found is None:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is not allowed")
-        return found
+        stand_in = self.STAND_INS.get((module, name))
+        if stand_in is None:
+            raise pickle.UnpicklingError(f"it needs {module}.{name}, which is not allowed")
+        return stand_in
 
 
 def _refuse(path: Path, reason: object) -> NoReturn:
@@ -152,7 +152,7 @@ def _attributes(path: Path) -> sp.csr_matrix:
 def _labels(path: Path) -> np.ndarray:
     rows = getattr(read_pickle(path), "values", None)
     if not isinstance(rows, np.ndarray) or rows.ndim != 2:
-        _refuse(path, "it does not hold one row of numbers a node")
+        _refuse(path, "it does not hold one row of numbers for each node")
     if not ((rows == 1).sum(axis=1) == 1).all():
         _refuse(path, "a row does not name exactly one class")
     return rows.argmax(axis=1)

@@ -10,7 +10,7 @@ from torch import Tensor
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 
-SMALL = 2**24  # numbers that a tensor may have in a file of any size
+SMALL = 2**24  # a tensor may have so many numbers in a file of any size
 
 
 def read_pyg_file(path: Path) -> Graph:
@@ -22,23 +22,23 @@ def read_pyg_file(path: Path) -> Graph:
     from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
     from torch_geometric.data.storage import BaseStorage, EdgeStorage, GlobalStorage, NodeStorage
 
-    # PyG tells torch that `Data` and `HeteroData` are safe to load, but not the classes that every saved one contains.
+    # PyG registers `Data` and `HeteroData` with torch as safe to load, but not the classes that they contain.
     parts = [GlobalStorage, DataEdgeAttr, DataTensorAttr, BaseStorage, EdgeStorage, NodeStorage]
     safe = torch.serialization.safe_globals(parts)
     try:
         # Unchecked, a sparse tensor with indices out of range would pass and read foreign memory later.
         with safe, torch.sparse.check_sparse_tensor_invariants():
             data = torch.load(path, map_location="cpu", weights_only=True)
-        wrong = _not_tensors(data, path.stat().st_size) if isinstance(data, Data) else []
+        invalid = _invalid_tensors(data, path.stat().st_size) if isinstance(data, Data) else []
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error}") from error
-    except Exception as error:  # a damaged file can raise any exception there is
+    except Exception as error:  # a damaged file can raise any exception
         raise InputError(f"{path} is not a PyG Data of tensors and plain values, or it is damaged") from error
     if not isinstance(data, Data | HeteroData):
         kind = type(data).__name__
         raise InputError(f"{path} holds a {kind}, one PyG Data is needed (of a dataset, save dataset[0])")
-    if wrong:
-        raise InputError(f"{path} holds a Data whose '{wrong[0]}' is not a tensor of its size, which a Graph needs")
+    if invalid:
+        raise InputError(f"{path} holds a Data whose '{invalid[0]}' is not a tensor of its size, which a Graph needs")
     if (
         isinstance(data, Data)
         and data.edge_index is not None
@@ -51,11 +51,11 @@ def read_pyg_file(path: Path) -> Graph:
         raise InputError(f"{path}: {error}") from error
 
 
-def _not_tensors(data: object, size: int) -> list[str]:
-    """What is no tensor, or one that would take far more memory than the file: its numbers can stand for many."""
+def _invalid_tensors(data: object, size: int) -> list[str]:
+    """The names of values that are no tensor, or one that would take far more memory than the file."""
     needed = ("x", "edge_index", "y", "train_mask", "val_mask", "test_mask")
-    given = {name: getattr(data, name, None) for name in needed}
-    return [name for name, value in given.items() if value is not None and not _fits(value, max(size, SMALL))]
+    values = {name: getattr(data, name, None) for name in needed}
+    return [name for name, value in values.items() if value is not None and not _fits(value, max(size, SMALL))]
 
 
 def _fits(value: object, size: int) -> bool:

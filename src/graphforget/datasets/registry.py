@@ -1,4 +1,4 @@
-"""Graphs to train on: six by name, and one's own from files."""
+"""Graphs to train on: six by name, and others from files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPLITS = ("random", "public", "given")
 
 @dataclass(frozen=True)
 class Dataset:
-    """What `load` gives under one name. Edges are undirected, each counted once."""
+    """A dataset that `load` knows by name. Edges are undirected and counted once."""
 
     title: str
     nodes: int
@@ -47,17 +47,24 @@ DATASETS: Mapping[str, Dataset] = MappingProxyType(
 def load(name_or_path: str | Path, *, seed: int = 0, split: str | None = None, root: str | Path | None = None) -> Graph:
     """A graph by name (see `DATASETS`), from a folder with nodes.csv and edges.csv, or from a PyG file (.pt).
 
-    `split` says who trains and who tests:
-    - "random": 90/10 of the labelled nodes, drawn by `seed`, as in the paper;
-    - "public": the benchmark's fixed split (cora, citeseer and pubmed only);
-    - "given": own data's masks as they are; without any, every labelled node trains;
-    - None: "given" for own data that keeps any labelled node out of training, "random" for everything else.
+    Edges in a CSV folder count in both directions; for directed edges use `Graph.from_csv(folder, directed=True)`.
 
-    The raw files of all names but `patients` are looked for in $GRAPHFORGET_DATA, then in
-    ~/.cache/graphforget, and downloaded into the latter if need be; `root` is one folder that stands in place
-    of both. Names may be written in any case; a folder of one's own that has the name of a dataset is reached
-    as a `Path` or as "./name". Edges in a CSV folder count in both directions; for directed ones use
-    `Graph.from_csv(folder, directed=True)`.
+    Args:
+        name_or_path: The name of a dataset in upper or lower case, or a path. A folder that has the name of a dataset
+            is given as a `Path` or as "./name".
+        seed: Decides the random split.
+        split: The training and test nodes. "random": 90/10 of the labelled nodes, as in the paper. "public": the
+            fixed split of the benchmark (cora, citeseer and pubmed only). "given": the masks of the files; without
+            masks every labelled node is a training node. None: "given" for files in which a labelled node is not a
+            training node, else "random".
+        root: The folder with the raw files of the datasets. By default they are looked for in $GRAPHFORGET_DATA and
+            in ~/.cache/graphforget, and downloaded into the latter if necessary. `patients` needs none.
+
+    Returns:
+        The graph with its split.
+
+    Raises:
+        InputError: If there is no such dataset or file, if it cannot be read, or if it does not have this split.
     """
     if split is not None and split not in SPLITS:
         raise InputError(f"split {split!r} is not known, there are {', '.join(SPLITS)}")

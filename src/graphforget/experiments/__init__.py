@@ -1,1 +1,1 @@
-"""The paper's tables and figures, one file each, and two tables that it lacks. Knows nothing of the command line."""
+"""The tables and figures of the paper, one file each, and two tables that are not in the paper."""

@@ -1,4 +1,4 @@
-"""What several experiments start from: graphs by split, and models that are trained once and kept."""
+"""Graphs, models and requests that several experiments share. Each base model is trained once and stored."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from graphforget.models.registry import build
 from graphforget.models.sharded import Sharded
 from graphforget.privacy import paper_bounds
 from graphforget.privacy.noise import with_noise
+from graphforget.progress import no_progress
+from graphforget.request import sampling
 from graphforget.request.kinds import Kind
-from graphforget.request.sampling import Drawing, draw_request
+from graphforget.request.sampling import Drawing
 from graphforget.runs.locks import run_lock
 from graphforget.training.environment import environment
 from graphforget.training.losses import as_loss
@@ -34,31 +36,31 @@ NOISE_DRAWS = 20
 
 
 @lru_cache(maxsize=2)
-def graph_of(data: str, seed: int) -> gf.Graph:
-    """Split 90/10 by the seed, as in the paper."""
+def load_graph(data: str, seed: int) -> gf.Graph:
+    """The graph with a 90/10 split by the seed, as in the paper."""
     return gf.load(data, seed=seed)
 
 
 def base(store: Path, data: str, model: str, seed: int, *, epochs: int | None = None) -> tuple[gf.Trained, gf.Graph]:
-    """A model with its defaults (but `epochs` of Adam, where there are any) on a split, and its graph.
+    """A model with its default settings (but `epochs` of Adam, if it uses Adam) on a split, and its graph.
 
-    It is trained by whoever asks first and kept in `store`; others who ask meanwhile wait for it. If what is kept there
-    cannot be read, or is something else, it is trained anew.
+    The first process that needs it trains it and stores it in `store`; others wait for it. A stored model that cannot
+    be read, or that is another model, is trained again.
     """
-    graph = graph_of(data, seed)
-    own: dict[str, Any] = {} if epochs is None or gf.MODELS[model].affine else {"epochs": epochs}
-    name = "-".join([data, model, str(seed), *(str(value) for value in own.values())])
-    return _once(store, name, model, seed, graph, lambda: gf.train(graph, model, seed=seed, **own))
+    graph = load_graph(data, seed)
+    options: dict[str, Any] = {} if epochs is None or gf.MODELS[model].affine else {"epochs": epochs}
+    name = "-".join([data, model, str(seed), *(str(value) for value in options.values())])
+    return _cached(store, name, model, seed, graph, lambda: gf.train(graph, model, seed=seed, **options))
 
 
 def retrained_without_edges(
     store: Path, data: str, model: str, seed: int, share: float, *, epochs: int | None = None
 ) -> tuple[gf.Trained, gf.Graph]:
-    """The model of `base` trained anew without a share of the edges, and what is left of the graph; kept as that is."""
+    """The model of `base` retrained without a share of the edges, and the retained graph. It is stored like `base`."""
     trained, graph = base(store, data, model, seed, epochs=epochs)
-    request = request_of(graph, "edges", share, seed=seed)
+    request = draw_request(graph, "edges", share, seed=seed)
     name = "-".join([data, model, str(seed), *([] if epochs is None else [str(epochs)]), "without", percent(share)])
-    return _once(
+    return _cached(
         store,
         name,
         model,
@@ -68,24 +70,24 @@ def retrained_without_edges(
     )
 
 
-def _once(
+def _cached(
     store: Path, name: str, model: str, seed: int, graph: gf.Graph, make: Callable[[], gf.Trained]
 ) -> tuple[gf.Trained, gf.Graph]:
-    """The model that is kept under this name, if it is this one on this graph; else it is made and kept."""
+    """The model that is stored under this name if it is this one on this graph; else it is made and stored."""
     name = f"{name}-{fingerprint()}"
     run, lock = store / name, store / f".{name}.lock"
     lock.mkdir(parents=True, exist_ok=True)
     with run_lock(lock):
         try:
-            return _kept(run, model, seed, graph.digest)
+            return _load_base(run, model, seed, graph.digest)
         except InputError:
             _remove(run)
             gf.save_run(run, make(), graph)
-        return _kept(run, model, seed, graph.digest)
+        return _load_base(run, model, seed, graph.digest)
 
 
 @lru_cache(maxsize=2)
-def _kept(run: Path, model: str, seed: int, digest: str) -> tuple[gf.Trained, gf.Graph]:
+def _load_base(run: Path, model: str, seed: int, digest: str) -> tuple[gf.Trained, gf.Graph]:
     trained, graph = gf.load_run(run)
     if (trained.recipe.model, trained.recipe.seed, graph.digest) != (model, seed, digest):
         raise InputError(f"{run} holds another model")
@@ -99,16 +101,16 @@ def _remove(run: Path) -> None:
         run.unlink(missing_ok=True)
 
 
-def sharded(graph: gf.Graph, model: str, way: str, seed: int, *, data: str, epochs: int | None = None) -> gf.Trained:
-    """GraphEraser's ensemble of a model, partitioned this way, with learned weights of its shards; it is not kept."""
-    return gf.train(graph, f"sharded-{model}", seed=seed, epochs=epochs, **_shards(way, data))
+def sharded(graph: gf.Graph, model: str, method: str, seed: int, *, data: str, epochs: int | None = None) -> gf.Trained:
+    """GraphEraser's ensemble of a model with learned weights of its shards, partitioned by `method`; not stored."""
+    return gf.train(graph, f"sharded-{model}", seed=seed, epochs=epochs, **_shards(method, data))
 
 
 def untrained_shards(
-    graph: gf.Graph, model: str, way: str, seed: int, *, data: str, epochs: int | None = None
+    graph: gf.Graph, model: str, method: str, seed: int, *, data: str, epochs: int | None = None
 ) -> tuple[Sharded, Tensor, Recipe]:
-    """Its models with fresh weights, the shard of every training node, and how `sharded` would train them."""
-    entry, options = gf.MODELS[f"sharded-{model}"], _shards(way, data)
+    """Its models with fresh weights, the shard of every training node, and the recipe that `sharded` would use."""
+    entry, options = gf.MODELS[f"sharded-{model}"], _shards(method, data)
     module = build(entry.name, columns=graph.num_columns, classes=graph.num_classes, seed=seed, **options)
     assert isinstance(module, Sharded)
     recipe = Recipe(
@@ -123,28 +125,24 @@ def untrained_shards(
         tolerance=1e-3,
         environment=environment(),
     )
-    return module, partition(graph, module, seed=seed, progress=_quietly), recipe
+    return module, partition(graph, module, seed=seed, progress=no_progress), recipe
 
 
 def trained_shards(
     module: Sharded, shard_of: Tensor, graph: gf.Graph, recipe: Recipe, shards: Iterable[int]
 ) -> gf.Trained:
-    """The ensemble with these shards trained on `graph`, and the weights of all learned."""
+    """The ensemble with these shards trained on `graph` and with the weights of all shards learned."""
     inspection, loss = Inspection(module.reach, ()), as_loss(recipe.loss)
-    given: dict[str, Any] = {"device": "cpu", "progress": _quietly, "started": time.perf_counter()}
-    return train_shards(module, shard_of, graph, recipe, loss, inspection, shards, **given)
+    arguments: dict[str, Any] = {"device": "cpu", "progress": no_progress, "started": time.perf_counter()}
+    return train_shards(module, shard_of, graph, recipe, loss, inspection, shards, **arguments)
 
 
-def _shards(way: str, data: str) -> dict[str, Any]:
-    return {"shards": SHARDS[data], "partition": way, "aggregation": "learned"}
+def _shards(method: str, data: str) -> dict[str, Any]:
+    return {"shards": SHARDS[data], "partition": method, "aggregation": "learned"}
 
 
-def _quietly(stage: str, done: int, total: int) -> None:
-    """Progress that nobody looks at."""
-
-
-def request_of(graph: gf.Graph, kind: Kind, share: float, *, seed: int) -> gf.Request:
-    return draw_request(graph, Drawing(kind, share=share), seed=seed)
+def draw_request(graph: gf.Graph, kind: Kind, share: float, *, seed: int) -> gf.Request:
+    return sampling.draw_request(graph, Drawing(kind, share=share), seed=seed)
 
 
 def idea_bound(outcome: Outcome) -> float:
@@ -155,13 +153,13 @@ def idea_bound(outcome: Outcome) -> float:
     )
 
 
-def percent_right(model: gf.Trained, graph: gf.Graph) -> float:
+def f1_percent(model: gf.Trained, graph: gf.Graph) -> float:
     """Test micro-F1 in %."""
     return 100 * model.micro_f1(graph)
 
 
-def percent_right_with_noise(model: gf.Trained, theta: Tensor, graph: gf.Graph, *, sigma: float) -> float:
-    """Test micro-F1 in % of `theta` with fresh noise, a mean over draws that are the same for all models of a seed."""
+def f1_percent_with_noise(model: gf.Trained, theta: Tensor, graph: gf.Graph, *, sigma: float) -> float:
+    """Test micro-F1 in % of `theta` with fresh noise: a mean over draws that are the same for all models of a seed."""
     first = NOISE_DRAWS * model.recipe.seed
     draws = (with_noise(theta, sigma=sigma, seed=first + draw) for draw in range(NOISE_DRAWS))
-    return statistics.fmean(percent_right(model.with_weights(noised), graph) for noised in draws)
+    return statistics.fmean(f1_percent(model.with_weights(noised), graph) for noised in draws)

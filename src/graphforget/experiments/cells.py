@@ -1,4 +1,4 @@
-"""Cells: the parts of an experiment that are computed one by one, written down as they come, never computed twice."""
+"""Cells: the parts of an experiment that are computed one by one. Each is recorded and never computed twice."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from graphforget.experiments.fingerprint import fingerprint
 from graphforget.experiments.machine import machine
 
 Key = dict[str, str | int | float]
-Row = dict[str, Any]  # a finished cell: its key, and what was found
+Row = dict[str, Any]  # a finished cell: its key and its values
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One part of an experiment: `work(store=..., **key)`, a function of a module, gives its numbers by name.
+    """One part of an experiment: `work(store=..., **key)`, a function of a module, gives its values by name.
 
     `store` is a folder where trained models are kept between cells.
     """
 
     key: Key
-    cost: float  # seconds on one core, about
+    cost: float  # estimated seconds on one core
     work: Callable[..., Row]
 
     @property
@@ -36,45 +36,53 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class CellOutcome:
+    """The result of a cell: its values, or None and the reason why it failed."""
+
+    values: Row | None
+    seconds: float
+    error: str | None = None
+
+
+@dataclass(frozen=True)
 class Origin:
-    """When a cell was computed (ISO time) and on what."""
+    """When a cell was computed (ISO time) and on which machine."""
 
     made: str
     machine: dict[str, str | int]
 
 
 class Record:
-    """The finished cells of an experiment, a line of JSON each.
+    """The finished cells of an experiment, one line of JSON each.
 
-    A cell that failed has a line too and counts as not computed. What cannot be read, such as the last line of a run
-    that was killed while it wrote, counts as not there, and so does what was computed with other settings; `left_out`
-    tells of both.
+    A failed cell has a line too and counts as not computed. A line that cannot be read, such as the last one of a run
+    that was killed while it wrote, is ignored, and so is a cell that was computed with other settings; `left_out`
+    counts both.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._found: dict[str, Row] = {}
+        self._rows: dict[str, Row] = {}
         self._origins: dict[str, Origin] = {}
         self._errors: dict[str, str] = {}
-        self._broken_end = False
-        self._unreadable, self._of_others = 0, set[str]()
+        self._unreadable, self._other_settings = 0, set[str]()
         try:
             text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
         self._broken_end = bool(text) and not text.endswith("\n")
         for line in text.splitlines():
-            self._take(line)
+            self._read_line(line)
 
-    def __contains__(self, cell: Cell) -> bool:
-        return _name(cell.key) in self._found
+    def has(self, cell: Cell, /) -> bool:
+        return _name(cell.key) in self._rows
 
     def rows(self, cells: Iterable[Cell] | None = None) -> list[Row]:
-        """What was found of these cells, or of all, in their order."""
+        """The rows of these cells in their order, or all rows."""
         if cells is None:
-            return list(self._found.values())
+            return list(self._rows.values())
         names = (_name(cell.key) for cell in cells)
-        return [self._found[name] for name in names if name in self._found]
+        return [self._rows[name] for name in names if name in self._rows]
 
     def origins(self, cells: Iterable[Cell]) -> list[Origin]:
         """When and where these cells were computed, as far as it is known."""
@@ -82,27 +90,28 @@ class Record:
         return [self._origins[name] for name in names if name in self._origins]
 
     def errors(self, cells: Iterable[Cell]) -> dict[str, str]:
-        """Why cells have failed and are still to be computed, by their labels."""
+        """The reasons of failed cells that are still to be computed, by their labels."""
         named = ((cell.label, _name(cell.key)) for cell in cells)
         return {label: self._errors[name] for label, name in named if name in self._errors}
 
     @property
     def left_out(self) -> str:
-        """What the file holds beside, in words, or nothing."""
-        others = len(self._of_others - self._found.keys())
+        """A sentence about lines of the file that are not used; empty if there are none."""
+        others = len(self._other_settings - self._rows.keys())
         parts = [f"{others} cells of other settings"] if others else []
         parts += [f"{self._unreadable} lines that cannot be read"] if self._unreadable else []
         return f"{self.path.name} also holds {' and '.join(parts)}." if parts else ""
 
-    def add(self, cell: Cell, found: Row, *, seconds: float) -> None:
+    def keep(self, cell: Cell, outcome: CellOutcome, /) -> None:
+        """Appends a line for the cell, with its values or with the reason why it failed."""
+        if outcome.values is None:
+            self._append({"key": cell.key, "error": outcome.error or ""})
+            return
         made = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        line = {"key": cell.key, "found": _plain(found), "seconds": round(seconds, 3), "made": made}
-        self._write(line | {"machine": machine(), "settings": fingerprint()})
+        line = {"key": cell.key, "found": _finite(outcome.values), "seconds": round(outcome.seconds, 3), "made": made}
+        self._append(line | {"machine": machine(), "settings": fingerprint()})
 
-    def fail(self, cell: Cell, why: str) -> None:
-        self._write({"key": cell.key, "error": why})
-
-    def _write(self, line: Row) -> None:
+    def _append(self, line: Row) -> None:
         text = json.dumps(line, allow_nan=False)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -113,35 +122,35 @@ class Record:
         except OSError as error:
             raise InputError(f"{self.path} cannot be written: {error.strerror or error}") from error
         self._broken_end = False
-        self._take(text)
+        self._read_line(text)
 
-    def _take(self, line: str) -> None:
+    def _read_line(self, line: str) -> None:
         try:
-            read = json.loads(line)
-            key = dict(read["key"])
+            content = json.loads(line)
+            key = dict(content["key"])
             name = _name(key)
         except (ValueError, TypeError, KeyError, RecursionError):
             self._unreadable += 1
             return
-        if isinstance(read.get("found"), dict) and read.get("settings") != fingerprint():
-            self._of_others.add(name)
-        elif isinstance(read.get("found"), dict):
-            self._found[name] = key | read["found"]
+        if isinstance(content.get("found"), dict) and content.get("settings") != fingerprint():
+            self._other_settings.add(name)
+        elif isinstance(content.get("found"), dict):
+            self._rows[name] = key | content["found"]
             self._errors.pop(name, None)
-            if isinstance(read.get("made"), str) and isinstance(read.get("machine"), dict):
-                self._origins[name] = Origin(read["made"], read["machine"])
-        elif "error" in read:
-            self._errors[name] = str(read["error"])
+            if isinstance(content.get("made"), str) and isinstance(content.get("machine"), dict):
+                self._origins[name] = Origin(content["made"], content["machine"])
+        elif "error" in content:
+            self._errors[name] = str(content["error"])
 
 
 def _name(key: Key) -> str:
     return json.dumps(key, sort_keys=True)
 
 
-def _plain(value: Any) -> Any:
-    """For JSON, which has no infinity and no NaN: nothing stands for them."""
+def _finite(value: Any) -> Any:
+    """The same with None for infinity and NaN, which JSON does not have."""
     if isinstance(value, dict):
-        return {name: _plain(part) for name, part in value.items()}
+        return {name: _finite(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
+        return [_finite(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""The models that attacks are tried on: before a request, and after every method has answered it."""
+"""The models that are attacked: the old one, and one for every method after it has answered the request."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import graphforget as gf
 from graphforget.experiments.bases import sharded
 from graphforget.experiments.settings import DELTA, EPSILON, PARTITIONS
 
-NOTHING = "nothing"  # the old weights, asked as the others are
+NO_OP = "nothing"  # the old weights, queried like the others; the key in stored cells
 
 
-def methods_for(model: str) -> list[str]:
-    """What is tried on a model, in the tables' order: CGU and Newton's steps serve linear ones alone."""
+def methods_of(model: str) -> list[str]:
+    """The methods that are run on a model, in the order of the tables; CGU and Newton need a linear one."""
     linear = model == "sgc"
-    return [NOTHING, "retrain", *PARTITIONS, *(["cgu"] if linear else []), "idea", *(["newton"] if linear else [])]
+    return [NO_OP, "retrain", *PARTITIONS, *(["cgu"] if linear else []), "idea", *(["newton"] if linear else [])]
 
 
 def after_each(
@@ -27,26 +27,26 @@ def after_each(
     data: str,
     epochs: int | None = None,
 ) -> dict[str, gf.Trained]:
-    """What each method leaves, by name: private weights, but of `newton` those that are released, with their noise.
+    """The model after each method, by name: private weights, but released ones with noise for `newton` and `cgu`.
 
-    `random`, `bekm` and `blpa` are GraphEraser on a model like this one, `cgu` its own kind of SGC.
+    `random`, `bekm` and `blpa` are GraphEraser on a model of the same type, `cgu` has its own type of SGC.
     """
     model, seed = trained.recipe.model, trained.recipe.seed
-    found: dict[str, gf.Trained] = {}
-    asked: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA}
+    models: dict[str, gf.Trained] = {}
+    privacy: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA}
     for method in methods:
-        if method == NOTHING:
-            found[method] = trained
+        if method == NO_OP:
+            models[method] = trained
         elif method in PARTITIONS:
             shards = sharded(graph, model, method, seed, data=data, epochs=epochs)
-            found[method] = gf.unlearn(shards, graph, request, method="grapheraser").trained
+            models[method] = gf.unlearn(shards, graph, request, method="grapheraser").trained
         elif method == "cgu":
-            found[method] = gf.unlearn(
-                gf.train(graph, "cgu", seed=seed), graph, request, method="cgu", **asked
+            models[method] = gf.unlearn(
+                gf.train(graph, "cgu", seed=seed), graph, request, method="cgu", **privacy
             ).released
         elif method == "newton":
-            found[method] = gf.unlearn(trained, graph, request, method="newton", **asked).released
+            models[method] = gf.unlearn(trained, graph, request, method="newton", **privacy).released
         else:
             options: dict[str, Any] = {"level": "empirical", "audit": False} if method == "idea" else {}
-            found[method] = gf.unlearn(trained, graph, request, method=method, **options).trained
-    return found
+            models[method] = gf.unlearn(trained, graph, request, method=method, **options).trained
+    return models

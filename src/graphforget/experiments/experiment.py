@@ -1,4 +1,4 @@
-"""What every table and figure is: cells to compute, a table made of what was found, and perhaps a figure."""
+"""An experiment: cells to compute, a table of their results, and possibly a figure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Cells(Protocol):
 
 @dataclass(frozen=True)
 class Experiment:
-    """One table or figure. `alone` ones measure time, so nothing of ours may run beside a cell of theirs."""
+    """One table or figure. One that is `alone` measures time, so its cells run one at a time."""
 
     name: str
     title: str

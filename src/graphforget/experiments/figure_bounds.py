@@ -10,7 +10,7 @@ from torch import Tensor
 
 import graphforget as gf
 from graphforget.errors import Refused
-from graphforget.experiments.bases import base, idea_bound, request_of
+from graphforget.experiments.bases import base, draw_request, idea_bound
 from graphforget.experiments.cells import Cell, Key, Row
 from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.paper import published
@@ -25,13 +25,13 @@ from graphforget.unlearning.outcome import Outcome
 NAME = "figure-bounds"
 DATA = ("cora", "citeseer", "pubmed")
 MODELS = ("gcn", "sgc", "linearised-gcn")
-SHARES = tuple(place / 100 for place in range(1, 11))
-NONE = 0.0  # a share: how far continued training goes if nothing is removed
+SHARES = tuple(number / 100 for number in range(1, 11))
+NO_REMOVAL = 0.0  # a share, for how far continued training moves the weights if nothing is removed
 FROM_SCRATCH = (0.01, 0.05, 0.1)  # shares at which a network is also retrained from scratch
 LINEARISED = (0.01, 0.05, 0.1)
 FEWER = (0.01, 0.03, 0.05, 0.07, 0.1)  # shares for a GCN on PubMed
 
-BOUNDS = {  # by the name of a number: how it is told, and its name in the paper's figure
+BOUNDS = {  # by the name of a value: its title, and its name in the paper's figure
     "ceu_worst": ("CEU worst, as the paper plots it", "ceu-worst"),
     "ceu_worst_rightly": ("CEU worst, its theorem", ""),
     "ceu_data": ("CEU data-dependent, as the paper plots it", "ceu-data-dependent"),
@@ -78,10 +78,12 @@ NOTES = (
 
 def cells(*, quick: bool, seeds: int) -> list[Cell]:
     if quick:
-        found = [_cell("sgc", data, share, 0) for data in ("patients", "cora") for share in (0.01, 0.05, 0.1)]
-        return found + [_cell("gcn", "cora", share, 0, epochs=QUICK_EPOCHS) for share in (0.01, 0.05, 0.1)]
+        linear = [_cell("sgc", data, share, 0) for data in ("patients", "cora") for share in (0.01, 0.05, 0.1)]
+        return linear + [_cell("gcn", "cora", share, 0, epochs=QUICK_EPOCHS) for share in (0.01, 0.05, 0.1)]
     drift = [
-        Cell({"model": "gcn", "data": data, "share": NONE, "seed": seed}, 1.1 * train_cost("gcn", data), of_drift)
+        Cell(
+            {"model": "gcn", "data": data, "share": NO_REMOVAL, "seed": seed}, 1.1 * train_cost("gcn", data), drift_cell
+        )
         for data in DATA
         for seed in range(seeds)
     ]
@@ -95,7 +97,7 @@ def cells(*, quick: bool, seeds: int) -> list[Cell]:
 
 
 def _shares(model: str, data: str) -> tuple[float, ...]:
-    """At which a model is run; networks on PubMed take minutes at each."""
+    """The shares at which a model is run; networks on PubMed take minutes at each."""
     if model == "linearised-gcn":
         return () if data == "pubmed" else LINEARISED
     return FEWER if (model, data) == ("gcn", "pubmed") else SHARES
@@ -106,13 +108,13 @@ def _cell(model: str, data: str, share: float, seed: int, **short: int) -> Cell:
     convex = gf.MODELS[model].affine
     trainings = 2 if convex else (2.1 if share in FROM_SCRATCH else 1.1) * training_part(short.get("epochs"))
     cost = trainings * train_cost(model, data) + step_cost(model, data)
-    return Cell(key, cost, of_convex if convex else of_network)
+    return Cell(key, cost, convex_cell if convex else network_cell)
 
 
-def of_convex(*, store: Path, model: str, data: str, share: float, seed: int) -> Row:
+def convex_cell(*, store: Path, model: str, data: str, share: float, seed: int) -> Row:
     """Bounds for IDEA's step and for Newton's steps, and the distances of both to the optimum."""
     trained, graph = base(store, data, model, seed)
-    request = request_of(graph, "edges", share, seed=seed)
+    request = draw_request(graph, "edges", share, seed=seed)
     idea = gf.unlearn(trained, graph, request, method="idea", level="empirical", audit=False)
     newton = gf.unlearn(trained, graph, request, method="newton")
     best = _optimum(newton)
@@ -125,29 +127,29 @@ def of_convex(*, store: Path, model: str, data: str, share: float, seed: int) ->
     }
 
 
-def of_network(*, store: Path, model: str, data: str, share: float, seed: int, epochs: int | None = None) -> Row:
-    """Bounds for IDEA's step, and its distance to what the paper and to what we call re-training."""
+def network_cell(*, store: Path, model: str, data: str, share: float, seed: int, epochs: int | None = None) -> Row:
+    """Bounds for IDEA's step, and its distances to continued training and to retraining from scratch."""
     trained, graph = base(store, data, model, seed, epochs=epochs)
-    request = request_of(graph, "edges", share, seed=seed)
+    request = draw_request(graph, "edges", share, seed=seed)
     idea = gf.unlearn(trained, graph, request, method="idea", level="empirical", audit=False)
     theta = idea.trained.theta
     continued = gf.unlearn(trained, graph, request, method="retrain", start="continued")
-    found = _bounds(idea, graph) | {"continued": float((theta - continued.trained.theta).norm())}
+    values = _bounds(idea, graph) | {"continued": float((theta - continued.trained.theta).norm())}
     if share in FROM_SCRATCH:
-        again = gf.unlearn(trained, graph, request, method="retrain", seed=seed).trained  # the same initial weights
-        found["scratch"] = float((theta - again.theta).norm())
-        found["nothing"] = float((trained.theta - again.theta).norm())
-    return found
+        retrained = gf.unlearn(trained, graph, request, method="retrain", seed=seed).trained  # the same initial weights
+        values["scratch"] = float((theta - retrained.theta).norm())
+        values["nothing"] = float((trained.theta - retrained.theta).norm())
+    return values
 
 
-def of_drift(*, store: Path, model: str, data: str, share: float, seed: int) -> Row:
-    """How far continued training moves the weights although nothing is removed."""
+def drift_cell(*, store: Path, model: str, data: str, share: float, seed: int) -> Row:
+    """How far continued training moves the weights if nothing is removed."""
     trained, graph = base(store, data, model, seed)
     return {"continued": float((trained.theta - trained_on(trained, graph).theta).norm())}
 
 
 def _bounds(idea: Outcome, graph: gf.Graph) -> dict[str, float]:
-    """The paper's and CEU's, for IDEA's step away from `graph`."""
+    """The bounds of the paper and of CEU for IDEA's step from `graph`."""
     entry, constants = idea.trained.history[-1], gf.Constants()
     m, step = entry.m, entry.step_norm
     worst = paper_bounds.ceu_worst_residual(
@@ -166,13 +168,13 @@ def _bounds(idea: Outcome, graph: gf.Graph) -> dict[str, float]:
 
 
 def _optimum(outcome: Outcome) -> Tensor:
-    """Of the objective on the retained graph, found to a thousandth of what is measured."""
+    """The optimum on the retained graph, to a thousandth of the measured distance."""
     model, distance = outcome.trained, outcome.measured["distance"]
     assert distance is not None
     within = max(1e-3 * distance, 1e-13 / model.recipe.mu)
     best = optimum(model, outcome.graph, within=within, warm=True)
     if off_by(model, outcome.graph, best) > 1.01 * within:
-        raise Refused("the optimum on the retained graph was not found, so no distance to it can be told")
+        raise Refused("the optimum on the retained graph was not found, so no distance to it can be given")
     return best
 
 
@@ -180,29 +182,29 @@ def table(rows: Sequence[Row]) -> Table:
     lines: list[tuple[str | TableEntry, ...]] = []
     for model in MODELS:
         for data in ("patients", *DATA):
-            for share in (NONE, *SHARES):
-                own = _of(rows, model, data, share)
-                if not own:
+            for share in (NO_REMOVAL, *SHARES):
+                selected = _select(rows, model, data, share)
+                if not selected:
                     continue
                 entries = []
                 for field, (_, in_paper) in BOUNDS.items():
                     paper = published(NAME, model, data, percent(share), in_paper)
                     paper = None if field == OTHER_ACTUAL.get(model) else paper
-                    spread = Spread.of(row.get(field) for row in own)
+                    spread = Spread.of(row.get(field) for row in selected)
                     entries.append(TableEntry(spread, paper, ".3g"))
                 lines.append((TITLES[model], TITLES[data], f"{percent(share)} %", *entries))
     columns = ("model", "data", "edges", *(title for title, _ in BOUNDS.values()))
     return Table("Figures 3 and 5: bounds against distances", columns, tuple(lines), NOTES, _bars(rows))
 
 
-def _of(rows: Sequence[Row], model: str, data: str, share: float) -> list[Row]:
+def _select(rows: Sequence[Row], model: str, data: str, share: float) -> list[Row]:
     return [row for row in rows if (row["model"], row["data"], row["share"]) == (model, data, share)]
 
 
 def _bars(rows: Sequence[Row]) -> tuple[Bar, ...]:
     convex = [row for row in rows if row["model"] != "gcn"]
-    factors = {_place(row): row["idea_bound"] / row["measured"] for row in convex if row["model"] == "sgc"}
-    kept = {_place(row): row["actual"] / row["measured"] for row in convex}
+    factors = {_row_label(row): row["idea_bound"] / row["measured"] for row in convex if row["model"] == "sgc"}
+    ratios = {_row_label(row): row["actual"] / row["measured"] for row in convex}
     return (
         Bar.of(
             "The measured bound is at least 100 times below the paper's in every cell for SGC",
@@ -210,11 +212,11 @@ def _bars(rows: Sequence[Row]) -> tuple[Bar, ...]:
             least=100,
             unit="times below",
         ),
-        Bar.of("The measured bound is never below the actual distance", kept, most=1, unit="of the bound"),
+        Bar.of("The measured bound is never below the actual distance", ratios, most=1, unit="of the bound"),
     )
 
 
-def _place(row: Row) -> str:
+def _row_label(row: Row) -> str:
     return f"{TITLES[row['model']]} on {TITLES[row['data']]}, {percent(row['share'])} %, seed {row['seed']}"
 
 
@@ -222,16 +224,16 @@ def figure(rows: Sequence[Row]) -> Figure:
     panels = []
     for model in MODELS:
         for data in ("patients", *DATA):
-            own = [row for row in rows if (row["model"], row["data"]) == (model, data)]
-            if own:
+            selected = [row for row in rows if (row["model"], row["data"]) == (model, data)]
+            if selected:
                 title = f"{TITLES[model]}, {TITLES[data]}"
-                panels.append(Panel(title, [_line(own, model, data, field) for field in DRAWN]))
+                panels.append(Panel(title, [_line(selected, model, data, field) for field in DRAWN]))
     return line_chart(panels, "edges removed, %", "l2 distance")
 
 
 def _line(rows: Sequence[Row], model: str, data: str, field: str) -> Line:
-    shares = [share for share in SHARES if _of(rows, model, data, share)]
-    spreads = [Spread.of(row.get(field) for row in _of(rows, model, data, share)) for share in shares]
+    shares = [share for share in SHARES if _select(rows, model, data, share)]
+    spreads = [Spread.of(row.get(field) for row in _select(rows, model, data, share)) for share in shares]
     means = [None if spread is None else spread.mean for spread in spreads]
     return Line(BOUNDS[field][0], [100 * share for share in shares], means, ours=field == "measured")
 

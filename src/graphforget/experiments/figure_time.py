@@ -8,20 +8,20 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 import graphforget as gf
-from graphforget.experiments.bases import base, graph_of, request_of, sharded
+from graphforget.experiments.bases import base, draw_request, load_graph, sharded
 from graphforget.experiments.cells import Cell, Row
 from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.settings import PARTITIONS, SHARES, TITLES, percent
 from graphforget.experiments.table import Spread, Table, TableEntry
-from graphforget.experiments.timing import adam, answer, told_load
+from graphforget.experiments.timing import adam, answer, load_note
 from graphforget.report.charts import Line, Panel, line_chart
 
 NAME = "figure-time"
 DATA = "cora"
-METHODS = {  # by name: how it is told, and about how many seconds a cell of it takes
+METHODS = {  # by name: its title, and the estimated seconds of a cell
     "retrain": ("re-training, Newton's method", 1),
     "adam": ("re-training, 300 epochs of Adam", 2),
-    **{way: (TITLES[way], 6.0) for way in PARTITIONS},
+    **{partition_method: (TITLES[partition_method], 6.0) for partition_method in PARTITIONS},
     "cgu": ("CGU", 3),
     "idea": ("IDEA", 1),
     "newton": ("certified (Newton)", 1),
@@ -53,14 +53,14 @@ def cells(*, quick: bool, seeds: int) -> list[Cell]:
 
 def measured(*, store: Path, method: str, data: str, share: float, seed: int) -> Row:
     if method in PARTITIONS:
-        graph = graph_of(data, seed)
+        graph = load_graph(data, seed)
         trained = sharded(graph, "sgc", method, seed, data=data)
     elif method == "cgu":
-        graph = graph_of(data, seed)
-        trained = gf.train(graph, "cgu", seed=seed)  # not kept: the noise in its objective is drawn anew
+        graph = load_graph(data, seed)
+        trained = gf.train(graph, "cgu", seed=seed)  # not stored: the noise in its objective is drawn anew
     else:
         trained, graph = base(store, data, "sgc", seed)
-    request = request_of(graph, "nodes", share, seed=seed)
+    request = draw_request(graph, "nodes", share, seed=seed)
     if method == "adam":
         return {"seconds": adam(trained, graph, request)}
     return answer(trained, graph, request, "grapheraser" if method in PARTITIONS else method, warm_up=True)
@@ -74,7 +74,7 @@ def table(rows: Sequence[Row]) -> Table:
             lines.append(("IDEA, solver alone", *_entries(rows, method, "solver_seconds")))
     columns = ("method", *(f"{percent(share)} %" for share in SHARES))
     return Table(
-        "Figure 4: seconds for node unlearning, SGC on Cora", columns, tuple(lines), (*NOTES, *told_load(rows))
+        "Figure 4: seconds for node unlearning, SGC on Cora", columns, tuple(lines), (*NOTES, *load_note(rows))
     )
 
 

@@ -1,4 +1,4 @@
-"""What numbers of cells depend on beside their keys, so that cells of other settings are not taken for ours."""
+"""A digest of the settings that cells depend on beside their keys, so that other settings are recognised."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from functools import cache
 
 from graphforget.models.registry import MODELS
 
-EDITION = 1  # to be raised when an experiment comes to mean something else, or a constant of it changes
+EDITION = 1  # raise it when the meaning or a constant of an experiment changes
 
 
 @cache
 def fingerprint() -> str:
-    """Of the models' defaults and of this edition of the experiments."""
+    """The digest of the default settings of all models and of the edition of the experiments."""
     defaults = {
         name: {field.name: getattr(entry, field.name) for field in dataclasses.fields(entry) if field.name != "build"}
         for name, entry in MODELS.items()

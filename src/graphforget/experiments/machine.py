@@ -1,4 +1,4 @@
-"""What results were computed on: enough to judge times by, nothing that names the machine."""
+"""The machine that results were computed on: enough to judge times by, without its name."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def machine() -> dict[str, str | int]:
     }
 
 
-def told(known: dict[str, str | int]) -> str:
-    """In a sentence."""
+def describe(facts: dict[str, str | int]) -> str:
+    """The machine in words."""
     names = ("cores", "architecture", "system", "python", "torch", "graphforget")
-    cores, architecture, system, python, torch_, ours = (known.get(name, "?") for name in names)
+    cores, architecture, system, python, torch_, ours = (facts.get(name, "?") for name in names)
     return f"{cores} cores ({architecture}, {system}), on the CPU, Python {python}, torch {torch_}, graphforget {ours}"

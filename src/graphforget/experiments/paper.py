@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Published:
-    """A number of the paper. `printed` is False for what was read off a plot or stands in its code's README."""
+    """A number of the paper. `printed` is False if it was read off a plot or is from the README of its code."""
 
     mean: float
     deviation: float | None
@@ -20,20 +20,15 @@ class Published:
 
 
 def published(experiment: str, *path: str) -> Published | None:
-    """The paper's number of an experiment, by the names that lead to it, or None where it has none."""
+    """The paper's number of an experiment, by the names on the path to it, or None if there is none."""
     for section in _document().get(experiment, []):
-        found: Any = section["values"]
+        value: Any = section["values"]
         for name in path:
-            found = found.get(name) if isinstance(found, dict) else None
-        if isinstance(found, list):
-            deviation = float(found[1]) if len(found) > 1 else None
-            return Published(float(found[0]), deviation, section["source"], section.get("printed", True))
+            value = value.get(name) if isinstance(value, dict) else None
+        if isinstance(value, list):
+            deviation = float(value[1]) if len(value) > 1 else None
+            return Published(float(value[0]), deviation, section["source"], section.get("printed", True))
     return None
-
-
-def sources(experiment: str) -> tuple[str, ...]:
-    """Where the paper has the numbers of an experiment."""
-    return tuple(section["source"] for section in _document().get(experiment, []))
 
 
 @cache

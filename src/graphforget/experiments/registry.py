@@ -1,4 +1,4 @@
-"""The experiments by name, in the order of the paper; the two that it lacks come last."""
+"""The experiments by name, in the order of the paper; the two that are not in the paper come last."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ NAMES = (
 
 def experiment(name: str) -> Experiment:
     """The experiment of this name, from the file of this name."""
-    found: Experiment = import_module(f"graphforget.experiments.{name.replace('-', '_')}").EXPERIMENT
-    return found
+    loaded: Experiment = import_module(f"graphforget.experiments.{name.replace('-', '_')}").EXPERIMENT
+    return loaded
 
 
 def find(name: str) -> list[Experiment]:
     """The experiment of this name; for `all` every one, the cheapest first."""
-    wanted = name.lower()
-    if wanted == ALL:
+    key = name.lower()
+    if key == ALL:
         return sorted(map(experiment, NAMES), key=cost)
-    if wanted not in NAMES:
+    if key not in NAMES:
         raise InputError(f"there is no experiment {name!r}, only {', '.join(NAMES)} and {ALL}")
-    return [experiment(wanted)]
+    return [experiment(key)]
 
 
 def cost(experiment: Experiment, *, quick: bool = False, seeds: int = 3, jobs: int = 2) -> float:
-    """About how many seconds its cells take."""
+    """The estimated seconds of its cells."""
     at_once = 1 if experiment.alone else jobs
     return sum(cell.cost for cell in experiment.cells(quick=quick, seeds=seeds)) / at_once

@@ -1,4 +1,4 @@
-"""Runs an experiment and writes what came of it: cells as they come, then a table as JSON and Markdown, a figure."""
+"""Runs an experiment and writes its results: cells as they are done, then a table as JSON and Markdown, a figure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import io
 import json
 import shlex
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,14 +16,15 @@ from graphforget.datasets.locate import RAW_FILES, raw_folder
 from graphforget.errors import InputError
 from graphforget.experiments.cells import Cell, Origin, Record
 from graphforget.experiments.experiment import Experiment
-from graphforget.experiments.machine import told
+from graphforget.experiments.machine import describe
 from graphforget.experiments.runner import CellProgress, run
-from graphforget.experiments.table import WANTED_SEEDS, Table
+from graphforget.experiments.table import MIN_SEEDS, Table
 from graphforget.files import write_whole
-from graphforget.jobs.pool import processes
+from graphforget.jobs.pool import Pool, process_pool
 from graphforget.report.charts import inline
 from graphforget.report.results import Section, markdown, page, readme
 from graphforget.runs.locks import alone
+from graphforget.validation import written_fields
 
 STORE = "models"
 QUICK = "Short form: one seed, fewer epochs, requests and graphs. It shows that everything runs, not what comes of it."
@@ -32,35 +32,35 @@ QUICK = "Short form: one seed, fewer epochs, requests and graphs. It shows that 
 
 @dataclass(frozen=True)
 class ReproductionPlan:
-    """Where results go and how much is computed. `only` is part of a cell's label; others are left as they are."""
+    """Where results are written and which cells are computed: those with `only` in their label, if it is given."""
 
     out: Path
     quick: bool = False
     jobs: int = 2
     seeds: int = 3
     only: str | None = None
-    run: bool = True  # False: only the tables of what is there already
+    run: bool = True  # False: write the tables of the recorded cells only
 
     def path(self, name: str, ending: str) -> Path:
         return self.out / f"{name}{'-quick' if self.quick else ''}{ending}"
 
     def chosen(self, experiment: Experiment) -> list[Cell]:
-        """The cells to compute, if they are not there yet."""
+        """The cells to compute, unless they are recorded already."""
         cells = experiment.cells(quick=self.quick, seeds=self.seeds)
         return [cell for cell in cells if self.run and (self.only is None or self.only in cell.label)]
 
     def command(self, name: str) -> str:
-        """That gives the same again."""
+        """The command that repeats this."""
         parts = ["graphforget reproduce", name, "--quick" if self.quick else ""]
         outside = self.out.is_absolute() or ".." in self.out.parts
-        out = self.out.name if outside else str(self.out)  # where a machine keeps it is not told
+        out = self.out.name if outside else str(self.out)  # paths of this machine are not published
         parts += [f"--seeds {self.seeds}" if self.seeds != 3 and not self.quick else "", f"--out {shlex.quote(out)}"]
         return " ".join(part for part in parts if part)
 
 
 @dataclass(frozen=True)
 class Result:
-    """What there is of an experiment now."""
+    """The current state of an experiment."""
 
     experiment: Experiment
     table: Table
@@ -68,7 +68,7 @@ class Result:
     done: int
     total: int
     errors: dict[str, str]
-    left_out: str = ""  # what its file holds beside
+    left_out: str = ""  # a sentence about unused lines of its file
 
     def summary(self) -> dict[str, object]:
         return {
@@ -76,7 +76,7 @@ class Result:
             "done": self.done,
             "total": self.total,
             "errors": self.errors,
-            "bars": [dataclasses.asdict(bar) for bar in self.table.bars],
+            "bars": [written_fields(bar) for bar in self.table.bars],
         }
 
 
@@ -85,53 +85,53 @@ def reproduce(
     plan: ReproductionPlan,
     *,
     report: Callable[[CellProgress], None] | None = None,
-    pool: Callable[[int], Executor] = processes,
+    pool: Pool = process_pool,
 ) -> Result:
-    """Computes the cells that are not there yet and writes the experiment's files into `plan.out`.
+    """Computes the missing cells and writes the files of the experiment into `plan.out`.
 
-    Interrupted, it still writes the table of what was finished.
+    After an interrupt it still writes the table of the finished cells.
     """
     cells = experiment.cells(quick=plan.quick, seeds=plan.seeds)
     record = Record(plan.path(experiment.name, ".jsonl"))
-    _shown(experiment, cells, record)  # what is wrong with it is better told now
+    _table_and_figure(experiment, cells, record)  # so that an unusable record is refused now
     if not plan.run and not record.rows(cells):
-        told = f" {record.left_out}" if record.left_out else ""
-        raise InputError(f"{record.path} holds no cell of this experiment with these settings.{told}")
+        message = f"{record.path} holds no cell of this experiment with these settings. {record.left_out}"
+        raise InputError(message.strip())
     if plan.run:
         chosen = plan.chosen(experiment)
-        _find_data([cell for cell in chosen if cell not in record])
-        store, jobs = _store(plan.out), 1 if experiment.alone else plan.jobs
+        _check_data([cell for cell in chosen if not record.has(cell)])
+        store, jobs = _model_store(plan.out), 1 if experiment.alone else plan.jobs
         try:
             with alone(plan.out, f"another reproduction is at work in {plan.out}"):
                 run(chosen, record, store=store, jobs=jobs, pool=pool, report=report)
         except KeyboardInterrupt:
-            _written(experiment, plan, cells, record)
+            _write_result(experiment, plan, cells, record)
             raise
-    return _written(experiment, plan, cells, record)
+    return _write_result(experiment, plan, cells, record)
 
 
 def write_pages(results: Sequence[Result], plan: ReproductionPlan) -> tuple[Path, Path]:
-    """One Markdown page and one HTML page with all results; the HTML fetches nothing."""
+    """One Markdown page and one HTML page with all results; the HTML page loads nothing."""
     sections = [result.section for result in results]
     text, html = plan.path("README", ".md"), plan.path("index", ".html")
-    _put(text, readme(sections).encode())
-    _put(html, page(sections).encode())
+    _write(text, readme(sections).encode())
+    _write(html, page(sections).encode())
     return text, html
 
 
-def _written(experiment: Experiment, plan: ReproductionPlan, cells: Sequence[Cell], record: Record) -> Result:
+def _write_result(experiment: Experiment, plan: ReproductionPlan, cells: Sequence[Cell], record: Record) -> Result:
     rows, errors = record.rows(cells), record.errors(cells)
-    table, figure = _shown(experiment, cells, record)
-    if len(rows) < len(cells) or plan.seeds < WANTED_SEEDS:
+    table, figure = _table_and_figure(experiment, cells, record)
+    if len(rows) < len(cells) or plan.seeds < MIN_SEEDS:
         table = dataclasses.replace(table, bars=tuple(dataclasses.replace(bar, so_far=True) for bar in table.bars))
     if plan.quick:
         table = dataclasses.replace(table, notes=(QUICK, *table.notes), bars=())
     picture = plan.path(experiment.name, ".png")
-    _make(plan.out)
+    _make_folder(plan.out)
     if figure is not None:
-        _put(picture, _png(figure))
+        _write(picture, _png(figure))
     origins = record.origins(cells)
-    machines = list(dict.fromkeys(told(origin.machine) for origin in origins))
+    machines = list(dict.fromkeys(describe(origin.machine) for origin in origins))
     if 0 < len(origins) < len(rows):
         machines.append(f"not known for {len(rows) - len(origins)} of {len(rows)} cells")
     section = Section(
@@ -158,32 +158,32 @@ def _written(experiment: Experiment, plan: ReproductionPlan, cells: Sequence[Cel
         "cells": {"done": len(rows), "total": len(cells), "errors": errors},
         "table": table.to_dict(),
     }
-    _put(plan.path(experiment.name, ".json"), (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
-    _put(plan.path(experiment.name, ".md"), markdown(section).encode())
+    _write(plan.path(experiment.name, ".json"), (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
+    _write(plan.path(experiment.name, ".md"), markdown(section).encode())
     return Result(experiment, table, section, len(rows), len(cells), errors, record.left_out)
 
 
-def _shown(experiment: Experiment, cells: Sequence[Cell], record: Record) -> tuple[Table, Figure | None]:
-    """The table and the figure of what is there."""
+def _table_and_figure(experiment: Experiment, cells: Sequence[Cell], record: Record) -> tuple[Table, Figure | None]:
+    """The table and the figure of the recorded cells."""
     rows = record.rows(cells)
     try:
         return experiment.table(rows), experiment.figure(rows) if experiment.figure is not None and rows else None
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        why = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {error}"
         raise InputError(
-            f"{record.path} has cells that are not of this experiment ({why}), take these lines out to go on"
+            f"{record.path} has cells that are not of this experiment ({reason}), take these lines out to go on"
         ) from error
 
 
-def _find_data(cells: Sequence[Cell]) -> None:
-    """Raises `InputError` now if a dataset cannot be had, not once for every cell."""
+def _check_data(cells: Sequence[Cell]) -> None:
+    """Raises `InputError` once if a dataset is not available, instead of once for every cell."""
     for name in dict.fromkeys(str(cell.key.get("data")) for cell in cells):
         if name in RAW_FILES:
             raw_folder(name)
 
 
 def _span(origins: Sequence[Origin]) -> str:
-    """From when to when cells were computed, in days."""
+    """The first and the last day on which cells were computed."""
     days = sorted({origin.made[:10] for origin in origins})
     return " to ".join(dict.fromkeys((days[0], days[-1]))) if days else ""
 
@@ -191,7 +191,7 @@ def _span(origins: Sequence[Origin]) -> str:
 def _missing(done: int, total: int, errors: dict[str, str]) -> str:
     if done == total:
         return ""
-    failed = "".join(f" {label} failed: {why}." for label, why in errors.items())
+    failed = "".join(f" {label} failed: {reason}." for label, reason in errors.items())
     return f"{total - done} of {total} cells are not there yet.{failed}"
 
 
@@ -201,22 +201,22 @@ def _png(figure: Figure) -> bytes:
     return out.getvalue()
 
 
-def _make(folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"results cannot be written to {folder}: {error.strerror or error}") from error
 
 
-def _store(out: Path) -> Path:
-    """The folder of trained models, which is nothing to commit."""
+def _model_store(out: Path) -> Path:
+    """The folder of trained models, which git ignores."""
     store = out / STORE
-    _make(store)
-    _put(store / ".gitignore", b"*\n")
+    _make_folder(store)
+    _write(store / ".gitignore", b"*\n")
     return store
 
 
-def _put(path: Path, content: bytes) -> None:
+def _write(path: Path, content: bytes) -> None:
     try:
         write_whole(path, content)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What the experiments share: the paper's datasets, models and constants, and about how long things take here."""
+"""Settings that the experiments share: the paper's datasets, models and constants, and estimated times."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ _HAND_PICKED = {
 
 
 def hand_picked_sigma(model: str, data: str) -> float:
-    """The standard deviation of the noise in the paper's tables; for a graph that it has not, that of Cora."""
+    """The standard deviation of the noise in the paper's tables; that of Cora for a graph that is not in the paper."""
     linear, gat, gin = _HAND_PICKED.get(data, _HAND_PICKED["cora"])
     return {"gat": gat, "gin": gin}.get(model, linear)
 
@@ -85,12 +85,12 @@ def train_cost(model: str, data: str) -> float:
 
 
 def training_part(epochs: int | None) -> float:
-    """How much of the cost of training is left with so many epochs: what follows them takes as long as ever."""
+    """The part of the training cost with fewer epochs; what follows the epochs takes the same time."""
     return 1.0 if epochs is None else 0.4 + 0.6 * epochs / 300
 
 
 def step_cost(model: str, data: str) -> float:
-    """Of IDEA's step, or of Newton's steps where the objective is convex: about as long as training it."""
+    """The cost of IDEA's step; for convex models that of Newton's steps, which is about that of training."""
     return _IDEA.get(model, _TRAIN[model])[data]
 
 
@@ -108,5 +108,5 @@ def percent(share: float) -> str:
     return f"{100 * share:g}"
 
 
-def titled(names: Sequence[str]) -> tuple[str, ...]:
+def titles_of(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(TITLES.get(name, name) for name in names)

@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 import graphforget as gf
 from graphforget.experiments.bases import (
     base,
-    graph_of,
+    draw_request,
+    f1_percent,
+    f1_percent_with_noise,
     idea_bound,
-    percent_right,
-    percent_right_with_noise,
-    request_of,
+    load_graph,
     trained_shards,
     untrained_shards,
 )
@@ -35,11 +35,11 @@ from graphforget.experiments.settings import (
     hand_picked_sigma,
     shown,
     step_cost,
-    titled,
+    titles_of,
     train_cost,
     training_part,
 )
-from graphforget.experiments.table import Bar, Spread, Table, TableEntry
+from graphforget.experiments.table import Bar, IdeaScores, Spread, Table, TableEntry, idea_bars
 from graphforget.privacy.gaussian import epsilon_of
 from graphforget.report.charts import Dots, Groups, dot_chart
 
@@ -101,22 +101,24 @@ NOTES = (
 def cells(*, quick: bool, seeds: int) -> list[Cell]:
     if quick:
         short = {"epochs": QUICK_EPOCHS}
-        found = [_backbone("cora", model, 0, **short) for model in GNNS]
-        found += [_eraser("cora", model, way, 0, **short) for model in ("sgc", "gcn") for way in PARTITIONS]
-        return found + [_certified(data, "sgc", 0) for data in ("patients", "cora")] + [_certified("cora", "sign", 0)]
-    found = []
+        result = [_backbone("cora", model, 0, **short) for model in GNNS]
+        result += [
+            _eraser("cora", model, partition, 0, **short) for model in ("sgc", "gcn") for partition in PARTITIONS
+        ]
+        return result + [_certified(data, "sgc", 0) for data in ("patients", "cora")] + [_certified("cora", "sign", 0)]
+    result = []
     for data in DATA:
         for seed in range(seeds):
             for model in GNNS:
                 many = model in NETWORKS and data in MANY_SHARDS
-                found.append(_backbone(data, model, seed))
+                result.append(_backbone(data, model, seed))
                 if seed == 0 or model not in NETWORKS or data != MOST_SHARDS:
                     short = {"epochs": FEWER_EPOCHS} if many else {}
-                    found += [_eraser(data, model, way, seed, **short) for way in PARTITIONS]
+                    result += [_eraser(data, model, partition, seed, **short) for partition in PARTITIONS]
             if data in SMALL:
-                found += [_eraser(data, "gcn", f"released {way}", seed) for way in AS_RELEASED]
-            found += [_certified(data, model, seed) for model in (CERTIFIED if data in SMALL else CERTIFIED[:2])]
-    return found
+                result += [_eraser(data, "gcn", f"released {partition}", seed) for partition in AS_RELEASED]
+            result += [_certified(data, model, seed) for model in (CERTIFIED if data in SMALL else CERTIFIED[:2])]
+    return result
 
 
 def _backbone(data: str, model: str, seed: int, **short: int) -> Cell:
@@ -124,9 +126,9 @@ def _backbone(data: str, model: str, seed: int, **short: int) -> Cell:
     return Cell({"part": "idea", "data": data, "model": model, "seed": seed, **short}, cost, unlearned)
 
 
-def _eraser(data: str, model: str, way: str, seed: int, **short: int) -> Cell:
+def _eraser(data: str, model: str, partition: str, seed: int, **short: int) -> Cell:
     cost = eraser_cost(model, data) * 1.1 * short.get("epochs", 200) / 200 + 2
-    return Cell({"part": way, "data": data, "model": model, "seed": seed, **short}, cost, erased)
+    return Cell({"part": partition, "data": data, "model": model, "seed": seed, **short}, cost, erased)
 
 
 def _certified(data: str, model: str, seed: int) -> Cell:
@@ -137,20 +139,20 @@ def _certified(data: str, model: str, seed: int) -> Cell:
 def unlearned(*, store: Path, part: str, data: str, model: str, seed: int, epochs: int | None = None) -> Row:
     """IDEA's step and re-training, and the old weights on the retained graph."""
     trained, graph = base(store, data, model, seed, epochs=epochs)
-    request = request_of(graph, "nodes", SHARE, seed=seed)
+    request = draw_request(graph, "nodes", SHARE, seed=seed)
     idea = gf.unlearn(trained, graph, request, method="idea", level="empirical", audit=False)
     retrained = gf.unlearn(trained, graph, request, method="retrain")
     sigma = hand_picked_sigma(model, data)
     bound = idea_bound(idea)
     return {
-        "before": percent_right(trained, graph),
-        "nothing": percent_right(trained, idea.graph),
-        "idea": percent_right(idea.trained, idea.graph),
-        "idea_noised": percent_right_with_noise(idea.trained, idea.trained.theta, idea.graph, sigma=sigma),
+        "before": f1_percent(trained, graph),
+        "nothing": f1_percent(trained, idea.graph),
+        "idea": f1_percent(idea.trained, idea.graph),
+        "idea_noised": f1_percent_with_noise(idea.trained, idea.trained.theta, idea.graph, sigma=sigma),
         "sigma": sigma,
         "bound": bound,
         "epsilon_implied": epsilon_of(ratio=bound / sigma, delta=DELTA),
-        "retrain": percent_right(retrained.trained, retrained.graph),
+        "retrain": f1_percent(retrained.trained, retrained.graph),
         "idea_seconds": idea.seconds,
         "retrain_seconds": retrained.seconds,
     }
@@ -158,35 +160,35 @@ def unlearned(*, store: Path, part: str, data: str, model: str, seed: int, epoch
 
 def erased(*, store: Path, part: str, data: str, model: str, seed: int, epochs: int | None = None) -> Row:
     """GraphEraser's ensemble after the request, every shard trained on what is retained of it."""
-    graph = graph_of(data, seed)
-    way = part.removeprefix("released ")
-    which = model if part == way else "released"
-    module, shard_of, recipe = untrained_shards(graph, which, way, seed, data=data, epochs=epochs)
-    retained = graph.without(request_of(graph, "nodes", SHARE, seed=seed))
+    graph = load_graph(data, seed)
+    partition = part.removeprefix("released ")
+    base_model = model if part == partition else "released"
+    module, shard_of, recipe = untrained_shards(graph, base_model, partition, seed, data=data, epochs=epochs)
+    retained = graph.without(draw_request(graph, "nodes", SHARE, seed=seed))
     stays = torch.searchsorted(graph.numbers, retained.numbers)
     after = trained_shards(module, shard_of[stays], retained, recipe, range(module.shards))
-    return {"f1": percent_right(after, retained), "shards": module.shards}
+    return {"f1": f1_percent(after, retained), "shards": module.shards}
 
 
 def certified(*, store: Path, part: str, data: str, model: str, seed: int) -> Row:
     """The released weights of Newton's steps, and those of re-training with the same noise."""
     trained, graph = base(store, data, model, seed)
-    request = request_of(graph, "nodes", SHARE, seed=seed)
+    request = draw_request(graph, "nodes", SHARE, seed=seed)
     outcome = gf.unlearn(trained, graph, request, method="newton", epsilon=EPSILON, delta=DELTA)
-    again = gf.unlearn(trained, graph, request, method="retrain", epsilon=EPSILON, delta=DELTA, seed=seed)
+    retrained = gf.unlearn(trained, graph, request, method="retrain", epsilon=EPSILON, delta=DELTA, seed=seed)
     sigma = trained.recipe.sigma
     noised = [
-        percent_right_with_noise(made.trained, made.centre, outcome.graph, sigma=sigma) for made in (outcome, again)
+        f1_percent_with_noise(made.trained, made.centre, outcome.graph, sigma=sigma) for made in (outcome, retrained)
     ]
     return {
         "level": outcome.level,
         "sigma": sigma,
         "f1": noised[0],
         "retrain": noised[1],
-        "f1_private": percent_right(outcome.trained, outcome.graph),
-        "retrain_private": percent_right(again.trained, again.graph),
+        "f1_private": f1_percent(outcome.trained, outcome.graph),
+        "retrain_private": f1_percent(retrained.trained, retrained.graph),
         "seconds": outcome.seconds,
-        "retrain_seconds": again.seconds,
+        "retrain_seconds": retrained.seconds,
     }
 
 
@@ -197,11 +199,15 @@ def table(rows: Sequence[Row]) -> Table:
         for method, part, field, form in (
             ("nothing", "idea", "nothing", ".1f"),
             ("retrain", "idea", "retrain", ".1f"),
-            *((way, way, "f1", ".1f") for way in PARTITIONS),
+            *((partition, partition, "f1", ".1f") for partition in PARTITIONS),
             ("idea", "idea", "idea", ".1f"),
             (NOISED, "idea", "idea_noised", ".1f"),
             ("the epsilon of that noise", "idea", "epsilon_implied", ".3g"),
-            *((title, f"released {way}", "f1", ".1f") for way, title in AS_RELEASED.items() if model == "gcn"),
+            *(
+                (title, f"released {partition}", "f1", ".1f")
+                for partition, title in AS_RELEASED.items()
+                if model == "gcn"
+            ),
         ):
             in_paper = "idea" if method == NOISED else method if method != "idea" else ""
             entries = [
@@ -214,7 +220,7 @@ def table(rows: Sequence[Row]) -> Table:
             entries = [TableEntry(_spread(rows, "newton", name, model, field)) for name in data]
             lines.append((TITLES[model], title, *entries))
     title = "Table 1: F1 after node unlearning"
-    return Table(title, ("model", "method", *titled(data)), tuple(lines), NOTES, _bars(rows, data))
+    return Table(title, ("model", "method", *titles_of(data)), tuple(lines), NOTES, _bars(rows, data))
 
 
 def _spread(rows: Sequence[Row], part: str, data: str, model: str, field: str) -> Spread | None:
@@ -227,49 +233,30 @@ def _means(rows: Sequence[Row], part: str, data: str, models: Sequence[str], fie
 
 
 def _bars(rows: Sequence[Row], data: Sequence[str]) -> tuple[Bar, ...]:
-    over: dict[str, float] = {}
-    noised: dict[str, float] = {}
-    under: dict[str, float] = {}
-    for model in GNNS:
-        for name in data:
-            fields = ("idea", "idea_noised", "retrain")
-            idea, with_noise, retrained = (_spread(rows, "idea", name, model, field) for field in fields)
-            paper = published(NAME, model, "idea", name)
-            place = f"{TITLES[model]} on {TITLES[name]}"
-            if idea is not None and paper is not None:
-                over[place] = idea.mean - paper.mean
-            if with_noise is not None and paper is not None:
-                noised[place] = with_noise.mean - paper.mean
-            if idea is not None and retrained is not None:
-                under[place] = retrained.mean - idea.mean
-    told = "Certified SGC with its noise at epsilon = 1 is within 0.5 points of its re-training"
+    fields = ("idea", "idea_noised", "retrain")
+    scores = {
+        f"{TITLES[model]} on {TITLES[name]}": IdeaScores(
+            published(NAME, model, "idea", name), *(_spread(rows, "idea", name, model, field) for field in fields)
+        )
+        for model in GNNS
+        for name in data
+    }
+    claim = "Certified SGC with its noise at epsilon = 1 is within 0.5 points of its re-training"
     return (
-        Bar.of(
-            "IDEA's F1, private and without noise, is at least the paper's, which has noise, in every cell",
-            over,
-            least=0,
-            unit="points against the paper's",
-        ),
-        Bar.of(
-            "IDEA's F1 with the paper's sigma is at least the paper's in every cell",
-            noised,
-            least=0,
-            unit="points against the paper's",
-        ),
-        Bar.of("IDEA's F1 is within 2 points of re-training in every cell", under, most=2, unit="points below"),
-        Bar.of(f"{told} with the same noise", _lost(rows, data, "retrain"), most=0.5, unit="points below"),
-        Bar.of(f"{told} without noise", _lost(rows, data, "retrain_private"), most=0.5, unit="points below"),
+        *idea_bars("F1", scores),
+        Bar.of(f"{claim} with the same noise", _points_lost(rows, data, "retrain"), most=0.5, unit="points below"),
+        Bar.of(f"{claim} without noise", _points_lost(rows, data, "retrain_private"), most=0.5, unit="points below"),
     )
 
 
-def _lost(rows: Sequence[Row], data: Sequence[str], against: str) -> dict[str, float]:
+def _points_lost(rows: Sequence[Row], data: Sequence[str], against: str) -> dict[str, float]:
     """By how many points certified SGC is below this kind of re-training, by dataset."""
-    found: dict[str, float] = {}
+    lost: dict[str, float] = {}
     for name in data:
-        ours, again = (_spread(rows, "newton", name, "sgc", field) for field in ("f1", against))
-        if ours is not None and again is not None:
-            found[TITLES[name]] = again.mean - ours.mean
-    return found
+        ours, retrained = (_spread(rows, "newton", name, "sgc", field) for field in ("f1", against))
+        if ours is not None and retrained is not None:
+            lost[TITLES[name]] = retrained.mean - ours.mean
+    return lost
 
 
 def figure(rows: Sequence[Row]) -> Figure:

@@ -8,13 +8,13 @@ from pathlib import Path
 import torch
 
 import graphforget as gf
-from graphforget.audits.items import pairs_of, without_removing
+from graphforget.audits.items import pairs_of, reduced_graph
 from graphforget.audits.links import known_half, link_attacker, matched_non_edges, uniform_non_edges
 from graphforget.audits.membership import Protocol, balanced_accuracy, membership_attacker
 from graphforget.audits.scores import auc
-from graphforget.experiments.bases import base, request_of
+from graphforget.experiments.bases import base, draw_request
 from graphforget.experiments.cells import Cell, Row
-from graphforget.experiments.contestants import after_each, methods_for
+from graphforget.experiments.contestants import after_each, methods_of
 from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.paper import published
 from graphforget.experiments.settings import FEWER_EPOCHS, PARTITIONS, QUICK_EPOCHS, TITLES, eraser_cost, train_cost
@@ -56,7 +56,9 @@ def cells(*, quick: bool, seeds: int) -> list[Cell]:
 
 def _cell(data: str, kind: str, seed: int, **short: int) -> Cell:
     part = 1.0 if MODELS[data] == "sgc" else FEWER_EPOCHS / 200
-    shards = sum(2 * part * eraser_cost(MODELS[data], data) for way in methods_for(MODELS[data]) if way in PARTITIONS)
+    shards = sum(
+        2 * part * eraser_cost(MODELS[data], data) for method in methods_of(MODELS[data]) if method in PARTITIONS
+    )
     learning = 30 if data == "cora" else 100
     cost = 2.2 * train_cost(MODELS[data], data) + shards + learning
     return Cell({"data": data, "kind": kind, "seed": seed, **short}, cost, attacked)
@@ -64,8 +66,8 @@ def _cell(data: str, kind: str, seed: int, **short: int) -> Cell:
 
 def attacked(*, store: Path, data: str, kind: str, seed: int, epochs: int | None = None) -> Row:
     trained, graph = base(store, data, MODELS[data], seed, epochs=epochs)
-    request = request_of(graph, "nodes" if kind == "nodes" else "edges", SHARE, seed=seed)
-    methods = [method for method in methods_for(MODELS[data]) if epochs is None or method not in PARTITIONS[1:]]
+    request = draw_request(graph, "nodes" if kind == "nodes" else "edges", SHARE, seed=seed)
+    methods = [method for method in methods_of(MODELS[data]) if epochs is None or method not in PARTITIONS[1:]]
     for_shards = FEWER_EPOCHS if epochs is None and MODELS[data] != "sgc" else epochs
     models = {"before": trained} | after_each(trained, graph, request, methods, data=data, epochs=for_shards)
     attack = on_nodes if kind == "nodes" else on_edges
@@ -74,40 +76,40 @@ def attacked(*, store: Path, data: str, kind: str, seed: int, epochs: int | None
 
 def on_nodes(models: Mapping[str, gf.Trained], graph: gf.Graph, request: gf.Request, *, seed: int) -> Row:
     """Removed training nodes against test nodes, by attackers that know the retained graph."""
-    retained, reduced = graph.without(request), without_removing(graph, request)
-    what = request.resolve(graph)
-    removed, others = what.node_rows[graph.train_mask[what.node_rows]], graph.test_mask.nonzero().flatten()
-    unseen = torch.isin(retained.numbers, graph.numbers[others]).nonzero().flatten()
-    found: Row = {}
+    retained, reduced = graph.without(request), reduced_graph(graph, request)
+    resolved = request.resolve(graph)
+    removed, outsiders = resolved.node_rows[graph.train_mask[resolved.node_rows]], graph.test_mask.nonzero().flatten()
+    unseen = torch.isin(retained.numbers, graph.numbers[outsiders]).nonzero().flatten()
+    values: Row = {}
     for protocol in PROTOCOLS:
         attacker = membership_attacker(retained, models["before"], protocol=protocol, seed=seed, exclude=unseen)
         for name, model in models.items():
             logits = model.logits(graph if protocol == "honest" or name == "before" else reduced)
-            inside, outside = (attacker.scores(logits[rows], graph.y[rows]) for rows in (removed, others))
+            inside, outside = (attacker.scores(logits[rows], graph.y[rows]) for rows in (removed, outsiders))
             score = balanced_accuracy if protocol == "paper" else auc
-            found[f"{protocol} {name}"] = 100 * score(inside, outside)
-    return found
+            values[f"{protocol} {name}"] = 100 * score(inside, outside)
+    return values
 
 
 def on_edges(models: Mapping[str, gf.Trained], graph: gf.Graph, request: gf.Request, *, seed: int) -> Row:
-    """Removed edges against pairs that never were one, by attackers that know half of the retained edges."""
-    reduced = without_removing(graph, request)
+    """Removed edges against pairs that were never an edge, by attackers that know half of the retained edges."""
+    reduced = reduced_graph(graph, request)
     removed = pairs_of(graph, request.resolve(graph).edge_mask)
-    known = known_half(reduced, seed=seed)
-    strange = uniform_non_edges(graph, known.shape[1], seed=seed)
-    any_pairs = uniform_non_edges(graph, removed.shape[1], seed=seed + 1, avoid=strange)
-    alike = matched_non_edges(graph, removed, seed=seed, avoid=strange)
+    known_edges = known_half(reduced, seed=seed)
+    known_non_edges = uniform_non_edges(graph, known_edges.shape[1], seed=seed)
+    uniform_pairs = uniform_non_edges(graph, removed.shape[1], seed=seed + 1, avoid=known_non_edges)
+    matched_pairs = matched_non_edges(graph, removed, seed=seed, avoid=known_non_edges)
     answers = {
         name: model.logits(graph if name == "before" else reduced).softmax(dim=1) for name, model in models.items()
     }
-    shared = link_attacker(answers["retrain"], known, strange, seed=seed)
-    found: Row = {}
+    shared = link_attacker(answers["retrain"], known_edges, known_non_edges, seed=seed)
+    values: Row = {}
     for name, posteriors in answers.items():
-        own = link_attacker(posteriors, known, strange, seed=seed)
-        for protocol, attacker, pairs in (("paper", own, any_pairs), ("honest", shared, alike)):
+        selected = link_attacker(posteriors, known_edges, known_non_edges, seed=seed)
+        for protocol, attacker, pairs in (("paper", selected, uniform_pairs), ("honest", shared, matched_pairs)):
             scores = attacker.scores(posteriors, removed), attacker.scores(posteriors, pairs)
-            found[f"{protocol} {name}"] = 100 * auc(*scores)
-    return found
+            values[f"{protocol} {name}"] = 100 * auc(*scores)
+    return values
 
 
 def table(rows: Sequence[Row]) -> Table:
@@ -115,34 +117,34 @@ def table(rows: Sequence[Row]) -> Table:
     for data, model in MODELS.items():
         if rows and not any(row["data"] == data for row in rows):
             continue
-        for method in ("before", *methods_for(model)):
+        for method in ("before", *methods_of(model)):
             entries = []
             for kind in KINDS:
-                own = [row for row in rows if (row["data"], row["kind"]) == (data, kind)]
+                selected = [row for row in rows if (row["data"], row["kind"]) == (data, kind)]
                 paper = published(NAME, data, method, kind)
-                entries.append(TableEntry(Spread.of(row.get(f"paper {method}") for row in own), paper))
-                entries.append(TableEntry(Spread.of(row.get(f"honest {method}") for row in own)))
+                entries.append(TableEntry(Spread.of(row.get(f"paper {method}") for row in selected), paper))
+                entries.append(TableEntry(Spread.of(row.get(f"honest {method}") for row in selected)))
             lines.append((f"{TITLES[data]}, {TITLES[model]}", TITLES[method], *entries))
-    told = {"paper": "the paper's protocol", "honest": "honest"}
-    heads = [f"{kind}, {told[protocol]}" for kind in KINDS for protocol in PROTOCOLS]
+    titles = {"paper": "the paper's protocol", "honest": "honest"}
+    heads = [f"{kind}, {titles[protocol]}" for kind in KINDS for protocol in PROTOCOLS]
     return Table(
         "Tables 2 and 7: attacks after unlearning", ("data", "method", *heads), tuple(lines), (*NOTES, *_blind(rows))
     )
 
 
 def _blind(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Attacks that gave everything the same score, as a note: what they score is no sign of anything."""
-    found = []
+    """A note on cells in which an attack gave every item the same score, so that the score means nothing."""
+    cells = []
     for row in rows:
         for protocol in PROTOCOLS:
             scores = [value for name, value in row.items() if name.startswith(f"{protocol} ")]
             if scores and all(score == 50 for score in scores):
-                found.append(f"{TITLES[row['data']]}, {row['kind']}, {protocol} protocol, seed {row['seed']}")
-    if not found:
+                cells.append(f"{TITLES[row['data']]}, {row['kind']}, {protocol} protocol, seed {row['seed']}")
+    if not cells:
         return ()
-    told = "; ".join(found)
+    names = "; ".join(cells)
     return (
-        f"The attack learned nothing and gives everything the same score, so that 50.0 tells nothing here: {told}.",
+        f"The attack learned nothing and gives everything the same score, so that 50.0 tells nothing here: {names}.",
     )
 
 

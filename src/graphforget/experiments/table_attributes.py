@@ -12,7 +12,7 @@ import graphforget as gf
 from graphforget.audits.attributes import blanked_loss
 from graphforget.experiments.bases import base
 from graphforget.experiments.cells import Cell, Row
-from graphforget.experiments.contestants import after_each, methods_for
+from graphforget.experiments.contestants import after_each, methods_of
 from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.paper import published
 from graphforget.experiments.settings import PARTITIONS, QUICK_EPOCHS, TITLES, eraser_cost, percent, train_cost
@@ -58,22 +58,22 @@ def _cell(data: str, share: float, seed: int, **short: int) -> Cell:
 def measured(*, store: Path, data: str, share: float, seed: int, epochs: int | None = None) -> Row:
     trained, graph = base(store, data, MODELS[data], seed, epochs=epochs)
     request, rows = _request(graph, share, seed=seed)
-    methods = methods_for(MODELS[data])
+    methods = methods_of(MODELS[data])
     models = {"before": trained} | after_each(trained, graph, request, methods, data=data, epochs=epochs)
     blanked = graph.without(request)
-    found: Row = {}
+    values: Row = {}
     for name, model in models.items():
         logits = model.logits(graph if name == "before" else blanked)[rows]
         loss = blanked_loss(logits, graph.y[rows])
-        found |= {f"true {name}": loss.true, f"published {name}": loss.as_published}
-    return found
+        values |= {f"true {name}": loss.true, f"published {name}": loss.as_published}
+    return values
 
 
 def _request(graph: gf.Graph, share: float, *, seed: int) -> tuple[gf.Request, torch.Tensor]:
     """Some columns of some training nodes, the same columns for all of them, and the nodes' rows."""
-    chance = random.Random(f"attributes {seed}")
-    rows = chance.sample(graph.train_rows.tolist(), int(NODES * graph.train_rows.numel()))
-    columns = chance.sample(range(graph.num_columns), int(share * graph.num_columns))
+    rng = random.Random(f"attributes {seed}")
+    rows = rng.sample(graph.train_rows.tolist(), int(NODES * graph.train_rows.numel()))
+    columns = rng.sample(range(graph.num_columns), int(share * graph.num_columns))
     return gf.Request(attributes={graph.name_of(row): columns for row in rows}), torch.tensor(rows)
 
 
@@ -82,16 +82,16 @@ def table(rows: Sequence[Row]) -> Table:
     for data, model in MODELS.items():
         if rows and not any(row["data"] == data for row in rows):
             continue
-        for method in ("before", *methods_for(model)):
+        for method in ("before", *methods_of(model)):
             in_paper = "true" if method in PARTITIONS else "published"
-            for loss, told in LOSSES.items():
+            for loss, title in LOSSES.items():
                 entries = []
                 for share in SHARES:
-                    own = [row for row in rows if (row["data"], row["share"]) == (data, share)]
+                    selected = [row for row in rows if (row["data"], row["share"]) == (data, share)]
                     paper = published(NAME, data, method, percent(share)) if loss == in_paper else None
-                    spread = Spread.of(row.get(f"{loss} {method}") for row in own)
+                    spread = Spread.of(row.get(f"{loss} {method}") for row in selected)
                     entries.append(TableEntry(spread, paper, ".2f"))
-                lines.append((f"{TITLES[data]}, {TITLES[model]}", TITLES[method], told, *entries))
+                lines.append((f"{TITLES[data]}, {TITLES[model]}", TITLES[method], title, *entries))
     columns = ("data", "method", "loss", *(f"{percent(share)} %" for share in SHARES))
     return Table("Tables 3 and 8: loss of nodes after attribute unlearning", columns, tuple(lines), NOTES)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from graphforget.experiments.bases import graph_of
+from graphforget.experiments.bases import load_graph
 from graphforget.experiments.cells import Cell, Row
 from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.paper import published
@@ -28,7 +28,7 @@ def cells(*, quick: bool, seeds: int) -> list[Cell]:
 
 
 def counted(*, store: Path, data: str) -> Row:
-    graph = graph_of(data, 0)
+    graph = load_graph(data, 0)
     values = graph.x.values() if graph.x.is_sparse_csr else graph.x
     return {
         "nodes": graph.num_nodes,
@@ -43,13 +43,15 @@ def counted(*, store: Path, data: str) -> Row:
 
 def table(rows: Sequence[Row]) -> Table:
     def entries(data: str) -> list[TableEntry]:
-        own = [row for row in rows if row["data"] == data]
-        known = [
-            TableEntry(Spread.of(row[what] for row in own), published(NAME, data, what), ",.0f", repeated=False)
-            for what in COUNTED
+        selected = [row for row in rows if row["data"] == data]
+        counts = [
+            TableEntry(Spread.of(row[field] for row in selected), published(NAME, data, field), ",.0f", repeated=False)
+            for field in COUNTED
         ]
         more = ("non_zeros", "train_nodes", "test_nodes")
-        return known + [TableEntry(Spread.of(row[what] for row in own), form=",.0f", repeated=False) for what in more]
+        return counts + [
+            TableEntry(Spread.of(row[field] for row in selected), form=",.0f", repeated=False) for field in more
+        ]
 
     columns = ("dataset", "nodes", "edges", "attributes", "classes", "non-zeros", "training nodes", "test nodes")
     lines: tuple[tuple[str | TableEntry, ...], ...] = tuple((TITLES[data], *entries(data)) for data in shown(rows))

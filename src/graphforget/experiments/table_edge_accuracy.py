@@ -8,9 +8,9 @@ from pathlib import Path
 import graphforget as gf
 from graphforget.experiments.bases import (
     base,
-    percent_right,
-    percent_right_with_noise,
-    request_of,
+    draw_request,
+    f1_percent,
+    f1_percent_with_noise,
     retrained_without_edges,
 )
 from graphforget.experiments.cells import Cell, Row
@@ -28,7 +28,7 @@ from graphforget.experiments.settings import (
     train_cost,
     training_part,
 )
-from graphforget.experiments.table import Bar, Spread, Table, TableEntry
+from graphforget.experiments.table import Bar, IdeaScores, Spread, Table, TableEntry, idea_bars
 
 NAME = "table-edge-accuracy"
 METHODS = {"idea": TITLES["idea"], "idea_noised": "IDEA, with the paper's noise", "retrain": TITLES["retrain"]}
@@ -59,16 +59,16 @@ def _cell(data: str, share: float, seed: int, **short: int) -> Cell:
 
 def measured(*, store: Path, data: str, share: float, seed: int, epochs: int | None = None) -> Row:
     trained, graph = base(store, data, "gcn", seed, epochs=epochs)
-    request = request_of(graph, "edges", share, seed=seed)
+    request = draw_request(graph, "edges", share, seed=seed)
     idea = gf.unlearn(trained, graph, request, method="idea", level="empirical", audit=False)
-    again, retained = retrained_without_edges(store, data, "gcn", seed, share, epochs=epochs)
+    retrained, retained = retrained_without_edges(store, data, "gcn", seed, share, epochs=epochs)
     return {
-        "nothing": percent_right(trained, idea.graph),
-        "idea": percent_right(idea.trained, idea.graph),
-        "idea_noised": percent_right_with_noise(
+        "nothing": f1_percent(trained, idea.graph),
+        "idea": f1_percent(idea.trained, idea.graph),
+        "idea_noised": f1_percent_with_noise(
             idea.trained, idea.trained.theta, idea.graph, sigma=hand_picked_sigma("gcn", data)
         ),
-        "retrain": percent_right(again, retained),
+        "retrain": f1_percent(retrained, retained),
     }
 
 
@@ -94,35 +94,15 @@ def _spread(rows: Sequence[Row], data: str, share: float, field: str) -> Spread 
 
 
 def _bars(rows: Sequence[Row]) -> tuple[Bar, ...]:
-    over: dict[str, float] = {}
-    noised: dict[str, float] = {}
-    under: dict[str, float] = {}
-    for data in shown(rows):
-        for share in SHARES:
-            fields = ("idea", "idea_noised", "retrain")
-            idea, with_noise, retrained = (_spread(rows, data, share, field) for field in fields)
-            paper, place = published(NAME, data, "idea", percent(share)), f"{TITLES[data]}, {percent(share)} %"
-            if idea is not None and paper is not None:
-                over[place] = idea.mean - paper.mean
-            if with_noise is not None and paper is not None:
-                noised[place] = with_noise.mean - paper.mean
-            if idea is not None and retrained is not None:
-                under[place] = retrained.mean - idea.mean
-    return (
-        Bar.of(
-            "IDEA's accuracy, private and without noise, is at least the paper's, which has noise, in every cell",
-            over,
-            least=0,
-            unit="points against the paper's",
-        ),
-        Bar.of(
-            "IDEA's accuracy with the paper's sigma is at least the paper's in every cell",
-            noised,
-            least=0,
-            unit="points against the paper's",
-        ),
-        Bar.of("IDEA's accuracy is within 2 points of re-training in every cell", under, most=2, unit="points below"),
-    )
+    fields = ("idea", "idea_noised", "retrain")
+    scores = {
+        f"{TITLES[data]}, {percent(share)} %": IdeaScores(
+            published(NAME, data, "idea", percent(share)), *(_spread(rows, data, share, field) for field in fields)
+        )
+        for data in shown(rows)
+        for share in SHARES
+    }
+    return idea_bars("accuracy", scores)
 
 
 EXPERIMENT = Experiment(NAME, "accuracy after edge requests, GCN on five datasets", cells, table)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import graphforget as gf
-from graphforget.experiments.bases import base, graph_of, request_of, trained_shards, untrained_shards
+from graphforget.experiments.bases import base, draw_request, load_graph, trained_shards, untrained_shards
 from graphforget.experiments.cells import Cell, Key, Row
 from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.paper import published
@@ -22,13 +22,13 @@ from graphforget.experiments.settings import (
     training_part,
 )
 from graphforget.experiments.table import Spread, Table, TableEntry
-from graphforget.experiments.timing import answer, told_load
+from graphforget.experiments.timing import answer, load_note
 
 NAME = "table-edge-time"
 DATA = "cs"
 METHODS = {
     "retrain": "re-training",
-    **{way: TITLES[way] for way in PARTITIONS},
+    **{partition_method: TITLES[partition_method] for partition_method in PARTITIONS},
     "idea": "IDEA",
     "solver": "IDEA, solver alone",
     "newton": "certified SGC (Newton)",
@@ -56,47 +56,47 @@ def cells(*, quick: bool, seeds: int) -> list[Cell]:
     short: Key = {"epochs": QUICK_EPOCHS} if quick else {}
     shares = (0.01, 0.1) if quick else SHARES
     part = training_part(QUICK_EPOCHS if quick else None)
-    found: list[Cell] = []
+    result: list[Cell] = []
     for seed in range(1 if quick else seeds):
         for share in shares:
             key: Key = {"data": data, "share": share, "seed": seed}
             cost = part * train_cost("gcn", data)
-            found += [
+            result += [
                 Cell({"method": "newton", **key}, 4 * step_cost("sgc", data), measured),
                 Cell({"method": "idea", **key, **short}, 4 * step_cost("gcn", data) + cost / 8, measured),
             ]
             if seed == 0:
-                found.append(Cell({"method": "retrain", **key, **short}, cost * 1.1, measured))
-    for way in PARTITIONS:
-        found.append(
+                result.append(Cell({"method": "retrain", **key, **short}, cost * 1.1, measured))
+    for partition in PARTITIONS:
+        result.append(
             Cell(
-                {"method": way, "data": data, "seed": 0, **short},
+                {"method": partition, "data": data, "seed": 0, **short},
                 part * eraser_cost("gcn", data) * len(shares) + 10,
                 erased,
             )
         )
-    return found
+    return result
 
 
 def measured(*, store: Path, method: str, data: str, share: float, seed: int, epochs: int | None = None) -> Row:
     trained, graph = base(store, data, "sgc" if method == "newton" else "gcn", seed, epochs=epochs)
-    return answer(trained, graph, request_of(graph, "edges", share, seed=seed), method, warm_up=method != "retrain")
+    return answer(trained, graph, draw_request(graph, "edges", share, seed=seed), method, warm_up=method != "retrain")
 
 
 def erased(*, store: Path, method: str, data: str, seed: int, epochs: int | None = None) -> Row:
     """One ensemble, every share of edges in turn."""
-    graph = graph_of(data, seed)
+    graph = load_graph(data, seed)
     module, shard_of, recipe = untrained_shards(graph, "gcn", method, seed, data=data, epochs=epochs)
     trained = trained_shards(module, shard_of, graph, recipe, ())  # what they were before does not matter
-    found: Row = {}
+    values: Row = {}
     for share in SHARES:
-        request = request_of(graph, "edges", share, seed=seed)
+        request = draw_request(graph, "edges", share, seed=seed)
         outcome = gf.unlearn(trained, graph, request, method="grapheraser")
-        found |= {
+        values |= {
             f"seconds {percent(share)}": outcome.seconds,
             f"shards {percent(share)}": outcome.details["retrained"],
         }
-    return found
+    return values
 
 
 def table(rows: Sequence[Row]) -> Table:
@@ -111,7 +111,7 @@ def table(rows: Sequence[Row]) -> Table:
         f"Table 5: seconds for edge unlearning, GCN on {TITLES[data]}",
         columns,
         tuple(lines),
-        (*NOTES, *told_load(rows)),
+        (*NOTES, *load_note(rows)),
     )
 
 

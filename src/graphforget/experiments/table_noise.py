@@ -1,4 +1,4 @@
-"""Noise honestly added: F1 of what is released at epsilon = 1, delta = 1e-5, with the noise that each theorem asks."""
+"""F1 of released models at epsilon = 1, delta = 1e-5, with the noise that each theorem requires."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 import graphforget as gf
 from graphforget.experiments.bases import (
     base,
+    draw_request,
+    f1_percent,
+    f1_percent_with_noise,
     idea_bound,
-    percent_right,
-    percent_right_with_noise,
-    request_of,
     retrained_without_edges,
 )
 from graphforget.experiments.cells import Cell, Row
@@ -28,7 +28,7 @@ from graphforget.experiments.settings import (
     hand_picked_sigma,
     shown,
     step_cost,
-    titled,
+    titles_of,
     train_cost,
     training_part,
 )
@@ -40,8 +40,8 @@ from graphforget.report.charts import Dots, Groups, dot_chart
 NAME = "table-noise"
 SHARE = 0.05  # of the edges: the one kind of request that every method takes
 MODELS = ("sgc", "gcn")
-CGU = {"cgu": 1.0, "cgu_less": 0.1}  # noise in the objective: our default, and what its README has
-WAYS = {  # by the name of a bound: how it is told
+CGU = {"cgu": 1.0, "cgu_less": 0.1}  # noise in the objective: our default, and that of its README
+BOUNDS = {  # titles by the name of a bound
     "measured": "measured (certified, Newton)",
     "idea": "IDEA's bound, exact accounting",
     "idea_paper": "IDEA's bound, the paper's formula",
@@ -73,8 +73,8 @@ NOTES = (
 
 def cells(*, quick: bool, seeds: int) -> list[Cell]:
     if quick:
-        found = [_cell("sgc", data, 0) for data in ("patients", "cora")]
-        return [*found, _cell("gcn", "cora", 0, epochs=QUICK_EPOCHS)]
+        linear = [_cell("sgc", data, 0) for data in ("patients", "cora")]
+        return [*linear, _cell("gcn", "cora", 0, epochs=QUICK_EPOCHS)]
     return [_cell(model, data, seed) for model in MODELS for data in DATA for seed in range(seeds)]
 
 
@@ -86,52 +86,54 @@ def _cell(model: str, data: str, seed: int, **short: int) -> Cell:
 
 def measured(*, store: Path, model: str, data: str, seed: int, epochs: int | None = None) -> Row:
     trained, graph = base(store, data, model, seed, epochs=epochs)
-    request = request_of(graph, "edges", SHARE, seed=seed)
+    request = draw_request(graph, "edges", SHARE, seed=seed)
     idea = gf.unlearn(trained, graph, request, method="idea", level="empirical", audit=False)
     entry, constants = idea.trained.history[-1], gf.Constants()
     removed = graph.num_edges - idea.graph.num_edges
     bound = idea_bound(idea)
     data_dependent = paper_bounds.ceu_data_dependent_residual(step_norm=entry.step_norm, constants=constants)
     worst = paper_bounds.ceu_worst_residual(m=entry.m, touched=2 * removed, constants=constants)
-    asked: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA}
+    privacy: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA}
     sigmas = {
-        "idea": exact_sigma(zeta=bound, **asked),
-        "idea_paper": paper_sigma(zeta=bound, **asked),
-        "ceu_data": exact_sigma(zeta=paper_bounds.ceu_distance(residual=data_dependent, constants=constants), **asked),
-        "ceu_worst": exact_sigma(zeta=paper_bounds.ceu_distance(residual=worst, constants=constants), **asked),
+        "idea": exact_sigma(zeta=bound, **privacy),
+        "idea_paper": paper_sigma(zeta=bound, **privacy),
+        "ceu_data": exact_sigma(
+            zeta=paper_bounds.ceu_distance(residual=data_dependent, constants=constants), **privacy
+        ),
+        "ceu_worst": exact_sigma(zeta=paper_bounds.ceu_distance(residual=worst, constants=constants), **privacy),
         "hand": hand_picked_sigma(model, data),
     }
-    found: Row = {
+    values: Row = {
         "idea_bound": bound,
         "epsilon hand": epsilon_of(ratio=bound / sigmas["hand"], delta=DELTA),
-        "private": percent_right(idea.trained, idea.graph),
+        "private": f1_percent(idea.trained, idea.graph),
     }
-    for way, sigma in sigmas.items():
-        f1 = percent_right_with_noise(idea.trained, idea.trained.theta, idea.graph, sigma=sigma)
-        found |= {f"sigma {way}": sigma, f"f1 {way}": f1}
-    again, retained = retrained_without_edges(store, data, model, seed, SHARE, epochs=epochs)
-    found["retrain"] = percent_right(again, retained)
-    return found | (_convex(trained, graph, request) if model == "sgc" else {})
+    for name, sigma in sigmas.items():
+        f1 = f1_percent_with_noise(idea.trained, idea.trained.theta, idea.graph, sigma=sigma)
+        values |= {f"sigma {name}": sigma, f"f1 {name}": f1}
+    retrained, retained = retrained_without_edges(store, data, model, seed, SHARE, epochs=epochs)
+    values["retrain"] = f1_percent(retrained, retained)
+    return values | (_convex(trained, graph, request) if model == "sgc" else {})
 
 
 def _convex(trained: gf.Trained, graph: gf.Graph, request: gf.Request) -> Row:
-    """What only convex models can do: a measured bound, and CGU."""
-    asked: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA}
-    newton = gf.unlearn(trained, graph, request, method="newton", **asked)
+    """What only convex models have: a measured bound, and CGU."""
+    privacy: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA}
+    newton = gf.unlearn(trained, graph, request, method="newton", **privacy)
     sigma = trained.recipe.sigma
     distance = newton.measured["distance"]
     assert distance is not None
-    found: Row = {}
-    for way, noise in CGU.items():
+    values: Row = {}
+    for name, noise in CGU.items():
         start = gf.train(graph, "cgu", seed=trained.recipe.seed, objective_noise=noise)
-        cgu = gf.unlearn(start, graph, request, method="cgu", **asked)
-        found |= {f"f1 {way}": percent_right(cgu.released, cgu.graph), f"anew {way}": float(cgu.details["retrained"])}
-    return found | {
+        cgu = gf.unlearn(start, graph, request, method="cgu", **privacy)
+        values |= {f"f1 {name}": f1_percent(cgu.released, cgu.graph), f"anew {name}": float(cgu.details["retrained"])}
+    return values | {
         "level": newton.level,
         "distance": distance,
         "sigma measured": sigma,
-        "sigma smallest": exact_sigma(zeta=distance, **asked),
-        "f1 measured": percent_right_with_noise(newton.trained, newton.centre, newton.graph, sigma=sigma),
+        "sigma smallest": exact_sigma(zeta=distance, **privacy),
+        "f1 measured": f1_percent_with_noise(newton.trained, newton.centre, newton.graph, sigma=sigma),
     }
 
 
@@ -139,19 +141,19 @@ def table(rows: Sequence[Row]) -> Table:
     data = shown(rows)
     lines: list[tuple[str | TableEntry, ...]] = []
     for model in MODELS:
-        ways = [way for way in WAYS if model == "sgc" or way not in ("measured", *CGU)]
+        bounds = [bound for bound in BOUNDS if model == "sgc" or bound not in ("measured", *CGU)]
         fields = [("re-training, no noise", "retrain", ".1f")]
-        for way in ways:
-            fields.append((WAYS[way], f"f1 {way}", ".1f"))
-            if way in CGU:
-                fields.append((f"trained anew: {WAYS[way]}", f"anew {way}", ".0%"))
+        for bound in bounds:
+            fields.append((BOUNDS[bound], f"f1 {bound}", ".1f"))
+            if bound in CGU:
+                fields.append((f"trained anew: {BOUNDS[bound]}", f"anew {bound}", ".0%"))
             else:
-                fields.append((f"sigma: {WAYS[way]}", f"sigma {way}", ".3g"))
+                fields.append((f"sigma: {BOUNDS[bound]}", f"sigma {bound}", ".3g"))
         fields.append(("the epsilon of that sigma", "epsilon hand", ".3g"))
         for title, field, form in fields:
             spreads = [_spread(rows, model, name, field) for name in data]
             lines.append((TITLES[model], title, *(TableEntry(spread, form=form) for spread in spreads)))
-    columns = ("model", "released with", *titled(data))
+    columns = ("model", "released with", *titles_of(data))
     return Table("Noise honestly added", columns, tuple(lines), NOTES, _bars(rows, data))
 
 
@@ -162,19 +164,19 @@ def _spread(rows: Sequence[Row], model: str, data: str, field: str) -> Spread | 
 def _bars(rows: Sequence[Row], data: Sequence[str]) -> tuple[Bar, ...]:
     lost: dict[str, float] = {}
     for name in data:
-        ours, again = (_spread(rows, "sgc", name, field) for field in ("f1 measured", "retrain"))
-        if ours is not None and again is not None:
-            lost[TITLES[name]] = again.mean - ours.mean
-    told = "Certified SGC with its noise at epsilon = 1 is within 0.5 points of re-training without noise"
-    return (Bar.of(told, lost, most=0.5, unit="points below"),)
+        ours, retrained = (_spread(rows, "sgc", name, field) for field in ("f1 measured", "retrain"))
+        if ours is not None and retrained is not None:
+            lost[TITLES[name]] = retrained.mean - ours.mean
+    claim = "Certified SGC with its noise at epsilon = 1 is within 0.5 points of re-training without noise"
+    return (Bar.of(claim, lost, most=0.5, unit="points below"),)
 
 
 def figure(rows: Sequence[Row]) -> Figure:
     data = [name for name in shown(rows) if any((row["model"], row["data"]) == ("sgc", name) for row in rows)]
-    wanted = ("measured", "idea", "ceu_data", "ceu_worst")
+    bounds = ("measured", "idea", "ceu_data", "ceu_worst")
     series = [Dots("re-training, no noise", _means(rows, data, "retrain"))]
-    series += [Dots(WAYS[way], _means(rows, data, f"f1 {way}"), ours=way == "measured") for way in wanted]
-    return dot_chart([Groups("SGC", list(titled(data)), series)], "test micro-F1, %")
+    series += [Dots(BOUNDS[bound], _means(rows, data, f"f1 {bound}"), ours=bound == "measured") for bound in bounds]
+    return dot_chart([Groups("SGC", list(titles_of(data)), series)], "test micro-F1, %")
 
 
 def _means(rows: Sequence[Row], data: Sequence[str], field: str) -> list[float | None]:

@@ -1,4 +1,4 @@
-"""Guarantee per second: how long it takes to a certified release, against re-training, by the size of the request."""
+"""Guarantee per second: the time to a certified release and that of re-training, by the size of the request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphforget.experiments.cells import Cell, Row
 from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.settings import DATA, DELTA, EPSILON, SHARES, TITLES, percent, shown, train_cost
 from graphforget.experiments.table import Spread, Table, TableEntry
-from graphforget.experiments.timing import adam, answer, told_load
+from graphforget.experiments.timing import adam, answer, load_note
 from graphforget.privacy.gaussian import tolerance
 from graphforget.report.charts import Line, Panel, line_chart
 from graphforget.request.sampling import Drawing, draw_request
@@ -21,10 +21,10 @@ from graphforget.request.sampling import Drawing, draw_request
 NAME = "table-seconds"
 MODEL = "sgc"
 ONE = "one node"
-ADAM = {"pubmed": 6.0, "cs": 10.0, "physics": 11.0}  # about how many seconds its epochs take
+ADAM = {"pubmed": 6.0, "cs": 10.0, "physics": 11.0}  # estimated seconds of its epochs
 SIZES = (ONE, *(f"{percent(share)} %" for share in SHARES))
 
-WAYS = {
+METHODS = {
     "retrain": "re-training",
     "loose": "re-training, as loose",
     "adam": "300 epochs of Adam",
@@ -53,11 +53,11 @@ def cells(*, quick: bool, seeds: int) -> list[Cell]:
 
 def measured(*, store: Path, data: str, size: str, seed: int) -> Row:
     trained, graph = base(store, data, MODEL, seed)
-    what = Drawing("nodes", count=1) if size == ONE else Drawing.parse(f"node:{size.replace(' ', '')}")
-    request = draw_request(graph, what, seed=seed)
+    drawing = Drawing("nodes", count=1) if size == ONE else Drawing.parse(f"node:{size.replace(' ', '')}")
+    request = draw_request(graph, drawing, seed=seed)
     certified = answer(trained, graph, request, "newton", warm_up=True)
     allowed = tolerance(sigma=trained.recipe.sigma, epsilon=EPSILON, delta=DELTA, releases=trained.recipe.releases)
-    loosely = dataclasses.replace(trained, recipe=dataclasses.replace(trained.recipe, tolerance=allowed))
+    loose = dataclasses.replace(trained, recipe=dataclasses.replace(trained.recipe, tolerance=allowed))
     return {
         "share": len(request.nodes) / graph.train_rows.numel(),
         "newton": certified["seconds"],
@@ -65,7 +65,7 @@ def measured(*, store: Path, data: str, size: str, seed: int) -> Row:
         "load": certified["load"],
         "distance": certified.get("distance"),
         "retrain": answer(trained, graph, request, "retrain")["seconds"],
-        "loose": answer(loosely, graph, request, "retrain")["seconds"],
+        "loose": answer(loose, graph, request, "retrain")["seconds"],
         "adam": adam(trained, graph, request),
     }
 
@@ -74,33 +74,36 @@ def table(rows: Sequence[Row]) -> Table:
     lines: list[tuple[str | TableEntry, ...]] = []
     for data in shown(rows):
         for size in SIZES:
-            own = _of(rows, data, size)
-            if own:
-                values = [[row[way] for row in own] for way in ("newton", "retrain", "loose", "adam")]
-                values += [[row[way] / row["newton"] for row in own] for way in ("retrain", "loose")]
+            selected = _select(rows, data, size)
+            if selected:
+                values = [[row[method] for row in selected] for method in ("newton", "retrain", "loose", "adam")]
+                values += [[row[method] / row["newton"] for row in selected] for method in ("retrain", "loose")]
                 entries = [TableEntry(Spread.of(each), form=".3g") for each in values]
-                levels = ", ".join(sorted({row["level"] for row in own}))
+                levels = ", ".join(sorted({row["level"] for row in selected}))
                 lines.append((TITLES[data], size, *entries, levels))
     seconds = ("certified, s", "re-training, s", "as loose, s", "Adam, s")
     columns = ("data", "nodes removed", *seconds, "re-training / certified", "as loose / certified", "level")
-    return Table("Guarantee per second, SGC", columns, tuple(lines), (*NOTES, *told_load(rows)))
+    return Table("Guarantee per second, SGC", columns, tuple(lines), (*NOTES, *load_note(rows)))
 
 
-def _of(rows: Sequence[Row], data: str, size: str) -> list[Row]:
+def _select(rows: Sequence[Row], data: str, size: str) -> list[Row]:
     return [row for row in rows if (row["data"], row["size"]) == (data, size)]
 
 
 def figure(rows: Sequence[Row]) -> Figure:
     panels = []
     for data in shown(rows):
-        sizes = [size for size in SIZES if _of(rows, data, size)]
-        places = [float(f"{100 * _of(rows, data, size)[0]['share']:.1g}") for size in sizes]
+        sizes = [size for size in SIZES if _select(rows, data, size)]
+        percentages = [float(f"{100 * _select(rows, data, size)[0]['share']:.1g}") for size in sizes]
         lines = []
-        for way, title in WAYS.items():
-            spreads = [Spread.of(row[way] for row in _of(rows, data, size)) for size in sizes]
+        for method, title in METHODS.items():
+            spreads = [Spread.of(row[method] for row in _select(rows, data, size)) for size in sizes]
             lines.append(
                 Line(
-                    title, places, [None if spread is None else spread.mean for spread in spreads], ours=way == "newton"
+                    title,
+                    percentages,
+                    [None if spread is None else spread.mean for spread in spreads],
+                    ours=method == "newton",
                 )
             )
         if sizes:

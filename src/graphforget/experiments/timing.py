@@ -1,4 +1,4 @@
-"""How long a request takes, as its caller sees it, and by the paper's recipe of training."""
+"""How long a request takes for its caller, and how long training by the paper's recipe takes."""
 
 from __future__ import annotations
 
@@ -18,65 +18,65 @@ from graphforget.models.inputs import model_inputs
 from graphforget.unlearning.outcome import Outcome
 
 REPEATS = 3
-SHORT = 20.0  # seconds: what takes longer is timed once
+SHORT = 20.0  # seconds; longer work is timed once
 LONG = 2.0  # seconds of Adam, which vary little
 ADAM_EPOCHS = 300  # "e.g. 300" in the paper; its code runs 3,000
 
 
 def timed(work: Callable[[], Outcome], *, warm_up: bool = False) -> list[Outcome]:
-    """The same outcome several times over; a median of their seconds is what it takes."""
+    """The same work several times, for a median of their seconds."""
     if warm_up:
         work()
-    found = [work()]
-    while found[0].seconds < SHORT and len(found) < REPEATS:
-        found.append(work())
-    return found
+    outcomes = [work()]
+    while outcomes[0].seconds < SHORT and len(outcomes) < REPEATS:
+        outcomes.append(work())
+    return outcomes
 
 
 def answer(trained: gf.Trained, graph: gf.Graph, request: gf.Request, method: str, *, warm_up: bool = False) -> Row:
-    """Time and level of one method's answer; for IDEA also the time of its solver alone, which the paper tells."""
+    """Time and level of one method's answer; for IDEA also the time of its solver alone, which the paper reports."""
     options: dict[str, Any] = {"level": "empirical", "audit": False} if method == "idea" else {}
-    outcomes = timed(lambda: gf.unlearn(trained, graph, new(request), method=method, **options), warm_up=warm_up)
+    outcomes = timed(lambda: gf.unlearn(trained, graph, fresh(request), method=method, **options), warm_up=warm_up)
     outcome = outcomes[0]
-    found: Row = {"seconds": statistics.median(each.seconds for each in outcomes), "level": outcome.level}
-    found["load"] = os.getloadavg()[0]
+    row: Row = {"seconds": statistics.median(each.seconds for each in outcomes), "level": outcome.level}
+    row["load"] = os.getloadavg()[0]
     if method == "idea":
-        found["solver_seconds"] = statistics.median(each.details["steps"][0]["seconds"] for each in outcomes)
+        row["solver_seconds"] = statistics.median(each.details["steps"][0]["seconds"] for each in outcomes)
     if method == "cgu":
-        found["retrained"] = bool(outcome.details["retrained"])
+        row["retrained"] = bool(outcome.details["retrained"])
     if method == "grapheraser":
-        found["shards_retrained"] = outcome.details["retrained"]
+        row["shards_retrained"] = outcome.details["retrained"]
     if outcome.level == "certified":
-        found |= {"distance": outcome.measured["distance"], "epsilon": outcome.certificate.epsilon}
-    return found
+        row |= {"distance": outcome.measured["distance"], "epsilon": outcome.certificate.epsilon}
+    return row
 
 
-def told_load(rows: Sequence[Row]) -> tuple[str, ...]:
-    """How busy the machine was while rows were timed, in a note."""
+def load_note(rows: Sequence[Row]) -> tuple[str, ...]:
+    """A note on the load of the machine while rows were timed."""
     loads = [row["load"] for row in rows if "load" in row]
     if not loads:
         return ()
     return (f"The machine's load average was {min(loads):.1f} to {max(loads):.1f} meanwhile; 1 is one busy core.",)
 
 
-def new(request: gf.Request) -> gf.Request:
-    """The same request as it comes in, with nothing looked up for it yet."""
+def fresh(request: gf.Request) -> gf.Request:
+    """A copy of the request without its cached lookups."""
     return dataclasses.replace(request)
 
 
 def adam(trained: gf.Trained, graph: gf.Graph, request: gf.Request) -> float:
-    """The seconds that the paper's way to train anew takes: a median of three, or once where it is long."""
+    """The seconds of retraining by the paper's recipe: the median of three runs, or of one if it is long."""
     adam_seconds(trained, graph, request, epochs=3)  # warm up
-    found = [adam_seconds(trained, graph, request)]
-    while found[0] < LONG and len(found) < REPEATS:
-        found.append(adam_seconds(trained, graph, request))
-    return statistics.median(found)
+    seconds = [adam_seconds(trained, graph, request)]
+    while seconds[0] < LONG and len(seconds) < REPEATS:
+        seconds.append(adam_seconds(trained, graph, request))
+    return statistics.median(seconds)
 
 
 def adam_seconds(trained: gf.Trained, graph: gf.Graph, request: gf.Request, *, epochs: int = ADAM_EPOCHS) -> float:
-    """Of the paper's way to train a model of fixed propagation anew: so many epochs of full-batch Adam, in float32."""
+    """The seconds of retraining a model of fixed propagation with `epochs` epochs of full-batch Adam, in float32."""
     started = time.perf_counter()
-    retained = graph.without(new(request))
+    retained = graph.without(fresh(request))
     module = trained.with_weights(torch.zeros_like(trained.theta)).module.float()
     inputs = model_inputs(module, retained, dtype=torch.float32)
     rows, labels = retained.train_rows, retained.y[retained.train_rows]

@@ -1,1 +1,1 @@
-"""Long work: processes to work on, and results that are kept as they come."""
+"""Long work in worker processes, with results that are stored as they come."""

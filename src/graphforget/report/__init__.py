@@ -1,1 +1,1 @@
-"""One page about one deletion, for people. Computes nothing: it shows what it is handed."""
+"""Reports on deletions and on experiments, as HTML and Markdown. They show results and compute none."""

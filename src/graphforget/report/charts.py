@@ -1,6 +1,7 @@
-"""Charts of experiments: lines over a request's size in panels, and dots by group.
+"""Charts of experiments: panels of lines over the size of a request, and dots by group.
 
-Readable in grey and by the colour-blind: Okabe and Ito's colours, and every series has a marker and a dash of its own.
+They are readable in grey and by colour-blind people: the colours are those of Okabe and Ito, and every series has its
+own marker and dash.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ _GRID: dict[str, Any] = {"color": "#e4e4e4", "linewidth": 0.6}
 
 @dataclass(frozen=True)
 class Line:
-    """A series by its name; the same name looks the same in every panel. None where nothing was measured."""
+    """A named series, which looks the same in every panel. None stands for a missing value."""
 
     name: str
     x: Sequence[float]
     y: Sequence[float | None]
-    ours: bool = False  # what a chart is about, in black
+    ours: bool = False  # the main series of the chart, in black
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Dots:
-    """A series with one value a group. None where there is none."""
+    """A series with one value for each group. None stands for a missing value."""
 
     name: str
     values: Sequence[float | None]
@@ -73,11 +74,11 @@ class Groups:
 def line_chart(
     panels: Sequence[Panel], x_label: str, y_label: str, *, log_x: bool = False, log_y: bool = True
 ) -> Figure:
-    """Panels of lines with a legend for all of them below."""
+    """Panels of lines with one legend below them."""
     figure, axes, across = _panels(len(panels))
     looks = _looks([line for panel in panels for line in panel.lines])
     handles: dict[str, Any] = {}
-    for place, (each, panel) in enumerate(zip(axes, panels, strict=True)):
+    for index, (each, panel) in enumerate(zip(axes, panels, strict=True)):
         _draw_lines(each, panel, looks, handles)
         each.set_xscale("log" if log_x else "linear")
         if log_y:
@@ -86,14 +87,14 @@ def line_chart(
         ticks = sorted({x for line in panel.lines for x in line.x})
         each.set_xticks(ticks if len(ticks) <= 6 else ticks[1::2])
         each.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        each.set_xlabel(x_label if place + across >= len(panels) else "")
-        each.set_ylabel(y_label if place % across == 0 else "")
+        each.set_xlabel(x_label if index + across >= len(panels) else "")
+        each.set_ylabel(y_label if index % across == 0 else "")
     _legend(figure, handles)
     return figure
 
 
 def _log_scale(axes: Axes, values: Sequence[float]) -> None:
-    """Ticks in plain digits: powers of ten, or 1, 2 and 5 times them where they span little."""
+    """Ticks in plain digits: powers of ten, or 1, 2 and 5 times them if the range is small."""
     axes.set_yscale("log")
     narrow = bool(values) and max(values) < 300 * min(values)
     subs = (1.0, 2.0, 5.0) if narrow else (1.0,)
@@ -113,10 +114,10 @@ def _draw_lines(axes: Axes, panel: Panel, looks: dict[str, Look], handles: dict[
     axes.grid(True, **_GRID)
     axes.set_axisbelow(True)
     for line in panel.lines:
-        known = [(x, y) for x, y in zip(line.x, line.y, strict=True) if y is not None]
-        if not known:
+        points = [(x, y) for x, y in zip(line.x, line.y, strict=True) if y is not None]
+        if not points:
             continue
-        x, y = zip(*known, strict=True)
+        x, y = zip(*points, strict=True)
         colour, marker, dash = looks[line.name]
         (drawn,) = axes.plot(x, y, color=colour, marker=marker, linestyle=dash, markersize=4, linewidth=1.2)
         handles.setdefault(line.name, drawn)
@@ -124,13 +125,13 @@ def _draw_lines(axes: Axes, panel: Panel, looks: dict[str, Look], handles: dict[
 
 @style.context(STYLE, after_reset=True)
 def dot_chart(panels: Sequence[Groups], y_label: str) -> Figure:
-    """In each column a dot for each series, side by side so that none hides another."""
+    """In each column one dot for each series, side by side so that none hides another."""
     figure, axes, across = _panels(len(panels))
     looks = _looks([one for panel in panels for one in panel.series])
     handles: dict[str, Any] = {}
-    for place, (each, panel) in enumerate(zip(axes, panels, strict=True)):
+    for index, (each, panel) in enumerate(zip(axes, panels, strict=True)):
         _draw_dots(each, panel, looks, handles)
-        each.set_ylabel(y_label if place % across == 0 else "")
+        each.set_ylabel(y_label if index % across == 0 else "")
     _legend(figure, handles)
     return figure
 
@@ -139,12 +140,12 @@ def _draw_dots(axes: Axes, panel: Groups, looks: dict[str, Look], handles: dict[
     axes.set_title(panel.title, fontsize=9)
     axes.grid(True, axis="y", **_GRID)
     axes.set_axisbelow(True)
-    for place, one in enumerate(panel.series):
+    for index, one in enumerate(panel.series):
         colour, marker, _ = looks[one.name]
-        shift = 0.7 * ((place + 0.5) / len(panel.series) - 0.5)
-        known = [(group + shift, value) for group, value in enumerate(one.values) if value is not None]
-        if known:
-            x, y = zip(*known, strict=True)
+        shift = 0.7 * ((index + 0.5) / len(panel.series) - 0.5)
+        points = [(group + shift, value) for group, value in enumerate(one.values) if value is not None]
+        if points:
+            x, y = zip(*points, strict=True)
             drawn = axes.scatter(x, y, color=colour, marker=marker, s=24, linewidths=0.4, edgecolors="white")
             handles.setdefault(one.name, drawn)
     axes.set_xticks(range(len(panel.names)), panel.names, fontsize=8)
@@ -153,7 +154,7 @@ def _draw_dots(axes: Axes, panel: Groups, looks: dict[str, Look], handles: dict[
 
 
 def _panels(count: int) -> tuple[Figure, list[Axes], int]:
-    """A figure with room for so many panels, and how many of them stand side by side."""
+    """A figure with `count` panels, and how many of them are side by side."""
     across = max(1, min(_ACROSS, count))
     down = max(1, -(-count // across))
     figure = Figure(figsize=(max(5.6, 3.1 * across + 0.6), 2.6 * down + 0.9), dpi=200, layout="constrained")
@@ -164,10 +165,12 @@ def _panels(count: int) -> tuple[Figure, list[Axes], int]:
 
 
 def _legend(figure: Figure, handles: dict[str, Any]) -> None:
-    """One for all panels, below them."""
+    """One legend for all panels, below them."""
     if handles:
-        names, place = list(handles), "outside lower center"
-        figure.legend(list(handles.values()), names, loc=place, ncols=_columns(figure, names), frameon=False)
+        names = list(handles)
+        figure.legend(
+            list(handles.values()), names, loc="outside lower center", ncols=_columns(figure, names), frameon=False
+        )
 
 
 def inline(figure: Figure) -> Markup:
@@ -182,7 +185,7 @@ def _columns(figure: Figure, names: Sequence[str]) -> int:
 
 
 def _looks(series: Sequence[Line | Dots]) -> dict[str, Look]:
-    """By the order in which names come up; what a chart is about looks the same in all charts."""
-    others = dict.fromkeys(one.name for one in series if not one.ours)
-    looks = {name: _LOOKS[place % len(_LOOKS)] for place, name in enumerate(others)}
+    """The look of each series by the order of the names; the main series looks the same in all charts."""
+    names = dict.fromkeys(one.name for one in series if not one.ours)
+    looks = {name: _LOOKS[index % len(_LOOKS)] for index, name in enumerate(names)}
     return looks | {one.name: _OURS for one in series if one.ours}

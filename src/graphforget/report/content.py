@@ -1,4 +1,4 @@
-"""Puts together what a report tells: of a run directory, or of an outcome with its graph from before."""
+"""The content of a report on a run directory, or on an outcome and the graph before it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from graphforget.graph.graph import Graph
 from graphforget.json_files import parse_json
 from graphforget.linalg.sparse import to_scipy
 from graphforget.report.figures import Role, accuracy_figure, footprint_figure, residual_figure
-from graphforget.report.page import CheckRow, Picture, Story
+from graphforget.report.page import CheckRow, Picture, ReportContent
 from graphforget.request.footprint import Footprint
 from graphforget.request.request import Request
 from graphforget.runs.history import read_history
@@ -33,41 +33,72 @@ from graphforget.verification.verify import Verification
 Scene = tuple[np.ndarray, np.ndarray, list[Role], dict[Role, str]]
 
 
-def run_story(run: str | Path, *, key: Ed25519PublicKey | None = None, private: bool = False) -> Story:
-    """Of a run directory's last deletion, verified now. Raises `Mismatch` where it does not hold; names nobody.
+def run_content(run: str | Path, *, key: Ed25519PublicKey | None = None, private: bool = False) -> ReportContent:
+    """The report on the last deletion of a run directory, which is verified now. It names nobody.
 
-    With `private` it tells what was measured, too, and is not to be shown.
+    With `private` it includes what was measured, and must not be published. Raises `Mismatch` if the verification
+    fails.
     """
     verification = verify_run(run, key=key)
     record = read_history(run)
     last = [entry for entry in record.entries if entry.level != REFUSED][-1]
     public = parse_json(last.answer)
     certificate = Certificate.from_dict(public["certificate"])
-    together = releases_so_far(run, delta=float(certificate.settings["delta"]))
+    composed = releases_so_far(run, delta=float(certificate.settings["delta"]))
     account = record.annex_of(last).account if private else None
     try:
-        return story_of(certificate, public, verification, together=together, account=account)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:  # whoever made it all fit can leave out anything
-        raise Mismatch(f"the last answer of {run} cannot be told: {type(error).__name__}: {error}") from error
+        return outcome_content(certificate, public, verification, composed=composed, account=account)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:  # a forged answer can lack any field
+        raise Mismatch(f"the last answer of {run} cannot be shown: {type(error).__name__}: {error}") from error
 
 
-def story_of(
+def outcome_content(
     certificate: Certificate,
     public: Mapping[str, Any],
     verification: Verification,
     *,
-    together: Composition,
+    composed: Composition,
     account: Mapping[str, Any] | None = None,
     requests: Sequence[str] = (),
     pictures: Sequence[Picture] = (),
     scores: Mapping[str, float] | None = None,
     planted: Sequence[CheckRow] = (),
-) -> Story:
-    """Of one outcome: its certificate, its public answer and its verification; with the private account if given."""
-    drawn = [*pictures]
-    distances = (account or {}).get("details", {}).get("distances")
+) -> ReportContent:
+    """The report on one outcome: its certificate, public answer and verification, and its private account if given."""
+    is_private = bool(account is not None or requests or pictures)
+    account = account or {}
+    return ReportContent(
+        title="A deletion from a graph neural network",
+        audience="private: it depends on what was deleted" if is_private else "public: it may be shown",
+        made=certificate.made,
+        level=certificate.level,
+        statement=certificate.statement,
+        facts=_facts(certificate, account),
+        requests=tuple(requests),
+        pictures=(*pictures, *_measured_pictures(certificate, public, account, scores)),
+        guaranteed=(f"Level {certificate.level!r}: {certificate.definition}.", f"Here: {certificate.statement}."),
+        proven=certificate.level != "empirical",
+        not_guaranteed=certificate.not_covered,
+        checks=tuple(CheckRow(check.name, True, check.result) for check in verification.checks),
+        planted=tuple(planted),
+        conditions=_conditions(certificate, account),
+        unchecked=verification.unchecked,
+        notes=tuple(account.get("notes", ())),
+        certificate=json.dumps(certificate.to_dict(), indent=2),
+        composed=_composition(composed, certificate),
+    )
+
+
+def _measured_pictures(
+    certificate: Certificate,
+    public: Mapping[str, Any],
+    account: Mapping[str, Any],
+    scores: Mapping[str, float] | None,
+) -> list[Picture]:
+    pictures = []
+    distances = account.get("details", {}).get("distances")
     if distances:
-        drawn.append(
+        pictures.append(
             Picture(
                 "Distance to the optimum on the retained graph",
                 residual_figure(distances, certificate.tolerance or 0.0),
@@ -78,47 +109,34 @@ def story_of(
     released = public["test_micro_f1"]["released"]
     scores = scores or ({} if released is None else {"released": released})
     if scores:
-        caption = "Share of the test nodes that are classified rightly, on the retained graph."
-        drawn.append(Picture("Accuracy", accuracy_figure(scores), caption))
-    is_private = bool(account is not None or requests or pictures)
-    measured = (account or {}).get("measured", {}).get("conditions", ())
-    return Story(
-        title="A deletion from a graph neural network",
-        audience="private: it depends on what was deleted" if is_private else "public: it may be shown",
-        made=certificate.made,
-        level=certificate.level,
-        statement=certificate.statement,
-        facts=_facts(certificate, account),
-        requests=tuple(requests),
-        pictures=tuple(drawn),
-        guaranteed=(f"Level {certificate.level!r}: {certificate.definition}.", f"Here: {certificate.statement}."),
-        proven=certificate.level != "empirical",
-        not_guaranteed=certificate.not_covered,
-        checks=tuple(CheckRow(check.name, True, check.result) for check in verification.checks),
-        planted=tuple(planted),
-        conditions=tuple(
+        caption = "Share of the test nodes that are classified correctly, on the retained graph."
+        pictures.append(Picture("Accuracy", accuracy_figure(scores), caption))
+    return pictures
+
+
+def _conditions(certificate: Certificate, account: Mapping[str, Any]) -> tuple[tuple[str, str, str, str], ...]:
+    """The conditions of the claim: as they were measured if the account has that, else as a list."""
+    measured = account.get("measured", {}).get("conditions", ())
+    if measured:
+        return tuple(
             (sentence(c["name"]), _number(c["measured"]), _number(c["threshold"]), c["verdict"]) for c in measured
         )
-        or tuple((sentence(name), "-", "-", "listed") for name in certificate.conditions if not certificate.claim.void),
-        unchecked=verification.unchecked,
-        notes=tuple((account or {}).get("notes", ())),
-        certificate=json.dumps(certificate.to_dict(), indent=2),
-        composed=_together(together, certificate),
-    )
+    return tuple((sentence(name), "-", "-", "listed") for name in certificate.conditions if not certificate.claim.void)
 
 
 def footprint_picture(graph: Graph, request: Request, touched: Footprint) -> Picture:
-    """Where a request and its footprint lie in the graph that still held what it names; so it is for the operator."""
+    """A request and its footprint in the graph before the request. It is private: it shows what was deleted."""
     svg = footprint_figure(*footprint_scene(graph, request, touched))
     return Picture("What the request touches", svg, "Nodes are placed by the two main directions of their attributes.")
 
 
 def footprint_scene(graph: Graph, request: Request, touched: Footprint) -> Scene:
-    """What `figures.draw_footprint` draws: places, edges, roles, labels."""
-    what = request.resolve(graph)
+    """The arguments of `figures.draw_footprint`: positions, edges, roles, labels."""
+    resolved = request.resolve(graph)
     roles: list[Role] = ["untouched"] * graph.num_nodes
-    asked = (what.full_rows, what.partial_rows, graph.edge_index[:, what.edge_mask].flatten())
-    of_role: dict[Role, Tensor] = {"affected": touched.reached, "asked": torch.cat(asked), "removed": what.node_rows}
+    edge_ends = graph.edge_index[:, resolved.edge_mask].flatten()
+    changed = torch.cat([resolved.full_rows, resolved.partial_rows, edge_ends])
+    of_role: dict[Role, Tensor] = {"affected": touched.reached, "changed": changed, "removed": resolved.node_rows}
     for role, rows in of_role.items():
         for row in rows.tolist():
             roles[row] = role
@@ -126,16 +144,16 @@ def footprint_scene(graph: Graph, request: Request, touched: Footprint) -> Scene
     rest = graph.train_rows.numel() - affected - removed
     labels: dict[Role, str] = {
         "removed": "node that goes",
-        "asked": "edge or attributes that go",
+        "changed": "edge or attributes that go",
         "affected": f"loss may change ({affected} training nodes)",
         "untouched": f"loss stays the same ({rest} training nodes)",
     }
-    place = PCA(2, random_state=0).fit_transform(to_scipy(graph.x))
-    return place, graph.edge_index.numpy(), roles, labels
+    positions = PCA(2, random_state=0).fit_transform(to_scipy(graph.x))
+    return positions, graph.edge_index.numpy(), roles, labels
 
 
-def _facts(certificate: Certificate, account: Mapping[str, Any] | None) -> tuple[tuple[str, str], ...]:
-    known = [
+def _facts(certificate: Certificate, account: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    facts = [
         ("certificate", certificate.id),
         ("model", f"{certificate.model['name']}, {certificate.model['parameters']:,} parameters"),
         ("method", certificate.method),
@@ -147,24 +165,24 @@ def _facts(certificate: Certificate, account: Mapping[str, Any] | None) -> tuple
         *((f"chosen for this request: {name}", str(value)) for name, value in certificate.chosen.items()),
         ("signed by", certificate.signature["public_key"] if certificate.signature else "nobody"),
     ]
-    if account is not None:
+    if account:
         touched, measured = account["footprint"], account["measured"]
-        known += [
+        facts += [
             ("way taken", account["method"]),
             ("training losses", f"{touched['removed']:,} removed, {touched['affected']:,} may have changed"),
             ("distance, at most", _number(measured.get("distance"))),
             ("epsilon by the distance measured", _number(measured.get("epsilon_measured"))),
             ("time taken", f"{account['seconds']:.2f} s"),
         ]
-    return tuple((name, value) for name, value in known if value != "-")
+    return tuple((name, value) for name, value in facts if value != "-")
 
 
-def _together(together: Composition, certificate: Certificate) -> tuple[str, ...]:
-    if together.epsilon is None:
-        return (f"There is no epsilon for all {together.releases} releases together: {together.reason}.",)
-    promise = f"epsilon = {together.epsilon:.3g} at delta = {together.delta:g}"
+def _composition(composed: Composition, certificate: Certificate) -> tuple[str, ...]:
+    if composed.epsilon is None:
+        return (f"There is no epsilon for all {composed.releases} releases together: {composed.reason}.",)
+    promise = f"epsilon = {composed.epsilon:.3g} at delta = {composed.delta:g}"
     left = "" if certificate.releases_left is None else f"; {certificate.releases_left} more are covered"
-    return (f"All {together.releases} releases so far together promise {promise}{left}.",)
+    return (f"All {composed.releases} releases so far together promise {promise}{left}.",)
 
 
 def _number(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""What a report tells, and the page that tells it: one HTML file that fetches nothing and runs nothing."""
+"""The content of a report, and its page: one HTML file that loads nothing and runs no script."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphforget.runs.layout import inside_run
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure of `figures.py` with its words. An `svg` that is a plain string is shown as text, like all text."""
+    """A figure of `figures.py` with its title and caption. An `svg` that is a plain string is shown as text."""
 
     title: str
     svg: Markup
@@ -26,7 +26,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class CheckRow:
-    """One line of a verification. Of a planted failure, `ok` means that it was caught."""
+    """One line of a verification. For a planted failure, `ok` means that it was detected."""
 
     name: str
     ok: bool
@@ -34,8 +34,8 @@ class CheckRow:
 
 
 @dataclass(frozen=True)
-class Story:
-    """Everything a report says, ready to be shown. What is empty is left out."""
+class ReportContent:
+    """Everything that a report shows. Empty fields are left out."""
 
     title: str
     audience: str  # public or private, in words
@@ -43,13 +43,13 @@ class Story:
     level: str
     statement: str  # what is claimed, in words
     facts: tuple[tuple[str, str], ...]  # name, value
-    requests: tuple[str, ...]  # what was asked for, in words; none in a report that names nobody
+    requests: tuple[str, ...]  # the requests in words; none in a report that names nobody
     pictures: tuple[Picture, ...]
     guaranteed: tuple[str, ...]  # what the level means and what is claimed here
-    proven: bool  # False: it comes to nothing
+    proven: bool  # False: nothing is guaranteed
     not_guaranteed: tuple[str, ...]
     checks: tuple[CheckRow, ...]
-    unchecked: tuple[str, ...]  # what could not be checked
+    unchecked: tuple[str, ...]  # what was not checked
     planted: tuple[CheckRow, ...]  # failures planted on purpose
     conditions: tuple[tuple[str, str, str, str], ...]  # assumption, measured, constant, verdict
     notes: tuple[str, ...]
@@ -57,29 +57,29 @@ class Story:
     composed: tuple[str, ...]  # on all releases together
 
 
-def page(story: Story) -> str:
+def page(content: ReportContent) -> str:
     """The report as HTML. All text is escaped; only figures made by `figures.py` are not."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     source = resources.files(__package__).joinpath("page.html.j2").read_text(encoding="utf-8")
-    return environment.from_string(source).render(story=story)
+    return environment.from_string(source).render(content=content)
 
 
-def check_place(path: str | Path) -> None:
-    """Refuses a place that `write` could not write to, before the work that leads there."""
+def check_output_path(path: str | Path) -> None:
+    """Raises `InputError` if `write` could not write to this path, so that no work is done in vain."""
     folder = Path(path).absolute().parent
     if inside_run(path):
-        raise InputError(f"{path} lies inside a run directory, choose a place outside")
+        raise InputError(f"{path} lies inside a run directory, choose a path outside")
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise InputError(f"the report cannot be written to {path}: {folder} is not a folder that can be written to")
 
 
-def write(path: str | Path, story: Story) -> None:
-    """Writes the report, replacing the file that is there. A failure leaves what was there before, and nothing else."""
+def write(path: str | Path, content: ReportContent) -> None:
+    """Writes the report and replaces an existing file. A failure leaves the old file as it was."""
     path = Path(path)
-    content = page(story).encode("utf-8", "backslashreplace")
+    html = page(content).encode("utf-8", "backslashreplace")
     try:
         if path.exists() and not path.is_file():
             raise InputError(f"the report cannot be written to {path}, which is not a file")
-        write_whole(path, content, mode=0o600)  # it tells more than the certificate
+        write_whole(path, html, mode=0o600)  # it may reveal more than the certificate
     except OSError as error:
         raise InputError(f"the report cannot be written to {path}: {error.strerror or error}") from error

@@ -1,7 +1,9 @@
-"""Results of experiments as Markdown and as one HTML page that fetches nothing and runs nothing."""
+"""Results of experiments as Markdown and as one HTML page that loads nothing and runs no script."""
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -9,21 +11,25 @@ from importlib import resources
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+WIDTH = 120  # of a line of text; lines of tables are longer
+# A space before a word that would start a list, a heading or a quotation at the beginning of a line.
+_NO_BREAK = re.compile(r" (?=(?:[-+*>]|#+|=+|-+|\d+[.)])(?: |$))")
+
 
 @dataclass(frozen=True)
 class Section:
-    """One experiment, ready to be shown. What is empty is left out."""
+    """One experiment, ready to be shown. Empty fields are left out."""
 
     name: str
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...]
-    bars: tuple[tuple[str, bool | None], ...]  # what is to be reached in words, and whether it is
+    bars: tuple[tuple[str, bool | None], ...]  # each goal in words, and whether it is reached
     command: str
     machine: str
     made: str  # the day or days
-    missing: str  # what is not there yet, in words
+    missing: str  # which cells are missing, in words
     picture: str | None  # the name of a PNG beside the Markdown
     svg: Markup | None  # the same picture for the HTML page
     caption: str
@@ -32,11 +38,11 @@ class Section:
 def markdown(section: Section, *, level: int = 1) -> str:
     """The section as Markdown, its heading of the given level."""
     origin = (f"`{section.command}`", section.machine, section.made)
-    parts = [f"{'#' * level} {section.title}", ", ".join(part for part in origin if part) + "."]
+    parts = [f"{'#' * level} {section.title}", _wrapped(", ".join(part for part in origin if part) + ".")]
     if section.missing:
-        parts.append(f"**{_escaped(section.missing)}**")
+        parts.append(_wrapped(f"**{_escaped(section.missing)}**"))
     if section.picture is not None:
-        parts.append(f"![{section.caption or section.title}]({section.picture})")
+        parts.append(_wrapped(f"![{section.caption or section.title}]({section.picture})"))
     parts.append(_table(section.columns, section.rows))
     parts += _listed([text for text, _ in section.bars])
     parts += _listed(section.notes)
@@ -45,12 +51,13 @@ def markdown(section: Section, *, level: int = 1) -> str:
 
 def readme(sections: Sequence[Section]) -> str:
     """All sections on one page."""
-    head = (
-        "# Results\n\nMade by `graphforget reproduce`; every table and figure by the command below its title. What the "
-        "notes say of the paper's released code was found by reading and running that code, and no command here shows "
-        "it.\n"
+    introduction = (
+        "Made by `graphforget reproduce`; every table and figure by the command below its title. What the notes say of "
+        "the paper's released code was found by reading and running that code, and no command here shows it."
     )
-    return "\n".join([head, *(markdown(section, level=2) for section in sections)])
+    return "\n".join(
+        ["# Results\n", _wrapped(introduction) + "\n", *(markdown(section, level=2) for section in sections)]
+    )
 
 
 def page(sections: Sequence[Section]) -> str:
@@ -65,14 +72,23 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def _line(places: Sequence[str]) -> str:
-    return "| " + " | ".join(_escaped(place) for place in places) + " |"
+def _line(entries: Sequence[str]) -> str:
+    return "| " + " | ".join(_escaped(entry) for entry in entries) + " |"
 
 
 def _escaped(text: str) -> str:
-    """What Markdown would take for a column's end, for emphasis, for struck out or for HTML."""
+    """The text with a backslash before what Markdown reads as the end of a column, emphasis, strikethrough or HTML."""
     return "".join(f"\\{sign}" if sign in "|*~<" else sign for sign in text)
 
 
 def _listed(sentences: Sequence[str]) -> list[str]:
-    return ["\n".join(f"- {_escaped(sentence)}" for sentence in sentences)] if sentences else []
+    return ["\n".join(_wrapped(f"- {_escaped(text)}", indent="  ") for text in sentences)] if sentences else []
+
+
+def _wrapped(text: str, *, indent: str = "") -> str:
+    """The text in lines of at most `WIDTH` characters, all but the first one indented."""
+    unbroken = _NO_BREAK.sub("\0", text)
+    lines = textwrap.wrap(
+        unbroken, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, drop_whitespace=True
+    )
+    return "\n".join(lines).replace("\0", " ")
