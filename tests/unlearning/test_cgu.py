@@ -451,7 +451,7 @@ def test_the_epsilon_is_the_asked_one_and_the_implied_one_stays_private(noise: f
     assert (claim.sigma, claim.constants, measured["refuted"]) == (0.0, None, [])
     assert torch.equal(outcome.released_theta, outcome.trained.theta)
     assert outcome.notes[0] == (
-        "the released weights carry no noise but what was in the objective when they were trained"
+        "the released weights carry no noise except the noise that was in the objective during training"
     )
 
 
@@ -1061,7 +1061,7 @@ def test_an_epsilon_that_promises_next_to_nothing_is_noted() -> None:
     for epsilon in (1.0, 11.0):
         found = cgu(trained, graph, gf.Request(nodes=[4]), epsilon=epsilon)
         assert found.certificate.epsilon == epsilon
-        assert (f"epsilon = {epsilon:.3g} promises next to nothing" in found.notes) == (epsilon > 10)
+        assert (f"epsilon = {epsilon:.3g} is a very weak guarantee" in found.notes) == (epsilon > 10)
 
 
 def test_requests_that_were_chosen_by_looking_are_not_covered() -> None:

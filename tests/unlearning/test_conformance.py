@@ -339,7 +339,7 @@ def test_what_no_training_loss_depends_on_leaves_the_weights_of_training_on_the_
     assert torch.equal(outcome.released_theta, trained.theta) == (not trained.recipe.sigma)
     assert outcome.trained.graph_digest == outcome.graph.digest == graph.without(request_).digest
     assert torch.equal(gf.train(outcome.graph, model, **MODELS[model][1]).theta, trained.theta)
-    assert gf.plan(trained, graph, request_, method="idea").level is None  # a condition of it is refuted already
+    assert gf.plan(trained, graph, request_, method="idea").level is None  # one of its conditions is already refuted
 
 
 def test_after_an_approximate_step_an_empty_footprint_is_not_exact() -> None:

@@ -436,7 +436,7 @@ def test_options_go_to_the_method_that_has_them() -> None:
     steps = gf.unlearn(*trained_on("sgc"), NODES, steps=20)
     assert steps.details["steps"] <= 20
     assert steps.certificate.chosen == {"steps": 20}
-    with pytest.raises(gf.InputError, match="^no method that could be chosen has an option 'solver', name a method$"):
+    with pytest.raises(gf.InputError, match="^no method that 'auto' can choose has the option 'solver', name a method$"):
         gf.unlearn(*trained_on("sgc"), NODES, steps=20, solver="lissa")
 
 
@@ -461,11 +461,11 @@ def test_a_maker_of_fresh_modules_goes_to_retraining(wanted: dict[str, Any]) -> 
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"colour": "red"}, "no method that could be chosen has an option 'colour', name a method"),
-        ({"colour": "red", "level": "certified"}, "no method that could be chosen has an option 'colour', name a"),
+        ({"colour": "red"}, "no method that 'auto' can choose has the option 'colour', name a method"),
+        ({"colour": "red", "level": "certified"}, "no method that 'auto' can choose has the option 'colour', name a"),
         ({"colour": "red", "method": "newton"}, "method 'newton' has no option 'colour', only steps"),
         ({"solver": "lissa", "method": "newton"}, "method 'newton' has no option 'solver', only steps"),
-        ({"solver": "magic"}, "no method that could be chosen has an option 'solver', name a method"),
+        ({"solver": "magic"}, "no method that 'auto' can choose has the option 'solver', name a method"),
         ({"solver": "magic", "method": "idea"}, "there is no solver 'magic', only cg, lissa, dense"),
         ({"steps": 0}, "steps is 0, at least 1 is needed"),
         ({"start": "stale", "method": "retrain"}, "the start is 'stale', it must be one of fresh, continued"),
