@@ -468,7 +468,7 @@ def test_noise_from_a_seed_hides_nothing() -> None:
     assert outcome.details["spent"] < outcome.details["budget"]
     assert outcome.trained.recipe.noise_seed is None
     assert not torch.equal(outcome.trained.objective_noise_vector, trained.objective_noise_vector)
-    assert "so the model was trained anew" in outcome.notes[0]
+    assert "so the model was trained again" in outcome.notes[0]
     assert "the budget is spent" not in outcome.notes[0]
     verified(outcome)
     with pytest.raises(gf.Refused, match="and retraining was ruled out"):

@@ -162,7 +162,7 @@ def compare(
 
 
 def _train(graph: Graph, contender: Contender, *, epochs: int | None, **settings: Any) -> Trained:
-    own = {} if epochs is None or MODELS[contender.model].affine else {"epochs": epochs}
+    own: dict[str, Any] = {} if epochs is None or MODELS[contender.model].affine else {"epochs": epochs}
     return train(graph, contender.model, **settings, **contender.options, **own)
 
 

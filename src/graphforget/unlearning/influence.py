@@ -19,7 +19,7 @@ from graphforget.unlearning.task import Task
 
 @dataclass(frozen=True)
 class LossChange:
-    """`L_add - L_sub`: the difference of the summed training losses on `G'` and `G`, on the rows of the footprint alone.
+    """`L_add - L_sub`: the summed training loss on `G'` minus that on `G`, on the rows of the footprint alone.
 
         sum over V_trn minus dV of l_i(G')  =  sum over V_trn of l_i(G)  +  L_add  -  L_sub
         L_add = sum over A of l_i(G'),   L_sub = sum over A and dV & V_trn of l_i(G)
@@ -73,8 +73,8 @@ def line_search(
     An influence step minimises `(1/m) sum l_i(theta; G') + (mu/2) ||theta||^2 - initial_gradient . theta`.
     Here `m` is that before the request, and `initial_gradient` is the gradient of `F` at the weights that training
     ended with. The slope along the step is negative by construction. (`F` on `G'` itself may rise along the best step,
-    because that step ignores `m -> m'` and `initial_gradient`.) With `shorten` the step is halved as long as that lowers
-    the value further: the quadratic model of a network that is not convex is good only near its weights.
+    because that step ignores `m -> m'` and `initial_gradient`.) With `shorten` the step is halved as long as the value
+    falls further: the quadratic model of a network that is not convex is good only near its weights.
     """
 
     def values(at: Tensor) -> tuple[float, float]:

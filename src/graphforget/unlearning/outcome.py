@@ -102,7 +102,7 @@ class Outcome:
 
     @cached_property
     def released(self) -> Trained:
-        """The model with the released weights, which the certificate is about. Start further requests from `trained`."""
+        """The model with the released weights, subject of the certificate. Start further requests from `trained`."""
         sigma = self.certificate.sigma or 0.0
         return self.trained.released(self.released_theta, self.graph, noise=sigma)
 
