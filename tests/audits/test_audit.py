@@ -827,7 +827,7 @@ def test_an_audit_of_too_few_models_ends_with_3_and_never_says_passed(run: Run, 
     ran = run(runs.plain, *QUICK, "--models", "8", "--out", tmp_path / "audit")
     assert (ran.code, ran.stderr) == (3, "")
     assert "Passed" not in ran.stdout
-    assert "\nInconclusive: these tests found nothing, but the per-example test cannot fail with 4" in ran.stdout
+    assert "\nInconclusive: these tests detected nothing, but the per-example test cannot fail with 4" in ran.stdout
     assert "--models 11" in ran.stdout
     assert strict((tmp_path / "audit" / AUDIT_RESULT).read_text())["verdict"] == "inconclusive"
 

@@ -254,7 +254,7 @@ def test_after_the_last_release_the_model_is_retrained(run: Run, run_json: Told,
     assert (ran.code, ran.stdout) == (3, "")
     assert (
         ran.stderr
-        == "graphforget: the 2 releases that were promised leave no room for one more, and retraining was ruled out\n"
+        == "graphforget: the guarantee for 2 releases together covers no further one, and retraining was ruled out\n"
     )
     assert tree(place) == before
     result = run_json("unlearn", "run", "3.json", "--in-place")

@@ -393,16 +393,17 @@ def test_demo_for_people(run: Run, space: Path) -> None:
     ran = run("demo")
     assert (ran.code, ran.stderr) == (0, "")
     assert "Trained SGC on 569 patients" in ran.stdout
+    assert "a small graph loses accuracy to larger noise" in ran.stdout
     assert "withdraws consent" in ran.stdout
     assert (
         "Certificate (certified): up to 64 releases that keep this tolerance are together (1, 1e-05)-indistinguishable"
         in ran.stdout
     )
     assert "63 releases are left." in ran.stdout
-    assert "The same request id asked again: the first answer." in ran.stdout
+    assert "The same request id again: the first answer." in ran.stdout
     assert ran.stdout.count(": caught (") == 5
     assert "NOT CAUGHT" not in ran.stdout
-    assert "Distance to the weights retrained without it: " in ran.stdout
+    assert "Distance to the retrained weights: " in ran.stdout
     assert os.listdir(space) == ["graphforget-demo.html"]
 
 
@@ -495,9 +496,9 @@ def test_arguments_that_cannot_be_read(run: Run, space: Path, arguments: list[st
     ran = run(*arguments)
     assert (ran.code, ran.stdout) == (2, "")
     assert "Traceback" not in ran.stderr
-    last = ran.stderr.splitlines()[-1]
-    assert last.startswith("Error: ")
-    assert offender in last
+    assert ran.stderr.startswith("graphforget: ")
+    assert ran.stderr.count("\n") == 1
+    assert offender in ran.stderr
     assert not tree(space)
 
 
@@ -587,7 +588,7 @@ def test_an_interrupt_ends_with_130_and_a_sentence(
     assert run("train", "--data", club, "--out", "run") == (
         130,
         "",
-        "graphforget: stopped; what was to be written is there as a whole or not at all\n",
+        "graphforget: interrupted; every file is either complete or absent\n",
     )
     assert not tree(space)
 
@@ -694,7 +695,9 @@ def test_compare_takes_a_request_file(run: Run, club: Path, space: Path) -> None
     [
         (("--request", "node"), "the request 'node' is neither a file nor of the form node:5%"),
         (("--request", "node:500"), "500 are to be drawn and there are only"),
-        (("--methods", "magic"), "there is no method 'magic'"),
+        (("--methods", "magic"), "method 'magic' cannot be compared on 'gcn', only no_op, retrain, "),
+        (("--methods", "auto"), "method 'auto' cannot be compared on 'gcn', only no_op, retrain, "),
+        (("--request", "absent.json"), "absent.json does not exist"),
         (("--model", "cgu"), "model 'cgu' cannot be compared on"),
         (("--data", "nowhere"), "nowhere"),
     ],
@@ -714,9 +717,17 @@ def test_plan(run: Run, members: Path) -> None:
     assert (found["nodes"], found["attribute_nodes"]) == (1, 1)
     assert (found["method"], found["level"]) == ("newton", "certified")
     text = run("plan", "run", "request.json").stdout
-    assert "nodes that go" in text
-    assert "Not covered, whatever the level" in text
+    assert "nodes to delete" in text
+    assert "Not covered at any level" in text
+    assert "floor" not in text
     assert tree(members) == before
+
+
+def test_a_plan_shows_the_floor_of_the_model(run: Run, members: Path, club: Path) -> None:
+    assert run("train", "--data", club, "--floor", "0.25", "--out", "floored").code == 0
+    ran = run("plan", "floored", "request.json")
+    assert ran.code == 0
+    assert re.search(r"^floor +0\.25: ", ran.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -775,7 +786,7 @@ def test_unlearn_without_a_place_writes_nothing(run: Run, members: Path) -> None
 
 def test_unlearn_tells_what_was_measured_and_what_is_guaranteed(run: Run, members: Path) -> None:
     text = " ".join(run("unlearn", "run", "request.json", "--epsilon", "2", "--delta", "1e-4").stdout.split())
-    public, _, private = text.partition("Private: depends on what was deleted.")
+    public, _, private = text.partition("Private: depends on the deleted data.")
     assert public.startswith("A rehearsal: nothing is saved, so none of it may be shown or released. Would be public:")
     assert "level certified: up to 64 releases that keep this tolerance are together" in public
     assert "indistinguishable from the optimum on the retained graph" in public
@@ -783,9 +794,9 @@ def test_unlearn_tells_what_was_measured_and_what_is_guaranteed(run: Run, member
     assert "chosen for this request epsilon = 2.0, delta = 0.0001" in public
     distance = r"distance the optimum is at most \S+ from the centre of the release, allowed \S+ "
     assert re.search(distance, private)
-    assert re.search(r"epsilon \S+ by what was measured, for this release alone ", private)
+    assert re.search(r"epsilon \S+ by the measurement, for this release alone ", private)
     assert not [word for word in ("at most", "measured", "training losses", " time ") if word in public]
-    assert "Not kept: --out FOLDER keeps the model and its graph." in text
+    assert "Not saved: --out FOLDER saves the model and its graph." in text
 
 
 def test_unlearn_says_what_does_not_hold(run: Run, bare: Path) -> None:
@@ -794,15 +805,15 @@ def test_unlearn_says_what_does_not_hold(run: Run, bare: Path) -> None:
     before = tree(bare)
     refused = run(*named, "--out", "two")
     assert (refused.code, refused.stdout) == (3, "")
-    assert refused.stderr.startswith("graphforget: the guarantee of 'idea' does not hold here (the noise that it asks")
+    assert refused.stderr.startswith("graphforget: the guarantee of 'idea' does not hold here (the noise that it needs")
     assert refused.stderr.endswith("ask for level 'empirical' to go on without a guarantee, or retrain\n")
     assert tree(bare) == before
     text = " ".join(run(*named, "--level", "empirical").stdout.split())
     assert "method idea " in text
     assert "level empirical: nothing follows for this model, because something that the paper's bound needs" in text
-    assert "Some of it does NOT hold here, so nothing follows for this model." in text
+    assert "An assumption does NOT hold, so nothing is guaranteed for this model." in text
     assert "Note: the released weights carry no noise." in text
-    assert "Not kept: --out FOLDER keeps the model and its graph." in text
+    assert "Not saved: --out FOLDER saves the model and its graph." in text
     result = parsed(run(*named, "--level", "empirical", "--json").stdout)
     assert (result["level"], result["certificate"]["claim"]["sigma"]) == ("empirical", 0)
     assert result["private"]["measured"]["refuted"]
@@ -851,14 +862,14 @@ def test_auto_hands_options_to_the_method_that_has_them(run: Run, members: Path)
 
 
 NO_METHOD = "there is no method 'magic', only auto, newton, retrain, idea"
-UNKNOWN = "no method that could be chosen has an option {!r}, name a method"
+UNKNOWN = "no method that 'auto' can choose has the option {!r}, name a method"
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (("run", "bad.json"), "node 'nobody' is not in the graph"),
-        (("run", "absent.json"), "absent.json cannot be read"),
+        (("run", "absent.json"), "absent.json does not exist"),
         (("absent", "request.json"), "is not a run directory"),
         (("run", "request.json", "--method", "magic"), NO_METHOD),
         (("run", "request.json", "--level", "best"), "there is no level 'best', only exact, certified, conditional"),
@@ -926,7 +937,7 @@ def test_a_refusal_ends_with_code_3_and_writes_nothing(
     before = tree(members)
     ran = run("unlearn", "run", "request.json", "--method", "idea", "--out", "two")
     assert (ran.code, ran.stdout) == (3, "")
-    assert ran.stderr.startswith("graphforget: no part of the influence step lowers what it aims at")
+    assert ran.stderr.startswith("graphforget: no part of the influence step lowers its own objective")
     assert tree(members) == before
 
 
@@ -1280,7 +1291,7 @@ def test_the_ledger_tells_the_epsilon_of_all_releases_together(run: Run, release
     assert all("answer" not in entry for entry in told["entries"])
     text = run("ledger", "two").stdout
     promise = f"epsilon = {expected.epsilon:.3g} at delta = 1e-05"
-    assert f"All together, 2 releases in this line of runs promise {promise}." in text
+    assert f"All together, 2 releases in this line of runs guarantee {promise}." in text
     assert "Releases left: 62." in text
     assert told["releases_left"] == 62
     assert not [name for name in (*DELETED, "patient-0100") if name in text + ran.stdout]
@@ -1367,11 +1378,11 @@ def test_the_outcome_of_every_method_is_told_in_words(method: str, run: Run, clu
         assert [c["name"] for c in result["private"]["measured"]["conditions"]] == result["certificate"]["claim"][
             "conditions"
         ]
-        assert "What the claim assumes, and what was measured:" in text
+        assert "The assumptions of the claim, and the measurements:" in text
     if void:
         assert result["level"] == "empirical"
         assert result["certificate"]["claim"]["epsilon"] is None
-        assert "Some of it does NOT hold here, so nothing follows for this model." in text
+        assert "An assumption does NOT hold, so nothing is guaranteed for this model." in text
     planned = run("plan", "run", "request.json", "--method", method)
     assert (planned.code, planned.stderr) == (0, "")
 

@@ -233,7 +233,7 @@ def test_a_certificate_of_an_earlier_version_is_not_checked_by_this_one(run: Run
     assert not os.path.exists("page.html")
     ran = run("ledger", "answered")
     assert (ran.code, ran.stdout) == (2, "")
-    assert ran.stderr == "graphforget: the ledger of answered is of an earlier version; 'unlearn' goes on from it\n"
+    assert ran.stderr == "graphforget: the ledger of answered is of an earlier version; 'unlearn' continues it\n"
 
 
 def test_a_run_that_was_changed_before_it_goes_on_is_damaged(place: Path) -> None:

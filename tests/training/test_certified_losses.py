@@ -245,7 +245,7 @@ def test_conditional_releases_are_counted_too() -> None:
         trained, graph = outcome.trained, outcome.graph
         assert (trained.releases_left, outcome.certificate.releases_left) == (left, left)
         verified(outcome)
-    with pytest.raises(gf.Refused, match="the 2 releases that were promised leave no room for one more"):
+    with pytest.raises(gf.Refused, match="the guarantee for 2 releases together covers no further one"):
         gf.unlearn(trained, graph, gf.Request(nodes=[6]), otherwise="refuse")
     outcome = gf.unlearn(trained, graph, gf.Request(nodes=[6]))
     assert (outcome.method, outcome.level, outcome.trained.releases_left) == ("retrain", "conditional", 1)

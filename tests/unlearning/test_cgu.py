@@ -451,7 +451,7 @@ def test_the_epsilon_is_the_asked_one_and_the_implied_one_stays_private(noise: f
     assert (claim.sigma, claim.constants, measured["refuted"]) == (0.0, None, [])
     assert torch.equal(outcome.released_theta, outcome.trained.theta)
     assert outcome.notes[0] == (
-        "the released weights carry no noise but what was in the objective when they were trained"
+        "the released weights carry no noise except the noise that was in the objective during training"
     )
 
 
@@ -468,7 +468,7 @@ def test_noise_from_a_seed_hides_nothing() -> None:
     assert outcome.details["spent"] < outcome.details["budget"]
     assert outcome.trained.recipe.noise_seed is None
     assert not torch.equal(outcome.trained.objective_noise_vector, trained.objective_noise_vector)
-    assert "so the model was trained anew" in outcome.notes[0]
+    assert "so the model was trained again" in outcome.notes[0]
     assert "the budget is spent" not in outcome.notes[0]
     verified(outcome)
     with pytest.raises(gf.Refused, match="and retraining was ruled out"):
@@ -1061,7 +1061,7 @@ def test_an_epsilon_that_promises_next_to_nothing_is_noted() -> None:
     for epsilon in (1.0, 11.0):
         found = cgu(trained, graph, gf.Request(nodes=[4]), epsilon=epsilon)
         assert found.certificate.epsilon == epsilon
-        assert (f"epsilon = {epsilon:.3g} promises next to nothing" in found.notes) == (epsilon > 10)
+        assert (f"epsilon = {epsilon:.3g} is a very weak guarantee" in found.notes) == (epsilon > 10)
 
 
 def test_requests_that_were_chosen_by_looking_are_not_covered() -> None:

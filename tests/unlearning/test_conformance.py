@@ -187,7 +187,7 @@ def test_it_refuses_bad_requests_in_one_sentence(method: str) -> None:
             "column 99 is out of range" if "partial attributes" in kinds else beyond,
         ),
         ({"request": {"nodes": [1]}}, "the request is a dict, a graphforget.Request is needed"),
-        ({"graph": other}, "the graph is not the one that this model stands on"),
+        ({"graph": other}, "the graph is not the one that this model was trained or last updated on"),
         ({"graph": None}, "the graph is a NoneType"),
         ({"trained": trained.module}, f"the model is a {type(trained.module).__name__}"),
         ({"epsilon": 0}, "epsilon is 0, a positive number"),
@@ -277,9 +277,9 @@ class Planted(Method[NoOptions]):
         ("nothing", "changed no weight although the request may touch the training"),
         ("NaN", "weights that are not finite"),
         ("old graph", "did not end on the retained graph"),
-        ("too good", "claims 'conditional' and can give 'empirical' at best"),
-        ("no centre", "does not say what the noise is to be added to"),
-        ("another centre", "does not say what the noise is to be added to"),
+        ("too good", "claims 'conditional', but its best level is 'empirical'"),
+        ("no centre", "gives no centre for the noise"),
+        ("another centre", "gives no centre for the noise"),
     ],
 )
 def test_a_method_that_does_nothing_or_the_wrong_thing_is_caught(what: str, told: str) -> None:
@@ -339,7 +339,7 @@ def test_what_no_training_loss_depends_on_leaves_the_weights_of_training_on_the_
     assert torch.equal(outcome.released_theta, trained.theta) == (not trained.recipe.sigma)
     assert outcome.trained.graph_digest == outcome.graph.digest == graph.without(request_).digest
     assert torch.equal(gf.train(outcome.graph, model, **MODELS[model][1]).theta, trained.theta)
-    assert gf.plan(trained, graph, request_, method="idea").level is None  # a condition of it is refuted already
+    assert gf.plan(trained, graph, request_, method="idea").level is None  # one of its conditions is already refuted
 
 
 def test_after_an_approximate_step_an_empty_footprint_is_not_exact() -> None:
@@ -369,12 +369,12 @@ def test_the_reach_of_a_module_of_ones_own_proves_nothing() -> None:
     graph = lonely_graph()
     trained = gf.train(graph, OwnGCN(), epochs=5, polish_steps=2)
     assert gf.footprint(graph, gf.Request(nodes=[0]), trained.reach).empty
-    with pytest.raises(gf.Refused, match="the reach of a module of one's own is not proven"):
+    with pytest.raises(gf.Refused, match="the reach of a custom module is not proven"):
         idea(trained, graph, gf.Request(nodes=[0]))
     assert gf.plan(trained, graph, gf.Request(nodes=[0]), method="idea").level is None
     assert gf.unlearn(trained, graph, gf.Request(nodes=[0]), method="retrain").level == "exact"
     linear = gf.train(graph, gf.linearised(OwnGCN(), columns=COLUMNS), mu=1e-2)
-    with pytest.raises(gf.Refused, match="the reach of a module of one's own is not proven"):
+    with pytest.raises(gf.Refused, match="the reach of a custom module is not proven"):
         idea(linear, graph, gf.Request(nodes=[0]))
     touched = idea(linear, graph, gf.Request(nodes=[20]), audit=False, level="empirical")
     assert touched.certificate.conditions[-1] == REACH
@@ -392,7 +392,7 @@ def test_a_reach_that_measurements_refute_is_refused(monkeypatch: pytest.MonkeyP
     trained, graph = trained_on("sgc")
     nothing = gf.Footprint(*(torch.zeros(0, dtype=torch.int64) for _ in range(3)))
     monkeypatch.setattr("graphforget.unlearning.task.footprint", lambda *_: nothing)
-    with pytest.raises(gf.Refused, match="training losses changed where none should have"):
+    with pytest.raises(gf.Refused, match="training losses changed outside the footprint"):
         idea(trained, graph, gf.Request(attributes={6: "all"}))
 
 

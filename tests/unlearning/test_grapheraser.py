@@ -176,7 +176,7 @@ def test_touched_shards_are_trained_anew_and_no_others(partition: str, data: st.
     saw = partition != "random"  # whatever the request: which shards were touched must not show in the level
     if saw and not touched:
         assert plan.level is None
-        assert plan.meaning.startswith("would be refused: no shard's training has seen what is to go")
+        assert plan.meaning.startswith("would be refused: no shard was trained on the data to delete")
         with pytest.raises(gf.Refused, match="keeps a trace"):
             gf.unlearn(trained, graph, request, **ERASE)
         return
@@ -345,7 +345,7 @@ def test_an_edge_that_no_shard_has_seen(partition: str, aggregation: str) -> Non
     plan = gf.plan(trained, graph, request, **ERASE)
     if partition != "random":
         assert plan.level is None
-        with pytest.raises(gf.Refused, match="no shard's training has seen what is to go, but nothing is guaranteed"):
+        with pytest.raises(gf.Refused, match="no shard was trained on the data to delete, but nothing is guaranteed"):
             gf.unlearn(trained, graph, request, **ERASE)
         target = gf.unlearn(trained, graph, request, level="exact", **ERASE)
         assert (target.method, target.level) == ("retrain", "exact")
@@ -436,7 +436,7 @@ def test_other_methods_refuse_an_ensemble(method: str) -> None:
             act(trained, graph, request, method=method)
         assert "\n" not in str(caught.value)
         if method in ("idea", "gif", "ceu", "ascent"):
-            assert str(caught.value).endswith("an ensemble on shards, which 'grapheraser' and 'retrain' can serve")
+            assert str(caught.value).endswith("an ensemble on shards, which only 'grapheraser' and 'retrain' support")
 
 
 @pytest.mark.parametrize("model", ["gcn", "sgc"])
@@ -485,7 +485,7 @@ def test_retraining_splits_anew(partition: str) -> None:
 
 def test_an_ensemble_cannot_be_continued() -> None:
     how: dict[str, Any] = {"method": "retrain", "start": "continued"}
-    told = "an ensemble on shards cannot be continued, only its shards be trained anew"
+    told = "the training of an ensemble on shards cannot be continued, its shards can only be retrained"
     with pytest.raises(gf.Refused, match=f"^{told}$"):
         gf.unlearn(trained_on(), small(), request_of("training node"), **how)
     plan = gf.plan(trained_on(), small(), request_of("training node"), **how)

@@ -698,7 +698,7 @@ def test_a_refuted_bound_ruins_no_answers() -> None:
 def test_without_the_word_empirical_a_refuted_claim_is_refused() -> None:
     trained, graph = default_model()
     theta, digest, request = trained.theta.clone(), graph.digest, gf.Request(nodes=["patient-0017"])
-    told = r"^the guarantee of 'idea' does not hold here \(the noise that it asks for has standard deviation \d+.*"
+    told = r"^the guarantee of 'idea' does not hold here \(the noise that it needs has standard deviation \d+.*"
     with pytest.raises(gf.Refused, match=told + "nothing was released, ask for level 'empirical'"):
         idea(trained, graph, request)
     with pytest.raises(gf.Refused, match="and retraining was ruled out"):
@@ -736,7 +736,10 @@ def test_where_no_condition_is_refuted_the_asked_epsilon_is_claimed() -> None:
     checks = {check.name: check.result for check in found.checks}
     assert checks["claim"] == "level 'conditional': epsilon follows from the bound, the constants and the noise"
     assert any("what was measured of the conditions" in line for line in found.unchecked)
-    assert "the noise was sized for this request, and its size tells of it; a fixed sigma would not" in outcome.notes
+    assert (
+        "the size of the noise depends on this request and reveals something about it; a fixed sigma would not"
+        in outcome.notes
+    )
 
 
 def test_an_audit_that_refutes_nothing_leaves_the_claim() -> None:

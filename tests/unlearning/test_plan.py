@@ -116,5 +116,5 @@ def test_a_plan_says_how_many_releases_are_left_and_what_comes_then() -> None:
     assert (plan.method, plan.level, plan.releases_left) == ("retrain", "certified", 0)
     refused = gf.plan(outcome.trained, outcome.graph, gf.Request(nodes=[5]), otherwise="refuse")
     assert refused.level is None
-    assert "the 1 releases that were promised leave no room" in refused.meaning
+    assert "the guarantee for 1 releases together covers no" in refused.meaning
     assert gf.plan(gf.train(graph, "sgc", sigma=0.0), graph, gf.Request(nodes=[4])).releases_left is None

@@ -136,7 +136,7 @@ def test_releases_are_counted_and_when_none_is_left_the_model_is_retrained() -> 
     for named in ways:
         with pytest.raises(
             gf.Refused,
-            match="^the 3 releases that were promised leave no room for one more, and retraining was ruled out$",
+            match="^the guarantee for 3 releases together covers no further one, and retraining was ruled out$",
         ):
             gf.unlearn(*given, otherwise="refuse", **named)
         anew = gf.unlearn(*given, **named)
@@ -238,7 +238,7 @@ def test_training_that_came_to_nothing_does_not_restart_the_count() -> None:
         trained = caught.value.trained
         assert len(trained.releases) == missed_before + 1
         assert trained.releases_left == 0
-    with pytest.raises(gf.Refused, match="^the 1 releases that were promised leave no room for one more"):
+    with pytest.raises(gf.Refused, match="^the guarantee for 1 releases together covers no further one"):
         gf.unlearn(trained, graph, gf.Request(nodes=[4]), otherwise="refuse")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -28,6 +28,9 @@ BAD_INPUT = 2
 REFUSED = 3
 INTERRUPTED = 130
 
+# typer exports only this subclass of its usage errors, and where the others are defined depends on its version.
+UsageError = cast(type[typer.BadParameter], typer.BadParameter.__base__)
+
 COMMANDS: dict[Callable[..., Any], str] = {  # each with an example
     datasets: "graphforget datasets --json",
     models: "graphforget models --json",
@@ -49,7 +52,6 @@ app = typer.Typer(
     name="graphforget",
     help="Make graph neural networks forget people, relations and attributes.",
     epilog="Example: graphforget train --data cora --model sgc --out runs/cora",
-    no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -58,9 +60,12 @@ for command, example in COMMANDS.items():
 
 
 def main() -> None:
-    """The entry point: whatever goes wrong ends with one sentence and its exit code."""
+    """The entry point: every error ends with one sentence and its exit code."""
     try:
-        app(prog_name="graphforget")
+        code = app(prog_name="graphforget", standalone_mode=False)
+    except UsageError as error:
+        complain(_sentence(error))
+        sys.exit(BAD_INPUT)
     except Mismatch as error:
         complain(f"does not hold: {error}")
         sys.exit(CHECK_FAILED)
@@ -70,10 +75,16 @@ def main() -> None:
     except Refused as error:
         complain(str(error))
         sys.exit(REFUSED)
-    except SystemExit as end:
-        if end.code == INTERRUPTED:  # typer has caught the KeyboardInterrupt
-            complain("stopped; what was to be written is there as a whole or not at all")
-        raise
+    if code == INTERRUPTED:  # typer has caught the KeyboardInterrupt
+        complain("interrupted; every file is either complete or absent")
+    sys.exit(code)
+
+
+def _sentence(error: typer.BadParameter) -> str:
+    """The message of typer as one sentence, with the command whose help lists what is possible."""
+    message = " ".join(error.format_message().split()).rstrip(".")
+    command = "graphforget" if error.ctx is None else error.ctx.command_path
+    return f"{message[:1].lower()}{message[1:]}; see '{command} --help'"
 
 
 def _version(show: bool) -> None:
@@ -82,10 +93,13 @@ def _version(show: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand is None:
+        print(context.get_help(), file=sys.stderr)
+        raise typer.Exit(BAD_INPUT)

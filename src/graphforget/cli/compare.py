@@ -11,7 +11,7 @@ import typer
 
 import graphforget as gf
 from graphforget.cli.console import progress
-from graphforget.cli.options import AsJson, Device
+from graphforget.cli.options import AsJson, Device, read_request
 from graphforget.cli.render import render_comparison
 
 
@@ -23,14 +23,16 @@ def compare(
         str, typer.Option(help="The model to compare on: sgc, sign, gcn, gat, gin, linearised-gcn ...")
     ] = "gcn",
     request: Annotated[
-        str, typer.Option(help="node:5%, edge:10, attribute:1%, partial:5% (drawn by the seed), or a request file.")
+        str,
+        typer.Option(help="node:5%, edge:10, attribute:1%, partial:5% (drawn by the seed), or a request file."),
     ] = "node:5%",
     methods: Annotated[
-        str | None, typer.Option(help="Some of the methods, by commas; 'no_op' leaves the old weights. Default: all.")
+        str | None,
+        typer.Option(help="Names of methods, separated by commas; 'no_op' leaves the old weights. Default: all."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split, the weights and the draw.")] = 0,
     shards: Annotated[
-        int | None, typer.Option(min=1, help="Shards of GraphEraser; by default 1 for 300 nodes.")
+        int | None, typer.Option(min=1, help="Shards of GraphEraser; by default one for 300 training nodes.")
     ] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of Adam, for models that are not convex.")] = None,
     epsilon: Annotated[float, typer.Option(help="The epsilon to guarantee.")] = 1.0,
@@ -39,11 +41,8 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Run the methods on one graph, one split and one request, and show time, F1, distance and level side by side."""
-    from graphforget.request.sampling import Drawing, draw_request
-
     graph = gf.load(data, seed=seed)
-    file = Path(request)
-    to_forget = gf.Request.from_file(file) if file.is_file() else draw_request(graph, Drawing.parse(request), seed=seed)
+    to_forget = _read_or_draw(request, graph, seed=seed)
     settings: dict[str, Any] = {
         "methods": None if methods is None else [name.strip() for name in methods.split(",")],
         "shards": max(2, round(graph.train_rows.numel() / 300)) if shards is None else shards,
@@ -60,3 +59,13 @@ def compare(
         print(json.dumps(about | {"rows": rows}))
         return
     render_comparison(rows)
+
+
+def _read_or_draw(request: str, graph: gf.Graph, *, seed: int) -> gf.Request:
+    """The request in a file, or one that is draw_request at random, such as `node:5%`."""
+    from graphforget.request.sampling import Drawing, draw_request
+
+    path = Path(request)
+    if path.is_file() or path.suffix.lower() in (".json", ".csv"):
+        return read_request(path)
+    return draw_request(graph, Drawing.parse(request), seed=seed)

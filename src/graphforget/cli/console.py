@@ -1,4 +1,4 @@
-"""What people see: tables, bars and sentences, on standard output and standard error."""
+"""The output for people: tables, bars and sentences, on standard output and standard error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rich.table import Table
 
 out = Console()
 err = Console(stderr=True)
-LONGEST = 2000  # characters of a complaint, which may quote what somebody else wrote
+LONGEST = 2000  # characters of an error message, which may quote a file of somebody else
 
 
 def say(sentence: str) -> None:
@@ -32,7 +32,7 @@ def complain(sentence: str) -> None:
 
 
 def show_pairs(pairs: Iterable[tuple[str, str]]) -> None:
-    """What is known, a line each."""
+    """A line for each name and value."""
     table = Table(show_header=False, box=None, pad_edge=False)
     for key, value in pairs:
         table.add_row(key, value)

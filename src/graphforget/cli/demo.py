@@ -16,10 +16,10 @@ def demo(
     out_file: Annotated[Path, typer.Option("--out", help="The HTML report to write.")] = Path("graphforget-demo.html"),
     as_json: AsJson = False,
 ) -> None:
-    """The whole story on the embedded patients graph: train, plan, forget, certify, verify, catch cheats, report."""
+    """Show a deletion on the embedded patients graph: train, plan, forget, certify, verify, catch cheats, report."""
     from graphforget.cli.walkthrough import run_demo
 
     with progress(quiet=as_json) as show_progress:
-        result = run_demo(out_file, progress=show_progress, tell=None if as_json else say)
+        result = run_demo(out_file, progress=show_progress, say=None if as_json else say)
     if as_json:
         print(json.dumps(result))

@@ -14,7 +14,9 @@ from graphforget.cli.options import AsJson
 
 
 def keygen(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="Where the private key goes; the public one: PATH.pub.")],
+    path: Annotated[
+        Path, typer.Argument(metavar="PATH", help="The file of the private key; the public key is PATH.pub.")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Make an Ed25519 key pair to sign certificates with. The private key is readable by you alone."""

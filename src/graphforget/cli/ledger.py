@@ -19,20 +19,22 @@ from graphforget.runs.run_file import RunFile, read_run_file
 
 def ledger(
     run: Run,
-    delta: Annotated[float | None, typer.Option(help="The delta at which to tell the epsilon of all releases.")] = None,
+    delta: Annotated[float | None, typer.Option(help="The delta of the epsilon for all releases together.")] = None,
     head: Annotated[
         bool, typer.Option("--head", help="Print the ledger's head alone: keep it elsewhere for 'verify --head'.")
     ] = False,
-    private: Annotated[bool, typer.Option("--private", help="Show what was measured, too. Not to be shown.")] = False,
+    private: Annotated[
+        bool, typer.Option("--private", help="Include the private measurements. Do not publish it.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """The requests that a run has answered, what all its releases promise together, and how many are left."""
+    """List the answered requests of a run, the guarantee of all releases together, and the number of releases left."""
     with open_run(run) as place:
         state, history = _read(place), history_of(place)
         has_certificate = (place / CERTIFICATE).exists()
     if not history.entries:
         if history.earlier is not None:
-            raise InputError(f"the ledger of {run} is of an earlier version; 'unlearn' goes on from it")
+            raise InputError(f"the ledger of {run} is of an earlier version; 'unlearn' continues it")
         if state.history or has_certificate:
             raise Mismatch(f"the ledger of {run} is missing")
         raise InputError(f"{run} has no ledger: it has not answered any request")

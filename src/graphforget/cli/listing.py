@@ -1,4 +1,4 @@
-"""The commands that list what there is: datasets, models, methods."""
+"""The commands that list the datasets, the models and the methods."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graphforget.unlearning.catalogue import CATALOGUE
 
 
 def datasets(as_json: AsJson = False) -> None:
-    """The graphs that can be named; own data is a folder with nodes.csv and edges.csv, or a PyG .pt file."""
+    """List the datasets. Own data is a folder with nodes.csv and edges.csv, or a PyG .pt file."""
     rows = [
         {
             "name": name,
@@ -27,7 +27,7 @@ def datasets(as_json: AsJson = False) -> None:
 
 
 def models(as_json: AsJson = False) -> None:
-    """The built-in models. From Python, any torch.nn.Module called as module(x, edge_index) works too."""
+    """List the built-in models. From Python, any torch.nn.Module called as module(x, edge_index) works too."""
     rows = [
         {
             "name": entry.name,
@@ -44,7 +44,7 @@ def models(as_json: AsJson = False) -> None:
 
 
 def methods(as_json: AsJson = False) -> None:
-    """The unlearning methods, what they can forget and the best level of guarantee they can give."""
+    """List the unlearning methods, the kinds of request that they can answer, and their best level."""
     rows = [
         {
             "name": method.name,

@@ -10,11 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
+import graphforget as gf
 from graphforget.cli.console import say
 from graphforget.errors import InputError
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, as 'train --out' writes it.")]
-RequestFile = Annotated[Path, typer.Argument(metavar="REQUEST", help="What to forget, a .json or .csv file.")]
+RequestFile = Annotated[Path, typer.Argument(metavar="REQUEST", help="The request, a .json or .csv file.")]
 MethodName = Annotated[
     str,
     typer.Option("--method", help="auto (the cheapest method with the best level), or see 'graphforget methods'."),
@@ -32,6 +33,13 @@ Option = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines instead of tables.")]
 Device = Annotated[str, typer.Option("--device", help="The torch device to compute on, such as cpu or cuda.")]
+
+
+def read_request(path: Path) -> gf.Request:
+    """The request in a .json or .csv file."""
+    if not path.exists():
+        raise InputError(f"{path} does not exist")
+    return gf.Request.from_file(path)
 
 
 def named_options(given: list[str] | None, *, reserved: Iterable[Callable[..., Any]] = ()) -> dict[str, Any]:
@@ -54,4 +62,4 @@ def named_options(given: list[str] | None, *, reserved: Iterable[Callable[..., A
 
 
 def say_where(folder: Path | None) -> None:
-    say(f"Written to {folder}." if folder is not None else "Not kept: --out FOLDER keeps the model and its graph.")
+    say(f"Written to {folder}." if folder is not None else "Not saved: --out FOLDER saves the model and its graph.")

@@ -1,4 +1,4 @@
-"""What the command line tells people of a training, a plan, an outcome, a verification and a ledger."""
+"""The text output about a training, a plan, an outcome, a verification, a ledger and a comparison."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from graphforget.certificates.conditions import sentence
 from graphforget.certificates.releases import Composition
 from graphforget.cli.console import say, show, show_pairs
 
+PRIVATE = "\nPrivate: depends on the deleted data."
+
 
 def training_result(graph: gf.Graph, trained: gf.Trained) -> dict[str, Any]:
-    """What `train --json` shows."""
+    """The JSON object of `train`."""
     has_test = bool(graph.test_mask.any())
     return {
         "data": graph.name,
@@ -40,9 +42,9 @@ def render_training(result: dict[str, Any]) -> None:
     else:
         state = f"||grad F|| = {result['gradient_norm']:.1e} (not convex: no bound follows from it)"
     if result["recipe"]["objective_noise"]:
-        level = "cannot be certified: the noise in the objective can be made to fit any weights (see 'cgu' and 'ceu')"
+        level = "cannot be certified: noise in the objective can be chosen to fit any weights (see 'cgu' and 'ceu')"
     elif result["certifiable"] and not result["recipe"]["sigma"]:
-        level = "cannot be certified: sigma = 0, and without noise no distance is near enough"
+        level = "cannot be certified: sigma = 0, and without noise no distance to the optimum is small enough"
     elif result["certifiable"]:
         level = "can be certified: strongly convex by construction"
     elif result["obstacles"]:
@@ -86,11 +88,11 @@ def _noise_of(recipe: dict[str, Any]) -> str:
     return f"sigma = {recipe['sigma']:g} in every release" if recipe["sigma"] else "none fixed"
 
 
-def render_plan(plan: gf.Plan) -> None:
+def render_plan(plan: gf.Plan, *, floor: float | None) -> None:
     show_pairs(
         (
-            ("nodes that go", f"{plan.nodes:,}, of which {plan.training_nodes:,} in training"),
-            ("edges that go", f"{plan.edges:,}"),
+            ("nodes to delete", f"{plan.nodes:,}, of which {plan.training_nodes:,} in training"),
+            ("edges to delete", f"{plan.edges:,}"),
             ("values set to 0", f"{plan.values:,}, of nodes: {plan.attribute_nodes:,}"),
             ("training losses", f"{plan.affected:,} may change, {plan.untouched:,} stay as they are"),
             ("  by kind", ", ".join(f"{kind}: {count:,}" for kind, count in plan.affected_by.items())),
@@ -98,12 +100,13 @@ def render_plan(plan: gf.Plan) -> None:
             ("best level", plan.meaning if plan.level is None else f"{plan.level}: {plan.meaning}"),
             ("time", f"about {plan.seconds:.2g} s; training took {plan.retrain_seconds:.2g} s"),
             ("releases left", "not counted" if plan.releases_left is None else str(plan.releases_left)),
+            *([] if floor is None else [("floor", f"{floor:g}: a release with a lower score is refused")]),
         )
     )
     if plan.level == "conditional":
-        say("\nThe conditions are measured by unlearn. If one fails, as they often do, it is refused (exit code 3),")
+        say("\n'unlearn' measures the conditions. If one fails, which is common, the request is refused (exit code 3),")
         say("unless you ask for --level empirical; --method retrain trains the model again instead.")
-    say("\nNot covered, whatever the level (what to purge, and what to know):")
+    say("\nNot covered at any level (delete these copies yourself, and note the limits):")
     for gap in plan.not_covered:
         say(f"  - {gap}")
 
@@ -122,9 +125,9 @@ def render_outcome(result: dict[str, Any]) -> None:
     if certificate["chosen"]:
         chosen = ", ".join(f"{name} = {value}" for name, value in certificate["chosen"].items())
         pairs.append(("chosen for this request", chosen))
-    say("Public: may be shown." if result["audience"] == "public" else "Would be public:")
+    say("Public: may be published." if result["audience"] == "public" else "Would be public:")
     show_pairs(pairs)
-    say("\nPrivate: depends on what was deleted.")
+    say(PRIVATE)
     touched, measured = private["footprint"], private["measured"]
     own = [
         ("method", private["method"]),
@@ -133,13 +136,13 @@ def render_outcome(result: dict[str, Any]) -> None:
     if measured.get("epsilon_measured") is not None:
         reached, allowed = f"{measured['distance']:.2g}", f"{measured['tolerance']:.2g}"
         own.append(("distance", f"the optimum is at most {reached} from the centre of the release, allowed {allowed}"))
-        own.append(("epsilon", f"{measured['epsilon_measured']:.2g} by what was measured, for this release alone"))
+        own.append(("epsilon", f"{measured['epsilon_measured']:.2g} by the measurement, for this release alone"))
     if measured.get("sigma_needed"):
-        own.append(("noise needed", f"sigma = {measured['sigma_needed']:.4g} for what was asked"))
+        own.append(("noise needed", f"sigma = {measured['sigma_needed']:.4g} for this epsilon and delta"))
         own.append(("distance", f"at most {measured['distance']:.4g} from retrained, under the constants assumed"))
     show_pairs([*own, ("time", f"{private['seconds']:.2f} s")])
     if measured.get("conditions"):
-        say("\nWhat the claim assumes, and what was measured:")
+        say("\nThe assumptions of the claim, and the measurements:")
         rows = [
             {
                 "assumption": sentence(condition["name"]),
@@ -151,19 +154,19 @@ def render_outcome(result: dict[str, Any]) -> None:
         ]
         show(rows, as_json=False, hidden=())
     if measured.get("refuted"):
-        say("\nSome of it does NOT hold here, so nothing follows for this model.")
+        say("\nAn assumption does NOT hold, so nothing is guaranteed for this model.")
     for note in private["notes"]:
         say(f"Note: {note}.")
 
 
-def render_verification(found: gf.Verification) -> None:
-    show_pairs((f"ok  {check.name}", check.result) for check in found.checks)
-    for gap in found.unchecked:
+def render_verification(verification: gf.Verification) -> None:
+    show_pairs((f"ok  {check.name}", check.result) for check in verification.checks)
+    for gap in verification.unchecked:
         say(f"Not checked: {gap}.")
 
 
 def ledger_result(entries: tuple[Entry, ...], together: Composition, left: int | None) -> dict[str, Any]:
-    """What `ledger --json` shows: the public form."""
+    """The public JSON object of `ledger`."""
     shown = (
         *("number", "time", "request_id", "request_digest", "certificate_digest"),
         *("level", "ratio", "previous", "hash", "signer"),
@@ -186,19 +189,19 @@ def render_ledger(result: dict[str, Any]) -> None:
     else:
         releases = f"{together['releases']} release{'s' * (together['releases'] != 1)} in this line of runs"
         promise = f"epsilon = {together['epsilon']:.3g} at delta = {together['delta']:g}"
-        say(f"\nAll together, {releases} promise {promise}.")
+        say(f"\nAll together, {releases} guarantee {promise}.")
     if result["releases_left"] is not None:
         say(f"Releases left: {result['releases_left']}.")
 
 
 def render_measured(measured: list[dict[str, Any]]) -> None:
-    """The private form of a ledger: what was measured for each request."""
-    say("\nPrivate: depends on what was deleted.")
+    """The private part of a ledger: the measurements of each request."""
+    say(PRIVATE)
     show(measured, as_json=False, hidden=())
 
 
 def render_comparison(rows: list[dict[str, Any]]) -> None:
-    """Times in seconds, F1 and agreement in percent of the test nodes; notes below, where there is room."""
+    """Times in seconds, F1 and agreement in percent of the test nodes; notes below the table."""
     shown = [
         {
             "method": row["method"],
@@ -214,8 +217,8 @@ def render_comparison(rows: list[dict[str, Any]]) -> None:
     ]
     show(shown, as_json=False, hidden=())
     say(
-        "\nSeconds; F1 of the private and of the released weights; answers that agree with the retrained model's, in "
-        "%; distance of the private weights to the retrained ones."
+        "\nSeconds; F1 of the private and of the released weights; predictions equal to those of the retrained "
+        "model, in %; distance of the private weights to the retrained ones."
     )
     for row in rows:
         if row["note"]:

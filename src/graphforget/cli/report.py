@@ -17,7 +17,9 @@ def report(
     run: Run,
     out_file: Annotated[Path, typer.Option("--out", help="The HTML file to write.")] = Path("report.html"),
     key: Annotated[Path | None, typer.Option(help="The public key that must have signed.")] = None,
-    private: Annotated[bool, typer.Option("--private", help="With what was measured. Not to be shown.")] = False,
+    private: Annotated[
+        bool, typer.Option("--private", help="Include the private measurements. Do not publish it.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Verify a run and write one self-contained HTML page about its last deletion. It names nobody."""

@@ -26,71 +26,78 @@ if TYPE_CHECKING:
 FAILED = 1
 
 
+# Longer than 50 lines because every option is documented in the signature.
 def reproduce(
     name: Annotated[str, typer.Argument(metavar="NAME", help=f"{', '.join(NAMES)}, or {ALL} for one after the other.")],
-    out: Annotated[Path, typer.Option("--out", help="The folder that results go to and are found in again.")] = Path(
-        "results"
-    ),
+    out: Annotated[Path, typer.Option("--out", help="The folder of the results.")] = Path("results"),
     quick: Annotated[
         bool, typer.Option("--quick", help="A short form in files of its own, under three minutes.")
     ] = False,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes at a time; what measures time has one.")] = 2,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes at a time; measurements of time use one.")] = 2,
     seeds: Annotated[int, typer.Option(min=1, max=100, help="Splits to average over; the short form has one.")] = 3,
     only: Annotated[
         str | None, typer.Option(help="Compute only cells with this in their name, such as 'data=cora'.")
     ] = None,
     render: Annotated[
-        bool, typer.Option("--render", help="Compute nothing, write the tables of what is there already.")
+        bool, typer.Option("--render", help="Compute nothing, write the tables of the finished cells.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """A table or figure of the paper, with its own numbers beside ours. A stopped run goes on when it is called again.
+    """Compute a table or figure of the paper, beside its own numbers. The same command continues an interrupted run.
 
-    Cells are kept in OUT/NAME.jsonl as they come, the cheapest first; then NAME.json, NAME.md and, where there is a
-    figure, NAME.png are written, and for 'all' README.md and index.html. Exit code 1 if a cell failed: it is tried
-    again by the next run. Cells that were computed with other settings of the models are computed again.
+    Finished cells are stored in OUT/NAME.jsonl, the cheapest first. Then NAME.json, NAME.md and, for a figure,
+    NAME.png are written, and for 'all' README.md and index.html. Exit code 1 if a cell failed; the next run tries it
+    again. Cells that were computed with other settings of the models are computed again.
     """
     from graphforget.experiments import reproduce as engine
     from graphforget.experiments.reproduce import ReproductionPlan
 
-    experiments = registry.find(name)
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is not a folder, results need one")
     plan = ReproductionPlan(out, quick=quick, jobs=jobs, seeds=seeds, only=only, run=not render)
-    if plan.run:
-        first = experiments[0].cells(quick=quick, seeds=seeds)[0].label
-        experiments = [experiment for experiment in experiments if plan.chosen(experiment)]
-        if not experiments:
-            raise InputError(f"no cell of {name} has {only!r} in its name, the first is {first!r}")
-    if render:
-        experiments = [each for each in experiments if plan.path(each.name, ".jsonl").exists()]
-        if not experiments:
-            raise InputError(f"{out} holds nothing of {name} yet, leave --render out to compute it")
-    found: dict[str, Result] = {}
-    for experiment in experiments:
-        if not as_json and not render:
-            say(f"{experiment.name}: {experiment.title}; all of it takes about {_duration(_cost(experiment, plan))}.")
-        try:
-            with _progress(experiment.name, quiet=as_json) as report:
-                found[experiment.name] = engine.reproduce(experiment, plan, report=report)
-        except KeyboardInterrupt:
-            err.print(
-                f"Stopped. What is finished is kept in {out}; the same command goes on from there.", soft_wrap=True
-            )
-            raise
-    results = [found[each] for each in NAMES if each in found]  # in the order of the paper
+    computed = {one.name: _compute(one, plan, quiet=as_json) for one in _selected(name, plan)}
+    results = [computed[each] for each in NAMES if each in computed]  # in the order of the paper
     pages = engine.write_pages(results, plan) if name.lower() == ALL else ()
     if as_json:
-        told = [result.summary() for result in results]
-        print(json.dumps({"results": told, "out": str(out), "pages": [str(path) for path in pages]}))
+        summaries = [result.summary() for result in results]
+        print(json.dumps({"results": summaries, "out": str(out), "pages": [str(path) for path in pages]}))
     else:
         for result in results:
-            _tell(result, plan)
+            _show(result, plan)
     if any(result.errors for result in results):
         raise typer.Exit(FAILED)
 
 
-def _tell(result: Result, plan: ReproductionPlan) -> None:
+def _selected(name: str, plan: ReproductionPlan) -> list[Experiment]:
+    """The experiments of that name with cells to compute, or with finished cells to render."""
+    experiments = registry.find(name)
+    if not plan.run:
+        stored = [each for each in experiments if plan.path(each.name, ".jsonl").exists()]
+        if not stored:
+            raise InputError(f"{plan.out} holds nothing of {name} yet, leave --render out to compute it")
+        return stored
+    chosen = [each for each in experiments if plan.chosen(each)]
+    if not chosen:
+        first = experiments[0].cells(quick=plan.quick, seeds=plan.seeds)[0].label
+        raise InputError(f"no cell of {name} has {plan.only!r} in its name, the first is {first!r}")
+    return chosen
+
+
+def _compute(experiment: Experiment, plan: ReproductionPlan, *, quiet: bool) -> Result:
+    from graphforget.experiments import reproduce as engine
+
+    if plan.run and not quiet:
+        duration = _duration(_cost(experiment, plan))
+        say(f"{experiment.name}: {experiment.title}; all of it takes about {duration}.")
+    try:
+        with _progress(experiment.name, quiet=quiet) as report:
+            return engine.reproduce(experiment, plan, report=report)
+    except KeyboardInterrupt:
+        err.print(f"Interrupted. Finished cells are in {plan.out}; the same command continues.", soft_wrap=True)
+        raise
+
+
+def _show(result: Result, plan: ReproductionPlan) -> None:
     for bar in result.table.bars:
         say(bar.text)
     for label, why in result.errors.items():
@@ -119,8 +126,8 @@ def _progress(name: str, *, quiet: bool) -> Iterator[Callable[[CellProgress], No
         task = bars.add_task(name, total=None)
 
         def report(now: CellProgress) -> None:
-            told = f"{name}, about {_duration(now.left)} left"
-            bars.update(task, description=told, completed=now.done, total=now.total)
+            description = f"{name}, about {_duration(now.left)} left"
+            bars.update(task, description=description, completed=now.done, total=now.total)
             if now.error is not None:
                 err.print(_line(name, now), markup=False, highlight=False, soft_wrap=True)
 
@@ -128,8 +135,8 @@ def _progress(name: str, *, quiet: bool) -> Iterator[Callable[[CellProgress], No
 
 
 def _line(name: str, now: CellProgress) -> str:
-    what = "" if now.error is None else f" FAILED: {now.error};"
-    return f"{name} {now.done}/{now.total} {now.label}: {now.seconds:.1f} s;{what} about {_duration(now.left)} left"
+    failure = "" if now.error is None else f" FAILED: {now.error};"
+    return f"{name} {now.done}/{now.total} {now.label}: {now.seconds:.1f} s;{failure} about {_duration(now.left)} left"
 
 
 def _duration(seconds: float) -> str:

@@ -16,6 +16,7 @@ from graphforget.runs.layout import check_free
 from graphforget.training.recipe import RELEASES
 
 
+# Longer than 50 lines because every option is documented in the signature.
 def train(
     data: Annotated[
         str, typer.Option(help="A dataset's name, a folder with CSV files or a PyG .pt file.")
@@ -23,7 +24,7 @@ def train(
     model: Annotated[str, typer.Option(help="A built-in model, see 'graphforget models'.")] = "sgc",
     out_folder: Annotated[Path | None, typer.Option("--out", help="The run directory to write.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split, the weights and dropout.")] = 0,
-    split: Annotated[str | None, typer.Option(help="random (90/10), public or given; see the README.")] = None,
+    split: Annotated[str | None, typer.Option(help="random (90/10), public or given; see docs/data.md.")] = None,
     mu: Annotated[float | None, typer.Option(help="Weight of the L2 term; by default the model's own.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of Adam, for models that are not convex.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Learning rate of Adam.")] = None,
@@ -33,10 +34,10 @@ def train(
         float | None, typer.Option(help="Noise in every release, fixed here; by default the model's own.")
     ] = None,
     releases: Annotated[
-        int, typer.Option(min=1, help="How many releases epsilon and delta cover together, before it retrains.")
+        int, typer.Option(min=1, help="The number of releases that epsilon and delta cover together.")
     ] = RELEASES,
     floor: Annotated[
-        float | None, typer.Option(help="The least score of a release, 0 to 1; one under it is refused.")
+        float | None, typer.Option(help="The lowest score of a release, 0 to 1; a release below it is refused.")
     ] = None,
     objective_noise: Annotated[
         float | None, typer.Option(help="Noise in the objective instead, as CGU and CEU need it.")
@@ -49,12 +50,10 @@ def train(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing run directory.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model and, with --out, keep it and its graph in a run directory."""
+    """Train a model; with --out save it and its graph in a run directory."""
     if out_folder is not None:
         check_free(out_folder, force=force)
-    entry = gf.MODELS.get(model.lower())
-    if entry is not None and entry.affine and (epochs is not None or learning_rate is not None):
-        raise gf.InputError(f"{model} is trained by Newton's method and takes no epochs and no learning rate")
+    _check_schedule(model, epochs, learning_rate)
     graph = gf.load(data, seed=seed, split=split)
     options = named_options(option, reserved=(gf.train,)) | ({} if hidden is None else {"hidden": hidden})
     with progress(quiet=as_json) as report:
@@ -83,3 +82,9 @@ def train(
         return
     render_training(result)
     say_where(out_folder)
+
+
+def _check_schedule(model: str, epochs: int | None, learning_rate: float | None) -> None:
+    entry = gf.MODELS.get(model.lower())
+    if entry is not None and entry.affine and (epochs is not None or learning_rate is not None):
+        raise gf.InputError(f"{model} is trained by Newton's method and takes no epochs and no learning rate")

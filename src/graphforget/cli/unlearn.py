@@ -20,6 +20,7 @@ from graphforget.cli.options import (
     RequestFile,
     Run,
     named_options,
+    read_request,
     say_where,
 )
 from graphforget.cli.render import render_outcome, render_plan
@@ -37,15 +38,15 @@ def plan(
     device: Device = "cpu",
     as_json: AsJson = False,
 ) -> None:
-    """Show what a request would change, what can be guaranteed and about how long it takes. Changes nothing."""
-    request, options = gf.Request.from_file(request_file), named_options(option, reserved=(gf.plan,))
+    """Show the footprint of a request, the expected level and the expected time. Changes nothing."""
+    request, options = read_request(request_file), named_options(option, reserved=(gf.plan,))
     trained, graph = gf.load_run(run)
     settings: dict[str, Any] = {"method": method, "level": level, "otherwise": otherwise, "device": device}
     result = gf.plan(trained, graph, request, **settings, **options)
     if as_json:
         print(json.dumps(result.to_dict()))
         return
-    render_plan(result)
+    render_plan(result, floor=trained.recipe.floor)
 
 
 # Longer than 50 lines because every option is documented in the signature.
@@ -76,12 +77,12 @@ def unlearn(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing run directory.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Forget what a request names. --out or --in-place saves model, retained graph, certificate and ledger."""
+    """Answer a deletion request. --out or --in-place saves model, retained graph, certificate and ledger."""
     if in_place and out_folder is not None:
         raise InputError("--in-place and --out are both given, choose one")
     if not in_place and out_folder is None and (request_id is not None or key is not None):
         raise InputError("--id and --key need a place for the answer: add --out FOLDER or --in-place")
-    request, signer = gf.Request.from_file(request_file), None if key is None else gf.private_key(key)
+    request, signer = read_request(request_file), None if key is None else gf.private_key(key)
     settings: dict[str, Any] = {"method": method, "level": level, "otherwise": otherwise, "device": device}
     settings |= {"epsilon": epsilon, "delta": delta, "sigma": sigma, "seed": seed}
     settings |= named_options(option, reserved=(gf.unlearn, gf.answer))

@@ -21,17 +21,17 @@ def verify(
         str | None, typer.Option(help="The retained graph from your own records, instead of the one in RUN.")
     ] = None,
     before: Annotated[
-        Path | None, typer.Option(help="The run of the release before: its noise must be another one.")
+        Path | None, typer.Option(help="The run of the release before: its noise must be different.")
     ] = None,
     head: Annotated[
-        str | None, typer.Option(help="A head that 'ledger --head' printed: RUN must be at it or past it.")
+        str | None, typer.Option(help="A head that 'ledger --head' printed: the ledger of RUN must contain it.")
     ] = None,
     replay: Annotated[bool, typer.Option("--replay", help="Train again and compare, for level exact.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Recompute what a certificate says, without the deleted data. Exit code 1 with the first thing that fails.
+    """Recompute a certificate without the deleted data. Exit code 1 and one sentence if a check fails.
 
-    What it prints may be shown if everything holds; what it says of a failure is private.
+    The output is public if all checks hold. The sentence about a failure is private.
     """
     signer = None if key is None else gf.public_key(key)
     graph = None if data is None else gf.load(data)

@@ -1,4 +1,4 @@
-"""The product's main job on the embedded patients graph, told step by step."""
+"""The demo: one deletion on the embedded patients graph, step by step."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from graphforget.certificates.signing import make_keys, private_key, public_key
 from graphforget.datasets.registry import load
 from graphforget.errors import Mismatch
 from graphforget.graph.graph import Graph
+from graphforget.models.registry import MODELS
 from graphforget.privacy.noise import with_noise
 from graphforget.progress import Progress
 from graphforget.report.content import footprint_picture, outcome_content
@@ -37,108 +38,175 @@ from graphforget.training.trained import Trained
 from graphforget.unlearning.outcome import Outcome
 from graphforget.unlearning.plan import plan
 from graphforget.unlearning.unlearn import unlearn
+from graphforget.verification.verify import Verification
 
-Tell = Callable[[str], None]
+Say = Callable[[str], None]
+
+SIGMA = 0.01
+REQUEST_ID = "demo-1"
+MISSED = "every check holds"
+FORGED = "the old weights, certified and signed anew"
 
 
-def run_demo(report: Path, *, progress: Progress | None = None, tell: Tell | None = None) -> dict[str, Any]:
-    """Trains, forgets, certifies, verifies, catches five cheats, and writes the report. Returns what was found."""
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """The model and the graph before the deletion, and the request."""
+
+    graph: Graph
+    trained: Trained
+    request: Request
+    wishes: tuple[str, ...]  # the request in sentences
+
+
+@dataclasses.dataclass(frozen=True)
+class Verified:
+    """The answer of the request in a run directory, verified."""
+
+    run: Path
+    key: Ed25519PrivateKey
+    summary: dict[str, Any]
+    outcome: Outcome
+    certificate: Certificate
+    verification: Verification
+
+
+def run_demo(report: Path, *, progress: Progress | None = None, say: Say | None = None) -> dict[str, Any]:
+    """Trains, forgets, certifies, verifies, catches five cheats, and writes the report. Returns the results as JSON."""
     check_output_path(report)
-    say = tell or (lambda sentence: None)
+    say = say or (lambda sentence: None)
     started = time.perf_counter()
+    start = _train_and_plan(say, progress)
+    with tempfile.TemporaryDirectory(prefix="graphforget-demo-") as folder:
+        verified = _answer_and_verify(start, Path(folder), say, progress)
+        planted = _plant_cheats(start, verified, Path(folder), say)
+        retrained = unlearn(start.trained, start.graph, start.request, method="retrain", progress=progress)
+        scores, distances = _scores(start, verified.outcome, retrained), _distances(start, verified.outcome, retrained)
+        _write_report(report, start, verified, scores, planted)
+        entries = len(read_history(verified.run).entries)
+    seconds = time.perf_counter() - started
+    _say_results(say, scores, distances, report, seconds)
+    return {
+        "level": verified.certificate.level,
+        "certificate": verified.certificate.to_dict(),
+        "summary": verified.summary,
+        "checks": [check.name for check in verified.verification.checks],
+        "planted": {check.name: check.ok for check in planted},
+        "ledger_entries": entries,
+        "test_micro_f1": scores,
+        "distance_to_retrained": distances,
+        "report": str(report),
+        "seconds": seconds,
+    }
+
+
+def _train_and_plan(say: Say, progress: Progress | None) -> Start:
     graph = load("patients", seed=0)
-    trained = train(graph, "sgc", seed=0, sigma=0.01, progress=progress)
+    trained = train(graph, "sgc", seed=0, sigma=SIGMA, progress=progress)
     say(
         f"Trained SGC on {graph.num_nodes} patients: test micro-F1 {100 * trained.micro_f1(graph):.2f} %, at most "
         f"{trained.residual:.1e} from the optimum. Every release will carry noise of sigma = {trained.recipe.sigma:g}."
     )
-    request, words = _request(graph)
-    say("\nThree people write in:\n" + "\n".join(f"  - {line}" for line in words))
+    say(
+        f"The demo uses sigma = {SIGMA:g} instead of the default {MODELS['sgc'].sigma:g}, because a small graph loses "
+        "accuracy to larger noise."
+    )
+    request, wishes = _request(graph)
+    say("\nThree people write in:\n" + "\n".join(f"  - {line}" for line in wishes))
     planned = plan(trained, graph, request)
     say(
         f"\nPlan: {planned.affected + planned.training_nodes} of {graph.train_rows.numel()} training losses change, "
-        f"level in reach: {planned.level} (method {planned.method})."
+        f"expected level: {planned.level} (method {planned.method})."
     )
-    with tempfile.TemporaryDirectory(prefix="graphforget-demo-") as place:
-        run = Path(place) / "run"
-        private, public = make_keys(Path(place) / "key")
-        save_run(run, trained, graph)
-        answered = answer(run, request, request_id="demo-1", key=private_key(private), progress=progress)
-        certificate, summary = Certificate.read(run / CERTIFICATE), answered.summary
-        account = summary["private"]
-        say(f"\nUnlearned in {account['seconds']:.2f} s. Certificate ({certificate.level}): {certificate.statement}.")
-        say(
-            f"Measured, and kept private: at most {account['measured']['distance']:.2g} from the optimum without them, "
-            f"allowed {certificate.tolerance:.2g}. {certificate.releases_left} releases are left."
-        )
-        found = verify_run(run, key=public_key(public))
-        say(f"\nVerified without the deleted data: {len(found.checks)} checks hold.")
-        again = answer(run, request, request_id="demo-1", key=private_key(private))
-        say(f"The same request id asked again: {'the first answer' if again.repeated else 'a new answer'}.")
-        planted = [_planted(name, spoil, run, trained, Path(place)) for name, spoil in CHEATS]
-        assert answered.outcome is not None
-        planted.append(_by_the_signer(answered.outcome, trained, private_key(private), Path(place)))
-        for check in planted:
-            say(f"Planted failure, {check.name}: {'caught' if check.ok else 'NOT CAUGHT'} ({check.detail}).")
-        retrained = unlearn(trained, graph, request, method="retrain", progress=progress)
-        retained = answered.outcome.graph
-        scores = {
-            "old weights": trained.micro_f1(retained),
-            "released": answered.outcome.released.micro_f1(retained),
-            "retrained": retrained.trained.micro_f1(retained),
-            "retrained, equally noised": retrained.released.micro_f1(retained),
-        }
-        away = {
-            name: float((theta - retrained.trained.theta).norm())
-            for name, theta in (("old weights", trained.theta), ("unlearned", answered.outcome.centre))
-        }
-        story = outcome_content(
-            certificate,
-            summary,
-            found,
-            composed=releases_so_far(run, delta=certificate.delta or 1e-5),
-            account=account,
-            requests=words,
-            pictures=[footprint_picture(graph, request, footprint(graph, request, trained.reach))],
-            scores=scores,
-            planted=planted,
-        )
-        write(report, story)
-        entries = len(read_history(run).entries)
-    say("\nTest micro-F1: " + ", ".join(f"{name} {100 * score:.2f} %" for name, score in scores.items()) + ".")
-    moved = f"{away['old weights']:.3f} before, {away['unlearned']:.5f} after"
-    say(f"Distance to the weights retrained without it: {moved}.")
-    say(f"Report: {report} ({time.perf_counter() - started:.1f} s in all).")
-    return {
-        "level": certificate.level,
-        "certificate": certificate.to_dict(),
-        "summary": summary,
-        "checks": [check.name for check in found.checks],
-        "planted": {check.name: check.ok for check in planted},
-        "ledger_entries": entries,
-        "test_micro_f1": scores,
-        "distance_to_retrained": away,
-        "report": str(report),
-        "seconds": time.perf_counter() - started,
+    return Start(graph, trained, request, wishes)
+
+
+def _answer_and_verify(start: Start, folder: Path, say: Say, progress: Progress | None) -> Verified:
+    run = folder / "run"
+    private, public = make_keys(folder / "key")
+    key = private_key(private)
+    save_run(run, start.trained, start.graph)
+    answered = answer(run, start.request, request_id=REQUEST_ID, key=key, progress=progress)
+    assert answered.outcome is not None
+    certificate, account = Certificate.read(run / CERTIFICATE), answered.summary["private"]
+    say(f"\nUnlearned in {account['seconds']:.2f} s. Certificate ({certificate.level}): {certificate.statement}.")
+    say(
+        f"Measured (private): at most {account['measured']['distance']:.2g} from the optimum on the retained graph, "
+        f"allowed {certificate.tolerance:.2g}. {certificate.releases_left} releases are left."
+    )
+    verification = verify_run(run, key=public_key(public))
+    say(f"\nVerified without the deleted data: {len(verification.checks)} checks hold.")
+    again = answer(run, start.request, request_id=REQUEST_ID, key=key)
+    say(f"The same request id again: {'the first answer' if again.repeated else 'a new answer'}.")
+    return Verified(run, key, answered.summary, answered.outcome, certificate, verification)
+
+
+def _plant_cheats(start: Start, verified: Verified, folder: Path, say: Say) -> list[CheckRow]:
+    """Spoils copies of the run, and checks that `verify` detects it."""
+    planted = [_planted(name, spoil, verified.run, start.trained, folder) for name, spoil in CHEATS]
+    planted.append(_forged_by_the_signer(verified.outcome, start.trained, verified.key, folder))
+    for check in planted:
+        say(f"Planted failure, {check.name}: {'caught' if check.ok else 'NOT CAUGHT'} ({check.detail}).")
+    return planted
+
+
+def _scores(start: Start, outcome: Outcome, retrained: Outcome) -> dict[str, float]:
+    """Test micro-F1 on the retained graph."""
+    models = {
+        "old weights": start.trained,
+        "released": outcome.released,
+        "retrained": retrained.trained,
+        "retrained, equally noised": retrained.released,
     }
+    return {name: model.micro_f1(outcome.graph) for name, model in models.items()}
+
+
+def _distances(start: Start, outcome: Outcome, retrained: Outcome) -> dict[str, float]:
+    """The distances to the retrained weights."""
+    weights = {"old weights": start.trained.theta, "unlearned": outcome.centre}
+    return {name: float((theta - retrained.trained.theta).norm()) for name, theta in weights.items()}
+
+
+def _write_report(
+    report: Path, start: Start, verified: Verified, scores: dict[str, float], planted: list[CheckRow]
+) -> None:
+    touched = footprint(start.graph, start.request, start.trained.reach)
+    story = outcome_content(
+        verified.certificate,
+        verified.summary,
+        verified.verification,
+        composed=releases_so_far(verified.run, delta=verified.certificate.delta or 1e-5),
+        account=verified.summary["private"],
+        requests=start.wishes,
+        pictures=[footprint_picture(start.graph, start.request, touched)],
+        scores=scores,
+        planted=planted,
+    )
+    write(report, story)
+
+
+def _say_results(say: Say, scores: dict[str, float], distances: dict[str, float], report: Path, seconds: float) -> None:
+    say("\nTest micro-F1: " + ", ".join(f"{name} {100 * score:.2f} %" for name, score in scores.items()) + ".")
+    before, after = distances["old weights"], distances["unlearned"]
+    say(f"Distance to the retrained weights: {before:.3f} before, {after:.5f} after.")
+    say(f"Report: {report} ({seconds:.1f} s in total).")
 
 
 def _request(graph: Graph) -> tuple[Request, tuple[str, ...]]:
-    """A patient withdraws consent, another two columns, a relation is removed."""
+    """A patient withdraws consent, another one withdraws two columns, and a relation is removed."""
     assert graph.subject_ids is not None
     patient, other = (graph.subject_ids[row] for row in graph.train_rows[:2].tolist())
     friend = graph.subject_ids[int(graph.edge_index[0, graph.edge_index[1] == graph.row(other)][0])]
     columns = ["mean radius", "mean texture"]
-    words = (
+    wishes = (
         f"{patient} withdraws consent",
         f"{other} withdraws two columns, {' and '.join(columns)}",
         f"the relation between {other} and {friend} is to be removed",
     )
-    return Request(nodes=[patient], edges=[(other, friend)], attributes={other: columns}), words
+    return Request(nodes=[patient], edges=[(other, friend)], attributes={other: columns}), wishes
 
 
 def _planted(name: str, spoil: Callable[[Path, Trained], None], run: Path, old: Trained, place: Path) -> CheckRow:
-    """A copy of the run with something wrong in it, checksums made to fit, held against `verify`."""
+    """Verifies a copy of the run with one part changed and with matching checksums."""
     copy = place / "spoilt"
     shutil.copytree(run, copy)
     try:
@@ -149,27 +217,27 @@ def _planted(name: str, spoil: Callable[[Path, Trained], None], run: Path, old: 
         return CheckRow(name, True, str(mismatch))
     finally:
         shutil.rmtree(copy)
-    return CheckRow(name, False, "verification found nothing wrong")
+    return CheckRow(name, False, MISSED)
 
 
-def _by_the_signer(outcome: Outcome, old: Trained, key: Ed25519PrivateKey, place: Path) -> CheckRow:
-    """The old weights again, by somebody who holds key and salt and makes everything fit: the gradient tells."""
+def _forged_by_the_signer(outcome: Outcome, old: Trained, key: Ed25519PrivateKey, place: Path) -> CheckRow:
+    """The old weights, certified by somebody with the key and the salt: only the gradient differs."""
     theta, annex = old.theta + 1e-9, outcome.annex
-    posing = outcome.trained.with_weights(theta).measured_on(old.objective(outcome.graph))
+    forged_model = outcome.trained.with_weights(theta).measured_on(old.objective(outcome.graph))
     released = with_noise(theta, sigma=old.recipe.sigma)
     digests = dict(outcome.certificate.digests) | {
         "weights": annex.weights(theta),
-        "state": annex.state(posing.state_summary()),
-        "graph": posing.graph_commitment(outcome.graph),
+        "state": annex.state(forged_model.state_summary()),
+        "graph": forged_model.graph_commitment(outcome.graph),
         "released": weights_digest(released),
     }
     certificate = dataclasses.replace(outcome.certificate, digests=digests)
-    forged = dataclasses.replace(outcome, trained=posing, released_theta=released, certificate=certificate)
+    forged = dataclasses.replace(outcome, trained=forged_model, released_theta=released, certificate=certificate)
     try:
         verify_run(save_outcome(place / "forged", forged, key=key))
     except Mismatch as mismatch:
-        return CheckRow("the old weights, certified and signed anew", True, str(mismatch))
-    return CheckRow("the old weights, certified and signed anew", False, "verification found nothing wrong")
+        return CheckRow(FORGED, True, str(mismatch))
+    return CheckRow(FORGED, False, MISSED)
 
 
 def _one_weight(run: Path, old: Trained) -> None:

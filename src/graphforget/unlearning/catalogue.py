@@ -1,4 +1,4 @@
-"""What each method is and can do, as `graphforget methods` lists it. Nothing here computes."""
+"""The properties of each method, as `graphforget methods` lists them. Nothing here computes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ AUTO = "auto"  # the cheapest method that reaches the best level
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """One method, for people to choose from."""
+    """The properties of one method."""
 
     name: str
     title: str
     reference: str
-    level: Level  # the best it can give
-    kinds: frozenset[Kind] = frozenset(KINDS)  # what it can forget
-    models: str = "all but sharded"  # which it takes, in words
-    sequential: str = "yes"  # whether one request may follow another
+    level: Level  # the best that it can reach
+    kinds: frozenset[Kind] = frozenset(KINDS)  # kinds of request that it can answer
+    models: str = "all but sharded"  # those that it supports, in words
+    sequential: str = "yes"  # whether it can answer several requests in a row
 
 
 NEWTON = MethodInfo(
@@ -76,7 +76,7 @@ CGU = MethodInfo(
 )
 ASCENT = MethodInfo(
     name="ascent",
-    title="Gradient ascent on what is to go",
+    title="Gradient ascent on the data to delete",
     reference="Golatkar et al., CVPR 2020",
     level="empirical",
 )

@@ -18,12 +18,14 @@ from graphforget.training.train import train
 from graphforget.training.trained import Trained
 from graphforget.unlearning.distance import optimum
 from graphforget.unlearning.outcome import Outcome, PrivacyTarget
-from graphforget.unlearning.registry import METHODS, find
+from graphforget.unlearning.registry import METHODS
 from graphforget.unlearning.unlearn import unlearn
 
-NO_OP = "no_op"  # the old weights on the retained graph: what every method has to beat
+NO_OP = "no_op"  # the old weights on the retained graph: the baseline that every method has to beat
+RETRAIN = "retrain"
 CGU = "cgu"
 SHARDED = "sharded-"
+ALIASES = {"nothing": NO_OP}  # the name in earlier versions
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """What came of one method. None where there is nothing to tell."""
+    """The measurements of one method. A field is None if it could not be measured."""
 
     method: str
     model: str
@@ -51,33 +53,42 @@ class ComparisonRow:
     train_seconds: float | None = None  # of the model that it started from
     f1: float | None = None  # test micro-F1 of the private weights
     f1_released: float | None = None  # and of the released ones, with their noise
-    agreement: float | None = None  # share of test nodes that the retrained model answers alike
-    distance: float | None = None  # of the kept weights to the retrained ones; to the optimum where there is one
+    agreement: float | None = None  # share of test nodes with the same prediction as the retrained model
+    distance: float | None = None  # of the private weights to the optimum if it is unique, else to the retrained ones
     note: str = ""
 
 
 def contenders(model: str, methods: Sequence[str] | None = None, *, shards: int = 10) -> list[Contender]:
-    """The methods, each on the model it needs to stand for `model`: itself, its shards, or CGU's own SGC."""
+    """The methods, each on the model that it needs to stand for `model`: itself, its shards, or CGU's own SGC."""
     if model not in MODELS or model.startswith(SHARDED) or model == CGU:
         bases = ", ".join(name for name in MODELS if not name.startswith(SHARDED) and name != CGU)
         raise InputError(f"model {model!r} cannot be compared on, only {bases}")
-    chosen = [NO_OP, *(name for name in METHODS if name != "retrain")] if methods is None else list(methods)
-    found: list[Contender] = []
-    for name in chosen:
-        method = NO_OP if name in (NO_OP, "nothing") else find(name).name
-        if method == "grapheraser":
-            if SHARDED + model in MODELS:
-                ways: list[dict[str, Any]] = [{"shards": shards, "partition": way} for way in PARTITIONS]
-                found += [Contender(method, SHARDED + model, way) for way in ways]
-        elif method == CGU:
-            found += [Contender(method, CGU)] if model == "sgc" else []
-        elif method != "newton" or MODELS[model].affine:
-            found.append(Contender(method, model))
-        if methods is not None and not any(one.method == method for one in found):
-            raise InputError(f"method {method!r} cannot be compared on {model!r}, it serves no model of that kind")
-    return [Contender("retrain", model), *(one for one in found if one.method != "retrain")]
+    possible = {name: _contenders_of(name, model, shards=shards) for name in (NO_OP, *METHODS)}
+    possible = {name: entries for name, entries in possible.items() if entries}
+    names = list(possible) if methods is None else [_canonical(name) for name in methods]
+    unknown = [name for name in names if name not in possible]
+    if unknown:
+        raise InputError(f"method {unknown[0]!r} cannot be compared on {model!r}, only {', '.join(possible)}")
+    others = [contender for name in names if name != RETRAIN for contender in possible[name]]
+    return [*possible[RETRAIN], *others]
 
 
+def _canonical(name: str) -> str:
+    lowered = str(name).lower()
+    return ALIASES.get(lowered, lowered)
+
+
+def _contenders_of(method: str, model: str, *, shards: int) -> list[Contender]:
+    """One method on the model that it needs; empty if it supports no model of this kind."""
+    if method == "grapheraser":
+        partitions = PARTITIONS if SHARDED + model in MODELS else ()
+        return [Contender(method, SHARDED + model, {"shards": shards, "partition": name}) for name in partitions]
+    if method == CGU:
+        return [Contender(method, CGU)] if model == "sgc" else []
+    return [Contender(method, model)] if method != "newton" or MODELS[model].affine else []
+
+
+# Longer than 50 lines because of its signature and its documentation.
 def compare(
     graph: Graph,
     model: str,
@@ -94,46 +105,65 @@ def compare(
 ) -> Iterator[ComparisonRow]:
     """Runs the methods one after the other and yields a row for each, retraining first.
 
-    All are measured against the same retrained model, trained from the same initial weights on the retained graph:
-    `agreement` is with its answers on the test nodes, `distance` to its weights. Where there is one optimum it is to
-    that (for `cgu` with its own noise); for shards, whose weights have no counterpart, there is none. A network's
-    training is unstable, so that even next to no deletion puts it some way off: compare with the row `no_op`. A
-    method that cannot serve says so in its note.
+    All methods are measured against the same retrained model. It is trained on the retained graph from the same
+    initial weights. `agreement` compares the predictions on the test nodes. `distance` is the distance of the weights
+    to the optimum if the objective has only one (for `cgu` with its own noise), and to the retrained weights otherwise.
+    Sharded models have no distance. The training of a network is unstable: even a very small deletion changes its
+    weights, so compare the distance with that of the row `no_op`. If a method cannot answer the request, the note of
+    its row gives the reason.
+
+    Args:
+        graph: The graph, with test nodes.
+        model: The name of a built-in model.
+        request: The request that every method answers.
+        methods: Names of methods; "no_op" stands for the old weights. By default all that support the model.
+        seed: The seed of training and of retraining.
+        shards: The number of shards of GraphEraser.
+        epochs: Epochs of Adam, for models that are not convex.
+        epsilon: The epsilon to guarantee.
+        delta: The delta to guarantee.
+        device: The torch device to compute on.
+        progress: A function that is called with a stage, the steps done and their total.
+
+    Yields:
+        One `ComparisonRow` for each method, as soon as it is measured.
+
+    Raises:
+        InputError: The arguments do not fit together, or a method cannot be compared on this model.
+        Refused: Retraining, the reference of all rows, was refused.
     """
     if not graph.test_mask.any():
         raise InputError("there is no test node to compare on")
     request.resolve(graph)
     PrivacyTarget(epsilon=epsilon, delta=delta)
-    given: dict[str, Any] = {"seed": seed, "device": device, "progress": progress}
-    target: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "device": device, "progress": progress}
+    computing: dict[str, Any] = {"device": device, "progress": progress}
+    target: dict[str, Any] = {"epsilon": epsilon, "delta": delta, **computing}
     trained: dict[tuple[str, str], Trained] = {}
     reference: Trained | None = None
-    for one in contenders(model.lower(), methods, shards=shards):
-        key = (one.model, str(one.options))
+    for contender in contenders(model.lower(), methods, shards=shards):
+        key = (contender.model, str(contender.options))
         if key not in trained:
-            own = one.options | ({} if epochs is None or MODELS[one.model].affine else {"epochs": epochs})
-            trained[key] = train(graph, one.model, **given, **own)
+            trained[key] = _train(graph, contender, seed=seed, epochs=epochs, **computing)
         start = trained[key]
-        row = ComparisonRow(one.label, one.model, train_seconds=start.seconds)
+        row = ComparisonRow(contender.label, contender.model, train_seconds=start.seconds)
         try:
-            outcome = _outcome(start, graph, request, one.method, seed=seed, target=target)
+            outcome = _outcome(start, graph, request, contender.method, seed=seed, target=target)
         except (InputError, Refused) as reason:
-            if one.method == "retrain":
+            if reference is None:
                 raise
             yield dataclasses.replace(row, note=str(reason))
             continue
         after = start if outcome is None else outcome.trained
         retained = graph.without(request) if outcome is None else outcome.graph
-        reference = after if one.method == "retrain" else reference
-        assert reference is not None
+        reference = after if reference is None else reference
         yield dataclasses.replace(
-            row,
-            **_told(outcome),
-            f1=after.micro_f1(retained),
-            f1_released=None if outcome is None else outcome.released.micro_f1(retained),
-            agreement=_agreement(after, reference, retained),
-            distance=_distance(after, reference, retained),
+            row, **_certified(outcome), **_measured(after, reference, retained), f1_released=_released_f1(outcome)
         )
+
+
+def _train(graph: Graph, contender: Contender, *, epochs: int | None, **settings: Any) -> Trained:
+    own: dict[str, Any] = {} if epochs is None or MODELS[contender.model].affine else {"epochs": epochs}
+    return train(graph, contender.model, **settings, **contender.options, **own)
 
 
 def _outcome(
@@ -142,22 +172,34 @@ def _outcome(
     if method == NO_OP:
         return None
     # Retraining starts from the same initial weights as before: else a distance would be one between two draws of them.
-    own_seed = seed if method == "retrain" else None
+    own_seed = seed if method == RETRAIN else None
     return unlearn(start, graph, request, method=method, level="empirical", seed=own_seed, **target)
 
 
-def _told(outcome: Outcome | None) -> dict[str, Any]:
+def _certified(outcome: Outcome | None) -> dict[str, Any]:
+    """The guarantee and the time of an outcome, with a note."""
     if outcome is None:
         return {"note": "the old weights on the retained graph"}
     certificate = outcome.certificate
-    note = "a condition of its claim does not hold" if certificate.claim.void else ""
-    known = {"level": outcome.level, "epsilon": certificate.epsilon, "seconds": outcome.seconds}
-    return known | {"note": note or "; ".join(outcome.notes[:1])}
+    note = "a condition of its claim does not hold" if certificate.claim.void else "; ".join(outcome.notes[:1])
+    return {"level": outcome.level, "epsilon": certificate.epsilon, "seconds": outcome.seconds, "note": note}
+
+
+def _measured(model: Trained, reference: Trained, graph: Graph) -> dict[str, Any]:
+    return {
+        "f1": model.micro_f1(graph),
+        "agreement": _agreement(model, reference, graph),
+        "distance": _distance(model, reference, graph),
+    }
+
+
+def _released_f1(outcome: Outcome | None) -> float | None:
+    return None if outcome is None else outcome.released.micro_f1(outcome.graph)
 
 
 def _agreement(model: Trained, reference: Trained, graph: Graph) -> float:
-    answers = [trained.logits(graph)[graph.test_mask].argmax(dim=1) for trained in (model, reference)]
-    return float((answers[0] == answers[1]).double().mean())
+    classes = [trained.logits(graph)[graph.test_mask].argmax(dim=1) for trained in (model, reference)]
+    return float((classes[0] == classes[1]).double().mean())
 
 
 def _distance(model: Trained, reference: Trained, graph: Graph) -> float | None:

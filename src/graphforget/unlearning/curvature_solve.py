@@ -1,4 +1,4 @@
-"""`curvature^-1 b` at trained weights, whatever the model: which matrix, which solver, and what to do when it fails."""
+"""`curvature^-1 b` at the trained weights of any model: the choice of the matrix and the solver, and the fallbacks."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from graphforget.validation import whole_number
 Name = Literal["cg", "lissa", "dense"]
 Curvature = Literal["hessian", "gauss-newton"]
 
-MOST_RETRIES = 12
-MOST_LEFT = 0.9  # of the right-hand side: a step that leaves more of it unsolved does next to nothing
-SINGLE_ENOUGH = 1e-3  # from this relative residual on float32 will do
+MAX_ATTEMPTS = 12
+MAX_RESIDUAL = 0.9  # relative; a step with a larger residual has almost no effect
+SINGLE_PRECISION_TOLERANCE = 1e-3  # float32 is precise enough for this relative residual and larger ones
+FAILURES = ("negative curvature", "diverged", "not finite")  # another matrix, damping or scale may help
 
 
 @dataclass(frozen=True)
@@ -46,14 +47,14 @@ class Solver:
             raise InputError(f"there is no solver {self.name!r}, only {', '.join(get_args(Name))}")
         if self.curvature not in (None, *get_args(Curvature)):
             raise InputError(f"there is no curvature {self.curvature!r}, only {' and '.join(get_args(Curvature))}")
-        for name, value, above, below, wanted in (
-            ("tolerance", self.tolerance, 0, MOST_LEFT, f"a number between 0 and {MOST_LEFT}"),
+        for name, value, above, below, allowed in (
+            ("tolerance", self.tolerance, 0, MAX_RESIDUAL, f"a number between 0 and {MAX_RESIDUAL}"),
             ("scale", self.scale, 0, float("inf"), "a positive number"),
             ("damping", self.damping, -1e-300, float("inf"), "a finite number from 0"),
         ):
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if value is not None and not (number and above < value < below):
-                raise InputError(f"the solver's {name} is {value!r}, {wanted} is needed")
+                raise InputError(f"the solver's {name} is {value!r}, {allowed} is needed")
         for name, count in (("iterations", self.iterations), ("batch", self.batch)):
             if count is not None and whole_number(count, f"the solver's {name}") == 0:
                 raise InputError(f"the solver's {name} is 0, at least 1 is needed")
@@ -64,7 +65,7 @@ class Solver:
 
 @dataclass(frozen=True)
 class SolverOptions:
-    """What a caller may set of a `Solver`: the options that methods with an influence step share."""
+    """The settings of a `Solver` that a caller may choose: the options that methods with an influence step share."""
 
     solver: Name = "cg"
     curvature: Curvature | None = None
@@ -91,18 +92,18 @@ class SolverOptions:
 
 @dataclass(frozen=True)
 class Solved:
-    """The solution, the way it was got in the end, and each fall-back in a sentence."""
+    """The solution, the solver that gave it, and a sentence for each fallback."""
 
     solution: Solution
-    left: float  # ||b - A x|| / ||b|| without damping
+    residual: float  # ||b - A x|| / ||b|| without damping
     solver: Solver
     notes: tuple[str, ...]
     seconds: float
 
     def summary(self) -> dict[str, object]:
         used = {k: v for k, v in dataclasses.asdict(self.solver).items() if v is not None}
-        found = {"status": self.solution.status, "residual": self.left}
-        return used | found | {"iterations": self.solution.iterations, "seconds": self.seconds}
+        result = {"status": self.solution.status, "residual": self.residual}
+        return used | result | {"iterations": self.solution.iterations, "seconds": self.seconds}
 
 
 def solve(
@@ -116,43 +117,36 @@ def solve(
     seed: int,
     progress: Progress,
 ) -> Solved:
-    """Solves for `x`, falling back until the matrix is positive definite and the iteration contracts.
+    """Solves for `x`, and falls back until the matrix is positive definite and the iteration contracts.
 
-    A Hessian that is not positive definite gives way to the Gauss-Newton matrix; a Gauss-Newton matrix that is not
-    (the loss is not convex) is damped ever more; a LiSSA that diverges gets a larger scale. Every one is noted.
+    If the Hessian is not positive definite, the Gauss-Newton matrix replaces it. If that is not positive definite
+    either (the loss is not convex), the damping is raised. If LiSSA diverges, its scale is raised. A note reports each
+    fallback.
     """
     started = time.perf_counter()
-    solver = _filled_in(solver, strongly_convex)
+    solver = _with_defaults(solver, strongly_convex)
     notes: list[str] = []
-    damping, length = solver.damping, float(b.norm()) or 1.0
+    requested_damping, norm = solver.damping, float(b.norm()) or 1.0
     double = objective
-    if not strongly_convex and (solver.tolerance or 0) >= SINGLE_ENOUGH and solver.name != "dense":
+    if not strongly_convex and (solver.tolerance or 0) >= SINGLE_PRECISION_TOLERANCE and solver.name != "dense":
         objective = objective.in_single_precision()
-    for _ in range(MOST_RETRIES):
-        solution, left, solver = _attempt(objective, theta, b / length, solver, reach, seed, progress)
-        if solution.status != "converged" and objective is not double:  # the digits may be what is missing
+    for _ in range(MAX_ATTEMPTS):
+        solution, residual, solver = _attempt(objective, theta, b / norm, solver, reach, seed, progress)
+        if solution.status != "converged" and objective is not double:  # perhaps for want of precision
             objective = double
             continue
-        if solution.status not in ("negative curvature", "diverged", "not finite"):
-            if solution.status != "converged":
-                notes.append(
-                    f"the solver did not converge ({solution.status}): relative residual {solution.residual:.1e} "
-                    f"after {solution.iterations} iterations"
-                )
-            raised = solver.damping > damping  # then what is asked for has no solution without it
-            if (solution.residual if raised else left) >= MOST_LEFT:
-                raise Refused(
-                    f"the step leaves {100 * left:.0f} % of its equation unsolved, which is next to no unlearning: "
-                    "lower the damping or the scale, or allow more iterations"
-                )
-            solution = dataclasses.replace(solution, x=length * solution.x)
-            return Solved(solution, left, solver, tuple(notes), time.perf_counter() - started)
-        solver, told = _fallback(solver, solution, mu=objective.mu, strongly_convex=strongly_convex)
-        notes.append(told)
-    raise Refused(f"no solver found a step, last: {solution.status}; retrain instead (method 'retrain')")
+        if solution.status not in FAILURES:
+            notes += _not_converged(solution)
+            raised = solver.damping > requested_damping  # then the undamped equation has no solution
+            _refuse_unsolved(residual, checked=solution.residual if raised else residual)
+            solution = dataclasses.replace(solution, x=norm * solution.x)
+            return Solved(solution, residual, solver, tuple(notes), time.perf_counter() - started)
+        solver, note = _fallback(solver, solution, mu=objective.mu, strongly_convex=strongly_convex)
+        notes.append(note)
+    raise Refused(f"no solver gave a step, the last status is {solution.status!r}; retrain (method 'retrain')")
 
 
-def _filled_in(solver: Solver, strongly_convex: bool) -> Solver:
+def _with_defaults(solver: Solver, strongly_convex: bool) -> Solver:
     convex_tolerance = 1e-6 if solver.name != "lissa" else 1e-3
     return dataclasses.replace(
         solver,
@@ -162,16 +156,31 @@ def _filled_in(solver: Solver, strongly_convex: bool) -> Solver:
     )
 
 
+def _not_converged(solution: Solution) -> list[str]:
+    """A note if the iteration stopped before it converged."""
+    if solution.status == "converged":
+        return []
+    reached = f"relative residual {solution.residual:.1e} after {solution.iterations} iterations"
+    return [f"the solver did not converge ({solution.status}): {reached}"]
+
+
+def _refuse_unsolved(residual: float, *, checked: float) -> None:
+    if checked >= MAX_RESIDUAL:
+        raise Refused(
+            f"the step leaves {100 * residual:.0f} % of its equation unsolved and would forget almost nothing: "
+            "lower the damping or the scale, or allow more iterations"
+        )
+
+
 def _attempt(
     objective: Objective, theta: Tensor, b: Tensor, solver: Solver, reach: Reach, seed: int, progress: Progress
 ) -> tuple[Solution, float, Solver]:
-    """A solution, what it leaves of `b` without the damping, and the solver with its scale filled in."""
+    """A solution, its relative residual without the damping, and the solver with its scale filled in."""
     product = _product(objective, theta, solver)
     damping = solver.damping
-    full = product if damping == 0 else lambda v: product(v) + damping * v
-
+    damped = product if damping == 0 else lambda v: product(v) + damping * v
     if solver.name == "lissa" and solver.scale is None:
-        largest = extreme_eigenvalues(full, b, steps=10).largest
+        largest = extreme_eigenvalues(damped, b, steps=10).largest
         if not largest > 0:
             return Solution(b.clone(), "not finite", 0, float("inf")), float("inf"), solver
         solver = dataclasses.replace(solver, scale=1.1 * largest)
@@ -181,21 +190,22 @@ def _attempt(
 
     limits: Any = {"tolerance": solver.tolerance, "on_iteration": report}
     if solver.name == "dense":
-        found = dense_solve(full, b)
+        solution = dense_solve(damped, b)
     elif solver.name == "cg":
-        found = conjugate_gradient(full, b, max_iterations=solver.iterations or 0, **limits)
+        solution = conjugate_gradient(damped, b, max_iterations=solver.iterations or 0, **limits)
     else:
         draw = (lambda: product) if solver.batch is None else _Batches(objective, theta, solver, reach, seed).draw
         scale = solver.scale or 1.0
-        limits |= {"scale": scale, "damping": damping / scale, "exact": full}
-        found = lissa(draw, b, iterations=solver.iterations or 0, **limits)
-    exact = damping == 0 and objective.like.dtype == theta.dtype  # float32 parts the recurrence from the truth
-    left = found.residual if exact else float((b - product(found.x)).norm() / b.norm())
-    return found, left, solver
+        limits |= {"scale": scale, "damping": damping / scale, "exact": damped}
+        solution = lissa(draw, b, iterations=solver.iterations or 0, **limits)
+    # In float32 the residual of the recurrence differs from the true one.
+    exact = damping == 0 and objective.like.dtype == theta.dtype
+    residual = solution.residual if exact else float((b - product(solution.x)).norm() / b.norm())
+    return solution, residual, solver
 
 
 def _product(part: Objective | LossSum, theta: Tensor, solver: Solver) -> Product:
-    """Taken in the objective's precision, handed on in that of theta: a solver's own sums need the digits."""
+    """Computed in the precision of the objective, returned in that of theta, which the sums of a solver need."""
     like = (part.data if isinstance(part, Objective) else part).like
     at = theta.to(like)
     product = part.hessian(at) if solver.curvature == "hessian" else part.gauss_newton(at)
@@ -219,10 +229,10 @@ class _Batches:
 
 
 def _fallback(solver: Solver, solution: Solution, *, mu: float, strongly_convex: bool) -> tuple[Solver, str]:
-    """Another way to try, and why."""
+    """The solver to try next, and a note with the reason."""
     if solver.curvature == "hessian" and not strongly_convex:
-        told = f"the Hessian is not positive definite ({solver.name}: {solution.status}), so Gauss-Newton was used"
-        return dataclasses.replace(solver, curvature="gauss-newton", scale=None), told
+        note = f"the Hessian is not positive definite ({solver.name}: {solution.status}), so Gauss-Newton was used"
+        return dataclasses.replace(solver, curvature="gauss-newton", scale=None), note
     if solution.status == "not finite":
         raise Refused("the curvature at these weights is not finite, so there is no step; retrain (method 'retrain')")
     if solver.name == "lissa":
@@ -230,5 +240,5 @@ def _fallback(solver: Solver, solution: Solution, *, mu: float, strongly_convex:
         scale = 10 * solver.scale
         return dataclasses.replace(solver, scale=scale), f"LiSSA diverged, so its scale was raised to {scale:.3g}"
     damping = 10 * solver.damping or mu
-    told = f"the Gauss-Newton matrix is not positive definite (is the loss convex?), so damping rose to {damping:.3g}"
-    return dataclasses.replace(solver, damping=damping), told
+    note = f"the Gauss-Newton matrix is not positive definite (is the loss convex?), so damping rose to {damping:.3g}"
+    return dataclasses.replace(solver, damping=damping), note

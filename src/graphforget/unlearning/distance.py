@@ -1,4 +1,4 @@
-"""The white-box measurement: how far weights are from the retrained ones, and the exact epsilon that this implies."""
+"""The white-box measurement: the distance of weights to the retrained ones, and the exact epsilon that it implies."""
 
 from __future__ import annotations
 
@@ -29,37 +29,37 @@ class Distance:
 def optimum(trained: Trained, graph: Graph, *, within: float = TIGHT, warm: bool = False) -> Tensor:
     """The minimiser of the model's objective on `graph`, with the noise that is in it, to about this distance.
 
-    It is sought from 0, or from the model's own weights.
+    The search starts from 0, or with `warm` from the weights of the model.
     """
     start = trained.theta if warm else torch.zeros_like(trained.theta)
     return newton_cg(trained.objective(graph), start, gradient_tolerance=within * trained.recipe.mu).theta
 
 
 def off_by(trained: Trained, graph: Graph, theta: Tensor) -> float:
-    """`||grad F|| / mu`: how far `theta` can be from that minimiser."""
+    """`||grad F|| / mu`: a bound on the distance of `theta` to that minimiser."""
     return float(trained.objective(graph).gradient(theta).norm()) / trained.recipe.mu
 
 
 def chance_of_noise(released: Tensor, private: Tensor, *, sigma: float) -> float:
-    """The chance that fresh noise of this size is as large or as small as what lies between kept and released weights.
+    """The p-value of the difference of released and private weights as Gaussian noise of this size (two-sided).
 
-    `||released - private||^2 / sigma^2` is chi-squared; rounding to the grid adds a twelfth of its square a weight. No
-    noise where some is due, or more than noise between the two, has none.
+    `||released - private||^2 / sigma^2` is chi-squared; rounding to the grid adds a twelfth of its square for each
+    weight. It is near 0 if the noise is missing, or if the weights differ by more than noise.
     """
     if not sigma:
         return float(torch.equal(released, private))
     weight = sigma**2 + grid(sigma) ** 2 / 12
-    found = float((released - private).square().sum()) / weight
-    return float(2 * min(chi2.cdf(found, private.numel()), chi2.sf(found, private.numel())))
+    statistic = float((released - private).square().sum()) / weight
+    return float(2 * min(chi2.cdf(statistic, private.numel()), chi2.sf(statistic, private.numel())))
 
 
 def distance(theta: Tensor, reference: Tensor, *, sigma: float, delta: float, slack: float = 0.0) -> Distance:
-    """Of two weights that both go out with noise `sigma`: the best test between them projects on their difference.
+    """The distance of two weights that are released with noise `sigma`; the best test projects on their difference.
 
-    `slack` is how far the reference may be off; it counts for the model.
+    `slack` bounds the error of the reference. It is subtracted, in favour of the model.
     """
-    found = float((theta - reference).norm())
+    norm = float((theta - reference).norm())
     if not sigma:
-        return Distance(found)
-    ratio = max(0.0, found - slack) / sigma
-    return Distance(found, ratio, epsilon_of(ratio=ratio, delta=delta))
+        return Distance(norm)
+    ratio = max(0.0, norm - slack) / sigma
+    return Distance(norm, ratio, epsilon_of(ratio=ratio, delta=delta))

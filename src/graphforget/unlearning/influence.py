@@ -1,5 +1,5 @@
-"""The influence step: how a request changes the summed training loss, what follows for the weights, and how much of it
-to take (docs/maths.md, section 6)."""
+"""The influence step: the change of the summed training loss, the step of the weights that follows from it, and the
+length of the step (docs/maths.md, section 6)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from graphforget.unlearning.task import Task
 
 @dataclass(frozen=True)
 class LossChange:
-    """`L_add - L_sub`: what turns the summed training loss on `G` into that on `G'`, on the footprint's rows alone.
+    """`L_add - L_sub`: the summed training loss on `G'` minus that on `G`, on the rows of the footprint alone.
 
         sum over V_trn minus dV of l_i(G')  =  sum over V_trn of l_i(G)  +  L_add  -  L_sub
         L_add = sum over A of l_i(G'),   L_sub = sum over A and dV & V_trn of l_i(G)
@@ -50,10 +50,10 @@ class LossChange:
 
 @dataclass(frozen=True)
 class AcceptedStep:
-    """How much of a step was taken."""
+    """The part of a step that was taken."""
 
     theta: Tensor
-    length: float  # 1: the whole step
+    length: float  # 1: the full step
     objective_before: float  # F on the retained graph
     objective_after: float
 
@@ -68,29 +68,28 @@ def line_search(
     shorten: bool,
     most: int = 20,
 ) -> AcceptedStep | None:
-    """The whole step if it lowers what it aims at, else the first half, quarter ... that does; None if none does.
+    """The full step if it lowers its own objective, else the first half, quarter ... that does; None if none does.
 
-    What an influence step minimises is `(1/m) sum l_i(theta; G') + (mu/2) ||theta||^2 - initial_gradient . theta`. Here
-    `m` is that before the request and `initial_gradient` the gradient of `F` that training left at the start. The slope
-    along the step is negative by construction. (`F` on `G'` itself may rise along the best step, because that step
-    ignores `m -> m'` and `initial_gradient`.) With `shorten` the step is halved as
-    long as that lowers the value further: the quadratic model of a network that is not convex is good only near its
-    weights.
+    An influence step minimises `(1/m) sum l_i(theta; G') + (mu/2) ||theta||^2 - initial_gradient . theta`.
+    Here `m` is that before the request, and `initial_gradient` is the gradient of `F` at the weights that training
+    ended with. The slope along the step is negative by construction. (`F` on `G'` itself may rise along the best step,
+    because that step ignores `m -> m'` and `initial_gradient`.) With `shorten` the step is halved as long as the value
+    falls further: the quadratic model of a network that is not convex is good only near its weights.
     """
 
-    def aim(at: Tensor) -> tuple[float, float]:
+    def values(at: Tensor) -> tuple[float, float]:
         data, penalty = after.data.value(at) + after.linear_term(at), 0.5 * after.mu * float(at @ at)
         return data / m + penalty - float(initial_gradient @ (at - theta)), data / after.m + penalty
 
-    start, objective_before = aim(theta)
-    tiny = 1e-13 * abs(start)  # a whole step may be too small for its effect to show, a shortened one not
+    start, objective_before = values(theta)
+    tiny = 1e-13 * abs(start)  # a full step may be too small for a visible effect; a shortened one may not
     best: tuple[float, AcceptedStep] | None = None
     for halvings in range(most):
         length = 0.5**halvings
         at = theta + length * step
-        value, objective = aim(at)
+        value, objective = values(at)
         lowest = (start if halvings else start + tiny) if best is None else best[0]
-        if value < lowest:  # not NaN either
+        if value < lowest:  # false for NaN
             best = value, AcceptedStep(at, length, objective_before, objective)
             if not shorten:
                 break
@@ -109,16 +108,16 @@ class Step:
 
     @property
     def notes(self) -> list[str]:
-        accepted, told = self.accepted, list(self.solved.notes)
+        accepted, notes = self.accepted, list(self.solved.notes)
         if accepted.length < 1:
-            told.append(f"the whole step would have overshot, {accepted.length:g} of it was taken")
+            notes.append(f"the full step would have overshot, {accepted.length:g} of it was taken")
         if accepted.objective_after > accepted.objective_before:
             rise = accepted.objective_after - accepted.objective_before
-            told.append(
-                f"the objective on the retained graph rose by {rise:.2g}: the step accounts neither for the gradient "
-                "that training left nor for the smaller number of training nodes"
+            notes.append(
+                f"the objective on the retained graph rose by {rise:.2g}: the step ignores the gradient at the "
+                "trained weights and the smaller number of training nodes"
             )
-        return told
+        return notes
 
     def summary(self) -> dict[str, object]:
         return self.solved.summary() | {
@@ -127,8 +126,8 @@ class Step:
         }
 
 
-def influence_step(task: Task, way: Solver, *, method: str) -> Step:
-    """`theta - (1/m) H^-1 (grad L_add - grad L_sub)`, or the part of it that lowers what it aims at."""
+def influence_step(task: Task, solver: Solver, *, method: str) -> Step:
+    """`theta - (1/m) H^-1 (grad L_add - grad L_sub)`, or the part of it that lowers its own objective."""
     trained, before, after, theta = task.trained, task.before, task.after, task.theta
     task.progress("gradients on the footprint", 0, 0)
     change = LossChange.of(before, after, task.touched, trained.reach).gradient(theta)
@@ -136,7 +135,7 @@ def influence_step(task: Task, way: Solver, *, method: str) -> Step:
         before,
         theta,
         -change / before.m,
-        solver=way,
+        solver=solver,
         strongly_convex=trained.strongly_convex,
         reach=trained.reach,
         seed=task.seed or 0,
@@ -152,7 +151,7 @@ def influence_step(task: Task, way: Solver, *, method: str) -> Step:
         shorten=not trained.strongly_convex,
     )
     if accepted is None:
-        raise Refused("no part of the influence step lowers what it aims at; retrain instead (method 'retrain')")
+        raise Refused("no part of the influence step lowers its own objective; retrain instead (method 'retrain')")
     return Step(
         trained.with_update(accepted.theta, after, task.history_entry(method, accepted.theta)), solved, accepted
     )

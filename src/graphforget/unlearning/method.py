@@ -1,4 +1,4 @@
-"""What every unlearning method is, and the checks that none of them can get around."""
+"""The base class of all unlearning methods, and the checks that apply to every one of them."""
 
 from __future__ import annotations
 
@@ -27,21 +27,33 @@ from graphforget.unlearning.task import Task
 
 Options = TypeVar("Options")
 UNPROVEN = (
-    "no training loss depends on what is to go if the model's reach is right, but the reach of a module of one's own "
-    "is not proven; retrain it instead (method 'retrain')"
+    "no training loss depends on the data to delete if the reach of the model is right, but the reach of a custom "
+    "module is not proven; retrain it instead (method 'retrain')"
 )
 
 
 class Method(ABC, Generic[Options]):
-    """An unlearning method. A subclass says what it can do and implements `change`; `unlearn` is the same for all.
+    """An unlearning method. A subclass declares its abilities and implements `change`; `unlearn` is the same for all.
 
-    `options` is a dataclass of what a caller may set, which checks its values itself.
+    Attributes:
+        options: A dataclass with the options of the method. It checks its values itself.
+        name: The name that `gf.unlearn(method=...)` accepts.
+        title: One line for `graphforget methods`.
+        reference: The publication.
+        level: The best level that the method can reach.
+        kinds: The kinds of request that it can answer.
+        models: The models that it supports, in words.
+        sequential: Whether it can answer several requests in a row, in words.
+        keeps_untouched: Whether the weights stay if the footprint is empty.
+        refuses_no_op: Whether unchanged weights are refused if the footprint is not empty.
+        takes_shards: Whether it supports an ensemble on shards.
+        takes_sigma: Whether a caller may set the noise for one request.
     """
 
     options: type[Options]
 
     def __init_subclass__(cls, info: MethodInfo | None = None, **more: Any) -> None:
-        """What a method says of itself comes from the catalogue, or from attributes of its class."""
+        """The attributes come from `info`, an entry of the catalogue, or from the class itself."""
         super().__init_subclass__(**more)
         for field_ in dataclasses.fields(MethodInfo) if info is not None else ():
             setattr(cls, field_.name, getattr(info, field_.name))
@@ -49,47 +61,47 @@ class Method(ABC, Generic[Options]):
     name: ClassVar[str]
     title: ClassVar[str]
     reference: ClassVar[str]
-    level: ClassVar[Level]  # the best it can give
+    level: ClassVar[Level]
     kinds: ClassVar[frozenset[Kind]] = frozenset(KINDS)
-    models: ClassVar[str] = "all but sharded"  # which it takes, in words
-    sequential: ClassVar[str] = "yes"  # whether request may follow on request
-    keeps_untouched: ClassVar[bool] = True  # with an empty footprint there is nothing to do
-    refuses_no_op: ClassVar[bool] = True  # unless it looks itself whether the weights may stay
-    takes_shards: ClassVar[bool] = False  # whether it can serve an ensemble on shards
-    takes_sigma: ClassVar[bool] = False  # whether a caller may set the noise for one request
+    models: ClassVar[str] = "all but sharded"
+    sequential: ClassVar[str] = "yes"
+    keeps_untouched: ClassVar[bool] = True
+    refuses_no_op: ClassVar[bool] = True
+    takes_shards: ClassVar[bool] = False
+    takes_sigma: ClassVar[bool] = False
 
-    # -- what a method says of itself ----------------------------------------------------------------------------
+    # -- different for each method -------------------------------------------------------------------------------
 
     def unsupported(self, trained: Trained) -> str | None:
-        """Why it cannot serve this model, in words, or None."""
+        """The reason why the method does not support this model, in words, or None."""
         if trained.is_ensemble and not self.takes_shards:
-            return "the model is an ensemble on shards, which 'grapheraser' and 'retrain' can serve"
+            return "the model is an ensemble on shards, which only 'grapheraser' and 'retrain' support"
         return None
 
     @abstractmethod
     def gradients(self, trained: Trained) -> int:
-        """About how many gradients of the whole objective the work is worth, for a plan."""
+        """The approximate cost in gradients of the full objective, for a plan."""
 
     def best_level(self, trained: Trained, graph: Graph, options: Options) -> Level:
-        """The best level it can give for this model, if the request touches its training. May raise `Refused`."""
+        """The best level for this model if the request touches its training. May raise `Refused`."""
         return "empirical" if trained.certification_blockers else self.level
 
     @abstractmethod
     def change(self, task: Task, options: Options) -> MethodResult:
-        """The model as this method makes it on `task.retained`."""
+        """Computes the model on `task.retained`."""
 
     def leaves_weights_unchanged(self, task: Task) -> bool:
-        """Whether no training loss depends on what goes, so that there is nothing to do."""
+        """Whether no training loss depends on the data to delete, so that the weights can stay."""
         return self.keeps_untouched and task.touched.empty
 
     def claim(self, task: Task, trained: Trained, options: Options) -> tuple[Claim, dict[str, Any]]:
-        """What is claimed of `trained`, which this method made, and what was measured for it."""
+        """The claim for `trained`, a result of this method, and the measurements for the claim."""
         return Empirical("the method guarantees nothing"), {}
 
     # -- the same for all ----------------------------------------------------------------------------------------
 
     def check(self, trained: Trained, graph: Graph, request: Request) -> None:
-        """Raises `InputError` with the first thing that speaks against it."""
+        """Raises `InputError` if the method cannot answer this request for this model and graph."""
         if not isinstance(trained, Trained):
             raise InputError(f"the model is a {type(trained).__name__}, a graphforget.Trained is needed")
         if not isinstance(graph, Graph):
@@ -101,7 +113,7 @@ class Method(ABC, Generic[Options]):
         if trained.recipe.objective_noise and trained.objective_noise_vector is None:
             raise InputError("these are released weights, without their objective's noise; go on from outcome.trained")
         if trained.graph_digest != graph.digest:
-            raise InputError("the graph is not the one that this model stands on")
+            raise InputError("the graph is not the one that this model was trained or last updated on")
         reason = self.unsupported(trained)
         if reason is not None:
             raise InputError(f"method {self.name!r} does not work here: {reason}")
@@ -111,7 +123,7 @@ class Method(ABC, Generic[Options]):
             raise InputError(f"method {self.name!r} cannot forget {beyond[0]}, only {able}")
 
     def parse_options(self, options: dict[str, Any]) -> Options:
-        """The options by name, checked."""
+        """Makes the options object and checks names and values."""
         known = [option.name for option in dataclasses.fields(self.options)]  # type: ignore[arg-type]
         unknown = [name for name in options if name not in known]
         if unknown:
@@ -120,13 +132,13 @@ class Method(ABC, Generic[Options]):
         return self.options(**options)
 
     def expected_level(self, task: Task, options: Options) -> Level:
-        """The level that `unlearn` would give at best. Raises `Refused` where it would."""
+        """The best level that `unlearn` can reach. Raises `Refused` if `unlearn` would."""
         if self.leaves_weights_unchanged(task) and not reach_is_proven(task.trained.module):
             raise Refused(UNPROVEN)
         return self.best_level(task.trained, task.retained, options)
 
     def unlearn(self, task: Task, options: Options) -> Outcome:
-        """Forgets what the task names; it and all that it holds are left as they are."""
+        """Answers the request of the task. The task and its parts do not change."""
         unchanged = self.leaves_weights_unchanged(task)
         change = self._untouched(task, options) if unchanged else self.change(task, options)
         self._refuse_false_success(task, change, unchanged=unchanged)
@@ -176,20 +188,22 @@ class Method(ABC, Generic[Options]):
                 "retrain instead (method 'retrain')"
             )
         if change.claim.centred != (change.centre is not None):
-            raise Refused("the method does not say what the noise is to be added to")
+            raise Refused("the method gives no centre for the noise although its claim needs one, or the reverse")
         if LEVELS.index(level) < LEVELS.index(self.level):
-            raise Refused(f"the method claims {level!r} and can give {self.level!r} at best")
+            raise Refused(f"the method claims {level!r}, but its best level is {self.level!r}")
         if level == "exact" and change.trained.history:
             raise Refused("the method claims 'exact' for weights that moved away from those of training")
 
     def _untouched(self, task: Task, options: Options) -> MethodResult:
-        """No training loss depends on what goes: the weights stay, and the claim is the same as after a step."""
+        """No training loss depends on the data to delete: the weights stay. The claim is the same as after a step."""
         trained, theta = task.trained, task.theta
         if not reach_is_proven(trained.module):
             raise Refused(UNPROVEN)
         before, after = task.before.data.losses(theta), task.after.data.losses(theta)
         if not torch.allclose(before, after, rtol=1e-9, atol=1e-9):
-            raise Refused("training losses changed where none should have, so the model's reach is not what it seemed")
+            raise Refused(
+                "training losses changed outside the footprint, so the reach of the model is larger than declared"
+            )
         updated = trained.with_update(theta, task.after, task.history_entry(self.name, theta))
         started = time.perf_counter()
         claim, measurements = self.claim(task, updated, options)

@@ -1,4 +1,4 @@
-"""What a caller asks for, what a method hands back, and what comes of a request."""
+"""The privacy target of a request, the result of a method, and the outcome of a request."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from graphforget.training.trained import Trained
 
 @dataclass(frozen=True)
 class PrivacyTarget:
-    """What the caller wants guaranteed, and with how much noise."""
+    """The guarantee that the caller requires, and the noise."""
 
     epsilon: float = 1.0
     delta: float = 1e-5
     sigma: float | None = None  # None: the model's own
 
     def __post_init__(self) -> None:
-        for name, value, good, wanted in (
+        for name, value, valid, allowed in (
             ("epsilon", self.epsilon, _is_real(self.epsilon) and self.epsilon > 0, "a positive number"),
             ("delta", self.delta, _is_real(self.delta) and 0 < self.delta < 1, "a number between 0 and 1"),
             ("sigma", self.sigma, self.sigma is None or (_is_real(self.sigma) and self.sigma >= 0), "a number from 0"),
         ):
-            if not good:
-                raise InputError(f"{name} is {value!r}, {wanted} is needed")
+            if not valid:
+                raise InputError(f"{name} is {value!r}, {allowed} is needed")
             if value is not None:
                 object.__setattr__(self, name, float(value))
 
@@ -43,40 +43,55 @@ class PrivacyTarget:
 def _is_real(value: Any) -> bool:
     try:
         return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-    except OverflowError:  # a whole number beyond any float
+    except OverflowError:  # an integer that is too large for a float
         return False
 
 
 @dataclass(frozen=True, eq=False)
 class MethodResult:
-    """What a method hands back: the model on the retained graph, what it claims, and how it went."""
+    """The result of a method: the model on the retained graph, its claim, and measurements."""
 
     trained: Trained
     claim: Claim
-    measurements: dict[str, Any] = field(default_factory=dict)  # private: what was measured for the claim
-    details: dict[str, Any] = field(default_factory=dict)  # private: how it went
-    notes: tuple[str, ...] = ()  # private: what the caller should know, in sentences
+    measurements: dict[str, Any] = field(default_factory=dict)  # private: the measurements for the claim
+    details: dict[str, Any] = field(default_factory=dict)  # private: facts about the computation
+    notes: tuple[str, ...] = ()  # private: sentences for the caller
     uncounted: float = 0.0  # seconds spent on measurements that are no part of unlearning
-    centre: Tensor | None = None  # what noise is to be added to; None: the weights
-    restarts: bool = False  # releases are counted anew: the caller had the model trained from fresh weights
+    centre: Tensor | None = None  # the noise is added to it; None: to the weights
+    restarts: bool = False  # the releases are counted from 0: the model was trained from fresh weights
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What came of a request. `trained` and `graph` go into the next one, `released` may go out with its certificate.
+    """The result of `unlearn`.
 
-    The certificate and `public()` may be shown. Everything else stays private.
+    `trained` and `graph` are the arguments of the next request. `released` may be published with the certificate. The
+    certificate and `public()` may be shown. Everything else is private.
+
+    Attributes:
+        method: The method that was used in the end. Private.
+        trained: The model on the retained graph, without noise. Private.
+        graph: The retained graph.
+        centre: The noise was added to it: the weights, or the centre of a certified ball. Private.
+        released_theta: The released weights: `centre` with the noise of the certificate.
+        certificate: The signed or unsigned certificate. Public.
+        annex: With it an auditor can check the certificate without the deleted data. Private.
+        touched: The footprint of the request. Private.
+        seconds: The time of the request, without the audit of the assumptions.
+        measured: The measurements for the claim. Private.
+        details: Facts about the computation. Private.
+        notes: Sentences for the caller. Private.
     """
 
-    method: str  # private: the one that was used in the end
+    method: str
     trained: Trained = field(repr=False)
     graph: Graph
-    centre: Tensor = field(repr=False)  # private: what the noise was added to, the weights or a certified ball's centre
-    released_theta: Tensor = field(repr=False)  # that with the certificate's noise
+    centre: Tensor = field(repr=False)
+    released_theta: Tensor = field(repr=False)
     certificate: Certificate
-    annex: Annex = field(repr=False)  # private: what lets an auditor check the certificate without the deleted data
+    annex: Annex = field(repr=False)
     touched: Footprint = field(repr=False)
-    seconds: float  # everything but the assumption audit
+    seconds: float
     measured: dict[str, Any]
     details: dict[str, Any]
     notes: tuple[str, ...]
@@ -87,7 +102,7 @@ class Outcome:
 
     @cached_property
     def released(self) -> Trained:
-        """The model that the certificate speaks of, with its noise. Further requests start from `trained`."""
+        """The model with the released weights, subject of the certificate. Start further requests from `trained`."""
         sigma = self.certificate.sigma or 0.0
         return self.trained.released(self.released_theta, self.graph, noise=sigma)
 
@@ -96,7 +111,7 @@ class Outcome:
         return self.released.micro_f1(self.graph) if self.graph.test_mask.any() else None
 
     def public(self) -> dict[str, Any]:
-        """What may be shown: a function of the retained graph, the settings and the released weights."""
+        """The public part: a function of the retained graph, the settings and the released weights."""
         return {
             "audience": "public",
             "level": self.level,
@@ -105,11 +120,11 @@ class Outcome:
         }
 
     def private(self) -> dict[str, Any]:
-        """What depends on what was deleted: numbers and sentences, nobody's name."""
+        """The part that depends on the deleted data: numbers and sentences, but no names of nodes."""
         return dict(self.annex.account)
 
     def answer(self) -> dict[str, Any]:
-        """What the operator is shown: the public part, and the private one under its name."""
+        """The answer for the operator: the public part, and the private part under the key `private`."""
         return self.public() | {"private": self.private()}
 
 
@@ -123,7 +138,7 @@ def account(
     change: MethodResult,
     notes: tuple[str, ...],
 ) -> dict[str, Any]:
-    """What the private annex keeps of how a request was answered. JSON."""
+    """The JSON object about a request that is stored in the private annex."""
     return {
         "audience": "private",
         "method": method,

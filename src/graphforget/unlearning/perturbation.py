@@ -1,4 +1,4 @@
-"""What CGU and CEU claim of weights that were trained with noise in the objective and moved afterwards."""
+"""The claim of CGU and CEU for weights that were trained with noise in the objective and updated afterwards."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def claim_of(
     constants: Constants | None = None,
     more: tuple[ConditionCheck, ...] = (),
 ) -> tuple[Claim, dict[str, Any]]:
-    """The claim for weights whose history tells what they may leave of the gradient on the retained graph."""
+    """The claim for weights whose history bounds the gradient on the retained graph."""
     if trained.certification_blockers:
         claim = Empirical("the model may carry data past its weights", refuted=True)
         return claim, {"obstacles": list(trained.certification_blockers)}

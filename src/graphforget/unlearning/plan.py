@@ -1,4 +1,4 @@
-"""What a request would touch, what can be guaranteed and about how long it takes. Changes nothing."""
+"""The plan of a request: its footprint, the expected level and the expected time. Changes nothing."""
 
 from __future__ import annotations
 
@@ -22,28 +22,29 @@ from graphforget.unlearning.task import Task
 
 @dataclass(frozen=True)
 class Plan:
-    """What `unlearn` would do. It is private: it depends on what is to go."""
+    """What `unlearn` would do. A plan is private, because it depends on the data to delete."""
 
     method: str
     level: Level | None  # the best in reach; None if it would be refused
     meaning: str
-    nodes: int  # that go
-    training_nodes: int  # of them, those that train
-    edges: int  # that go, those at the nodes that go included
+    nodes: int  # to delete
+    training_nodes: int  # of these, the training nodes
+    edges: int  # to delete, with the edges of deleted nodes
     attribute_nodes: int  # that lose some or all attributes
-    values: int  # attribute values that really change
-    affected: int  # training nodes that stay and whose loss may change
+    values: int  # attribute values that change
+    affected: int  # retained training nodes whose loss may change
     untouched: int  # training nodes whose loss stays the same
-    affected_by: dict[Kind, int]  # the same by kind of request, each taken alone
-    seconds: float  # about
-    retrain_seconds: float  # what training took
-    releases_left: int | None  # before this one; None where none are counted
+    affected_by: dict[Kind, int]  # the same for each kind of request alone
+    seconds: float  # estimate
+    retrain_seconds: float  # the time of training
+    releases_left: int | None  # before this one; None if releases are not counted
     not_covered: tuple[str, ...] = NOT_COVERED
 
     def to_dict(self) -> dict[str, Any]:
         return {"audience": "private", **dataclasses.asdict(self)}
 
 
+# Longer than 50 lines because of its signature and its documentation.
 def plan(
     trained: Trained,
     graph: Graph,
@@ -55,25 +56,25 @@ def plan(
     device: str = "cpu",
     **options: Any,
 ) -> Plan:
-    """What `unlearn` would do with the same arguments: the footprint, the level in reach, the expected time.
+    """Says what `unlearn` would do with the same arguments: the footprint, the expected level, the expected time.
 
     It changes nothing. The time is that of one gradient, measured now, times the number that the method usually needs.
 
     Args:
-        trained: the model.
-        graph: the graph that the model was trained on.
-        request: what to forget.
-        method: a method's name, or "auto".
-        level: the lowest level that is acceptable.
+        trained: The model.
+        graph: The graph that the model was trained on, or the retained graph of the last request.
+        request: The data to forget.
+        method: The name of a method, or "auto".
+        level: The lowest acceptable level.
         otherwise: "retrain" or "refuse", if the level cannot be reached.
-        device: where to compute.
-        **options: options of the method.
+        device: The torch device to compute on.
+        **options: Options of the method.
 
     Returns:
-        The plan. It is private: it depends on what is to be deleted.
+        The plan. It is private, because it depends on the data to delete.
 
     Raises:
-        InputError: The arguments do not fit together, or the graph does not hold what the request names.
+        InputError: The arguments do not fit together, or the request names something that is not in the graph.
     """
     policy = LevelPolicy(level, otherwise)
     method_named = None if str(method).lower() == AUTO else find(method)
@@ -100,7 +101,7 @@ def plan(
 
 
 def _counts(task: Task) -> dict[str, Any]:
-    """What the request removes and changes, in numbers."""
+    """How much the request removes and changes."""
     graph, request, touched = task.graph, task.request, task.touched
     resolved, m = request.resolve(graph), graph.train_rows.numel()
     reach = task.trained.reach

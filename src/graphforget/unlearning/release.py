@@ -23,7 +23,7 @@ from graphforget.unlearning.task import Task
 
 
 def add_noise(task: Task, change: MethodResult, centre: Tensor) -> tuple[Claim, Tensor, list[str]]:
-    """The claim, `centre` with the noise that it names or the caller asked for, and what to know."""
+    """The claim, `centre` with the noise that the claim or the caller requires, and notes for the caller."""
     claim, seed, recipe = change.claim, task.noise_seed, task.trained.recipe
     named = claim.number("sigma")
     sigma = next((s for s in (task.target.sigma, named or None, recipe.sigma or None) if s is not None), 0.0)
@@ -32,7 +32,7 @@ def add_noise(task: Task, change: MethodResult, centre: Tensor) -> tuple[Claim, 
     if not sigma:
         message = "the released weights carry no noise"
         if change.trained.objective_noise_vector is not None:
-            message += " but what was in the objective when they were trained"
+            message += " except the noise that was in the objective during training"
         return claim, centre, [] if claim.level == "exact" else [message]
     released = with_noise(centre, sigma=sigma, seed=seed)
     if not torch.isfinite(released).all():
@@ -64,7 +64,7 @@ def check_floor(task: Task, outcome: Outcome) -> None:
     if floor is None or outcome.released.utility(outcome.graph) >= floor:
         return
     claim = outcome.certificate.claim
-    # The old model stays, also where a retrained one would have begun to count anew.
+    # The old model stays, even if a retrained one would count its releases from 0.
     counted = count_release(task.trained, task.trained.releases, claim)
     raise FloorMissed(
         f"the released model scores under the floor {floor:g}, so nothing was released, and this counts as a release: "
@@ -76,11 +76,11 @@ def check_floor(task: Task, outcome: Outcome) -> None:
 
 
 def weak_promises(task: Task, claim: Claim) -> list[str]:
-    """What is promised in name only."""
+    """Notes about a guarantee that is too weak to be useful."""
     epsilon, delta, m = claim.number("epsilon"), task.target.delta, task.retained.train_rows.numel()
     if not epsilon:
         return []
-    notes = [f"epsilon = {epsilon:.3g} promises next to nothing"] if epsilon > 10 else []
+    notes = [f"epsilon = {epsilon:.3g} is a very weak guarantee"] if epsilon > 10 else []
     if delta > 1 / m:
         notes.append(f"delta = {delta:g} is over 1 / {m}, one over the number of training nodes; choose a smaller one")
     return notes
@@ -89,7 +89,7 @@ def weak_promises(task: Task, claim: Claim) -> list[str]:
 def write_certificate(
     method: str, claim: Claim, task: Task, trained: Trained, released: Tensor, annex: Annex
 ) -> Certificate:
-    """The claim with what it is about, as a document."""
+    """The document with the claim and the digests of the data that it is about."""
     return issue_certificate(
         claim,
         filing=task.filing,

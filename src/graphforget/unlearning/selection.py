@@ -25,7 +25,7 @@ Otherwise = Literal["retrain", "refuse"]
 
 @dataclass(frozen=True)
 class LevelPolicy:
-    """The lowest level that will do (None: the best in reach), and what to do if it is not met."""
+    """The lowest acceptable level (None: the best that can be reached), and the action if it is not reached."""
 
     level: Level | None = None
     otherwise: Otherwise = "retrain"
@@ -37,13 +37,13 @@ class LevelPolicy:
             raise InputError(f"otherwise is {self.otherwise!r}, it must be one of {', '.join(get_args(Otherwise))}")
 
     def met_by(self, level: Level | None) -> bool:
-        """Whether `level` will do; None is no level at all."""
+        """Whether `level` is acceptable; None stands for no level."""
         return is_met(self.level, level)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A method, its options, and the level that it is expected to reach (None: nobody has looked)."""
+    """A method, its options, and the level that it is expected to reach (None: not determined)."""
 
     method: Method[Any]
     options: Any
@@ -53,18 +53,18 @@ class Choice:
 def choose(
     task: Task, *, policy: LevelPolicy, options: Mapping[str, Any], named: Choice | None = None, look: bool = True
 ) -> Choice:
-    """Newton steps where they can be certified, else retraining, which is `exact`.
+    """Newton steps if they can be certified, else retraining, which is `exact`.
 
     The choice follows from the model and never from the request, so it reveals nothing about the request. A `named`
-    method is taken. If a level is required that it cannot reach, retraining is taken instead; `look` says whether that
-    is found out here or by running the method.
+    method is used. If it cannot reach the required level, retraining replaces it; `look` says whether this is
+    determined here or later, by running the method.
 
     Raises:
         Refused: Retraining is needed and was ruled out, or does not reach the level either.
     """
-    promises = named is None or named.method.level == "certified"  # the others promise nothing for all releases
+    promises = named is None or named.method.level == "certified"  # the others guarantee nothing for all releases
     if promises and has_noised_optimum(task.trained) and not covers_another_release(task.trained, task.target):
-        reason = f"the {task.trained.recipe.releases} releases that were promised leave no room for one more"
+        reason = f"the guarantee for {task.trained.recipe.releases} releases together covers no further one"
         return retraining(task, policy=policy, options=model_option(options), why=reason)
     if named is None:
         return _automatic(task, policy, options)
@@ -72,7 +72,7 @@ def choose(
 
 
 def retraining(task: Task, *, policy: LevelPolicy, options: Mapping[str, Any], why: str) -> Choice:
-    """Retraining, unless it was ruled out or does not reach the level. Of the options it takes those that it has."""
+    """Retraining, unless it was ruled out or does not reach the level. Options that it does not have are ignored."""
     if policy.otherwise == "refuse":
         raise Refused(f"{why}, and retraining was ruled out")
     parsed = RETRAIN.parse_options({name: value for name, value in options.items() if name in option_names(RETRAIN)})
@@ -83,7 +83,7 @@ def retraining(task: Task, *, policy: LevelPolicy, options: Mapping[str, Any], w
 
 
 def covers_another_release(trained: Trained, target: PrivacyTarget) -> bool:
-    """Whether one more release keeps all of them together within what was fixed when the model was trained."""
+    """Whether all releases and one more stay within the epsilon and delta that were fixed at training."""
     recipe = trained.recipe
     allowed = release_ratio(epsilon=recipe.epsilon, delta=recipe.delta)
     requested = release_ratio(epsilon=target.epsilon, delta=target.delta, releases=recipe.releases)
@@ -94,7 +94,7 @@ def covers_another_release(trained: Trained, target: PrivacyTarget) -> bool:
 def _automatic(task: Task, policy: LevelPolicy, options: Mapping[str, Any]) -> Choice:
     unknown = [name for name in options if name not in option_names(NEWTON) | option_names(RETRAIN)]
     if unknown:
-        raise InputError(f"no method that could be chosen has an option {unknown[0]!r}, name a method")
+        raise InputError(f"no method that 'auto' can choose has the option {unknown[0]!r}, name a method")
     reason = "no method but retraining has a guarantee that holds for this model"
     if NEWTON.unsupported(task.trained) is None:
         try:
@@ -109,7 +109,7 @@ def _automatic(task: Task, policy: LevelPolicy, options: Mapping[str, Any]) -> C
 
 
 def _expected(task: Task, policy: LevelPolicy, named: Choice) -> Choice:
-    """The named method with the level it will reach, or retraining where a level is required that it does not."""
+    """The named method with its expected level, or retraining if the method does not reach the required level."""
     method, trained = named.method, task.trained
     try:
         level = method.expected_level(task, named.options)
@@ -131,11 +131,11 @@ def _refuse_void_guarantee(method: Method[Any], trained: Trained, level: Level, 
     if trained.certification_blockers and method.level in ("certified", "conditional"):
         raise Refused(f"the guarantee of {method.name!r} does not hold here: {trained.certification_blockers[0]}")
     if level == "empirical" != best:
-        raise Refused(f"the guarantee of {method.name!r} does not hold here: a condition of it is refuted already")
+        raise Refused(f"the guarantee of {method.name!r} does not hold here: one of its conditions is already refuted")
 
 
 def model_option(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The option that any retraining takes, whichever method was named: how to make a fresh module."""
+    """The option `model`, which every retraining accepts: how to make a fresh module."""
     return {name: value for name, value in options.items() if name == "model"}
 
 

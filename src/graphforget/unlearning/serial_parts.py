@@ -11,23 +11,23 @@ from graphforget.request.footprint import footprint
 from graphforget.request.kinds import Kind
 from graphforget.request.request import Request
 
-# Nodes last: while they are there, edges at them and attributes of them can still be named.
+# Nodes come last: a request cannot name edges or attributes of nodes that were removed before.
 ORDER: tuple[Kind, ...] = ("partial attributes", "attributes", "edges", "nodes")
 
 
 def serial_parts(graph: Graph, request: Request, reach: Reach) -> list[Request]:
     """Parts within which no two kinds of request touch the same training node.
 
-    The theorem behind the paper's step asks for that. Each kind joins the last part if it keeps to itself there,
-    and otherwise opens the next one. Graphforget's own step needs no splitting.
+    The theorem behind the paper's step requires that. A kind joins the last part if it touches other training nodes
+    than that part; otherwise it starts a new part. The step of graphforget needs no splitting.
     """
     parts: list[list[Kind]] = []
     touched: list[Tensor] = []
     for kind in ORDER:
         if kind not in request.kinds:
             continue
-        found = footprint(graph, request.only(kind), reach)
-        rows = torch.cat([found.removed, found.affected])
+        part = footprint(graph, request.only(kind), reach)
+        rows = torch.cat([part.removed, part.affected])
         if parts and not torch.isin(rows, touched[-1]).any():
             parts[-1].append(kind)
             touched[-1] = torch.cat([touched[-1], rows])

@@ -1,4 +1,4 @@
-"""One request against one model, with what every method needs of both."""
+"""One request for one model, with everything that a method needs of both."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from graphforget.validation import whole_number
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One request against one model, with what every method needs to know of it."""
+    """One request for one model, with everything that a method needs of both."""
 
     trained: Trained
     graph: Graph
@@ -41,10 +41,10 @@ class Task:
     device: str
     progress: Progress
     started: float
-    may_retrain: bool = True  # where a method's own way fails
-    chosen: Mapping[str, Any] = field(default_factory=dict)  # what the caller set for this request alone
+    may_retrain: bool = True  # if the method itself fails
+    chosen: Mapping[str, Any] = field(default_factory=dict)  # settings of the caller for this request alone
     filing: Filing = field(default_factory=Filing)  # where the certificate will be filed
-    notes: tuple[str, ...] = ()  # private: what the caller should know of how it came to this method
+    notes: tuple[str, ...] = ()  # private: sentences about the choice of the method
 
     @classmethod
     def of(
@@ -60,7 +60,7 @@ class Task:
         progress: Progress | None = None,
         **more: Any,
     ) -> Task:
-        """With the retained graph and the footprint. What is given has been checked."""
+        """Computes the retained graph and the footprint. The arguments have been checked before."""
         started = time.perf_counter()
         report = progress or (lambda stage, done, total: None)
         report("footprint", 0, 0)
@@ -89,11 +89,11 @@ class Task:
 
     @cached_property
     def training_unchanged(self) -> bool:
-        """Whether training on the retained graph would end at the very weights that there are, bit for bit."""
+        """Whether training on the retained graph would give the present weights again, bit for bit."""
         trained = self.trained
         replayable = not trained.history and not trained.certification_blockers and reach_is_proven(trained.module)
         if trained.is_ensemble or not (self.touched.empty and replayable):
-            return False  # shards are looked at one by one, by GraphEraser
+            return False  # GraphEraser compares the shards one by one
         if trained.recipe.environment != environment(device=self.device):
             return False
         return same_training_input(self.graph, self.retained, trained.reach)
@@ -104,7 +104,7 @@ class Task:
         return self.trained.theta.to(device=self.device, dtype=torch.float64)
 
     def history_entry(self, method: str, theta: Tensor) -> HistoryEntry:
-        """The line that this request adds to the model's history."""
+        """The entry that this request adds to the history of the model."""
         return HistoryEntry(
             method=method,
             m=self.graph.train_rows.numel(),

@@ -22,6 +22,7 @@ from graphforget.unlearning.selection import RETRAIN, Choice, LevelPolicy, Other
 from graphforget.unlearning.task import Task
 
 
+# Longer than 50 lines because of its signature and its documentation.
 def unlearn(
     trained: Trained,
     graph: Graph,
@@ -40,23 +41,38 @@ def unlearn(
     filing: Filing | None = None,
     **options: Any,
 ) -> Outcome:
-    """Makes `trained` forget what `request` names of `graph`. Arguments are left as they are.
+    """Answers a deletion request: makes `trained` forget the data that `request` names. The arguments do not change.
 
-    `outcome.trained` and `outcome.graph` go into the next request and stay private; `outcome.released` has the noise
-    that the certificate speaks of, and `outcome.public()` is what may be shown beside it.
+    `outcome.trained` and `outcome.graph` are private; pass them to the next request. `outcome.released` is the model
+    with the noise of the certificate, and `outcome.public()` may be shown together with it.
 
-    `epsilon` and `delta` are those that were fixed when the model was trained. Another value, method or option is
-    accepted for this request, and the certificate lists it as chosen for it.
+    `method="auto"` uses the cheapest method whose guarantee holds: Newton steps (`certified`) for strongly convex
+    models with noise, and retraining (`exact`) for all others. If you name a method whose guarantee does not hold for
+    this model, the request is refused unless `level="empirical"`.
 
-    `method="auto"` takes the cheapest method whose guarantee holds: Newton steps to `certified` for strongly convex
-    models with noise, retraining (`exact`) for all others. A method that is named and whose guarantee does not hold
-    here is refused, unless `level="empirical"` says that none is wanted. `level` is the lowest that will do; where it
-    cannot be had, or the chosen method fails, the model is retrained, or with `otherwise="refuse"` nothing is released
-    and `Refused` is raised.
+    Args:
+        trained: The model, as `train`, `adopt` or an earlier outcome gives it.
+        graph: The graph that the model was trained on, or the retained graph of the last request.
+        request: The nodes, edges and attributes to forget.
+        method: The name of a method, or "auto".
+        epsilon: By default the epsilon that was fixed at training. The certificate lists every setting that differs.
+        delta: By default the delta that was fixed at training.
+        sigma: The noise for this request, for methods that accept it; by default that of the model.
+        level: The lowest acceptable level.
+        otherwise: "retrain" or "refuse", if the level cannot be reached or the method fails.
+        seed: The seed of the method's own randomness.
+        noise_seed: Makes the noise reproducible, and therefore removable. By default the noise comes from the
+            cryptographic source of the operating system.
+        device: The torch device to compute on.
+        progress: A function that is called with a stage, the steps done and their total.
+        **options: Options of the method, such as `solver="lissa"` for `idea`.
 
-    The noise is the model's own `sigma`, fixed when it was trained. It comes from the operating system's cryptographic
-    source; a `noise_seed` makes it reproducible, and removable. `seed` is that of a method's own randomness. `options`
-    belong to the method (`solver="lissa"` for `idea`).
+    Returns:
+        The outcome, with the certificate.
+
+    Raises:
+        InputError: The arguments do not fit together, or the request names something that is not in the graph.
+        Refused: The level cannot be reached, or the result would be unusable. Nothing is released.
     """
     policy = LevelPolicy(level, otherwise)
     method_named = None if str(method).lower() == AUTO else find(method)
@@ -85,7 +101,7 @@ def unlearn(
 
 
 def _run(task: Task, choice: Choice, policy: LevelPolicy, options: Mapping[str, Any]) -> Outcome:
-    """The outcome of the chosen method, or of retraining where a level is required that the method does not reach."""
+    """The outcome of the chosen method, or of retraining if the method does not reach the required level."""
     only_this = choice.method is RETRAIN or policy.level in (None, "empirical")
     try:
         outcome = choice.method.unlearn(task, choice.options)
@@ -110,7 +126,7 @@ def _run(task: Task, choice: Choice, policy: LevelPolicy, options: Mapping[str, 
 def privacy_target(
     trained: Trained, *, epsilon: float | None, delta: float | None, sigma: float | None = None
 ) -> PrivacyTarget:
-    """What is asked for: the model's own settings, unless the caller names others."""
+    """The settings of the model, unless the caller gives others."""
     recipe = trained.recipe
     return PrivacyTarget(
         epsilon=recipe.epsilon if epsilon is None else epsilon,
@@ -120,7 +136,7 @@ def privacy_target(
 
 
 def _differing(chosen: dict[str, Any], trained: Trained) -> dict[str, Any]:
-    """What the caller set for this request and was not fixed before."""
+    """The settings of the caller that differ from those that were fixed at training."""
     fixed = {name: getattr(trained.recipe, name) for name in ("epsilon", "delta", "sigma", "seed")}
     differing = {name: value for name, value in chosen.items() if value is not None and value != fixed.get(name)}
     return {name: _plain(value) for name, value in differing.items()}
@@ -133,12 +149,12 @@ def _plain(value: Any) -> Any:
 
 
 def _shortfall(outcome: Outcome, level: Level | None, target: PrivacyTarget) -> str | None:
-    """Why an outcome will not do, or None."""
+    """The reason why an outcome is not acceptable, or None."""
     certificate = outcome.certificate
     if certificate.claim.void and level != "empirical":
         refuted = outcome.measured.get("refuted") or outcome.measured.get("obstacles") or ["the noise is too little"]
         needed = outcome.measured.get("sigma_needed")
-        noise = "" if needed is None else f" (the noise that it asks for has standard deviation {needed:.3g})"
+        noise = "" if needed is None else f" (the noise that it needs has standard deviation {needed:.3g})"
         return (
             f"the guarantee of {outcome.method!r} does not hold here{noise}: {sentence(refuted[0])}; nothing was "
             "released, ask for level 'empirical' to go on without a guarantee, or retrain"

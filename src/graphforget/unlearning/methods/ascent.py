@@ -1,4 +1,4 @@
-"""Gradient ascent on what is to go: the first thing that everybody tries."""
+"""Gradient ascent on the data to delete, a common baseline."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from graphforget.validation import whole_number
 
 @dataclass(frozen=True)
 class AscentOptions:
-    """So many steps of this length times the gradient."""
+    """The number of steps, and the learning rate."""
 
     steps: int = 10
     learning_rate: float = 0.01
@@ -38,9 +38,9 @@ class AscentOptions:
 class Ascent(Method[AscentOptions], info=ASCENT):
     """`theta + eta grad (1/|U|) sum_U l_i(theta; G)`, a few times.
 
-    `U` are the training nodes that the request names: those that go, the ends of edges, those that lose attributes; if
-    none of them trains, those whose loss it changes. It makes the model worse on them, which is not to have forgotten
-    them: nothing leads it to where retraining would.
+    `U` are the training nodes that the request names: deleted nodes, the ends of deleted edges, nodes that lose
+    attributes. If it names no training node, `U` are those whose loss it changes. The model gets worse on `U`, but that
+    does not mean that it has forgotten them: the weights do not approach those of retraining.
     """
 
     options = AscentOptions
@@ -64,13 +64,13 @@ class Ascent(Method[AscentOptions], info=ASCENT):
         return MethodResult(updated, claim, details=details)
 
     def claim(self, task: Task, trained: Trained, options: AscentOptions) -> tuple[Claim, dict[str, Any]]:
-        return Empirical("the loss on what was removed was raised, of which nothing follows"), {}
+        return Empirical("the loss on the removed data was raised, which guarantees nothing"), {}
 
 
 def named_rows(task: Task) -> Tensor:
-    """The training nodes that the request names, or else those that it reaches, as rows of the graph before."""
-    what, graph = task.request.resolve(task.graph), task.graph
-    ends = graph.edge_index[:, what.edge_mask].flatten()
-    named = torch.cat([what.node_rows, ends, what.full_rows, what.partial_rows]).unique()
+    """The training nodes that the request names, or else those in its footprint, as rows of the graph before it."""
+    resolved, graph = task.request.resolve(task.graph), task.graph
+    ends = graph.edge_index[:, resolved.edge_mask].flatten()
+    named = torch.cat([resolved.node_rows, ends, resolved.full_rows, resolved.partial_rows]).unique()
     named = named[graph.train_mask[named]]
     return named if named.numel() else torch.cat([task.touched.affected, task.touched.removed]).sort().values

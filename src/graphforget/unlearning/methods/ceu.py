@@ -1,4 +1,4 @@
-"""CEU, certified edge unlearning: an influence step with a bound that noise in the objective pays for."""
+"""CEU, certified edge unlearning: an influence step whose bound is covered by noise in the objective."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Bound = Literal["data-dependent", "worst"]
 
 @dataclass(frozen=True)
 class CeuOptions:
-    """Which of its two bounds is claimed, under which constants, and how the step is solved for."""
+    """The bound of the claim, its constants, and how the step is computed."""
 
     bound: Bound = "data-dependent"
     constants: Constants = field(default_factory=Constants)
@@ -53,9 +53,9 @@ class Ceu(Method[CeuOptions], info=CEU):
     """IDEA's step for edges alone, with CEU's bounds on the gradient that it leaves (docs/maths.md, section 10).
 
     `gamma1 ||step||^2` (data-dependent) or `gamma1 gamma2^2 c1^2 (2 |dE|)^2 / (lambda^4 m)` (worst), both of the mean
-    objective. Its proof takes the Hessian to be that on the retained graph, while the step uses that on the graph
-    before; whether the gradient keeps to the bound is therefore measured. Without noise in the objective it is the step
-    alone.
+    objective. Its proof uses the Hessian on the retained graph, but the step uses the Hessian on the graph before the
+    request. Therefore it is measured whether the gradient is within the bound. Without noise in the objective nothing
+    is claimed.
     """
 
     options = CeuOptions

@@ -1,4 +1,4 @@
-"""CGU, certified graph unlearning for linear models: a Newton step under a budget, paid by noise in the objective."""
+"""CGU, certified graph unlearning for linear models: a Newton step under a budget, with noise in the objective."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from graphforget.unlearning.task import Task
 
 Budget = Literal["joint", "published"]
 
-SOLVED = 1e-8  # relative residual of the step's equation; what is left of it is counted
+SOLVED = 1e-8  # relative residual of the step's equation; the residual is counted
 THIRD_DERIVATIVE = 1 / 4  # of the logistic loss, as published; its true maximum is 1 / (6 sqrt 3)
 
 
 @dataclass(frozen=True)
 class CguOptions:
-    """How the budget is counted: over all classes together, or as published, each class's share added up.
+    """How the budget is counted: for all classes together ("joint"), or as the sum over the classes ("published").
 
-    The published count lets the classes spend `C` budgets of `noise epsilon / sqrt(2 ln(1.5 / delta))` together; the
-    epsilon that the claim tells is that of all classes together either way.
+    In the published count the classes spend `C` budgets of `noise epsilon / sqrt(2 ln(1.5 / delta))` together. In both
+    cases the epsilon of the claim is that of all classes together.
     """
 
     budget: Budget = "joint"
@@ -50,13 +50,13 @@ class CguOptions:
 class Cgu(Method[CguOptions], info=CGU):
     """`theta + H'^-1 (grad m F - grad m' F')` with `H'` the Hessian of `m' F'` (docs/maths.md, section 10).
 
-    What the step leaves of the gradient is at most `(1/4) max_i ||z_i|| ||Z|| ||s_k|| ||Z s_k||` for class k, with
-    `s_k` its part of the step and `z_i` the propagated rows. These bounds add up over requests; when they pass the
-    budget `noise mu_gdp(epsilon, delta)`, the model is trained anew with fresh noise.
+    The gradient after the step is at most `(1/4) max_i ||z_i|| ||Z|| ||s_k|| ||Z s_k||` for class k, with
+    `s_k` its part of the step and `z_i` the propagated rows. These bounds add up over requests; when they exceed
+    the budget `noise mu_gdp(epsilon, delta)`, the model is trained again with fresh noise.
     """
 
     options = CguOptions
-    refuses_no_op = False  # a step may be 0; what is left of the gradient is measured
+    refuses_no_op = False  # a step may be 0; the remaining gradient is measured
 
     def unsupported(self, trained: Trained) -> str | None:
         if not linear_one_vs_rest(trained):
@@ -100,7 +100,7 @@ class Cgu(Method[CguOptions], info=CGU):
         return MethodResult(updated, claim, measurements, details)
 
     def _trained_anew(self, task: Task, options: CguOptions, details: dict[str, Any], reason: str) -> MethodResult:
-        """With fresh noise, where a step has no guarantee. The claim is worded as after a step."""
+        """Trains again with fresh noise if a step has no guarantee. The claim is worded as after a step."""
         if not task.may_retrain:
             raise Refused(f"{reason}, and retraining was ruled out")
         recipe = task.trained.recipe
@@ -108,7 +108,7 @@ class Cgu(Method[CguOptions], info=CGU):
         seed = recipe.seed if task.seed is None else task.seed
         fitted = trained_anew(task.trained, task.retained, seed=seed, **given)
         claim, measurements = self.claim(task, fitted, options)
-        note = f"{reason}, so the model was trained anew"
+        note = f"{reason}, so the model was trained again"
         return MethodResult(fitted, claim, measurements, details | {"retrained": True}, (note,))
 
     def _untouched(self, task: Task, options: CguOptions) -> MethodResult:
@@ -123,11 +123,11 @@ class Cgu(Method[CguOptions], info=CGU):
 
 
 def step_bounds(objective: Objective, step: Tensor) -> Tensor:
-    """For each class at most what the Newton step `s_k` leaves of the gradient of the summed objective.
+    """For each class a bound on the gradient of the summed objective after the Newton step `s_k`.
 
-    `||sum_i (l''(z_i . w') - l''(z_i . w)) (z_i . s) z_i|| <= (1/4) max ||z_i|| ||s|| ||Z|| ||Z s||`, with at least the
-    length of every row and the spectral norm of `Z` by Lanczos: a hundredth more, at most its Frobenius norm. That is
-    an estimate; the 1/4, five times what the proof needs, leaves room for it.
+    `||sum_i (l''(z_i . w') - l''(z_i . w)) (z_i . s) z_i|| <= (1/4) max ||z_i|| ||s|| ||Z|| ||Z s||`, with the largest
+    row norm and the spectral norm of `Z`. The spectral norm is estimated by Lanczos, raised by 1 % and capped by the
+    Frobenius norm. The factor 1/4 covers the error of this estimate: the proof needs only a fifth of it.
     """
     data, module = objective.data, objective.data.module
     assert isinstance(module, FixedPropagation)
@@ -141,7 +141,7 @@ def step_bounds(objective: Objective, step: Tensor) -> Tensor:
 
 
 def _spending(updated: Trained, task: Task, options: CguOptions) -> tuple[float, float]:
-    """What is spent with this step and what there is, both of the gradient's norm."""
+    """The spent budget including this step, and the budget, both as norms of a gradient."""
     if options.budget == "joint":
         m, noise = task.after.m, updated.recipe.objective_noise
         return gradient_residual_bound(updated, m=m), noise * mu_gdp(
@@ -153,7 +153,7 @@ def _spending(updated: Trained, task: Task, options: CguOptions) -> tuple[float,
 
 
 def _why_void(measurements: dict[str, Any]) -> str:
-    """Why nothing follows for the weights as they are."""
+    """The reason why nothing can be claimed for the updated weights."""
     if measurements.get("obstacles"):
         return f"nothing can be claimed ({measurements['obstacles'][0]})"
     refuted = measurements.get("refuted")
@@ -161,6 +161,6 @@ def _why_void(measurements: dict[str, Any]) -> str:
 
 
 def _published_budget(trained: Trained, task: Task) -> float:
-    """Of all classes together, each of which may leave as much."""
+    """The budget of all classes together; each class has the same share."""
     noise, target = trained.recipe.objective_noise, task.target
     return task.graph.num_classes * noise * target.epsilon / math.sqrt(2 * math.log(1.5 / target.delta))

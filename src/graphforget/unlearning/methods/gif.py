@@ -25,7 +25,7 @@ class GifOptions(SolverOptions):
 
 
 class Gif(Method[GifOptions], info=GIF):
-    """`theta - (1/m) H^-1 (grad L_add - grad L_sub)`, the same step as IDEA's; nothing is claimed of it."""
+    """`theta - (1/m) H^-1 (grad L_add - grad L_sub)`, the same step as that of IDEA, without a guarantee."""
 
     options = GifOptions
 
@@ -39,4 +39,4 @@ class Gif(Method[GifOptions], info=GIF):
         return MethodResult(step.trained, claim, details=details, notes=tuple(step.notes))
 
     def claim(self, task: Task, trained: Trained, options: GifOptions) -> tuple[Claim, dict[str, Any]]:
-        return Empirical("an influence step, of which nothing is guaranteed"), {}
+        return Empirical("an influence step without a guarantee"), {}

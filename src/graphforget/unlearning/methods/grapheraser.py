@@ -1,4 +1,4 @@
-"""GraphEraser: the models of those shards are trained anew that have seen what is to go."""
+"""GraphEraser: retrains the models of the shards whose training data a request changes."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class GraphEraserOptions:
 
 
 class GraphEraser(Method[GraphEraserOptions], info=GRAPHERASER):
-    """Trains the touched shards anew from fresh weights on what is retained, and fits the weights of all shards anew.
+    """Retrains the touched shards from fresh weights on the retained graph, and fits the weights of all shards again.
 
-    Touched is a shard if its training input changes. Its model is trained with the shard's own seed, whatever seed the
-    caller gives, so that the ensemble is the one that training on the retained graph would give: `exact` for `random`
-    partitions, where a node's own number decides. `blpa` and `bekm` partitions are made with the edges and attributes
-    of the nodes that go and keep a trace of them, so the level is `empirical`, whatever the request.
+    A shard is touched if its training input changes. Its model is trained with the seed of the shard, not with the
+    caller's. So training on the retained graph would give the same ensemble: `exact` for `random` partitions, where
+    a node's own number decides. `blpa` and `bekm` partitions depend on the edges and attributes of the deleted nodes
+    and keep a trace of them, so their level is `empirical` for every request.
     """
 
     options = GraphEraserOptions
@@ -48,7 +48,7 @@ class GraphEraser(Method[GraphEraserOptions], info=GRAPHERASER):
 
     def unsupported(self, trained: Trained) -> str | None:
         if not trained.is_ensemble:
-            return "the model was not trained on shards, as sharded-gcn and its like are"
+            return "the model was not trained on shards, as sharded-gcn and the other sharded models are"
         return None
 
     def gradients(self, trained: Trained) -> int:
@@ -97,9 +97,9 @@ class GraphEraser(Method[GraphEraserOptions], info=GRAPHERASER):
 
 
 def touched_shards(task: Task) -> list[int]:
-    """The shards whose training input is not the same, bit for bit, without what the request names.
+    """The shards whose training input changes, bit for bit, when the requested data is removed.
 
-    In another environment training gives other bits, so all of them are.
+    In another environment training gives other bits, so all shards count as touched.
     """
     module, retained = task.trained.ensemble, _retained_shards(task)
     if task.trained.recipe.environment != environment(device=task.device):
@@ -118,20 +118,20 @@ def _retained_shards(task: Task) -> Tensor:
 
 
 def _refuse_nothing(claim: Claim, touched: list[int]) -> None:
-    """Raises `Refused` where no shard would change and yet a trace of what goes may be in the model."""
+    """Raises `Refused` if no shard would change but the model may keep a trace of the data to delete."""
     if not touched and claim.level != "exact":
         raise Refused(
-            f"no shard's training has seen what is to go, but {claim.statement}; retrain instead (method 'retrain')"
+            f"no shard was trained on the data to delete, but {claim.statement}; retrain instead (method 'retrain')"
         )
 
 
 def _claim(trained: Trained) -> Claim:
-    """It follows from the model alone: which shards were touched tells of the request."""
+    """It depends on the model alone: the touched shards would reveal something about the request."""
     module = trained.ensemble
     if trained.certification_blockers:
         return Empirical("the model may carry data past its weights")
     if module.partition != "random":
-        return Empirical(f"the partition ({module.partition}) was made with what was removed and keeps a trace of it")
+        return Empirical(f"the partition ({module.partition}) was made with the removed data and keeps a trace of it")
     if trained.history:
-        return Empirical("a request before was answered by a method that guarantees nothing")
+        return Empirical("an earlier request was answered by a method that guarantees nothing")
     return Exact(sigma=trained.recipe.sigma)

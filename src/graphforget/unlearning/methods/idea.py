@@ -29,7 +29,7 @@ from graphforget.unlearning.task import Task
 
 @dataclass(frozen=True)
 class IdeaOptions(SolverOptions):
-    """How the step is solved for, and what is claimed of it.
+    """How the step is computed, and the constants of the claim.
 
     `serial` unlearns overlapping kinds of request one after the other, as the paper does. `audit=False` leaves out the
     measurement of the assumptions, which takes longer than the step.
@@ -51,7 +51,7 @@ class Idea(Method[IdeaOptions], info=IDEA):
     """`theta_bar = theta* - (1/m) H^-1 (grad L_add - grad L_sub)` (docs/maths.md, section 6).
 
     `H` is the Hessian of `F` on `G` where that is positive definite by construction, the Gauss-Newton matrix elsewhere.
-    The claim is the paper's bound under declared `constants`, with an audit of what it assumes.
+    The claim is the paper's bound under declared `constants`, with an audit of its assumptions.
     """
 
     options = IdeaOptions
@@ -78,9 +78,13 @@ class Idea(Method[IdeaOptions], info=IDEA):
         claim, measurements = self.claim(task, trained, options)
         trained = trained.amend_last_entry(refuted=tuple(measurements.get("refuted", ())))
         if task.target.sigma is None and not trained.recipe.sigma and claim.number("sigma"):
-            notes.append("the noise was sized for this request, and its size tells of it; a fixed sigma would not")
+            notes.append(
+                "the size of the noise depends on this request and reveals something about it; a fixed sigma would not"
+            )
         if options.audit and len(trained.history) > len(steps):
-            notes.append("the audit looked at this request; the bound assumes the same of those before it")
+            notes.append(
+                "the audit measured this request; the bound assumes the same conditions for the requests before it"
+            )
         details = {"steps": steps, "objective_after": trained.objective_value, "audited": options.audit}
         uncounted = time.perf_counter() - started
         return MethodResult(trained, claim, measurements, details, tuple(notes), uncounted=uncounted)
@@ -123,17 +127,17 @@ class Idea(Method[IdeaOptions], info=IDEA):
 
 
 def _is_refuted_before_the_step(task: Task, options: IdeaOptions) -> bool:
-    """Whether a condition is known not to hold of the model as it is, whatever the step will show."""
+    """Whether a condition fails for the present model already, before the step is computed."""
     trained, recipe = task.trained, task.trained.recipe
-    left = trained.history[0].gradient_norm if trained.history else trained.gradient_norm
-    if trained.refuted or left > recipe.tolerance * recipe.mu:
+    gradient_norm = trained.history[0].gradient_norm if trained.history else trained.gradient_norm
+    if trained.refuted or gradient_norm > recipe.tolerance * recipe.mu:
         return True
     convex = trained.strongly_convex
     return options.audit and convexity(task.before, task.theta, options.constants, strongly_convex=convex).fails
 
 
 def _serially(task: Task) -> list[Task]:
-    """A task for each part of the request, each on the graph that the one before leaves."""
+    """A task for each part of the request, each on the retained graph of the part before."""
     tasks: list[Task] = []
     graph, reach = task.graph, task.trained.reach
     for part in serial_parts(graph, task.request, reach):

@@ -1,4 +1,4 @@
-"""Newton steps on the retained graph, until the optimum is measurably near enough."""
+"""Newton steps on the retained graph, until the measured distance to the optimum is small enough."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from graphforget.unlearning.outcome import MethodResult, PrivacyTarget
 from graphforget.unlearning.task import Task
 from graphforget.validation import whole_number
 
-CLOSELY = 16  # of the tolerance that part is left to the gradient where rounding takes most of it
+CLOSELY = 16  # retraining is repeated with a tolerance smaller by this factor if rounding takes most of it
 
 
 @dataclass(frozen=True)
 class NewtonOptions:
-    """At most so many steps; few are ever needed."""
+    """The largest number of steps; a few are usually enough."""
 
     steps: int = 50
 
@@ -41,7 +41,7 @@ class NewtonOptions:
 
 
 def check_noise(trained: Trained, target: PrivacyTarget) -> None:
-    """A model's noise is its own: another one for one request would tell of it, and nothing would be fixed."""
+    """Raises `InputError` if the noise differs from that of the model: it would reveal something about the request."""
     own = trained.recipe.sigma
     if own and target.sigma not in (None, own):
         raise InputError(f"sigma is {target.sigma:g}, but this model's was fixed at {own:g} when it was trained")
@@ -50,26 +50,27 @@ def check_noise(trained: Trained, target: PrivacyTarget) -> None:
 class Newton(Method[NewtonOptions], info=NEWTON):
     """`theta - H^-1 grad F` on `G'`, repeated until `||grad F|| / (2 mu)` is at most the tolerance of a release.
 
-    For strongly convex objectives (docs/maths.md, section 9). The bound is measured on the graph as it is now, over
-    every training node: no constant is assumed, no history adds up, and no reach has to be right. Where steps do not
-    get there, the model is trained from 0 on `G'`, by the same test. What is published is the same on every path.
+    For strongly convex objectives (docs/maths.md, section 9). The bound is measured on `G'`, over every
+    training node. It assumes no constant, it does not add up over requests, and it does not depend on the reach. If the
+    steps do not reach the tolerance, the model is trained from 0 on `G'` with the same test. The published claim is the
+    same on every path.
     """
 
     options = NewtonOptions
-    keeps_untouched = False  # it decides itself whether a step is needed
+    keeps_untouched = False  # `change` decides whether a step is needed
     refuses_no_op = False
 
     def unsupported(self, trained: Trained) -> str | None:
         if not trained.strongly_convex:
             return "the objective is not strongly convex by construction, as that of sgc, sign and linearised models is"
         if trained.objective_noise_vector is not None:
-            return "the model was trained with noise in its objective, which only 'cgu' and 'ceu' account for"
+            return "the model was trained with noise in its objective, which only 'cgu' and 'ceu' support"
         if not trained.recipe.sigma:
-            return "the model was trained with sigma = 0, and without noise no distance is near enough"
+            return "the model was trained with sigma = 0, and without noise no distance to the optimum is small enough"
         return None
 
     def gradients(self, trained: Trained) -> int:
-        return 25  # about ten curvature products of two passes each, and what is measured
+        return 25  # about ten curvature products of two passes each, and the measurements
 
     def best_level(self, trained: Trained, graph: Graph, options: NewtonOptions) -> Level:
         return certified_level(trained)
@@ -83,13 +84,12 @@ class Newton(Method[NewtonOptions], info=NEWTON):
 
         def report(step: int, norm: float) -> None:
             norms.append(norm)
-            task.progress(f"Newton, distance at most {norm / (2 * mu):.1e}, wanted {allowed:.1e}", step, 0)
+            task.progress(f"Newton, distance at most {norm / (2 * mu):.1e}, allowed {allowed:.1e}", step, 0)
 
         slack = rounding_allowance(objective, theta, gradient_norm=trained.gradient_norm)
-        largest_norm = 2 * (
-            allowed * mu - 1.25 * slack
-        )  # it follows the norm of the weights, which a step changes a little
-        if not largest_norm > 0:  # no step can tell, so training on the retained graph decides
+        # The rounding allowance depends on the norm of the weights, which a step changes a little.
+        largest_norm = 2 * (allowed * mu - 1.25 * slack)
+        if not largest_norm > 0:  # rounding hides the effect of a step, so the model is retrained
             return _retrained(task, {"steps": 0, "products": 0, "distances": []}, why=drowned(allowed, slack / mu))
         steps: Any = {"min_steps": 0 if task.training_unchanged else 1, "max_steps": options.steps}
         minimum = newton_cg(objective, theta, gradient_tolerance=largest_norm, on_step=report, **steps)
@@ -106,7 +106,7 @@ class Newton(Method[NewtonOptions], info=NEWTON):
             measured=(minimum.value, minimum.gradient_norm),
         )
         if task.training_unchanged and minimum.steps == 0:
-            updated = dataclasses.replace(updated, history=())  # they are the weights of training on the retained graph
+            updated = dataclasses.replace(updated, history=())  # training on the retained graph gives the same weights
         return released_around_centre(task, updated, details, gradient=minimum.gradient)
 
 
@@ -116,7 +116,7 @@ def release_tolerance(trained: Trained, target: PrivacyTarget) -> float:
 
 
 def certified_level(trained: Trained) -> Level:
-    """Of a release around the centre of where the optimum can be."""
+    """The level of a release whose noise is added to the centre of the ball that contains the optimum."""
     if trained.certification_blockers:
         return "empirical"
     return "certified" if is_convex(trained.loss) else "conditional"
@@ -125,10 +125,12 @@ def certified_level(trained: Trained) -> Level:
 def released_around_centre(
     task: Task, trained: Trained, details: dict[str, Any], *, gradient: Any = None
 ) -> MethodResult:
-    """The end of every path of a strongly convex model with noise: the radius test, and one claim.
+    """Every path of a strongly convex model with noise ends here: the test of the radius, and one claim.
 
-    Weights that do not pass are replaced by those of training from 0 on the retained graph. Raises `Refused` if these
-    do not pass either, or the caller ruled retraining out.
+    If the weights do not pass the test, the model is trained from 0 on the retained graph.
+
+    Raises:
+        Refused: The retrained weights do not pass either, or the caller ruled retraining out.
     """
     target, allowed = task.target, release_tolerance(trained, task.target)
     if target.delta > LARGEST_DELTA:
@@ -150,11 +152,11 @@ def released_around_centre(
 
 
 def drowned(allowed: float, rounding: float) -> str:
-    return f"the tolerance {allowed:.1e} of this sigma drowns in rounding, {rounding:.1e}"
+    return f"the tolerance {allowed:.1e} of this sigma is below the rounding error {rounding:.1e}"
 
 
 def _retrained(task: Task, details: dict[str, Any], *, why: str) -> MethodResult:
-    """Trained from 0 on the retained graph, where nothing else passes; whether that is refused tells of that alone."""
+    """Trains from 0 on the retained graph. Whether this is refused depends on the retained graph alone."""
     if not task.may_retrain or details.get("closely"):
         raise Refused(f"{why}, and retraining {'was ruled out' if not task.may_retrain else 'ended there'}")
     allowed, again = release_tolerance(task.trained, task.target), bool(details.get("retrained"))
@@ -163,7 +165,7 @@ def _retrained(task: Task, details: dict[str, Any], *, why: str) -> MethodResult
 
 
 def trained_to(task: Task, distance: float, *, seed: int | None = None, model: Any = None) -> Trained:
-    """Trained from 0 on the retained graph by the model's recipe, to at most this distance from the optimum."""
+    """The model trained from 0 on the retained graph by its recipe, to at most this distance from the optimum."""
     old, recipe = task.trained, task.trained.recipe
     near = min(recipe.tolerance, max(distance, ROUNDING_FLOOR / recipe.mu))
     closer = dataclasses.replace(old, recipe=dataclasses.replace(recipe, tolerance=near))

@@ -32,7 +32,7 @@ Start = Literal["fresh", "continued"]
 
 @dataclass(frozen=True)
 class RetrainOptions:
-    """Where to start from; `model` makes a fresh module of one's own, where it cannot be reset: `model=MyGNN`."""
+    """Where training starts; `model` makes a fresh custom module if it cannot be reset: `model=MyGNN`."""
 
     start: Start = "fresh"
     model: Callable[[], nn.Module] | None = None
@@ -47,11 +47,11 @@ class RetrainOptions:
 
 
 class Retrain(Method[RetrainOptions], info=RETRAIN):
-    """Training anew on `G'` by the same recipe, from weights that have seen nothing.
+    """Trains on `G'` by the same recipe, from fresh weights.
 
-    Unless the caller gives another seed it keeps the recipe's, so that it ends at the weights of training on `G'`.
-    `start="continued"` is what the paper calls re-training: it goes on from the old weights at a hundredth of the
-    learning rate, and so guarantees nothing for a model that is not convex.
+    Without another seed of the caller it uses that of the recipe, so the result is that of training on `G'`.
+    `start="continued"` is the re-training of the paper: it continues from the old weights at a hundredth of the
+    learning rate, and guarantees nothing for a model that is not convex.
     """
 
     options = RetrainOptions
@@ -71,7 +71,7 @@ class Retrain(Method[RetrainOptions], info=RETRAIN):
         return certified_level(trained) if has_noised_optimum(trained) else super().best_level(trained, graph, options)
 
     def leaves_weights_unchanged(self, task: Task) -> bool:
-        return False  # `change` looks itself
+        return False  # `change` decides
 
     def change(self, task: Task, options: RetrainOptions) -> MethodResult:
         _refuse_continued_shards(task.trained, options)
@@ -82,7 +82,7 @@ class Retrain(Method[RetrainOptions], info=RETRAIN):
             fitted = trained_on(trained, task.retained, **given)
             entry = task.history_entry(self.name, fitted.theta)
             fitted = dataclasses.replace(fitted, history=(*trained.history, entry))
-            claim = Empirical("training went on from weights that had seen what was removed")
+            claim = Empirical("training continued from weights that were trained on the removed data")
             return MethodResult(fitted, claim, details=details)
         own: dict[str, Any] = {"model": options.model}
         seed = trained.recipe.seed if task.seed is None else task.seed
@@ -102,21 +102,21 @@ class Retrain(Method[RetrainOptions], info=RETRAIN):
 
 
 def has_noised_optimum(trained: Trained) -> bool:
-    """Whether every release of it is the optimum with noise: then every path is published in the same words."""
+    """Whether every release of this model is its optimum with noise. Then every path has the same claim."""
     return trained.releases_left is not None
 
 
 def trained_on(old: Trained, graph: Graph, *, device: str = "cpu", progress: Progress | None = None) -> Trained:
-    """Training that goes on from the old weights at a hundredth of the learning rate."""
+    """Continues training from the old weights at a hundredth of the learning rate."""
     slower = dataclasses.replace(old.recipe, learning_rate=old.recipe.learning_rate / 100)
-    module, found = copy.deepcopy(old.module), Inspection(old.reach, old.certification_blockers)
-    fitted = fit(module, graph, slower, old.loss, found, warm=True, device=device, progress=progress)
+    module, inspection = copy.deepcopy(old.module), Inspection(old.reach, old.certification_blockers)
+    fitted = fit(module, graph, slower, old.loss, inspection, warm=True, device=device, progress=progress)
     return dataclasses.replace(fitted, recipe=old.recipe)
 
 
 def _refuse_continued_shards(trained: Trained, options: RetrainOptions) -> None:
     if options.start == "continued" and trained.is_ensemble:
-        raise Refused("an ensemble on shards cannot be continued, only its shards be trained anew")
+        raise Refused("the training of an ensemble on shards cannot be continued, its shards can only be retrained")
 
 
 def _claim(fitted: Trained) -> Claim:
