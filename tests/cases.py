@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -15,10 +15,13 @@ from torch import Tensor, nn
 from torch_geometric.nn import APPNP, GATv2Conv, GCNConv, SAGEConv
 
 import graphforget as gf
+from graphforget.certificates.claims.base import Claim
 from graphforget.models.registry import build
 from graphforget.training.objective import model_inputs
 
 COLUMNS, CLASSES = 4, 3
+T = TypeVar("T")
+C = TypeVar("C", bound=Claim)
 
 idea = functools.partial(gf.unlearn, method="idea")
 # Without a sigma of the model's own IDEA sizes the noise to the request, as in the paper.
@@ -85,6 +88,24 @@ class OwnMLP(nn.Module):
         return self.linear(x.to_dense() if x.layout == torch.sparse_csr else x)
 
 
+def present(value: T | None) -> T:
+    """`value`, which is not None."""
+    assert value is not None
+    return value
+
+
+def claim_of(outcome: gf.Outcome, kind: type[C]) -> C:
+    """The claim of an outcome, which is of this kind."""
+    claim = outcome.certificate.claim
+    assert isinstance(claim, kind)
+    return claim
+
+
+def any_values(*values: Any) -> tuple[Any, ...]:
+    """`values` without their types, for calls that have to refuse them."""
+    return values
+
+
 def built_in(name: str, **options: Any) -> Callable[[], nn.Module]:
     return lambda: build(name, columns=COLUMNS, classes=CLASSES, **options)
 
@@ -110,7 +131,7 @@ DEGREE_NORMALISED = ("sgc", "gcn")
 def make(name: str, *, seed: int = 0) -> nn.Module:
     """One of `MODELS` in float64, with random weights everywhere (a zero weight would hide a dependence)."""
     torch.manual_seed(seed)
-    module = MODELS[name]().double().eval()
+    module: Any = MODELS[name]().double().eval()
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.copy_(torch.randn_like(parameter))
@@ -177,7 +198,7 @@ def requests(draw: st.DrawFn, graph: gf.Graph) -> gf.Request:
     pairs = {tuple(graph.edge_index[:, i].tolist()) for i in places}
     edges = [p for p in pairs if graph.directed or p[::-1] not in pairs or p[0] <= p[1]]
     columns = st.lists(st.integers(0, COLUMNS - 1), min_size=1, max_size=COLUMNS, unique=True)
-    attributes = {node: draw(st.one_of(st.just("all"), columns)) for node in draw(some)}
+    attributes: dict[int | str, Any] = {node: draw(st.one_of(st.just("all"), columns)) for node in draw(some)}
     assume(nodes or edges or attributes)
     request = gf.Request(nodes, edges, attributes)
     try:
@@ -202,7 +223,7 @@ def with_lowered_leftover(trained: gf.Trained, factor: float) -> gf.Trained:
     history = tuple(
         dataclasses.replace(
             entry,
-            gradient_residual_bound=factor * entry.gradient_residual_bound,
+            gradient_residual_bound=factor * present(entry.gradient_residual_bound),
             gradient_norm=factor * entry.gradient_norm,
         )
         for entry in trained.history

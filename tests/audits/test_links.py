@@ -137,12 +137,12 @@ def test_linked_nodes_that_answer_alike_are_found_and_others_are_not() -> None:
     alike = posteriors(300).repeat_interleave(2, dim=0)  # nodes 2 i and 2 i + 1 answer the same
     linked_pairs = torch.arange(600).view(-1, 2).T
     others = torch.stack([linked_pairs[0], linked_pairs[1].roll(1)])
-    before = torch.random.get_rng_state(), np.random.get_state()[1], random.getstate()  # noqa: NPY002
+    before = torch.random.get_rng_state(), np.random.get_state(legacy=False)["state"]["key"], random.getstate()  # noqa: NPY002
     attack = link_attacker(alike, linked_pairs[:, :150], others[:, 1:150], seed=0)
     again = link_attacker(alike, linked_pairs[:, :150], others[:, 1:150], seed=0)
     different = link_attacker(alike, linked_pairs[:, :150], others[:, 1:150], seed=1)
     assert torch.equal(before[0], torch.random.get_rng_state())
-    assert (before[1] == np.random.get_state()[1]).all()  # noqa: NPY002
+    assert (before[1] == np.random.get_state(legacy=False)["state"]["key"]).all()  # noqa: NPY002
     assert before[2] == random.getstate()
     positive, negative = attack.scores(alike, linked_pairs[:, 150:]), attack.scores(alike, others[:, 151:])
     assert auc(positive, negative) > 0.99

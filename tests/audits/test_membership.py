@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,7 +64,7 @@ def attacker(protocol: Protocol) -> MembershipAttacker:
 
 
 def random_states() -> tuple[bytes, bytes, object]:
-    numpy_state = np.random.get_state()[1]  # noqa: NPY002 - to see that nobody else uses it
+    numpy_state = np.random.get_state(legacy=False)["state"]["key"]  # noqa: NPY002 - to see that nobody else uses it
     return torch.random.get_rng_state().numpy().tobytes(), np.asarray(numpy_state).tobytes(), random.getstate()
 
 
@@ -262,11 +263,11 @@ def test_the_papers_shadow_is_its_gcn_whatever_is_attacked() -> None:
 @pytest.mark.parametrize("model", ["sign", "cgu", "gin", "sharded-sgc"])
 def test_the_honest_shadow_follows_the_recipe_of_what_is_attacked(model: str) -> None:
     graph = random_graph(3, nodes=60, edges=90)
-    options = {"shards": 2} if model == "sharded-sgc" else {}
+    options: dict[str, Any] = {"shards": 2} if model == "sharded-sgc" else {}
     like = gf.train(graph, model, mu=0.03, epochs=7, seed=5, **options)
     found = membership_attacker(graph, like, protocol="honest", seed=5)
     again = membership_attacker(graph, like, protocol="honest", seed=5)
-    ours = {"seed": 5, "noise_seed": like.recipe.noise_seed}
+    ours: dict[str, Any] = {"seed": 5, "noise_seed": like.recipe.noise_seed}
     assert dataclasses.replace(found.shadow.recipe, **ours) == like.recipe
     assert found.shadow.recipe.seed != 5
     assert not torch.equal(found.shadow.theta, like.theta)
@@ -327,7 +328,7 @@ def test_what_cannot_be_attacked_is_refused() -> None:
     graph, like = memorised()
     attack = functools.partial(membership_attacker, graph, like, seed=0)
     with pytest.raises(gf.InputError, match="protocol is 'strong'"):
-        attack(protocol="strong")
+        attack(protocol="strong")  # type: ignore[arg-type]
     with pytest.raises(gf.InputError, match="too few nodes"):
         attack(protocol="honest", exclude=torch.arange(300))
     with pytest.raises(gf.InputError, match="too few nodes"):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import graphforget as gf
-from cases import idea, random_graph, train_without_noise
+from cases import idea, present, random_graph, train_without_noise
 from graphforget.certificates.assumptions import measure_conditions
 from graphforget.certificates.claims.objective_noise import CEU_CONDITIONS, FIXED, SECRET, WITHIN
 from graphforget.certificates.claims.paper_bound import CONDITIONS, PaperBound, distance_bound
@@ -100,7 +100,7 @@ def test_only_removed_nodes_need_the_lipschitz_constant() -> None:
     patients = gf.load("patients")
     start = train_without_noise(patients, "sgc")
     ends = patients.edge_index[:, 0].tolist()
-    edge = gf.Request(edges=[(patients.subject_ids[ends[0]], patients.subject_ids[ends[1]])])
+    edge = gf.Request(edges=[(present(patients.subject_ids)[ends[0]], present(patients.subject_ids)[ends[1]])])
     assert without_guarantee(start, patients, edge).measured["conditions"][1]["verdict"] == "holds"
     later = without_guarantee(start, patients, gf.Request(nodes=["patient-0300"]))
     second = without_guarantee(later.trained, later.graph, edge)

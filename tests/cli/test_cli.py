@@ -19,7 +19,7 @@ from rich.console import Console
 from safetensors.torch import load_file, save_file
 
 import graphforget as gf
-from cases import Run, random_graph
+from cases import Run, present, random_graph
 from graphforget.certificates.conditions import sentence
 from graphforget.cli import app as cli
 from graphforget.cli import console as terminal
@@ -108,7 +108,9 @@ def test_help_lists_every_command(run: Run) -> None:
     ran = run("--help")
     assert ran.code == 0
     assert all(f"\n  {command} " in ran.stdout for command in COMMANDS)
-    assert {command.name or command.callback.__name__ for command in cli.app.registered_commands} == set(COMMANDS)
+    assert {command.name or present(command.callback).__name__ for command in cli.app.registered_commands} == set(
+        COMMANDS
+    )
     assert "Example: graphforget " in ran.stdout
 
 
@@ -610,7 +612,7 @@ def test_a_process_ends_with_2_and_one_sentence(club: Path, tmp_path: Path) -> N
 
 
 def test_a_process_gives_the_same_weights_and_clean_output(run: Run, club: Path, tmp_path: Path) -> None:
-    arguments = ["train", "--data", club, "--model", "sgc", "--mu", "0.01", "--json"]
+    arguments: list[str | Path] = ["train", "--data", club, "--model", "sgc", "--mu", "0.01", "--json"]
     ran = process(*arguments, "--out", "run", folder=tmp_path)
     assert (ran.returncode, ran.stderr) == (0, "")
     result = parsed(ran.stdout)
@@ -751,7 +753,7 @@ def test_unlearn_writes_a_run_that_can_go_on(run: Run, members: Path) -> None:
     assert set(result["test_micro_f1"]) == {"released"}
     assert json.loads((members / "two" / "outcome.json").read_text()).items() <= result.items()
     _, graph = gf.load_run(members / "two")
-    assert "m3" not in graph.subject_ids
+    assert "m3" not in present(graph.subject_ids)
     assert tree(members / "run") == before
     ran = run("unlearn", "two", "next.csv", "--out", "three", "--method", "retrain")
     assert (ran.code, ran.stderr) == (0, "")
@@ -761,7 +763,7 @@ def test_unlearn_writes_a_run_that_can_go_on(run: Run, members: Path) -> None:
     assert "releases left 63 of 64" in text  # counted anew
     assert "Written to three." in ran.stdout
     trained, graph = gf.load_run(members / "three")
-    assert {"m3", "m4"}.isdisjoint(graph.subject_ids)
+    assert {"m3", "m4"}.isdisjoint(present(graph.subject_ids))
     assert trained.history == ()
 
 
@@ -987,7 +989,7 @@ def test_in_place_the_run_itself_moves_on(run: Run, members: Path) -> None:
         result = parsed(ran.stdout)
         assert (result["run"], result["request_id"], result["repeated"]) == ("run", f"r-{number}", False)
     _, graph = gf.load_run(members / "run")
-    assert {"m3", "m4"}.isdisjoint(graph.subject_ids)
+    assert {"m3", "m4"}.isdisjoint(present(graph.subject_ids))
     assert set(os.listdir(members)) == others
     assert b'"m3"' not in b"".join(content or b"" for content in tree(members / "run").values())
     entries = parsed(run("ledger", "run", "--json").stdout)["entries"]
@@ -1158,13 +1160,18 @@ def raised(**changes: Any) -> Callable[[Path], None]:
     return change
 
 
+def annex_of_nothing(run: Path) -> None:
+    (run / "annex.json").write_text("[]")
+    rewrite_checksums(run)
+
+
 CHEATS: dict[str, tuple[Callable[[Path], object], str]] = {
     "a smaller epsilon": (raised(epsilon=0.1), "the signature does not fit"),
     "no signature": (raised(signature=None), "the certificate is not signed"),
     "a ledger gone": (lambda run: (run / "ledger.sqlite").unlink(), "the ledger of two is missing"),
     "released weights gone": (lambda run: (run / "released.safetensors").unlink(), "is damaged"),
     "an annex of nothing": (
-        lambda run: ((run / "annex.json").write_text("[]"), rewrite_checksums(run)),
+        annex_of_nothing,
         "two has 1 entries in its ledger and 0 annexes",
     ),
 }
@@ -1349,7 +1356,7 @@ def test_the_outcome_of_every_method_is_told_in_words(method: str, run: Run, clu
     (space / "request.json").write_text(an_edge_of(club) if method == "ceu" else '{"nodes": ["m3"]}')
     epsilon = "1e9" if method in ("cgu", "ceu") else "1"  # no draw of the noise spends that
     void = method in ("idea", "ceu")  # the constants that they declare do not hold of this model
-    asked = ("unlearn", "run", "request.json", "--method", method, "--epsilon", epsilon)
+    asked: tuple[str, ...] = ("unlearn", "run", "request.json", "--method", method, "--epsilon", epsilon)
     if void:
         assert run(*asked).code == 3
         asked = (*asked, "--level", "empirical")

@@ -115,12 +115,12 @@ def test_the_capacity_always_suffices(count: int, shards: int, slack: float) -> 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_one_shard_a_node_by_the_seed_alone(way: Callable[[int], Tensor]) -> None:
-    legacy, ours = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002
+    legacy, ours = np.random.get_state(legacy=False)["state"]["key"].copy(), torch.get_rng_state()  # noqa: NPY002
     first = way(3)
     assert first.dtype == torch.int64
     assert first.shape == (NODES,)
     assert set(first.tolist()) == set(range(SHARDS))
-    assert np.array_equal(np.random.get_state()[1], legacy)  # noqa: NPY002
+    assert np.array_equal(np.random.get_state(legacy=False)["state"]["key"], legacy)  # noqa: NPY002
     assert torch.equal(torch.get_rng_state(), ours)
     np.random.seed(5)  # noqa: NPY002
     torch.manual_seed(5)

@@ -10,6 +10,7 @@ import os
 import statistics
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import pytest
 from graphforget.errors import InputError
 from graphforget.experiments import figure_bounds, table1, table_datasets
 from graphforget.experiments.cells import Cell, Record, Row
+from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.fingerprint import fingerprint
 from graphforget.experiments.machine import machine
 from graphforget.experiments.paper import published, sources
@@ -54,7 +56,7 @@ def slow(*, store: Path, number: int) -> Row:
     return {}
 
 
-def cells(work=square, costs=(1.0, 2.0, 3.0)) -> list[Cell]:
+def cells(work: Callable[..., Row] = square, costs: tuple[float, ...] = (1.0, 2.0, 3.0)) -> list[Cell]:
     return [Cell({"number": number}, price, work) for number, price in enumerate(costs, start=1)]
 
 
@@ -62,7 +64,14 @@ def threads(jobs: int) -> Executor:
     return ThreadPoolExecutor(jobs)
 
 
-def computed(given: list[Cell], folder: Path, *, jobs: int = 1, report=None, pool=threads) -> tuple[Record, int]:
+def computed(
+    given: list[Cell],
+    folder: Path,
+    *,
+    jobs: int = 1,
+    report: Callable[[CellProgress], None] | None = None,
+    pool: Callable[[int], Executor] = threads,
+) -> tuple[Record, int]:
     record = Record(folder / "cells.jsonl")
     failed = run(given, record, store=folder, jobs=jobs, pool=pool, report=report)
     return record, failed
@@ -248,7 +257,7 @@ def test_a_bar_tells_the_worst() -> None:
 # -- the paper's numbers -----------------------------------------------------------------------------------------------
 
 METHODS = ("retrain", *PARTITIONS, "idea")
-PRINTED = {
+PRINTED: dict[str, list[tuple[str, ...]]] = {
     "table1": [(m, method, d) for m in GNNS for method in METHODS for d in DATA],
     "table-attacks": [
         *(("cora", method, kind) for method in (*PARTITIONS, "cgu", "idea") for kind in ("nodes", "edges")),
@@ -314,7 +323,7 @@ def test_there_is_no_number_that_the_paper_lacks() -> None:
 
 
 @pytest.mark.parametrize("experiment", map(experiment_of, NAMES), ids=lambda e: e.name)
-def test_cells_can_be_told_apart_and_priced(experiment) -> None:
+def test_cells_can_be_told_apart_and_priced(experiment: Experiment) -> None:
     for quick in (True, False):
         found = experiment.cells(quick=quick, seeds=3)
         names = [json.dumps(cell.key, sort_keys=True) for cell in found]
@@ -326,7 +335,7 @@ def test_cells_can_be_told_apart_and_priced(experiment) -> None:
 
 
 @pytest.mark.parametrize("experiment", map(experiment_of, NAMES), ids=lambda e: e.name)
-def test_more_seeds_add_cells_and_change_none(experiment) -> None:
+def test_more_seeds_add_cells_and_change_none(experiment: Experiment) -> None:
     few, many = (
         {json.dumps(cell.key, sort_keys=True) for cell in experiment.cells(quick=False, seeds=seeds)}
         for seeds in (2, 3)
@@ -335,7 +344,7 @@ def test_more_seeds_add_cells_and_change_none(experiment) -> None:
 
 
 @pytest.mark.parametrize("experiment", map(experiment_of, NAMES), ids=lambda e: e.name)
-def test_a_table_of_nothing_invents_nothing(experiment) -> None:
+def test_a_table_of_nothing_invents_nothing(experiment: Experiment) -> None:
     table = experiment.table([])
     assert table.notes
     for row in table.rows:

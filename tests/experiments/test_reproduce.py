@@ -6,6 +6,7 @@ import dataclasses
 import json
 import shutil
 import socket
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 import typer
+from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 import graphforget as gf
@@ -56,13 +58,13 @@ def _cells(*, quick: bool, seeds: int) -> list[Cell]:
     return [Cell({"number": number}, 1.0, doubled) for number in range(1 if quick else seeds)]
 
 
-def _table(rows) -> Table:
+def _table(rows: Sequence[Row]) -> Table:
     lines = tuple((str(row["number"]), TableEntry(Spread.of([row["double"]]))) for row in rows)
     bar = Bar.of("All are small", {str(row["number"]): row["double"] for row in rows}, most=8, unit="large")
     return Table("A <table>", ("number", "double | twice"), lines, ("A note.",), (bar,))
 
 
-def _figure(rows):
+def _figure(rows: Sequence[Row]) -> Figure:
     return line_chart([Panel("p", [Line("double", [1, 2], [1.0, None])])], "x", "y")
 
 
@@ -372,7 +374,7 @@ def _of_another_seed(run: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [_emptied, _torn, _a_file, _of_another_seed])
-def test_a_kept_model_that_is_not_the_asked_one_is_trained_anew(tmp_path: Path, spoil) -> None:
+def test_a_kept_model_that_is_not_the_asked_one_is_trained_anew(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
     asked, graph = base(tmp_path, "patients", "sgc", 0)
     (run,) = (path for path in tmp_path.iterdir() if not path.name.startswith("."))
     spoil(run)

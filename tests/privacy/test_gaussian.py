@@ -321,7 +321,12 @@ def test_noise_of_no_size() -> None:
 def test_unseeded_noise_has_a_key_of_the_operating_systems_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever knew the key would know the noise: it is 256 bits long and never the same."""
     asked: list[int] = []
-    monkeypatch.setattr(os, "urandom", lambda n: asked.append(n) or bytes(n))
+
+    def urandom(count: int) -> bytes:
+        asked.append(count)
+        return bytes(count)
+
+    monkeypatch.setattr(os, "urandom", urandom)
     assert torch.equal(noise(size=50, sigma=1), noise(size=50, sigma=1))
     assert asked == [32, 32]
     monkeypatch.setattr(os, "urandom", lambda n: bytes([1, *bytes(n - 1)]))

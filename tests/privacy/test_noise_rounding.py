@@ -19,6 +19,19 @@ from graphforget.privacy.noise import grid, rounding_tv_bound, with_noise
 from graphforget.verification.noise import check_fresh
 
 
+def counted_exact_points(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The weights whose point is computed with many digits from here on."""
+    weights: list[float] = []
+    exact = noise_module._exact_point
+
+    def counted(weight: float, bits: np.ndarray, *, sigma: float, step: float) -> float:
+        weights.append(weight)
+        return exact(weight, bits, sigma=sigma, step=step)
+
+    monkeypatch.setattr(noise_module, "_exact_point", counted)
+    return weights
+
+
 def test_many_digits_decide_as_float64_does_where_that_is_sure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every weight is computed anew with many digits, and comes out where float64 put it."""
     theta = torch.linspace(-30, 30, 200, dtype=torch.float64)
@@ -26,11 +39,9 @@ def test_many_digits_decide_as_float64_does_where_that_is_sure(monkeypatch: pyte
     monkeypatch.setattr(noise_module, "_random_words", lambda count: words[:count])
     plain = with_noise(theta, sigma=0.1)
     monkeypatch.setattr(noise_module, "UNIT", 1.0)  # nothing is sure any more
-    calls = []
-    exact = noise_module._exact_point
-    monkeypatch.setattr(noise_module, "_exact_point", lambda *given, **more: calls.append(1) or exact(*given, **more))
+    calls = counted_exact_points(monkeypatch)
     assert torch.equal(with_noise(theta, sigma=0.1), plain)
-    assert len(calls) == 200
+    assert calls == theta.tolist()
 
 
 def test_a_sum_in_the_middle_between_two_points_is_decided_by_more_digits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,11 +54,9 @@ def test_a_sum_in_the_middle_between_two_points_is_decided_by_more_digits(monkey
     points = {float(with_noise(theta, sigma=sigma)) for _ in range(60)}
     assert 1 <= len(points) <= 2
     assert max(points) - min(points) in (0.0, grid(sigma))
-    calls = []
-    exact = noise_module._exact_point
-    monkeypatch.setattr(noise_module, "_exact_point", lambda *given, **more: calls.append(1) or exact(*given, **more))
+    calls = counted_exact_points(monkeypatch)
     with_noise(theta, sigma=sigma)
-    assert calls == [1]
+    assert calls == theta.tolist()
 
 
 @pytest.mark.parametrize("weights", [10**3, 10**5, 10**7])

@@ -25,7 +25,8 @@ from graphforget.report.page import CheckRow, Picture, Story, page, write
 
 PLACE = np.random.default_rng(0).normal(size=(12, 2))
 EDGES = np.array([[0, 1, 2, 3, 4, 1], [1, 2, 3, 4, 5, 0]])
-ROLE_OF: list[Role] = ["removed", "asked", "asked", *["affected"] * 4, *["untouched"] * 5]
+ROLE_OF: list[Role] = ["removed", "asked", "asked", "affected", "affected", "affected", "affected"]
+ROLE_OF += ["untouched"] * 5
 LABELS: dict[Role, str] = {
     "removed": "goes (1)",
     "asked": "loses something (2)",
@@ -96,7 +97,9 @@ def texts(value: Any) -> list[str]:
     return []
 
 
-EMPTY = {f.name: "" if f.name == "certificate" else () for f in dataclasses.fields(Story)[5:] if f.name != "proven"}
+EMPTY: dict[str, Any] = {
+    f.name: "" if f.name == "certificate" else () for f in dataclasses.fields(Story)[5:] if f.name != "proven"
+}
 HEADINGS = {
     "facts": "In numbers",
     "requests": "What was asked for",

@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -419,9 +420,7 @@ def test_a_process_killed_anywhere_leaves_the_old_state_or_the_new(
     seen: list[tuple[str, str]] = []
     for call in range(1, 200):
         place = Path(shutil.copytree(run, tmp_path / str(call) / "run"))
-        how = killed_at(
-            call, lambda place=place: gf.save_outcome(place, next_outcome, after=place, request_id="two", force=True)
-        )
+        how = killed_at(call, partial(gf.save_outcome, place, next_outcome, after=place, request_id="two", force=True))
         found = gf.load_run(place)[1].digest
         assert found in (old, new)
         if how is None:
@@ -451,7 +450,7 @@ def test_a_process_killed_at_a_new_place_leaves_nothing_or_all(
     for call in range(1, 200):
         place = tmp_path / str(call) / "run"
         place.parent.mkdir()
-        how = killed_at(call, lambda place=place: gf.save_outcome(place, next_outcome, after=run))
+        how = killed_at(call, partial(gf.save_outcome, place, next_outcome, after=run))
         if how is None:
             break
         if not place.exists():

@@ -92,7 +92,7 @@ def two_worlds(seed: int, kind: str) -> tuple[World, World]:
         gone: set[tuple[int, int]] = set()
         while kind in ("edges", "mixed") and len(gone) < 1 + own.integers(3):
             pair = tuple(sorted(own.choice(n, size=2, replace=False).tolist()))
-            gone |= {pair} - edges  # type: ignore[arg-type]
+            gone |= {pair} - edges
         graph = gf.Graph.create(
             x=torch.from_numpy(values).to_sparse_csr() if seed % 2 else torch.from_numpy(values),
             edges=torch.tensor(sorted(edges | gone)).T,
@@ -175,7 +175,7 @@ def check(seed: int, model: str, tmp_path: Path, run: Run, key: Path) -> None:
         place = tmp_path / f"{seed}-{number}"
         place.mkdir()
         told.append(published(world, place, model, run, key))
-    assert differences(*told) == [], (seed, model, kind)
+    assert differences(told[0], told[1]) == [], (seed, model, kind)
 
 
 @pytest.fixture

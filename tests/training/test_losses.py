@@ -185,7 +185,7 @@ def test_no_loss_of_ones_own_takes_such_a_name() -> None:
     with pytest.raises(gf.InputError, match="cannot be named"):
         as_loss(altered)
     replaced = CrossEntropy()
-    replaced.gradient = lambda z, y: z  # type: ignore[method-assign]
+    replaced.gradient = lambda z, y: z  # type: ignore[method-assign, assignment]
     assert not is_convex(replaced)
 
 
@@ -257,7 +257,7 @@ def test_an_ignored_class_is_refused() -> None:
 
 def test_an_altered_object_of_torch_is_a_loss_of_ones_own() -> None:
     altered = nn.CrossEntropyLoss(reduction="none")
-    altered.forward = lambda z, y: z[:, 0]  # type: ignore[method-assign]
+    altered.forward = lambda z, y: z[:, 0]  # type: ignore[method-assign, assignment]
     assert as_loss(altered).convexity == "unknown"
 
 
@@ -294,7 +294,7 @@ class Focal:
         uses_counts,
         Focal([0.21341, 0.3]),
         Focal({"a": COUNTS}),
-        functools.partial(uses_counts, labels=[0.123456]),
+        functools.partial(uses_counts, labels=[0.123456]),  # type: ignore[arg-type]
         nn.NLLLoss(weight=COUNTS, reduction="none"),
         Focal(COUNTS.numpy().tobytes()),
     ],

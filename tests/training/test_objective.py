@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from graphforget.models.propagation import mean_adjacency
 from graphforget.training.objective import Objective, model_inputs
 
 MU = 0.03
-CLOSE = {"rtol": 1e-9, "atol": 1e-11}
+CLOSE: dict[str, Any] = {"rtol": 1e-9, "atol": 1e-11}
 
 
 def squared_error(logits: Tensor, labels: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import graphforget as gf
-from cases import CLASSES, COLUMNS, graphs, random_graph, requests
+from cases import CLASSES, COLUMNS, graphs, present, random_graph, requests
 from graphforget.cli import app as cli
 from graphforget.ensembles.aggregation import AGGREGATIONS, learned_weights
 from graphforget.ensembles.partition import PARTITIONS, kmeans_partition, random_partition
@@ -50,7 +50,7 @@ def test_nodes_too_far_to_be_felt_are_left_out_of_a_shard_and_change_nothing(mod
     trained = gf.train(graph, model, seed=1, shards=1, epochs=3)
     module = ensemble(trained)
     part = shard_part(graph, module, 0)
-    assert part.num_nodes == 3 + module.reach.hops + (1 if module.reach.degree_normalised else 0) < n
+    assert part.num_nodes == 3 + present(module.reach.hops) + (1 if module.reach.degree_normalised else 0) < n
     whole, near = (Objective(module.models[0], each, mu=trained.recipe.mu, loss=trained.loss) for each in (graph, part))
     theta = flatten(module.models[0])
     (value, gradient), (other, also) = whole.value_and_gradient(theta), near.value_and_gradient(theta)
@@ -97,9 +97,9 @@ REACHES = [
 
 def restricted(request: gf.Request, keep: Tensor) -> gf.Request | None:
     """What it names on the kept nodes; the graph's numbers are its rows."""
-    nodes = [node for node in request.nodes if keep[node]]
-    edges = [(u, v) for u, v in request.edges if keep[u] and keep[v]]
-    attributes = {node: columns for node, columns in request.attributes.items() if keep[node]}
+    nodes = [node for node in request.nodes if keep[int(node)]]
+    edges = [(u, v) for u, v in request.edges if keep[int(u)] and keep[int(v)]]
+    attributes = {node: columns for node, columns in request.attributes.items() if keep[int(node)]}
     return gf.Request(nodes, edges, attributes) if nodes or edges or attributes else None
 
 
@@ -252,11 +252,11 @@ def test_another_shards_node_has_no_influence() -> None:
 def test_by_seed_and_without_touching_the_random_state(partition: str) -> None:
     torch.manual_seed(5)
     np.random.seed(5)  # noqa: NPY002
-    state, numpy_state = torch.random.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    state, numpy_state = torch.random.get_rng_state(), np.random.get_state(legacy=False)["state"]["key"].copy()  # noqa: NPY002
     how: dict[str, Any] = {"partition": partition, "aggregation": "learned"} | SHORT
     first = gf.train(small(), "sharded-gcn", seed=4, **how)
     assert torch.equal(state, torch.random.get_rng_state())
-    assert np.array_equal(numpy_state, np.random.get_state()[1])  # noqa: NPY002
+    assert np.array_equal(numpy_state, np.random.get_state(legacy=False)["state"]["key"])  # noqa: NPY002
     torch.manual_seed(77)
     second, other = (gf.train(small(), "sharded-gcn", seed=s, **how) for s in (4, 5))
     assert torch.equal(first.theta, second.theta)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import graphforget as gf
-from cases import OwnGCN, idea, judged_without_annex, random_graph, with_lowered_leftover
+from cases import OwnGCN, claim_of, idea, judged_without_annex, present, random_graph, with_lowered_leftover
 from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.claims.objective_noise import (
     BOUNDED_STEPS,
@@ -146,7 +146,7 @@ def test_both_bounds_are_the_published_ones(count: int, directed: bool) -> None:
         assert found.measured["distance"] == rounded_up(
             left_in(found) / (0.01 * m)
         )  # mu is proven, whatever is declared
-        assert found.certificate.claim.constants == constants
+        assert claim_of(found, ObjectiveNoise).constants == constants
         assert found.details["gradient_left"] == found.trained.gradient_norm
 
 
@@ -154,11 +154,11 @@ def test_the_constants_are_those_of_the_paper_and_may_come_by_name() -> None:
     trained, graph = trained_on("sgc")
     request = gf.Request(edges=edges_of(graph, 1))
     own = step_alone(trained, graph, request)
-    assert own.certificate.claim.constants == gf.Constants()
+    assert claim_of(own, ObjectiveNoise).constants == gf.Constants()
     named = step_alone(trained, graph, request, constants={"hessian_lipschitz": 0.5})
-    assert named.certificate.claim.constants == gf.Constants(hessian_lipschitz=0.5)
+    assert claim_of(named, ObjectiveNoise).constants == gf.Constants(hessian_lipschitz=0.5)
     assert named.trained.history[0].gradient_residual_bound == pytest.approx(
-        2 * own.trained.history[0].gradient_residual_bound
+        2 * present(own.trained.history[0].gradient_residual_bound)
     )
 
 
@@ -237,7 +237,8 @@ def test_a_curvature_under_the_constant_refutes_it(model: str) -> None:
     assert found.certificate.claim.void
     assert found.certificate.statement.startswith("nothing follows")
     verified(found)
-    for target in ({}, {"level": "conditional", "otherwise": "refuse"}):
+    targets: tuple[dict[str, Any], ...] = ({}, {"level": "conditional", "otherwise": "refuse"})
+    for target in targets:
         with pytest.raises(
             gf.Refused, match=VOID if not target else "does not hold here: .*, and retraining was ruled out"
         ):
@@ -384,7 +385,7 @@ def test_what_was_refuted_once_stays_so() -> None:
         assert found.measured["epsilon_under_constants"] is not None
         assert found.certificate.statement.startswith("nothing follows")
         verified(found)
-        rosy = dataclasses.replace(found.certificate.claim, epsilon=EVERY)
+        rosy = dataclasses.replace(claim_of(found, ObjectiveNoise), epsilon=EVERY)
         forged = dataclasses.replace(found.certificate, claim=rosy)
         with pytest.raises(gf.Mismatch, match=DOES_NOT_HOLD):
             gf.verify(forged, found.trained, found.graph)
@@ -429,7 +430,9 @@ def test_a_lowered_or_raised_bound_is_noticed() -> None:
     half = with_lowered_leftover(found.trained, 0.5)
     with pytest.raises(gf.Mismatch, match="recipe, reach or history"):
         gf.verify(found.certificate, half, found.graph, annexes=[found.annex])
-    over = found.trained.amend_last_entry(gradient_residual_bound=1.01 * found.certificate.claim.number("budget"))
+    over = found.trained.amend_last_entry(
+        gradient_residual_bound=1.01 * present(found.certificate.claim.number("budget"))
+    )
     with pytest.raises(gf.Mismatch, match="^what the steps left of the gradient is over the budget$"):
         checked(lambda _: over)
 

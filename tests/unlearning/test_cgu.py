@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 import graphforget as gf
-from cases import CLASSES, judged_without_annex, random_graph, with_lowered_leftover
+from cases import CLASSES, claim_of, judged_without_annex, present, random_graph, with_lowered_leftover
 from graphforget.certificates.claims.objective_noise import (
     FIXED,
     SECRET,
@@ -60,7 +60,7 @@ class Dense:
 
     @classmethod
     def of(cls, trained: gf.Trained, graph: gf.Graph) -> Dense:
-        module = trained.module
+        module: Any = trained.module
         x = graph.x.to_dense().double().numpy()
         if module.scale_rows:
             x = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300)
@@ -78,7 +78,7 @@ class Dense:
             y=np.eye(CLASSES)[graph.y.numpy()[rows]],
             q=q[rows],
             mu=trained.recipe.mu,
-            b=trained.objective_noise_vector.numpy().reshape(-1, CLASSES),
+            b=present(trained.objective_noise_vector).numpy().reshape(-1, CLASSES),
         )
 
     @property
@@ -213,7 +213,7 @@ def test_the_step_is_the_published_one(model: str, kind: str) -> None:
         outcome.details["bound"],
         outcome.details["bound_by_class"],
     )
-    assert left_in(outcome) == entry.gradient_residual_bound + graph.train_rows.numel() * trained.gradient_norm
+    assert left_in(outcome) == present(entry.gradient_residual_bound) + graph.train_rows.numel() * trained.gradient_norm
 
 
 def test_it_ends_closer_to_where_retraining_with_the_same_noise_would() -> None:
@@ -283,21 +283,21 @@ def check_the_bound(before: gf.Trained, graph: gf.Graph, outcome: gf.Outcome) ->
     wanted = published_step(before, graph, outcome.graph)
     assert np.linalg.norm(step - wanted) <= 1e-6 * np.linalg.norm(wanted) + 1e-12
     left = left_of(trained, outcome.graph)
-    rounding = 1e-10 * (1 + float(trained.objective_noise_vector.norm()))
+    rounding = 1e-10 * (1 + float(present(trained.objective_noise_vector).norm()))
     assert m * trained.gradient_norm == pytest.approx(np.linalg.norm(left), rel=1e-6, abs=rounding)
     assert np.linalg.norm(left) <= left_in(outcome) + rounding
     *_, entry = trained.history
     by_class = step_bounds(before.objective(outcome.graph), trained.theta - before.theta).numpy()
-    unsolved = max(entry.gradient_residual_bound - float(np.linalg.norm(by_class)), 0)
+    unsolved = max(present(entry.gradient_residual_bound) - float(np.linalg.norm(by_class)), 0)
     assert (left <= by_class + left_of(before, graph) + unsolved + rounding).all()
     old, new = Dense.of(before, graph), Dense.of(trained, outcome.graph)
     added = np.linalg.norm(new.gradient(columns_of(trained.theta)) - old.gradient(columns_of(before.theta)), axis=0)
-    assert np.linalg.norm(added) <= entry.gradient_residual_bound + rounding
+    assert np.linalg.norm(added) <= present(entry.gradient_residual_bound) + rounding
     assert added.sum() <= entry.gradient_residual_bound_by_class + CLASSES * rounding
     exact = published_bounds(before, outcome.graph, step)
     np.testing.assert_allclose(by_class, exact, rtol=0.011, atol=1e-20)
     assert (by_class >= exact / 1.01 * (1 - 1e-9)).all()  # the spectral norm is not under its own
-    return float((np.linalg.norm(added) - rounding) / entry.gradient_residual_bound)
+    return float((np.linalg.norm(added) - rounding) / present(entry.gradient_residual_bound))
 
 
 def test_the_cases_above_came_near_enough_to_the_bound_to_find_one_that_is_too_small() -> None:
@@ -363,14 +363,16 @@ def test_the_model_is_trained_anew_exactly_when_the_budget_is_spent(
         if spent > allowed:
             retrained += 1
             assert outcome.trained.history == ()
-            assert not torch.equal(outcome.trained.objective_noise_vector, trained.objective_noise_vector)
+            assert not torch.equal(
+                present(outcome.trained.objective_noise_vector), present(trained.objective_noise_vector)
+            )
             assert outcome.trained.recipe.noise_seed is None
             assert outcome.trained.converged
             assert any("the budget is spent" in note for note in outcome.notes)
         else:
             went_on += 1
             assert len(outcome.trained.history) == len(trained.history) + 1
-            assert torch.equal(outcome.trained.objective_noise_vector, trained.objective_noise_vector)
+            assert torch.equal(present(outcome.trained.objective_noise_vector), present(trained.objective_noise_vector))
         assert outcome.level == "conditional"
         stated = epsilon if budget == "joint" else epsilon_of(ratio=allowed / noise, delta=delta)
         assert outcome.certificate.epsilon == pytest.approx(stated, rel=1e-12)
@@ -411,7 +413,7 @@ def test_the_published_count_allows_more_than_the_joint_one() -> None:
         assert (published.level, published.details["retrained"]) == ("conditional", False)
         allowed = CLASSES * epsilon / math.sqrt(2 * math.log(1.5 / DELTA))  # over the noise
         assert published.certificate.epsilon == pytest.approx(epsilon_of(ratio=allowed, delta=DELTA), rel=1e-12)
-        assert published.certificate.epsilon > needed > epsilon
+        assert present(published.certificate.epsilon) > needed > epsilon
         assert published.measured["epsilon_under_constants"] == pytest.approx(needed, rel=1e-9)
         verified(published)
     assert not cgu(trained, graph, gf.Request(nodes=[4]), epsilon=1.01 * needed).details["retrained"]
@@ -467,7 +469,7 @@ def test_noise_from_a_seed_hides_nothing() -> None:
     assert (outcome.level, outcome.details["retrained"]) == ("conditional", True)
     assert outcome.details["spent"] < outcome.details["budget"]
     assert outcome.trained.recipe.noise_seed is None
-    assert not torch.equal(outcome.trained.objective_noise_vector, trained.objective_noise_vector)
+    assert not torch.equal(present(outcome.trained.objective_noise_vector), present(trained.objective_noise_vector))
     assert "so the model was trained anew" in outcome.notes[0]
     assert "the budget is spent" not in outcome.notes[0]
     verified(outcome)
@@ -517,7 +519,7 @@ def test_ceu_in_between_is_accounted_for() -> None:
     assert (outcome.level, outcome.details["retrained"]) == ("conditional", False)
     assert left_in(outcome) == pytest.approx(
         graph.train_rows.numel() * trained.gradient_norm
-        + sum(entry.gradient_residual_bound for entry in outcome.trained.history)
+        + sum(present(entry.gradient_residual_bound) for entry in outcome.trained.history)
     )
     verified(outcome)
 
@@ -691,11 +693,15 @@ def test_a_plan_foresees_it() -> None:
 @pytest.mark.parametrize("kind", ["nodes", "edges", "attributes", "partial attributes", "mixed"])
 def test_it_leaves_its_input_alone_and_its_answer_is_json(kind: str) -> None:
     trained, graph = small()
-    theta, objective_noise_vector, digest = trained.theta.clone(), trained.objective_noise_vector.clone(), graph.digest
+    theta, objective_noise_vector, digest = (
+        trained.theta.clone(),
+        present(trained.objective_noise_vector).clone(),
+        graph.digest,
+    )
     state = copy.deepcopy(trained.module.state_dict())
     outcome = cgu(trained, graph, kinds(graph)[kind])
     assert torch.equal(trained.theta, theta)
-    assert torch.equal(trained.objective_noise_vector, objective_noise_vector)
+    assert torch.equal(present(trained.objective_noise_vector), objective_noise_vector)
     assert graph.digest == digest
     assert trained.history == ()
     assert all(torch.equal(value, state[name]) for name, value in trained.module.state_dict().items())
@@ -763,7 +769,7 @@ DOES_NOT_HOLD = f"^the level is too high: a condition does not hold, {WITHIN}$"
 def test_a_history_that_is_over_the_budget_does_not_give_the_epsilon() -> None:
     """With the annex not even a lowered one, see below."""
     found = outcome()
-    budget = found.certificate.claim.number("budget")
+    budget = present(found.certificate.claim.number("budget"))
     assert left_in(found) < budget
     with pytest.raises(gf.Mismatch, match="^what the steps left of the gradient is over the budget$"):
         cheated(lambda trained: trained.amend_last_entry(gradient_residual_bound=1.01 * budget))
@@ -778,7 +784,7 @@ def test_a_history_lowered_to_fit_the_budget_is_noticed() -> None:
     with pytest.raises(gf.Refused, match="^the budget is spent"):
         cgu(trained, graph, request, epsilon=epsilon, otherwise="refuse")
     budget = noise * mu_gdp(epsilon=epsilon, delta=DELTA)
-    claim = dataclasses.replace(free.certificate.claim, epsilon=epsilon, budget=budget)
+    claim = dataclasses.replace(claim_of(free, ObjectiveNoise), epsilon=epsilon, budget=budget)
     forged = dataclasses.replace(free.certificate, claim=claim, chosen={"epsilon": epsilon})
     with pytest.raises(gf.Mismatch, match="^what the steps left of the gradient is over the budget$"):
         gf.verify(forged, free.trained, free.graph)
@@ -954,7 +960,9 @@ def test_noise_in_the_objective_is_tested(change: Callable[[Tensor], Tensor], to
     found = gf.unlearn(train(graph, noise_seed=1), graph, gf.Request(nodes=[4]), method="retrain", noise_seed=2)
     checks = {check.name: check.found for check in verified(found).checks}
     assert checks["model and objective"] == "cgu, mu = 0.1, noise in the objective as if from N(0, 1^2)"
-    swapped = dataclasses.replace(found.trained, objective_noise_vector=change(found.trained.objective_noise_vector))
+    swapped = dataclasses.replace(
+        found.trained, objective_noise_vector=change(present(found.trained.objective_noise_vector))
+    )
     with pytest.raises(gf.Mismatch, match=f"^{told}"):
         gf.verify(found.certificate, swapped, found.graph)
 
@@ -968,7 +976,7 @@ def made_to_fit() -> tuple[gf.Certificate, gf.Trained, gf.Graph, gf.Outcome]:
     honest = cgu(trained, graph, gf.Request(nodes=[4]), epsilon=FOR_EVER)
     after, m = honest.graph, honest.graph.train_rows.numel()
     moved = trained.with_weights(trained.theta + 1e-6)
-    objective_noise_vector = trained.objective_noise_vector - m * moved.objective(after).gradient(moved.theta)
+    objective_noise_vector = present(trained.objective_noise_vector) - m * moved.objective(after).gradient(moved.theta)
     entry = HistoryEntry(
         "cgu", graph.train_rows.numel(), 1, 0, 1e-6, trained.gradient_norm, gradient_residual_bound=0.0
     )
@@ -1030,7 +1038,9 @@ def test_with_the_annex_every_number_of_the_history_counts() -> None:
     for trained in (
         with_lowered_leftover(found.trained, 1 + 1e-12),
         dataclasses.replace(found.trained, recipe=dataclasses.replace(found.trained.recipe, seed=9)),
-        dataclasses.replace(found.trained, objective_noise_vector=found.trained.objective_noise_vector * (1 + 1e-12)),
+        dataclasses.replace(
+            found.trained, objective_noise_vector=present(found.trained.objective_noise_vector) * (1 + 1e-12)
+        ),
     ):
         with pytest.raises(gf.Mismatch, match="recipe, reach or history"):
             gf.verify(found.certificate, trained, found.graph, annexes=[found.annex])
@@ -1046,7 +1056,7 @@ def test_an_epsilon_over_the_asked_one_is_retrained_or_refused() -> None:
     target: dict[str, Any] = {"budget": "published", "epsilon": 2.0}
     found = cgu(trained, graph, request, **target)
     assert (found.level, found.details["retrained"]) == ("conditional", False)
-    assert found.certificate.epsilon > 2.0
+    assert present(found.certificate.epsilon) > 2.0
     short = f"'cgu' reached epsilon {found.certificate.epsilon:.3g}, not 2"
     again = cgu(trained, graph, request, level="conditional", **target)
     assert (again.method, again.level) == ("retrain", "exact")

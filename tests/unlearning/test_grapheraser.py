@@ -440,7 +440,8 @@ def test_other_methods_refuse_an_ensemble(method: str) -> None:
 
 @pytest.mark.parametrize("model", ["gcn", "sgc"])
 def test_it_refuses_a_model_without_shards(model: str) -> None:
-    trained = gf.train(small(), model, **({"hidden": 3, "epochs": 2, "polish_steps": 0} if model == "gcn" else {}))
+    options: dict[str, Any] = {"hidden": 3, "epochs": 2, "polish_steps": 0} if model == "gcn" else {}
+    trained = gf.train(small(), model, **options)
     for act in (gf.unlearn, gf.plan):
         with pytest.raises(gf.InputError, match="the model was not trained on shards"):
             act(trained, small(), request_of("training node"), **ERASE)

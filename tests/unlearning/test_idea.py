@@ -16,7 +16,20 @@ from torch.autograd.functional import hessian
 from torch.nn import functional
 
 import graphforget as gf
-from cases import MODELS, OwnGCN, OwnMixture, graphs, idea, make, random_graph, reach_of, requests, train_without_noise
+from cases import (
+    MODELS,
+    OwnGCN,
+    OwnMixture,
+    claim_of,
+    graphs,
+    idea,
+    make,
+    present,
+    random_graph,
+    reach_of,
+    requests,
+    train_without_noise,
+)
 from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.claims.paper_bound import CONDITIONS, PaperBound, distance_bound
 from graphforget.certificates.conditions import BOUNDED, OPTIMUM, REACH
@@ -28,7 +41,7 @@ from graphforget.privacy.gaussian import epsilon_of, exact_sigma, paper_sigma
 from graphforget.privacy.noise import with_noise
 from graphforget.training.fit import _polish
 from graphforget.unlearning.influence import LossChange, line_search
-from graphforget.unlearning.method import PrivacyTarget
+from graphforget.unlearning.outcome import PrivacyTarget
 from graphforget.unlearning.serial_parts import serial_parts
 
 CONVEX = ("sgc", "sign", "linearised-gcn", "linearised-gat")
@@ -74,7 +87,7 @@ def test_lemma_1(model: str, data: st.DataObject) -> None:
 def test_only_the_rows_of_the_footprint_are_evaluated() -> None:
     graph = gf.load("patients")
     trained = train_without_noise(graph, "gcn", hidden=4, epochs=5, polish_steps=0)
-    request = gf.Request(edges=[("patient-0000", graph.subject_ids[graph.edge_index[0, 0]])])
+    request = gf.Request(edges=[("patient-0000", present(graph.subject_ids)[graph.edge_index[0, 0]])])
     touched = gf.footprint(graph, request, trained.reach)
     before, after = trained.objective(graph), trained.objective(graph.without(request))
     change = LossChange.of(before, after, touched, trained.reach)
@@ -131,7 +144,7 @@ def test_lissa_comes_to_the_same_step() -> None:
         trained, graph, mixture(graph), solver="lissa", batch=every, tolerance=1e-9, iterations=5000, audit=False
     )
     torch.testing.assert_close(whole.trained.theta, outcome.trained.theta, rtol=1e-7, atol=1e-9)
-    damped = {"damping": 0.02, "tolerance": 1e-9, "iterations": 5000, "audit": False}
+    damped: dict[str, Any] = {"damping": 0.02, "tolerance": 1e-9, "iterations": 5000, "audit": False}
     by_lissa, by_cg = (idea(trained, graph, mixture(graph), solver=s, **damped) for s in ("lissa", "cg"))
     torch.testing.assert_close(by_lissa.trained.theta, by_cg.trained.theta, rtol=1e-6, atol=1e-8)
     assert not torch.allclose(by_cg.trained.theta, outcome.trained.theta, rtol=1e-3)
@@ -585,7 +598,7 @@ def test_bad_options_are_refused_in_one_sentence() -> None:
         ({"constants": {"lambda": 3}}, "there is no constant 'lambda', only strong_convexity"),
     ):
         with pytest.raises(gf.InputError, match=f"^{told}"):
-            idea(trained, graph, request, **option)  # type: ignore[arg-type]
+            idea(trained, graph, request, **option)
 
 
 def test_a_dense_solve_of_a_large_model_is_refused(raw_data: None) -> None:
@@ -639,7 +652,7 @@ def test_a_refuted_condition_makes_it_empirical_everywhere() -> None:
 @pytest.mark.parametrize("method", ["idea", "ceu"])
 def test_a_plan_does_not_promise_what_is_refuted_already(method: str) -> None:
     graph = random_graph(3, nodes=40, edges=60)
-    noise = {"objective_noise": 1.0} if method == "ceu" else {}
+    noise: dict[str, Any] = {"objective_noise": 1.0} if method == "ceu" else {}
     trained = gf.train(graph, "sgc", mu=0.01, tolerance=1e-6, **noise)
     source, target = graph.edge_index
     request = gf.Request(edges=[tuple(graph.edge_index[:, source < target].T[3].tolist())])
@@ -774,15 +787,15 @@ def test_an_audit_that_refutes_nothing_leaves_the_claim() -> None:
     ],
 )
 def test_a_forged_claim_is_noticed(changes: dict[str, Any], chosen: dict[str, float], told: str) -> None:
-    claim = dataclasses.replace(conditional().certificate.claim, **changes)
+    claim = dataclasses.replace(claim_of(conditional(), PaperBound), **changes)
     with pytest.raises(gf.Mismatch, match=f"^{told}"):
         verified(conditional(), **forged(claim, **chosen))
 
 
 def test_less_noise_than_is_claimed_is_noticed() -> None:
     outcome = conditional()
-    sigma = outcome.certificate.claim.number("sigma") / 2
-    half = dataclasses.replace(outcome.certificate.claim, sigma=sigma)
+    sigma = claim_of(outcome, PaperBound).sigma / 2
+    half = dataclasses.replace(claim_of(outcome, PaperBound), sigma=sigma)
     with pytest.raises(gf.Mismatch, match="^epsilon is 1, the bound and the noise imply "):
         verified(outcome, **forged(half))
     released = outcome.trained.theta + (outcome.released_theta - outcome.trained.theta) / 2
@@ -809,7 +822,7 @@ def test_a_refuted_history_is_no_ground_for_a_claim() -> None:
 
 def test_a_claim_with_an_epsilon_for_what_was_refuted_is_noticed() -> None:
     outcome = refuted()
-    rosy = dataclasses.replace(outcome.certificate.claim, epsilon=1.0)
+    rosy = dataclasses.replace(claim_of(outcome, PaperBound), epsilon=1.0)
     with pytest.raises(gf.Mismatch, match="^the level is too high: a condition does not hold, "):
         verified(outcome, claim=rosy)
 

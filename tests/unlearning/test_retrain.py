@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from cases import CLASSES, COLUMNS, OwnGCN, WithNorm, random_graph
 from graphforget.models.registry import build
 from graphforget.training.train import fit
 
-SHORT = {"epochs": 20, "polish_steps": 3}
+SHORT: dict[str, Any] = {"epochs": 20, "polish_steps": 3}
 REQUEST = gf.Request(nodes=[20], attributes={6: "all"})
 
 
@@ -63,7 +64,7 @@ def test_the_papers_way_goes_on_from_the_old_weights_and_guarantees_nothing(grap
 def test_continued_training_runs_at_a_hundredth_of_the_rate(graph: gf.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     rates = []
 
-    def spied(module: nn.Module, where: gf.Graph, recipe: gf.Recipe, *rest: object, **more: object) -> gf.Trained:
+    def spied(module: nn.Module, where: gf.Graph, recipe: gf.Recipe, *rest: Any, **more: Any) -> gf.Trained:
         rates.append(recipe.learning_rate)
         return fit(module, where, recipe, *rest, **more)
 
