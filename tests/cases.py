@@ -16,6 +16,7 @@ from torch_geometric.nn import APPNP, GATv2Conv, GCNConv, SAGEConv
 
 import graphforget as gf
 from graphforget.certificates.claims.base import Claim
+from graphforget.models.fixed import FixedPropagation, MeanSGC
 from graphforget.models.registry import build
 from graphforget.training.objective import model_inputs
 
@@ -37,6 +38,7 @@ class Ran(NamedTuple):
 
 
 Run = Callable[..., Ran]
+RunJson = Callable[..., dict[str, Any]]
 
 
 class OwnGCN(nn.Module):
@@ -176,6 +178,30 @@ def random_graph(
     )
 
 
+def island() -> gf.Graph:
+    """Nodes 0 and 1 have no edge but their own and do not train, so no training loss depends on them."""
+    graph = random_graph(3, nodes=40, edges=60, unlabelled=0)
+    inside = (graph.edge_index > 1).all(dim=0)
+    edges = torch.cat([graph.edge_index[:, inside], torch.tensor([[0], [1]])], dim=1)
+    train, test = graph.train_mask.clone(), graph.test_mask.clone()
+    train[:2], test[:2] = False, True
+    return gf.Graph.create(x=graph.x, edges=edges, y=graph.y, train_mask=train, test_mask=test)
+
+
+def dense_cases(seed: int, *, directed: bool) -> tuple[gf.Graph, list[gf.Request]]:
+    """A graph without a zero among its attributes, and requests of every kind."""
+    graph = random_graph(seed, nodes=16, edges=18, directed=directed, sparse=False)
+    x = torch.from_numpy(np.random.default_rng(seed).uniform(0.5, 1.5, size=tuple(graph.x.shape)))
+    graph = gf.Graph.create(x=x, edges=graph.edge_index, y=graph.y, train_mask=graph.train_mask, directed=directed)
+    edge = tuple(graph.edge_index[:, seed].tolist())
+    return graph, [
+        gf.Request(nodes=[5]),
+        gf.Request(edges=[edge]),
+        gf.Request(attributes={7: "all", 8: [1]}),
+        gf.Request(nodes=[6], edges=[edge], attributes={9: [0, 2]}),
+    ]
+
+
 @st.composite
 def graphs(draw: st.DrawFn) -> gf.Graph:
     return random_graph(
@@ -255,6 +281,29 @@ def changed_rows(module: nn.Module, graph: gf.Graph, request: gf.Request) -> set
 def logits(module: nn.Module, graph: gf.Graph) -> Tensor:
     with torch.no_grad():
         return module(*model_inputs(module, graph, dtype=torch.float64))
+
+
+def dense_rows(module: nn.Module, graph: gf.Graph, dtype: Any = np.float64) -> np.ndarray:
+    """`[P^h x, ...]`, with a 1 for the bias, of every node: fixed propagation by its definition."""
+    assert isinstance(module, FixedPropagation)
+    x = graph.x.to_dense().double().numpy().astype(dtype)
+    if module.scale_rows:
+        norms = np.sqrt((x * x).sum(axis=1))
+        x = x / np.where(norms > 0, norms, 1)[:, None]
+    n = graph.num_nodes
+    a = np.eye(n, dtype=dtype)
+    for u, v in graph.edge_index.T.tolist():
+        a[v, u] = 1
+    degree = a.sum(axis=1)
+    p = a / degree[:, None]
+    if not isinstance(module, MeanSGC):
+        p = a / np.sqrt(degree)[:, None] / np.sqrt(degree)[None, :]
+    parts, power = [], x
+    for hop in range(max(module.powers) + 1):
+        power = p @ power if hop else power
+        parts += [power] if hop in module.powers else []
+    ones = [] if module.bias is None else [np.ones((n, 1), dtype=dtype)]
+    return np.concatenate([*parts, *ones], axis=1)
 
 
 def with_ghosts(graph: gf.Graph, after: gf.Graph) -> gf.Graph:

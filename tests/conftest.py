@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from cases import Ran, Run
+from cases import Ran, Run, RunJson
 from graphforget.cli import app as cli
 from graphforget.privacy.noise import noise
 
@@ -63,5 +65,17 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         except SystemExit as end:
             code = int(end.code or 0)
         return Ran(code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def run_json(run: Run) -> RunJson:
+    """The object that a command prints with --json; the command has to succeed."""
+
+    def call(*arguments: str) -> dict[str, Any]:
+        ran = run(*arguments, "--json")
+        assert (ran.code, ran.stderr) == (0, ""), arguments
+        return json.loads(ran.stdout)
 
     return call

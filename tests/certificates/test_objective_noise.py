@@ -18,11 +18,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from scipy import stats
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 import graphforget as gf
-from cases import CLASSES, COLUMNS, changed_rows, graphs, make, present, random_graph, requests
+from cases import CLASSES, COLUMNS, changed_rows, dense_cases, dense_rows, graphs, make, present, random_graph, requests
 from graphforget.certificates.residual import rounding_allowance
 from graphforget.models.fixed import SGC, SIGN, FixedPropagation, MeanSGC
 from graphforget.models.parameters import call_with, flatten
@@ -140,29 +140,6 @@ def test_a_loss_of_ones_own_cannot_take_its_name() -> None:
     with pytest.raises(gf.InputError, match="^there is no loss 'hinge', only cross_entropy, one_vs_rest or a function"):
         as_loss("hinge")
     assert set(BUILT_IN) == {"cross_entropy", "one_vs_rest"}
-
-
-def dense_rows(module: nn.Module, graph: gf.Graph, dtype: Any = np.float64) -> np.ndarray:
-    """`[P^h x, ...]`, with a 1 for the bias, of every node: fixed propagation by its definition."""
-    assert isinstance(module, FixedPropagation)
-    x = graph.x.to_dense().double().numpy().astype(dtype)
-    if module.scale_rows:
-        norms = np.sqrt((x * x).sum(axis=1))
-        x = x / np.where(norms > 0, norms, 1)[:, None]
-    n = graph.num_nodes
-    a = np.eye(n, dtype=dtype)
-    for u, v in graph.edge_index.T.tolist():
-        a[v, u] = 1
-    degree = a.sum(axis=1)
-    p = a / degree[:, None]
-    if not isinstance(module, MeanSGC):
-        p = a / np.sqrt(degree)[:, None] / np.sqrt(degree)[None, :]
-    kept, power = [], x
-    for hop in range(max(module.powers) + 1):
-        power = p @ power if hop else power
-        kept += [power] if hop in module.powers else []
-    ones = [] if module.bias is None else [np.ones((n, 1), dtype=dtype)]
-    return np.concatenate([*kept, *ones], axis=1)
 
 
 def dense_gradient(trained: gf.Trained, graph: gf.Graph, theta: Tensor, dtype: Any = np.float64) -> np.ndarray:
@@ -655,16 +632,8 @@ def test_outside_the_footprint_logits_are_bit_for_bit_equal(data: st.DataObject)
 @pytest.mark.parametrize("directed", [False, True])
 def test_the_footprint_is_not_needlessly_large(directed: bool, hops: int) -> None:
     for seed in range(8):
-        graph = random_graph(seed, nodes=16, edges=18, directed=directed, sparse=False)
-        x = torch.from_numpy(np.random.default_rng(seed).uniform(0.5, 1.5, size=tuple(graph.x.shape)))
-        graph = gf.Graph.create(x=x, edges=graph.edge_index, y=graph.y, train_mask=graph.train_mask, directed=directed)
-        edge = tuple(graph.edge_index[:, seed].tolist())
-        for request in (
-            gf.Request(nodes=[5]),
-            gf.Request(edges=[edge]),
-            gf.Request(attributes={7: "all", 8: [1]}),
-            gf.Request(nodes=[6], edges=[edge], attributes={9: [0, 2]}),
-        ):
+        graph, requests_ = dense_cases(seed, directed=directed)
+        for request in requests_:
             changed: set[int] = set()
             for weights in range(3):
                 changed |= changed_rows(mean_model(hops=hops, seed=weights), graph, request)

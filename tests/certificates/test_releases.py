@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 from torch import Tensor
 
 import graphforget as gf
-from cases import Run
+from cases import Run, RunJson
 from graphforget.privacy.gaussian import epsilon_of, release_ratio
 from graphforget.privacy.noise import with_noise
 from graphforget.runs.history import read_history
@@ -66,25 +65,12 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.fixture
-def told(run: Run) -> Callable[..., dict[str, Any]]:
-    """What a command that succeeds prints with --json."""
-
-    def call(*arguments: str) -> dict[str, Any]:
-        ran = run(*arguments, "--json")
-        assert (ran.code, ran.stderr) == (0, ""), arguments
-        return json.loads(ran.stdout)
-
-    return call
-
-
-Told = Callable[..., dict[str, Any]]
-
-
 # -- the floor -------------------------------------------------------------------------------------------------------
 
 
-def test_a_release_under_the_floor_is_refused_and_counted(run: Run, told: Told, place: Path, noise: Noise) -> None:
+def test_a_release_under_the_floor_is_refused_and_counted(
+    run: Run, run_json: RunJson, place: Path, noise: Noise
+) -> None:
     folder = saved(place, floor=0.9)
     noise.bad = True
     weights = (folder / "weights.safetensors").read_bytes()
@@ -100,12 +86,12 @@ def test_a_release_under_the_floor_is_refused_and_counted(run: Run, told: Told, 
     trained, graph = gf.load_run(folder)
     assert graph.digest == start()[1].digest
     assert trained.releases_left == 63
-    ledger = told("ledger", "run")
+    ledger = run_json("ledger", "run")
     (entry,) = ledger["entries"]
     assert (entry["level"], entry["request_id"], ledger["releases_left"]) == ("refused", "one", 63)
     assert entry["ratio"] == release_ratio(epsilon=1, delta=1e-5, releases=64)
     assert ledger["composed"]["epsilon"] == epsilon_of(ratio=entry["ratio"], delta=1e-5) > 0
-    assert told("plan", "run", "1.json")["releases_left"] == 63
+    assert run_json("plan", "run", "1.json")["releases_left"] == 63
     ran = run("verify", "run")  # there is nothing to verify, and nothing that fails
     assert (ran.code, ran.stderr.count("\n")) == (2, 1)
     assert "nothing was released" in ran.stderr
@@ -128,7 +114,7 @@ def test_a_refused_request_is_refused_again_without_new_noise(
     assert tree(place) == before
 
 
-def test_another_request_goes_on_after_a_refusal(run: Run, told: Told, place: Path, noise: Noise) -> None:
+def test_another_request_goes_on_after_a_refusal(run: Run, run_json: RunJson, place: Path, noise: Noise) -> None:
     """First the refusal, then a release, then another refusal, then another release."""
     folder = saved(place, floor=0.9)
     gf.make_keys(place / "key")
@@ -140,7 +126,7 @@ def test_another_request_goes_on_after_a_refusal(run: Run, told: Told, place: Pa
         ran = run("unlearn", "run", f"{number}.json", *signed, "--id", str(number))
         assert ran.code == (3 if noise.bad else 0)
         left -= 1
-        assert told("ledger", "run")["releases_left"] == left
+        assert run_json("ledger", "run")["releases_left"] == left
         if noise.bad:
             kept = {name: content for name, content in tree(folder).items() if name in (CERTIFICATE, OUTCOME, RELEASED)}
             assert kept == {name: before[name] for name in kept}
@@ -185,12 +171,12 @@ def test_a_refusal_that_is_not_counted_is_caught(
     assert tree(place) == before
 
 
-def test_a_floor_that_is_met_changes_nothing(told: Told, place: Path, noise: Noise) -> None:
+def test_a_floor_that_is_met_changes_nothing(run_json: RunJson, place: Path, noise: Noise) -> None:
     noise.seed = 7
     answers = []
     for floor in (None, 0.9):
         folder = saved(place, floor=floor)
-        answers.append(told("unlearn", "run", "1.json", "--in-place", "--id", "one"))
+        answers.append(run_json("unlearn", "run", "1.json", "--in-place", "--id", "one"))
         assert gf.verify_run(folder).checks
         shutil.rmtree(folder)
     for answer, floor in zip(answers, (None, 0.9), strict=True):
@@ -205,28 +191,28 @@ def test_a_floor_that_is_met_changes_nothing(told: Told, place: Path, noise: Noi
     assert set(answers[0]["certificate"]["digests"]) == {"released"}
 
 
-def test_a_network_under_its_floor_is_refused_too(run: Run, told: Told, place: Path) -> None:
+def test_a_network_under_its_floor_is_refused_too(run: Run, run_json: RunJson, place: Path) -> None:
     folder = saved(place, "gcn", hidden=2, epochs=1, polish_steps=0, floor=1.0)
     assert start("gcn", hidden=2, epochs=1, polish_steps=0, floor=1.0)[0].notes  # training says so
     for _ in range(2):
         assert run("unlearn", "run", "1.json", "--in-place").code == 3
     assert [entry.level for entry in read_history(folder).entries] == ["refused"]
     assert run("unlearn", "run", "2.json", "--in-place").code == 3  # it can be asked for others
-    assert told("ledger", "run")["composed"]["epsilon"] == 0
+    assert run_json("ledger", "run")["composed"]["epsilon"] == 0
 
 
 def test_a_retrained_model_under_the_floor_leaves_the_old_one_used_up(
-    run: Run, told: Told, place: Path, noise: Noise
+    run: Run, run_json: RunJson, place: Path, noise: Noise
 ) -> None:
     """The old model stays, so its count must not begin anew."""
     saved(place, floor=0.9, releases=1)
-    assert told("unlearn", "run", "1.json", "--in-place")["certificate"]["releases_left"] == 0
+    assert run_json("unlearn", "run", "1.json", "--in-place")["certificate"]["releases_left"] == 0
     noise.bad = True
     assert run("unlearn", "run", "2.json", "--in-place").code == 3
-    assert told("ledger", "run")["releases_left"] == 0
+    assert run_json("ledger", "run")["releases_left"] == 0
     assert run("verify", "run").code == 0
     noise.bad = False
-    result = told("unlearn", "run", "3.json", "--in-place")
+    result = run_json("unlearn", "run", "3.json", "--in-place")
     assert (result["private"]["method"], result["certificate"]["releases_left"]) == ("retrain", 0)
     assert run("verify", "run").code == 0
 
@@ -234,16 +220,16 @@ def test_a_retrained_model_under_the_floor_leaves_the_old_one_used_up(
 # -- how many --------------------------------------------------------------------------------------------------------
 
 
-def test_after_the_last_release_the_model_is_retrained(run: Run, told: Told, place: Path) -> None:
+def test_after_the_last_release_the_model_is_retrained(run: Run, run_json: RunJson, place: Path) -> None:
     folder = saved(place, releases=2)
     for number, left in ((1, 1), (2, 0)):
-        assert told("plan", "run", f"{number}.json")["releases_left"] == left + 1
-        result = told("unlearn", "run", f"{number}.json", "--in-place")
+        assert run_json("plan", "run", f"{number}.json")["releases_left"] == left + 1
+        result = run_json("unlearn", "run", f"{number}.json", "--in-place")
         assert (result["private"]["method"], result["level"]) == ("newton", "certified")
         assert result["certificate"]["releases_left"] == left
         assert result["certificate"]["claim"]["releases"] == result["certificate"]["settings"]["releases"] == 2
-        assert told("ledger", "run")["releases_left"] == left
-    planned = told("plan", "run", "3.json")
+        assert run_json("ledger", "run")["releases_left"] == left
+    planned = run_json("plan", "run", "3.json")
     assert (planned["method"], planned["level"], planned["releases_left"]) == ("retrain", "certified", 0)
     text = " ".join(run("plan", "run", "3.json").stdout.split())
     assert "method retrain best level certified" in text
@@ -257,7 +243,7 @@ def test_after_the_last_release_the_model_is_retrained(run: Run, told: Told, pla
         == "graphforget: the 2 releases that were promised leave no room for one more, and retraining was ruled out\n"
     )
     assert tree(place) == before
-    result = told("unlearn", "run", "3.json", "--in-place")
+    result = run_json("unlearn", "run", "3.json", "--in-place")
     assert (result["private"]["method"], result["level"]) == ("retrain", "certified")
     assert (result["certificate"]["releases_left"], gf.load_run(folder)[0].releases_left) == (1, 1)
     assert run("verify", "run").code == 0
@@ -265,28 +251,28 @@ def test_after_the_last_release_the_model_is_retrained(run: Run, told: Told, pla
     assert "releases left 0 of 2" in text
 
 
-def test_all_releases_together_keep_what_was_promised(told: Told, place: Path) -> None:
+def test_all_releases_together_keep_what_was_promised(run_json: RunJson, place: Path) -> None:
     saved(place, releases=2)
     for number in (1, 2):
-        told("unlearn", "run", f"{number}.json", "--in-place")
-        composed = told("ledger", "run")["composed"]
+        run_json("unlearn", "run", f"{number}.json", "--in-place")
+        composed = run_json("ledger", "run")["composed"]
         assert 0 < composed["epsilon"] <= 1
     assert composed["epsilon"] > 0.95  # a share of delta is kept for rounding
 
 
-def test_another_epsilon_takes_more_of_the_releases_and_is_listed(run: Run, told: Told, place: Path) -> None:
+def test_another_epsilon_takes_more_of_the_releases_and_is_listed(run: Run, run_json: RunJson, place: Path) -> None:
     saved(place)
-    as_fixed = told("unlearn", "run", "1.json", "--epsilon", "1", "--delta", "1e-5")
+    as_fixed = run_json("unlearn", "run", "1.json", "--epsilon", "1", "--delta", "1e-5")
     assert (as_fixed["certificate"]["chosen"], as_fixed["certificate"]["releases_left"]) == ({}, 63)
-    result = told("unlearn", "run", "1.json", "--in-place", "--epsilon", "3")
+    result = run_json("unlearn", "run", "1.json", "--in-place", "--epsilon", "3")
     assert result["certificate"]["chosen"] == {"epsilon": 3.0}
     assert result["certificate"]["claim"]["epsilon"] == 3
     share = {epsilon: release_ratio(epsilon=epsilon, delta=1e-5, releases=64) for epsilon in (1, 3)}
     left = int(64 - (share[3] / share[1]) ** 2)
     assert result["certificate"]["releases_left"] == left < 60
-    assert told("ledger", "run")["releases_left"] == left
+    assert run_json("ledger", "run")["releases_left"] == left
     assert run("verify", "run").code == 0
-    unchecked = told("verify", "run")["unchecked"]
+    unchecked = run_json("verify", "run")["unchecked"]
     assert "why this was chosen for this request, which may tell of it: epsilon" in unchecked
     text = " ".join(run("unlearn", "run", "2.json", "--epsilon", "0.5").stdout.split())
     assert "chosen for this request epsilon = 0.5" in text
@@ -313,7 +299,7 @@ def test_the_same_id_gives_the_same_bits(out: tuple[str, ...], run: Run, place: 
 # -- the head --------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_that_was_rolled_back_is_caught_by_the_head(run: Run, told: Told, place: Path) -> None:
+def test_a_run_that_was_rolled_back_is_caught_by_the_head(run: Run, run_json: RunJson, place: Path) -> None:
     folder = saved(place)
     heads = []
     for number in (1, 2):
@@ -321,14 +307,14 @@ def test_a_run_that_was_rolled_back_is_caught_by_the_head(run: Run, told: Told, 
         ran = run("ledger", "run", "--head")
         assert (ran.code, ran.stderr) == (0, "")
         heads.append(ran.stdout.strip())
-        assert told("ledger", "run", "--head") == {"audience": "public", "head": heads[-1]}
-        assert told("ledger", "run")["head"] == heads[-1] == read_history(folder).head
+        assert run_json("ledger", "run", "--head") == {"audience": "public", "head": heads[-1]}
+        assert run_json("ledger", "run")["head"] == heads[-1] == read_history(folder).head
         for head in heads:  # at it, and past it
             assert run("verify", "run", "--head", head).code == 0
         if number == 1:
             shutil.copytree(folder, place / "kept")
-    assert not [gap for gap in told("verify", "run", "--head", heads[-1])["unchecked"] if "older copy" in gap]
-    assert [gap for gap in told("verify", "run")["unchecked"] if "older copy" in gap]
+    assert not [gap for gap in run_json("verify", "run", "--head", heads[-1])["unchecked"] if "older copy" in gap]
+    assert [gap for gap in run_json("verify", "run")["unchecked"] if "older copy" in gap]
     assert run("verify", "kept").code == 0
     ran = run("verify", "kept", "--head", heads[-1])
     assert (ran.code, ran.stdout) == (1, "")
@@ -339,11 +325,13 @@ def test_a_run_that_was_rolled_back_is_caught_by_the_head(run: Run, told: Told, 
     assert run("verify", "run", "--head", "1" * 64).code == 1
 
 
-def test_the_noise_of_the_release_before_is_not_used_again(run: Run, told: Told, place: Path, noise: Noise) -> None:
+def test_the_noise_of_the_release_before_is_not_used_again(
+    run: Run, run_json: RunJson, place: Path, noise: Noise
+) -> None:
     saved(place)
     assert run("unlearn", "run", "1.json", "--out", "one").code == 0
     assert run("unlearn", "one", "2.json", "--out", "two").code == 0
-    assert "fresh noise" in told("verify", "two", "--before", "one")["checks"]
+    assert "fresh noise" in run_json("verify", "two", "--before", "one")["checks"]
     noise.seed = 5
     assert run("unlearn", "run", "1.json", "--out", "three").code == 0
     assert run("unlearn", "three", "2.json", "--out", "four").code == 0

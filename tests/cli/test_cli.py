@@ -19,7 +19,7 @@ from rich.console import Console
 from safetensors.torch import load_file, save_file
 
 import graphforget as gf
-from cases import Run, present, random_graph
+from cases import Run, RunJson, present, random_graph
 from graphforget.certificates.conditions import sentence
 from graphforget.cli import app as cli
 from graphforget.cli import console as terminal
@@ -1055,34 +1055,29 @@ def tamper(run: Path, by: float, *, fitting: bool) -> None:
         rewrite_checksums(run)
 
 
-def test_the_whole_story(run: Run, space: Path) -> None:
-    def told(*arguments: str) -> dict[str, Any]:
-        ran = run(*arguments, "--json")
-        assert (ran.code, ran.stderr) == (0, ""), arguments
-        return parsed(ran.stdout)
-
+def test_the_whole_story(run: Run, run_json: RunJson, space: Path) -> None:
     (space / "request.json").write_text('{"nodes": ["patient-0017"]}')
-    assert told("keygen", "keys/auditor") == {"private": "keys/auditor", "public": "keys/auditor.pub"}
-    assert told("train", "--out", "runs/one")["run"] == "runs/one"
-    plan = told("plan", "runs/one", "request.json")
+    assert run_json("keygen", "keys/auditor") == {"private": "keys/auditor", "public": "keys/auditor.pub"}
+    assert run_json("train", "--out", "runs/one")["run"] == "runs/one"
+    plan = run_json("plan", "runs/one", "request.json")
     asked = ("unlearn", "runs/one", "request.json", "--out", "runs/two", "--key", "keys/auditor", "--id", "r-1")
-    result = told(*asked)
+    result = run_json(*asked)
     assert (result["private"]["method"], result["level"]) == (plan["method"], plan["level"]) == ("newton", "certified")
     assert (result["run"], result["request_id"]) == ("runs/two", "r-1")
-    found = told("verify", "runs/two", "--key", "keys/auditor.pub")
+    found = run_json("verify", "runs/two", "--key", "keys/auditor.pub")
     assert (found["audience"], found["ok"]) == ("public", True)
     assert found["unchecked"] == ["fresh noise", *CANNOT_BE_SEEN, ROLLBACK]
     assert {"signature", "weights", "claim", "noise", "deleted data", "ledger"} <= found["checks"].keys()
-    ledger = told("ledger", "runs/two")
+    ledger = run_json("ledger", "runs/two")
     assert [entry["request_id"] for entry in ledger["entries"]] == ["r-1"]
     assert 0 < ledger["composed"]["epsilon"] <= 1
-    report = told("report", "runs/two", "--out", "page.html", "--key", "keys/auditor.pub")
+    report = run_json("report", "runs/two", "--out", "page.html", "--key", "keys/auditor.pub")
     assert report == {"report": "page.html", "audience": "public"}
     before = tree(space)
-    assert told(*asked) == result | {"repeated": True}
+    assert run_json(*asked) == result | {"repeated": True}
     assert tree(space) == before
-    assert not told("unlearn", "runs/one", "request.json", "--in-place")["repeated"]
-    assert told("verify", "runs/one")["unchecked"] == ["signature", "fresh noise", *CANNOT_BE_SEEN, ROLLBACK]
+    assert not run_json("unlearn", "runs/one", "request.json", "--in-place")["repeated"]
+    assert run_json("verify", "runs/one")["unchecked"] == ["signature", "fresh noise", *CANNOT_BE_SEEN, ROLLBACK]
     tamper(space / "runs" / "two", 1e-6, fitting=True)
     ran = run("verify", "runs/two", "--key", "keys/auditor.pub", "--json")
     assert (ran.code, parsed(ran.stdout)["ok"]) == (1, False)

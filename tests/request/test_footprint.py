@@ -13,9 +13,9 @@ from cases import (
     DEGREE_NORMALISED,
     MODELS,
     changed_rows,
+    dense_cases,
     graphs,
     make,
-    random_graph,
     reach_of,
     requests,
 )
@@ -44,28 +44,12 @@ def test_outside_the_footprint_logits_are_bit_for_bit_equal(name: str, data: st.
 def test_the_footprint_is_not_needlessly_large(name: str, directed: bool) -> None:
     """With full attributes and several random weights, every node that is said to be reached does change."""
     for seed in range(8):
-        graph = random_graph(seed, nodes=16, edges=18, directed=directed, sparse=False)
-        graph = gf.Graph.create(
-            x=torch.from_numpy(np.random.default_rng(seed).uniform(0.5, 1.5, size=tuple(graph.x.shape))),
-            edges=graph.edge_index,
-            y=graph.y,
-            train_mask=graph.train_mask,
-            directed=directed,
-        )
-        edge = tuple(graph.edge_index[:, seed].tolist())
-        for request in (
-            gf.Request(nodes=[5]),
-            gf.Request(edges=[edge]),
-            gf.Request(attributes={7: "all", 8: [1]}),
-            gf.Request(nodes=[6], edges=[edge], attributes={9: [0, 2]}),
-        ):
-            reached: set[int] = set()
+        graph, requests_ = dense_cases(seed, directed=directed)
+        for request in requests_:
             changed: set[int] = set()
             for weights in range(4):
-                module = make(name, seed=weights)
-                reached = set(gf.footprint(graph, request, reach_of(name)).reached.tolist())
-                changed |= changed_rows(module, graph, request)
-            assert changed == reached
+                changed |= changed_rows(make(name, seed=weights), graph, request)
+            assert changed == set(gf.footprint(graph, request, reach_of(name)).reached.tolist())
 
 
 @pytest.fixture

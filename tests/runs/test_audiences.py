@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import graphforget as gf
-from cases import Run
+from cases import Run, RunJson
 from graphforget.runs.apply import BLOCK
 from graphforget.runs.history import read_history
 from graphforget.runs.layout import ANNEX, CERTIFICATE, OUTCOME
@@ -42,21 +42,6 @@ def place(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def told(run: Run) -> Callable[..., dict[str, Any]]:
-    """What a command that succeeds prints with --json."""
-
-    def call(*arguments: str) -> dict[str, Any]:
-        ran = run(*arguments, "--json")
-        assert (ran.code, ran.stderr) == (0, ""), arguments
-        return json.loads(ran.stdout)
-
-    return call
-
-
-Told = Callable[..., dict[str, Any]]
-
-
 def keys(content: Any) -> Iterator[str]:
     """All names in a JSON document."""
     if isinstance(content, dict):
@@ -78,8 +63,8 @@ def private_numbers(folder: Path) -> set[str]:
     return {json.dumps(value) for value in (*measured.values(), account["seconds"])}
 
 
-def test_an_answer_is_public_and_has_a_private_part(told: Told, place: Path) -> None:
-    result = told("unlearn", "two", "request.json", "--in-place")
+def test_an_answer_is_public_and_has_a_private_part(run_json: RunJson, place: Path) -> None:
+    result = run_json("unlearn", "two", "request.json", "--in-place")
     private = result.pop("private")
     assert (result["audience"], result["certificate"]["audience"], private["audience"]) == (
         "public",
@@ -96,7 +81,7 @@ def test_an_answer_is_public_and_has_a_private_part(told: Told, place: Path) -> 
         *("audience", "level", "certificate", "test_micro_f1"),
         *("run", "request_id", "repeated"),
     }
-    assert told("plan", "run", "request.json")["audience"] == "private"
+    assert run_json("plan", "run", "request.json")["audience"] == "private"
 
 
 def test_files_say_for_whom_they_are(place: Path) -> None:
@@ -122,11 +107,11 @@ def test_public_files_have_sizes_that_tell_nothing(run: Run, place: Path) -> Non
     assert min(sizes) > 0
 
 
-def test_the_ledger_is_public_unless_asked_for_more(run: Run, told: Told, place: Path) -> None:
-    public = told("ledger", "two")
+def test_the_ledger_is_public_unless_asked_for_more(run: Run, run_json: RunJson, place: Path) -> None:
+    public = run_json("ledger", "two")
     assert public["audience"] == "public"
     assert not private_words(json.dumps(public))
-    private = told("ledger", "two", "--private")
+    private = run_json("ledger", "two", "--private")
     assert private["audience"] == "private"
     (measured,) = private.pop("measured")
     account = read_history(place / "two").annexes[-1].account
@@ -152,8 +137,8 @@ def test_the_entries_of_a_ledger_hold_the_public_answer(place: Path) -> None:
     assert not [word for word in PRIVATE if f'"{word}"' in content]
 
 
-def test_a_verification_that_holds_may_be_shown(run: Run, told: Told, place: Path) -> None:
-    found = told("verify", "two", "--key", "key.pub")
+def test_a_verification_that_holds_may_be_shown(run: Run, run_json: RunJson, place: Path) -> None:
+    found = run_json("verify", "two", "--key", "key.pub")
     assert found["audience"] == "public"
     assert not private_words(json.dumps(found))
     (place / "two" / "released.safetensors").unlink()
@@ -161,9 +146,9 @@ def test_a_verification_that_holds_may_be_shown(run: Run, told: Told, place: Pat
     assert (ran.code, json.loads(ran.stdout)["audience"]) == (1, "private")
 
 
-def test_a_report_is_public_unless_asked_for_more(run: Run, told: Told, place: Path) -> None:
-    assert told("report", "two", "--out", "public.html") == {"report": "public.html", "audience": "public"}
-    assert told("report", "two", "--out", "own.html", "--private") == {"report": "own.html", "audience": "private"}
+def test_a_report_is_public_unless_asked_for_more(run: Run, run_json: RunJson, place: Path) -> None:
+    assert run_json("report", "two", "--out", "public.html") == {"report": "public.html", "audience": "public"}
+    assert run_json("report", "two", "--out", "own.html", "--private") == {"report": "own.html", "audience": "private"}
     public, private = (
         re.sub(r"<style>.*?</style>", "", (place / name).read_text(), flags=re.DOTALL)
         for name in ("public.html", "own.html")

@@ -16,7 +16,7 @@ from scipy import stats
 from torch import Tensor
 
 import graphforget as gf
-from cases import CLASSES, COLUMNS, OwnGCN, claim_of, graphs, present, random_graph, requests
+from cases import CLASSES, COLUMNS, OwnGCN, claim_of, dense_rows, graphs, present, random_graph, requests
 from graphforget.certificates.claims.residual_ball import ResidualBall
 from graphforget.certificates.residual import Residual, noise_centre, residual, rounding_allowance
 from graphforget.linalg.newton import newton_cg
@@ -181,22 +181,7 @@ def test_of_what_is_not_convex_nobody_knows_where_the_optimum_is() -> None:
 def exact_gradient(trained: gf.Trained, graph: gf.Graph, theta: Tensor) -> np.ndarray:
     """`grad F` of SGC or SIGN in 80-bit arithmetic, from the definition."""
     long = np.longdouble
-    x = (graph.x.to_dense() if graph.x.layout == torch.sparse_csr else graph.x).double().numpy().astype(long)
-    norms = np.sqrt((x * x).sum(axis=1))
-    x = x / np.where(norms > 0, norms, 1)[:, None]
-    n = graph.num_nodes
-    a = np.eye(n, dtype=long)
-    for u, v in graph.edge_index.T.tolist():
-        a[v, u] = 1
-    degree = a.sum(axis=1)
-    s = a / np.sqrt(degree)[:, None] / np.sqrt(degree)[None, :]
-    assert isinstance(trained.module, FixedPropagation)
-    powers = trained.module.powers
-    features, power = [], x
-    for hop in range(max(powers) + 1):
-        power = s @ power if hop else power
-        features += [power] if hop in powers else []
-    z = np.concatenate([*features, np.ones((n, 1), dtype=long)], axis=1)[graph.train_rows.numpy()]
+    z = dense_rows(trained.module, graph, long)[graph.train_rows.numpy()]
     w = theta.numpy().astype(long).reshape(-1, CLASSES)
     logits = z @ w
     p = np.exp(logits - logits.max(axis=1, keepdims=True))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +12,7 @@ import torch
 from torch import nn
 
 import graphforget as gf
-from cases import COLUMNS, OwnGCN, random_graph
+from cases import COLUMNS, OwnGCN, island, random_graph
 from graphforget.errors import FloorMissed
 from graphforget.linalg.newton import Minimum, newton_cg
 from graphforget.privacy.gaussian import mu_gdp, release_ratio
@@ -21,17 +20,6 @@ from graphforget.unlearning.selection import Otherwise
 
 TOUCHING = gf.Request(attributes={6: "all"})
 UNTOUCHING = gf.Request(attributes={1: "all"})  # of a node that no training loss depends on
-
-
-@functools.cache
-def island() -> gf.Graph:
-    """Nodes 0 and 1 have no edge but their own and do not train."""
-    graph = random_graph(3, nodes=40, edges=60, unlabelled=0)
-    inside = (graph.edge_index > 1).all(dim=0)
-    edges = torch.cat([graph.edge_index[:, inside], torch.tensor([[0], [1]])], dim=1)
-    train, test = graph.train_mask.clone(), graph.test_mask.clone()
-    train[:2], test[:2] = False, True
-    return gf.Graph.create(x=graph.x, edges=edges, y=graph.y, train_mask=train, test_mask=test)
 
 
 def stop_early(function: Any, theta: torch.Tensor, **given: Any) -> Minimum:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import graphforget as gf
-from cases import COLUMNS, OwnGCN, idea, random_graph
+from cases import COLUMNS, OwnGCN, idea, island, random_graph
 from graphforget.certificates.levels import LEVELS, Level
 from graphforget.unlearning.selection import Otherwise
 
@@ -34,16 +34,6 @@ MANY = gf.Request(nodes=list(range(3, 20)))
 REFUTED = {"sgc without noise", "gcn", "gcn with noise", "own"}  # IDEA's claim for NODES, by its own audit
 
 Expected = tuple[str, Level] | Literal["refused"]
-
-
-def island() -> gf.Graph:
-    """Nodes 0 and 1 have no edge but their own and do not train, so no training loss depends on them."""
-    graph = random_graph(3, nodes=40, edges=60, unlabelled=0)
-    inside = (graph.edge_index > 1).all(dim=0)
-    edges = torch.cat([graph.edge_index[:, inside], torch.tensor([[0], [1]])], dim=1)
-    train, test = graph.train_mask.clone(), graph.test_mask.clone()
-    train[:2], test[:2] = False, True
-    return gf.Graph.create(x=graph.x, edges=edges, y=graph.y, train_mask=train, test_mask=test)
 
 
 ISLANDER = gf.Request(nodes=[0])
