@@ -4,17 +4,25 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-long lint types unit clean
+.PHONY: demo test test-fast test-long lint imports types unit clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)
 	$(BIN)/graphforget demo
 
-test: lint types unit
+# Everything but the tests marked long.
+test: lint imports types unit
+
+# For every save: about a minute on two cores.
+test-fast: lint imports
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not long and not slow"
 
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+imports: $(READY)
+	$(BIN)/lint-imports
 
 types: $(READY)
 	$(BIN)/mypy

@@ -41,9 +41,12 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def repeatable_objective_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fresh noise for every training, and the same in every run of the tests: some draws leave no ReLU alive."""
+    """The noise in the objective differs from training to training, and is the same in every run of the tests.
+
+    For tests of numbers that depend on the draw. Without this fixture the noise comes from the operating system.
+    """
     draws = itertools.count(1000)
 
     def drawn(*, size: int, sigma: float, seed: int | None = None) -> Tensor:

@@ -235,6 +235,7 @@ def test_every_number_in_json_has_a_name() -> None:
     assert found.to_dict()["blanked"] == {"method": {"true": 0.5, "as_published": 0.75}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sigma", "level", "epsilon"), [(SIGMA, "certified", 1.0), (0.0, "exact", 0.0)])
 def test_retraining_passes(sigma: float, level: str, epsilon: float) -> None:
     """With noise it is published as every other release of the model, without as exact."""
@@ -245,6 +246,7 @@ def test_retraining_passes(sigma: float, level: str, epsilon: float) -> None:
     assert found.distances["method"].distance <= trained(sigma).recipe.tolerance
 
 
+@pytest.mark.slow
 def test_inputs_stay_as_they_are_and_the_seed_decides_everything() -> None:
     graph, old = people(), trained()
     digest, theta, state = graph.digest, old.theta.clone(), copy.deepcopy(old.module.state_dict())
@@ -267,6 +269,7 @@ def told_by(found: gf.Audit, *, refutes: bool = True) -> str:
     return "\n".join(finding.told for finding in found.findings if finding.refutes == refutes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cheat", [doing_nothing, deleting_others])
 def test_a_method_that_cheats_is_refuted_by_its_populations(cheat: Callable[..., gf.Outcome]) -> None:
     """Nothing of the single release tells: it is an honest one."""
@@ -281,6 +284,7 @@ def test_a_method_that_cheats_is_refuted_by_its_populations(cheat: Callable[...,
     assert test.surely > largest_auc(epsilon=1, delta=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cheat", [doing_nothing, deleting_others])
 def test_a_single_release_that_cheats_is_refuted(cheat: Callable[..., gf.Outcome]) -> None:
     """Its method does what it should: the populations do not tell."""
@@ -293,6 +297,7 @@ def test_a_single_release_that_cheats_is_refuted(cheat: Callable[..., gf.Outcome
     assert 0.7 < present(found.position.place) < 1.3
 
 
+@pytest.mark.slow
 def test_a_cheat_whose_noise_lies_where_it_should_is_refuted() -> None:
     """Around the centre that its own weights tell: distance and position are left to tell."""
     cheat = release_by(doing_nothing)
@@ -305,6 +310,7 @@ def test_a_cheat_whose_noise_lies_where_it_should_is_refuted() -> None:
     assert "further from the unchanged weights than retrained ones are" in told_by(found)
 
 
+@pytest.mark.slow
 def test_old_weights_released_beside_honest_private_ones_are_refuted() -> None:
     good, bad = release_by(ByMethod("newton")), release_by(doing_nothing)
     found = audited(after=gf.Release(good.private, bad.released, good.claim))
@@ -313,6 +319,7 @@ def test_old_weights_released_beside_honest_private_ones_are_refuted() -> None:
     assert "the released weights lie at" in told_by(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0.0, 0.5])
 def test_less_noise_than_claimed_is_refuted(size: float) -> None:
     good = release_by(ByMethod("newton"))
@@ -323,6 +330,7 @@ def test_less_noise_than_claimed_is_refuted(size: float) -> None:
     assert "is not noise of sigma = 0.05" in told_by(found)
 
 
+@pytest.mark.slow
 def test_a_false_claim_of_retraining_is_refuted() -> None:
     bad = release_by(doing_nothing)
     after = gf.Release(bad.private, bad.released, certificate_of(Exact(sigma=SIGMA)))
@@ -340,6 +348,7 @@ def test_a_release_on_another_graph_does_not_match() -> None:
             audited(after=after)
 
 
+@pytest.mark.slow
 def test_a_method_that_claims_nothing_and_remembers_is_told_of() -> None:
     found = audited(method="ascent", models=16)
     assert found.claim["level"] == "empirical"
@@ -408,6 +417,7 @@ def test_what_a_claim_promises(claim: Claim, promise: tuple[float, float] | None
 # -- what an audit without a finding is worth ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_so_few_models_that_their_test_cannot_fail_are_inconclusive() -> None:
     """Whatever else would have shown a deletion that did nothing."""
     found = audited_once()
@@ -425,6 +435,7 @@ def test_a_finding_counts_however_few_the_models_are() -> None:
     assert (found.verdict, found.conclusive) == ("refuted", False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [-5.0, 4.0])
 def test_a_position_far_outside_is_a_finding_if_it_is_unlikely_and_else_explained(
     monkeypatch: pytest.MonkeyPatch, place: float
@@ -459,6 +470,7 @@ def test_no_position_is_explained() -> None:
 # -- other models and requests -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_gcn_is_audited_and_never_called_certified() -> None:
     old = gf.train(people(), "gcn", hidden=4, epochs=15, polish_steps=2)
     assert audited(old=old).claim == {"level": "exact", "epsilon": 0.0, "delta": 0.0, "sigma": 0.0}
@@ -470,6 +482,7 @@ def test_a_gcn_is_audited_and_never_called_certified() -> None:
     strict(json.dumps(found.to_dict(), allow_nan=False))
 
 
+@pytest.mark.slow
 def test_a_mixture_is_attacked_in_every_way(attacks: None) -> None:
     request = gf.Request(
         named(range(40, 52)), edges_outside(range(40, 52))[:12], dict.fromkeys(named(range(20, 32)), "all")
@@ -733,6 +746,7 @@ def test_a_trained_run_rehearses_a_deletion(runs: Runs, tmp_path: Path) -> None:
         gf.audit_run(runs.plain, out=out, **FEW)
 
 
+@pytest.mark.slow
 def test_a_run_that_came_of_a_deletion_rehearses_by_its_method_and_epsilon(runs: Runs, tmp_path: Path) -> None:
     found = gf.audit_run(runs.after, request="node:4", out=tmp_path / "audit", keep=True, **FEW)
     assert found.claim == {"level": "certified", "epsilon": 3.0, "delta": 1e-5, "sigma": SIGMA}
@@ -748,6 +762,7 @@ def squared(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return (logits - torch.nn.functional.one_hot(labels, logits.shape[1])).square().sum(dim=1)
 
 
+@pytest.mark.slow
 def test_a_conditional_claim_is_rehearsed_with_its_epsilon(tmp_path: Path) -> None:
     loss = gf.Loss(squared, convex=True)
     gf.save_run(tmp_path / "before", gf.train(people(), "sgc", loss=loss), people())
@@ -770,6 +785,7 @@ def test_the_deletion_itself_is_audited(runs: Runs) -> None:
     assert tree(runs.plain.parent) == before
 
 
+@pytest.mark.slow
 def test_a_run_of_a_cheat_is_refuted(runs: Runs) -> None:
     found = gf.audit_run(runs.cheat, before=runs.plain, request=runs.request, models=8, seeds=4)
     assert "between retrained (0) and never changed (1)" in told_by(found)
@@ -962,6 +978,7 @@ def test_findings_say_whether_they_refute() -> None:
     assert not dataclasses.replace(honest(), findings=(Finding(False, "told"),)).passed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", list(gf.MODELS))
 def test_models_can_be_sent_to_other_processes(model: str) -> None:
     """Else an audit would work in one process alone, whatever was asked."""
@@ -971,6 +988,7 @@ def test_models_can_be_sent_to_other_processes(model: str) -> None:
     assert torch.equal(again.logits(people()), built.logits(people()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "level"),
     [("retrain", "certified"), ("newton", "certified"), ("idea", "empirical"), ("gif", "empirical")],

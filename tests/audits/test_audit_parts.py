@@ -464,6 +464,7 @@ def test_decoys_replace_what_is_named_by_another_nodes_values(sparse: bool, seed
     assert dataclasses.replace(found, x=graph.x).digest == before == graph.digest
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.integers(0, 50), st.data())
 def test_decoys_are_the_same_for_sparse_and_dense_attributes(seed: int, data: st.DataObject) -> None:
@@ -512,6 +513,7 @@ def own_loss(trained: gf.Trained, graph: gf.Graph, theta: Tensor) -> float:
     return float(losses + trained.recipe.mu / 2 * theta.square().sum())
 
 
+@pytest.mark.slow
 def test_the_optimum_is_that_of_the_objective_on_the_graph_given() -> None:
     graph = random_graph(3, nodes=40, edges=60)
     retained = graph.without(gf.Request(nodes=[4, 5]))

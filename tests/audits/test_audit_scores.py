@@ -93,6 +93,7 @@ def test_confidence_is_finite_where_the_probability_rounds_to_0_or_1() -> None:
     np.testing.assert_allclose(confidence(logits, torch.tensor([0, 1])), [900 - math.log(2), -900.0])
 
 
+@pytest.mark.slow
 def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     shift, truth = 0.8, float(ndtr(0.8 / math.sqrt(2)))
     chance, held, repeats = np.random.default_rng(0), 0, 150
@@ -155,6 +156,7 @@ def wins_of_models(chance: np.random.Generator, models: int, *, shift: float, it
     return (a[:, None, :, None] > b[None, :, None, :]).mean(axis=(2, 3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("models", "items"), [(4, 1), (4, 12), (8, 1), (8, 12)])
 def test_what_is_surely_so_is_seldom_so_by_chance(models: int, items: int) -> None:
     """Where there is nothing to tell apart: with four models of each kind and one item, all four lie above the others

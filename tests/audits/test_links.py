@@ -133,6 +133,7 @@ def test_pairs_must_be_of_the_models_nodes() -> None:
 # -- the attack --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_linked_nodes_that_answer_alike_are_found_and_others_are_not() -> None:
     alike = posteriors(300).repeat_interleave(2, dim=0)  # nodes 2 i and 2 i + 1 answer the same
     linked_pairs = torch.arange(600).view(-1, 2).T
@@ -236,6 +237,7 @@ def test_matched_pairs_have_the_same_classes_and_are_nearer_in_degree() -> None:
     assert as_set(found) != as_set(matched_non_edges(graph, chosen, seed=1, avoid=avoid))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(graphs(), st.integers(0, 99))
 def test_degrees_fall_under_the_same_power_of_two_as_long_as_there_are_such_pairs(graph: gf.Graph, seed: int) -> None:

@@ -103,6 +103,7 @@ def test_standardised_features_have_no_unit() -> None:
     assert np.abs(raw - SMALL.fit(features, members, seed=0).scores(features)).max() > 0.1
 
 
+@pytest.mark.slow
 def test_what_is_held_out_ends_training_and_keeps_it_from_learning_by_heart() -> None:
     features, members = examples(120, apart=0.0)
     seen: list[tuple[str, int, int]] = []
@@ -120,6 +121,7 @@ def test_what_is_held_out_ends_training_and_keeps_it_from_learning_by_heart() ->
     np.testing.assert_array_equal(stopped, kept)
 
 
+@pytest.mark.slow
 def test_the_honest_network_stays_alive_where_there_is_little_to_learn() -> None:
     """Of many nodes that hardly differ; at the paper's rate units die until many nodes get one score."""
     features, members = examples(3000, apart=0.05)
@@ -159,6 +161,7 @@ def answers(*, count: int = 1000, given_away: float, seed: int = 0) -> tuple[Ten
     return logits, labels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("protocol", "at_least"), [("paper", 0.9), ("honest", 0.99)])
 def test_members_that_give_themselves_away_are_found_and_alike_ones_are_not(
     protocol: Protocol, at_least: float
@@ -195,6 +198,7 @@ def test_a_node_scores_the_same_in_any_company(protocol: Protocol) -> None:
     assert np.unique(together).size > 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["paper", "honest"])
 def test_excluded_rows_teach_nothing_and_the_input_stays_as_it_is(protocol: Protocol) -> None:
     graph, like = memorised()
@@ -226,6 +230,7 @@ def test_the_honest_shadow_knows_half_of_the_training_nodes() -> None:
     assert (found.members.numel(), found.non_members.numel()) == (110, 110)
 
 
+@pytest.mark.slow
 def test_another_seed_is_another_split_another_shadow_and_another_attack() -> None:
     graph = gf.load("patients")
     like = gf.train(graph, "gcn", hidden=4, epochs=5, polish_steps=0)
@@ -260,6 +265,7 @@ def test_the_papers_shadow_is_its_gcn_whatever_is_attacked() -> None:
     assert attacker("paper").note == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["sign", "cgu", "gin", "sharded-sgc"])
 def test_the_honest_shadow_follows_the_recipe_of_what_is_attacked(model: str) -> None:
     graph = random_graph(3, nodes=60, edges=90)
@@ -288,6 +294,7 @@ class Stubborn(OwnGCN):
         return super().forward(x, edge_index) + self.shift
 
 
+@pytest.mark.slow
 def test_a_module_of_ones_own_is_shadowed_by_fresh_weights_or_else_by_a_gcn_with_a_note() -> None:
     graph = random_graph(3, nodes=40, edges=60)
     like = gf.train(graph, OwnGCN(), epochs=3, polish_steps=0)

@@ -127,6 +127,7 @@ def test_verdicts_of_a_convex_model() -> None:
     assert found[NAMES[2]].verdict == "fails"
 
 
+@pytest.mark.slow
 def test_verdicts_of_a_network() -> None:
     options: dict[str, Any] = {"hidden": 4, "epochs": 60, "polish_steps": 5}
     found, *_ = audited("gcn", gf.Constants(strong_convexity=1e-4), **options)

@@ -159,6 +159,7 @@ def test_the_hash_is_that_of_the_documented_form(path: Path) -> None:
     assert entry.hash == hashlib.sha256(b"graphforget-ledger-2\n" + text.encode()).hexdigest()
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(ratio=st.floats(min_value=0, allow_infinity=False) | st.integers(0, 10**6), answer=st.text())
 def test_every_ratio_and_answer_survives_the_file(tmp_path_factory: Any, ratio: float, answer: str) -> None:

@@ -68,6 +68,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 # -- the floor -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_release_under_the_floor_is_refused_and_counted(
     run: Run, run_json: RunJson, place: Path, noise: Noise
 ) -> None:
@@ -97,6 +98,7 @@ def test_a_release_under_the_floor_is_refused_and_counted(
     assert "nothing was released" in ran.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", [("--id", "one"), ("--id", "two"), ()], ids=["same id", "another id", "no id"])
 @pytest.mark.parametrize("out", [("--in-place",), ("--out", "new")], ids=["in place", "elsewhere"])
 def test_a_refused_request_is_refused_again_without_new_noise(
@@ -114,6 +116,7 @@ def test_a_refused_request_is_refused_again_without_new_noise(
     assert tree(place) == before
 
 
+@pytest.mark.slow
 def test_another_request_goes_on_after_a_refusal(run: Run, run_json: RunJson, place: Path, noise: Noise) -> None:
     """First the refusal, then a release, then another refusal, then another release."""
     folder = saved(place, floor=0.9)
@@ -147,6 +150,7 @@ def test_another_request_goes_on_after_a_refusal(run: Run, run_json: RunJson, pl
     assert "refused" in run("ledger", "run").stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("counted", "mismatch"),
     [
@@ -171,6 +175,7 @@ def test_a_refusal_that_is_not_counted_is_caught(
     assert tree(place) == before
 
 
+@pytest.mark.slow
 def test_a_floor_that_is_met_changes_nothing(run_json: RunJson, place: Path, noise: Noise) -> None:
     noise.seed = 7
     answers = []
@@ -191,6 +196,7 @@ def test_a_floor_that_is_met_changes_nothing(run_json: RunJson, place: Path, noi
     assert set(answers[0]["certificate"]["digests"]) == {"released"}
 
 
+@pytest.mark.slow
 def test_a_network_under_its_floor_is_refused_too(run: Run, run_json: RunJson, place: Path) -> None:
     folder = saved(place, "gcn", hidden=2, epochs=1, polish_steps=0, floor=1.0)
     assert start("gcn", hidden=2, epochs=1, polish_steps=0, floor=1.0)[0].notes  # training says so
@@ -201,6 +207,7 @@ def test_a_network_under_its_floor_is_refused_too(run: Run, run_json: RunJson, p
     assert run_json("ledger", "run")["composed"]["epsilon"] == 0
 
 
+@pytest.mark.slow
 def test_a_retrained_model_under_the_floor_leaves_the_old_one_used_up(
     run: Run, run_json: RunJson, place: Path, noise: Noise
 ) -> None:
@@ -251,6 +258,7 @@ def test_after_the_last_release_the_model_is_retrained(run: Run, run_json: RunJs
     assert "releases left 0 of 2" in text
 
 
+@pytest.mark.slow
 def test_all_releases_together_keep_what_was_promised(run_json: RunJson, place: Path) -> None:
     saved(place, releases=2)
     for number in (1, 2):
@@ -260,6 +268,7 @@ def test_all_releases_together_keep_what_was_promised(run_json: RunJson, place: 
     assert composed["epsilon"] > 0.95  # a share of delta is kept for rounding
 
 
+@pytest.mark.slow
 def test_another_epsilon_takes_more_of_the_releases_and_is_listed(run: Run, run_json: RunJson, place: Path) -> None:
     saved(place)
     as_fixed = run_json("unlearn", "run", "1.json", "--epsilon", "1", "--delta", "1e-5")
@@ -299,6 +308,7 @@ def test_the_same_id_gives_the_same_bits(out: tuple[str, ...], run: Run, place: 
 # -- the head --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_that_was_rolled_back_is_caught_by_the_head(run: Run, run_json: RunJson, place: Path) -> None:
     folder = saved(place)
     heads = []
@@ -325,6 +335,7 @@ def test_a_run_that_was_rolled_back_is_caught_by_the_head(run: Run, run_json: Ru
     assert run("verify", "run", "--head", "1" * 64).code == 1
 
 
+@pytest.mark.slow
 def test_the_noise_of_the_release_before_is_not_used_again(
     run: Run, run_json: RunJson, place: Path, noise: Noise
 ) -> None:

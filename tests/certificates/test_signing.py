@@ -604,6 +604,7 @@ def measured(radius: float) -> Residual:
 epsilons, deltas, sigmas = st.floats(1e-3, 50), st.floats(1e-12, 1e-2), st.floats(1e-6, 1e3)
 
 
+@pytest.mark.slow
 @given(share=st.floats(0, 1), epsilon=epsilons, delta=deltas, sigma=sigmas, releases=st.integers(1, 100))
 def test_a_certified_distance_is_never_over_the_tolerance(
     share: float, epsilon: float, delta: float, sigma: float, releases: int

@@ -391,6 +391,7 @@ def test_demo_for_machines(run: Run, space: Path) -> None:
     assert os.listdir(space) == ["story.html"]
 
 
+@pytest.mark.slow
 def test_demo_for_people(run: Run, space: Path) -> None:
     ran = run("demo")
     assert (ran.code, ran.stderr) == (0, "")
@@ -603,6 +604,7 @@ def process(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_a_process_ends_with_2_and_one_sentence(club: Path, tmp_path: Path) -> None:
     ran = process("train", "--data", club, "--model", "transformer", "--out", "run", folder=tmp_path)
     assert (ran.returncode, ran.stdout) == (2, "")
@@ -611,6 +613,7 @@ def test_a_process_ends_with_2_and_one_sentence(club: Path, tmp_path: Path) -> N
     assert not tree(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_process_gives_the_same_weights_and_clean_output(run: Run, club: Path, tmp_path: Path) -> None:
     arguments: list[str | Path] = ["train", "--data", club, "--model", "sgc", "--mu", "0.01", "--json"]
     ran = process(*arguments, "--out", "run", folder=tmp_path)
@@ -721,6 +724,7 @@ def test_plan(run: Run, members: Path) -> None:
     assert tree(members) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wanted", "method", "level"),
     [
@@ -945,6 +949,7 @@ def test_a_delta_that_promises_nothing_is_refused_with_code_3(run: Run, members:
     assert tree(members) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [(), ("--out", "two"), ("--in-place",)], ids=["nowhere", "out", "in place"])
 @pytest.mark.parametrize("as_json", [False, True], ids=["people", "machines"])
 def test_a_level_out_of_reach_is_refused_with_code_3(
@@ -960,6 +965,7 @@ def test_a_level_out_of_reach_is_refused_with_code_3(
     assert tree(unconvex) == before
 
 
+@pytest.mark.slow
 def test_a_level_out_of_reach_is_retrained_where_that_is_allowed(run: Run, unconvex: Path) -> None:
     for more in ((), ("--otherwise", "retrain")):
         result = parsed(run("unlearn", "run", "request.json", "--level", "certified", *more, "--json").stdout)
@@ -1345,6 +1351,7 @@ def an_edge_of(club: Path) -> str:
     return json.dumps({"edges": [[u, v]]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", list(gf.METHODS))
 def test_the_outcome_of_every_method_is_told_in_words(method: str, run: Run, club: Path, space: Path) -> None:
     assert run("train", "--data", club, "--out", "run", *TAKEN[method]).code == 0

@@ -339,6 +339,7 @@ def bases(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Callabl
 Bases = Callable[[str], Path]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BASES)
 def test_mutated_runs(name: str, bases: Bases, tmp_path: Path) -> None:
     assert not fuzzed_runs(bases(name), tmp_path / "run", range(25))

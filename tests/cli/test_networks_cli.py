@@ -36,6 +36,7 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_auto_retrains_a_network_and_a_replay_gives_the_same_weights(run: Run, place: Path) -> None:
     ran = run("unlearn", "run", "request.json", "--out", "two", "--json")
     assert (ran.code, ran.stderr) == (0, "")

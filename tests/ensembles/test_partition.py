@@ -467,6 +467,7 @@ def test_bad_input_is_refused_in_a_sentence(call: Callable[[], object], message:
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.slow
 def test_the_size_of_physics() -> None:
     nodes, shards = 31_043, 100
     edges = some_edges(nodes=nodes, count=200_000)

@@ -190,6 +190,7 @@ def edges(graph: gf.Graph) -> dict[float, gf.Request]:
 # -- what cells start from ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_base_is_the_model_that_training_gives(gcn: gf.Trained, sgc: gf.Trained, graph: gf.Graph) -> None:
     assert torch.equal(gcn.theta, gf.train(graph, "gcn", seed=SEED, epochs=EPOCHS).theta)
     assert torch.equal(sgc.theta, gf.train(graph, "sgc", seed=SEED).theta)
@@ -232,6 +233,7 @@ def node_retrained(gcn: gf.Trained, graph: gf.Graph, nodes: gf.Request) -> gf.Ou
     return unlearn(gcn, graph, nodes, method="retrain")
 
 
+@pytest.mark.slow
 def test_table1_removes_one_percent_of_the_training_nodes(
     node_cell: Ran, gcn: gf.Trained, graph: gf.Graph, nodes: gf.Request
 ) -> None:
@@ -254,6 +256,7 @@ def test_table1_scores_each_model_on_the_graph_that_it_is_to_serve(
     assert all_differ(row["before"], row["nothing"], row["idea"], percent(node_idea.trained, graph))
 
 
+@pytest.mark.slow
 def test_table1_retrains_from_fresh_weights(
     node_cell: Ran, gcn: gf.Trained, graph: gf.Graph, nodes: gf.Request, node_retrained: gf.Outcome
 ) -> None:
@@ -264,6 +267,7 @@ def test_table1_retrains_from_fresh_weights(
     assert all_differ(row["retrain"], row["idea"], row["nothing"], percent(continued, retained))
 
 
+@pytest.mark.slow
 def test_table1_adds_the_sigma_of_the_papers_code_to_the_unlearned_weights(
     node_cell: Ran, gcn: gf.Trained, node_idea: gf.Outcome
 ) -> None:
@@ -289,6 +293,7 @@ def test_table1_tells_how_long_each_took(node_cell: Ran) -> None:
     assert node_cell.row["retrain_seconds"] == node_cell.outcome("retrain").seconds
 
 
+@pytest.mark.slow
 def test_table1_takes_the_noise_of_the_model_at_hand(store: Path, graph: gf.Graph, nodes: gf.Request) -> None:
     key = {"part": "idea", "data": "patients", "model": "gat", "seed": SEED, "epochs": 1}
     row, _ = ran(table1.unlearned, store=store, **key)
@@ -350,6 +355,7 @@ def test_a_release_and_its_retraining_carry_the_same_draws_of_noise(
 # -- table 1: GraphEraser ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("part", "model"), [("random", "sharded-gcn"), ("blpa", "sharded-gcn"), ("released random", "sharded-released")]
 )
@@ -395,6 +401,7 @@ def network_cells(store: Path, one_thread: None) -> dict[float, Ran]:
     return {n / 100: ran(figure_bounds.of_network, store=store, share=n / 100, **key) for n in range(1, 11)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.01, 0.1])
 def test_bounds_of_a_network_are_the_papers_and_ceus(
     network_cells: dict[float, Ran], gcn: gf.Trained, graph: gf.Graph, edges: dict[float, gf.Request], share: float
@@ -437,6 +444,7 @@ def test_a_network_is_retrained_from_scratch_at_three_shares(network_cells: dict
         assert starts == (["continued", "fresh"] if "scratch" in cell.row else ["continued"])
 
 
+@pytest.mark.slow
 def test_drift_is_how_far_training_goes_on_where_nothing_is_removed(store: Path, graph: gf.Graph) -> None:
     row, asked = ran(figure_bounds.of_drift, store=store, model="gcn", data="patients", share=0.0, seed=SEED)
     trained, _ = bases.base(store, "patients", "gcn", SEED)
@@ -475,6 +483,7 @@ def noise_cells(store: Path, one_thread: None) -> dict[str, Ran]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["gcn", "sgc"])
 def test_every_sigma_follows_from_its_bound(
     noise_cells: dict[str, Ran],
@@ -598,6 +607,7 @@ def by_heart(random_labels: gf.Graph, forty: gf.Request, one_thread: None) -> di
     return {"before": trained, "nothing": trained, "retrain": again}
 
 
+@pytest.mark.slow
 def test_what_was_learned_by_heart_scores_high_and_what_was_forgotten_does_not(
     random_labels: gf.Graph, forty: gf.Request, by_heart: dict[str, gf.Trained], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -737,6 +747,7 @@ def test_contestants_are_what_each_method_leaves(
 # -- table 6: accuracy after edge requests -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_accuracy_after_edge_requests_is_of_the_unlearned_weights(
     store: Path, gcn: gf.Trained, graph: gf.Graph, edges: dict[float, gf.Request]
 ) -> None:
@@ -759,6 +770,7 @@ def test_accuracy_after_edge_requests_is_of_the_unlearned_weights(
 # -- table 5: seconds of edge requests ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "model", "level", "warm_ups"),
     [("newton", "sgc", "certified", 1), ("idea", "gcn", "empirical", 1), ("retrain", "gcn", "exact", 0)],
@@ -784,6 +796,7 @@ def test_seconds_are_the_median_of_three_answers_once_warm(
         assert (row["distance"], row["epsilon"]) == (outcomes[0].measured["distance"], 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["random", "blpa"])
 def test_grapheraser_answers_every_share_of_edges_by_training_shards_anew(
     store: Path, graph: gf.Graph, edges: dict[float, gf.Request], way: str

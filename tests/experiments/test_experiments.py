@@ -161,6 +161,7 @@ def test_cells_of_other_settings_are_not_taken_for_ours(tmp_path: Path, monkeypa
     assert (tmp_path / "asked-1").read_text() == "xx"
 
 
+@pytest.mark.slow
 def test_processes_compute_and_one_that_dies_fails_alone(tmp_path: Path) -> None:
     from graphforget.jobs.pool import processes
 
@@ -170,6 +171,7 @@ def test_processes_compute_and_one_that_dies_fails_alone(tmp_path: Path) -> None
     assert "process ended" in record.errors(cells())["number=2"]
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_what_is_finished_and_ends_the_workers(tmp_path: Path) -> None:
     import multiprocessing
 

@@ -108,6 +108,7 @@ def test_a_failing_cell_is_told_everywhere_and_the_rest_is_there(tmp_path: Path)
     assert "three &lt;b&gt;" in html.read_text()
 
 
+@pytest.mark.slow
 def test_only_some_cells(tmp_path: Path) -> None:
     result = reproduce(TOY, ReproductionPlan(tmp_path, seeds=3, only="number=1"), pool=threads)
     assert (result.done, result.total) == (1, 3)
@@ -118,6 +119,7 @@ def test_only_some_cells(tmp_path: Path) -> None:
     assert result.table.bars[0].text == "All are small: reached. The worst of 3: 2, 4 large."
 
 
+@pytest.mark.slow
 def test_days_and_machines_are_those_of_the_cells(tmp_path: Path) -> None:
     reproduce(TOY, ReproductionPlan(tmp_path, seeds=2), pool=threads)
     lines = [json.loads(line) for line in (tmp_path / "toy.jsonl").read_text().splitlines()]
@@ -155,6 +157,7 @@ def test_an_interrupt_still_writes_the_table(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "toy.json").read_text())["cells"]["done"] == 2
 
 
+@pytest.mark.slow
 def test_what_measures_time_has_one_worker(tmp_path: Path) -> None:
     asked = []
 
@@ -211,6 +214,7 @@ def _rows(given: list[Cell], store: Path) -> list[Row]:
     return [cell.key | cell.work(store=store, **cell.key) for cell in given]
 
 
+@pytest.mark.slow
 def test_table_datasets_from_end_to_end(raw_data: Path, tmp_path: Path) -> None:
     result = reproduce(experiment("table-datasets"), ReproductionPlan(tmp_path, quick=True), pool=threads)
     assert (result.done, result.errors) == (6, {})
@@ -220,6 +224,7 @@ def test_table_datasets_from_end_to_end(raw_data: Path, tmp_path: Path) -> None:
     assert again.table == result.table
 
 
+@pytest.mark.slow
 def test_convex_cells_on_patients(tmp_path: Path) -> None:
     known = [cell for cell in table1.cells(quick=True, seeds=1) if cell.key["data"] == "patients"]
     (row,) = _rows(known, tmp_path)
@@ -245,6 +250,7 @@ def test_convex_cells_on_patients(tmp_path: Path) -> None:
     assert len(table_seconds.table(rows).rows) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "level"), [("newton", "certified"), ("idea", "empirical"), ("random", "exact")])
 def test_times_on_patients(tmp_path: Path, method: str, level: str) -> None:
     row = figure_time.measured(store=tmp_path, method=method, data="patients", share=0.01, seed=0)
@@ -261,6 +267,7 @@ def test_half_of_the_work_of_grapheraser(tmp_path: Path) -> None:
     assert row["f1"] > 50
 
 
+@pytest.mark.slow
 def test_attributes_are_blanked_for_all_methods(
     raw_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,6 +278,7 @@ def test_attributes_are_blanked_for_all_methods(
     assert row["published idea"] > 1.165  # no double softmax is lower on seven classes
 
 
+@pytest.mark.slow
 def test_attacks_tell_removed_edges_from_other_pairs(
     raw_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -396,6 +404,7 @@ def test_where_a_machine_keeps_things_is_not_told(tmp_path: Path) -> None:
     assert ReproductionPlan(Path("../../home/out")).command("toy") == "graphforget reproduce toy --out out"
 
 
+@pytest.mark.slow
 def test_two_at_once_in_one_folder_are_refused(tmp_path: Path) -> None:
     reproduce(TOY, ReproductionPlan(tmp_path, seeds=1), pool=threads)
     with alone(tmp_path, "never said"):
@@ -405,6 +414,7 @@ def test_two_at_once_in_one_folder_are_refused(tmp_path: Path) -> None:
     assert reproduce(TOY, ReproductionPlan(tmp_path, seeds=3), pool=threads).done == 3
 
 
+@pytest.mark.slow
 def test_data_that_cannot_be_had_is_told_before_anything_is_computed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

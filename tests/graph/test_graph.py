@@ -386,6 +386,7 @@ def test_the_digest_does_not_see_the_precision_of_equal_values(dtype: torch.dtyp
     assert made(x=x.to_sparse_csr() if sparse else x).digest == made().digest
 
 
+@pytest.mark.slow
 @QUICK
 @given(data=st.data())
 def test_digest_of_without_is_that_of_a_graph_that_never_held_it(data: st.DataObject) -> None:
@@ -674,6 +675,7 @@ def hops(name: str) -> int:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())

@@ -306,6 +306,7 @@ def test_the_same_carrier_under_two_names_is_named_twice() -> None:
     assert len(data_carriers_of(module)) == 2
 
 
+@pytest.mark.slow
 def test_what_is_too_much_to_be_looked_at_is_a_finding() -> None:
     chain: list[object] = []
     for _ in range(MAX_OBJECTS + 10):
@@ -555,6 +556,7 @@ CLEAN: dict[str, Callable[[], nn.Module]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CLEAN)
 def test_ordinary_modules_raise_no_alarm(name: str) -> None:
     torch.manual_seed(0)
@@ -564,6 +566,7 @@ def test_ordinary_modules_raise_no_alarm(name: str) -> None:
     assert gf.train(graph, module, epochs=2, polish_steps=1).certification_blockers == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in CLEAN if name != "pyg-pna-like"])
 def test_ordinary_modules_raise_no_alarm_when_linearised(name: str) -> None:
     torch.manual_seed(0)

@@ -102,6 +102,7 @@ def test_sparse_and_dense_attributes_give_the_same_logits(name: str, graph: gf.G
     torch.testing.assert_close(dense, sparse, **CLOSE)
 
 
+@pytest.mark.slow
 def test_gat_can_be_differentiated_twice(graph: gf.Graph) -> None:
     module: Any = make("gat")
     theta = flatten(module).requires_grad_()
@@ -139,6 +140,7 @@ def test_linearising_forgets_trained_weights() -> None:
     assert base.first.bias.tolist() == [123.0] * 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", ["gcn", "gat", "gin", "own-gcn", "own-mixture"])
 def test_linearised_logits_are_value_plus_jacobian(base: str, graph: gf.Graph) -> None:
     """Against the dense Jacobian."""

@@ -93,6 +93,7 @@ def test_epsilon_by_dp_accounting(ratio: float, delta: float) -> None:
     assert epsilon_of(ratio=ratio, delta=delta) == pytest.approx(get_epsilon_gaussian(1 / ratio, delta), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_several_releases_by_dp_accounting() -> None:
     """Its privacy loss distributions know nothing of a composed ratio."""
     ratios, delta = (0.1, 0.2, 0.05, 0.15), 1e-5
@@ -148,6 +149,7 @@ def test_delta_grows_with_the_ratio_and_falls_with_epsilon(ratio: float, epsilon
         assert epsilon < 1e-3 or delta_of(ratio=ratio, epsilon=epsilon * (1 + more)) < delta
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(epsilon=powers(-10, 12), delta=powers(-200, -0.05))
 def test_the_largest_ratio_is_safe_and_no_smaller_than_need_be(epsilon: float, delta: float) -> None:
@@ -157,6 +159,7 @@ def test_the_largest_ratio_is_safe_and_no_smaller_than_need_be(epsilon: float, d
     assert in_80_digits(ratio * (1 + 1e-11), epsilon) > delta
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(ratio=powers(-8, 5), delta=powers(-200, -0.05))
 def test_the_implied_epsilon_is_safe_and_no_larger_than_need_be(ratio: float, delta: float) -> None:
@@ -168,6 +171,7 @@ def test_the_implied_epsilon_is_safe_and_no_larger_than_need_be(ratio: float, de
         assert delta_of(ratio=ratio, epsilon=max(0.0, below)) > delta
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(epsilon=powers(-3, 6), delta=powers(-12, -1), zeta=powers(-9, 9))
 def test_round_trips(epsilon: float, delta: float, zeta: float) -> None:
@@ -213,6 +217,7 @@ def test_the_papers_sigma() -> None:
     assert paper_sigma(zeta=2, epsilon=0.5, delta=1e-4) == pytest.approx(4 * 4.344, rel=1e-4)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(epsilon=powers(-6, -1e-9), delta=powers(-100, -0.01))
 def test_the_papers_sigma_is_enough_where_it_is_proven(epsilon: float, delta: float) -> None:

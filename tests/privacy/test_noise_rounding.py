@@ -95,6 +95,7 @@ def test_noise_that_is_used_again_is_noticed_in_small_models_too(count: int) -> 
         check_fresh(noise, noise)
 
 
+@pytest.mark.slow
 def test_honest_noise_is_seldom_taken_for_reused() -> None:
     generator = torch.Generator().manual_seed(2)
     alarms = 0

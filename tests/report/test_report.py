@@ -236,6 +236,7 @@ def test_a_place_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monk
 # -- the figures -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_is_xml_with_text_and_always_the_same(name: str) -> None:
     settings = dict(matplotlib.rcParams)
@@ -249,6 +250,7 @@ def test_a_figure_is_xml_with_text_and_always_the_same(name: str) -> None:
     assert not re.search("<style|<metadata|<!DOCTYPE|<[?]xml", svg)
 
 
+@pytest.mark.slow
 def test_pyplot_is_not_touched() -> None:
     draw = "from graphforget.report.figures import residual_figure; residual_figure([0.1], 1.0)"
     code = f"import sys; {draw}; sys.exit('matplotlib.pyplot' in sys.modules)"

@@ -502,6 +502,7 @@ def any_requests(draw: st.DrawFn, names: st.SearchStrategy[Any]) -> gf.Request:
     return gf.Request(nodes, edges, attributes)
 
 
+@pytest.mark.slow
 @QUICK
 @given(request_=any_requests(NAMES))
 def test_dict_and_json_round_trip(request_: gf.Request, tmp_path: Path) -> None:
@@ -518,6 +519,7 @@ def test_csv_round_trip(request_: gf.Request, tmp_path: Path) -> None:
     assert by_csv(request_.to_dict(), tmp_path) == request_
 
 
+@pytest.mark.slow
 @QUICK
 @given(data=st.data())
 def test_all_three_forms_forget_the_same(data: st.DataObject, tmp_path: Path) -> None:

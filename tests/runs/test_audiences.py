@@ -63,6 +63,7 @@ def private_numbers(folder: Path) -> set[str]:
     return {json.dumps(value) for value in (*measured.values(), account["seconds"])}
 
 
+@pytest.mark.slow
 def test_an_answer_is_public_and_has_a_private_part(run_json: RunJson, place: Path) -> None:
     result = run_json("unlearn", "two", "request.json", "--in-place")
     private = result.pop("private")

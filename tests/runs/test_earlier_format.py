@@ -93,6 +93,7 @@ def test_a_run_without_a_deletion_goes_on(run: Run, place: Path) -> None:
     assert run("verify", "fresh").code == 0
 
 
+@pytest.mark.slow
 def test_a_run_after_a_deletion_goes_on_and_keeps_its_ledger(run: Run, place: Path) -> None:
     folder = place / "answered"
     earlier = (folder / LEDGER).read_bytes()
@@ -184,6 +185,7 @@ TAMPERED: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", TAMPERED)
 def test_a_changed_earlier_ledger_is_caught(how: str, run: Run, place: Path) -> None:
     folder = place / "answered"

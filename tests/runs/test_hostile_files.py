@@ -353,6 +353,7 @@ def ends_in_one_sentence(run: Run, place: Path, *arguments: str | Path, may_pass
     assert len(err) < 3000, arguments
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plant", PLANTS)
 def test_a_hostile_file_ends_in_one_sentence(plant: str, place: Path, run: Run) -> None:
     PLANTS[plant](place)
@@ -366,6 +367,7 @@ def test_a_hostile_file_ends_in_one_sentence(plant: str, place: Path, run: Run) 
 SPOILT = [f"{name} is a {kind}" for name in (*FILES, *RECORDS) for kind in ("pipe", "link to a device")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plant", SPOILT)
 def test_further_commands_read_as_safely(plant: str, good: Path, place: Path, run: Run) -> None:
     PLANTS[plant](place)

@@ -247,6 +247,7 @@ def test_without_an_id_every_request_gets_one(run: Path) -> None:
 # -- one after the other ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_three_requests_make_a_chain(run: Path, tmp_path: Path) -> None:
     follows, ratios = START, []
     for place, number in enumerate((4, 5, 6), start=1):
@@ -278,6 +279,7 @@ def test_three_requests_make_a_chain(run: Path, tmp_path: Path) -> None:
     assert together.reason is None
 
 
+@pytest.mark.slow
 def test_an_unproven_release_leaves_no_sum(run: Path) -> None:
     gf.answer(run, gone(4))
     gf.answer(run, gone(5), method="idea", level="empirical")
@@ -304,6 +306,7 @@ def test_what_an_earlier_request_deleted_stays_deleted(run: Path, tmp_path: Path
         gf.verify_run(tmp_path / "forged")
 
 
+@pytest.mark.slow
 def test_an_outcome_is_saved_after_the_run_it_came_from(run: Path, tmp_path: Path) -> None:
     gf.answer(run, gone(4), request_id="one")
     trained, graph = gf.load_run(run)
@@ -413,6 +416,7 @@ def next_outcome(run: Path, monkeypatch: pytest.MonkeyPatch) -> gf.Outcome:
     return found
 
 
+@pytest.mark.slow
 def test_a_process_killed_anywhere_leaves_the_old_state_or_the_new(
     run: Path, next_outcome: gf.Outcome, tmp_path: Path
 ) -> None:
@@ -444,6 +448,7 @@ def test_a_process_killed_anywhere_leaves_the_old_state_or_the_new(
     assert {state for _, state in seen} == {"old", "new"}
 
 
+@pytest.mark.slow
 def test_a_process_killed_at_a_new_place_leaves_nothing_or_all(
     run: Path, next_outcome: gf.Outcome, tmp_path: Path
 ) -> None:
@@ -536,6 +541,7 @@ def finish(*processes: subprocess.Popen[str]) -> None:
         assert process.returncode == 0, told
 
 
+@pytest.mark.slow
 def test_two_processes_and_a_reader_at_once(run: Path, tmp_path: Path) -> None:
     """Every request is answered, in some order, and whoever reads meanwhile sees one whole state after the other."""
     go = tmp_path / "go"
@@ -658,6 +664,7 @@ def rewritten(run: Path, change: Callable[[dict[str, Any]], None], key: Ed25519P
             ledger.append(sign=None if key is None else entry_signer(key), **given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_the_signer", [True, False], ids=["with the key", "without it"])
 @pytest.mark.parametrize(
     ("change", "told"),

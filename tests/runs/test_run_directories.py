@@ -362,6 +362,7 @@ def crash_at(call: int, function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("old", [False, True], ids=["new place", "forced"])
 @pytest.mark.parametrize(
     ("place", "name", "call"),
@@ -549,6 +550,7 @@ def test_changed_weights_are_noticed(run: Path) -> None:
         gf.load_run(run)
 
 
+@pytest.mark.slow
 def test_another_public_seed_is_noticed(tmp_path: Path) -> None:
     graph = random_graph(0, nodes=30, edges=40)
     trained = gf.train(graph, gf.linearised(OwnGCN(), seed=0, columns=graph.num_columns))
@@ -705,6 +707,7 @@ def test_an_outcome_takes_no_other_run_s_place_unless_forced(after: Path, tmp_pa
     assert os.listdir(tmp_path) == ["one"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "name", "call"),
     [

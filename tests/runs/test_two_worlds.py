@@ -184,7 +184,9 @@ def key(tmp_path: Path) -> Path:
     return tmp_path / "key"
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    "model", [pytest.param(model, marks=() if model == "sgc" else pytest.mark.slow) for model in MODELS]
+)
 def test_what_is_published_is_the_same_in_two_worlds(model: str, tmp_path: Path, run: Run, key: Path) -> None:
     for seed in range(4):
         check(seed, model, tmp_path, run, key)
@@ -200,6 +202,7 @@ def test_what_is_published_is_the_same_in_hundreds_of_pairs_of_worlds(
         check(seed, model, tmp_path, run, key)
 
 
+@pytest.mark.slow
 def test_a_leak_would_be_seen(tmp_path: Path, run: Run, key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Were the number of removed training nodes published, the comparison would find it."""
     honest = gf.Outcome.public

@@ -59,6 +59,7 @@ def graph(request: pytest.FixtureRequest) -> gf.Graph:
     return random_graph(1, directed=directed, sparse=sparse)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 def test_value_gradient_and_hessian_are_the_dense_ones(module: nn.Module, graph: gf.Graph, loss: str) -> None:
     objective = Objective(module, graph, mu=MU, loss=LOSSES[loss])
@@ -76,6 +77,7 @@ def test_value_gradient_and_hessian_are_the_dense_ones(module: nn.Module, graph:
         torch.testing.assert_close(product(v), hessian @ v, **CLOSE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 def test_gauss_newton_is_the_dense_one(module: nn.Module, graph: gf.Graph, loss: str) -> None:
     objective = Objective(module, graph, mu=MU, loss=LOSSES[loss])
@@ -102,6 +104,7 @@ def test_gauss_newton_is_the_dense_one(module: nn.Module, graph: gf.Graph, loss:
         assert float(torch.linalg.eigvalsh(dense)[0]) >= MU * (1 - 1e-9)
 
 
+@pytest.mark.slow
 def test_on_some_nodes_only_the_neighbourhood_is_needed(module: nn.Module, graph: gf.Graph) -> None:
     """The sum over some nodes, evaluated on their neighbourhood, against differences on the whole graph."""
     reach = reach_of(module.case)

@@ -218,6 +218,7 @@ def test_the_command_line_trains_an_ensemble(
     assert "Traceback" not in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partition", PARTITIONS)
 @pytest.mark.parametrize("model", MODELS)
 def test_every_model_is_trained_on_its_own_shard_alone(model: str, partition: str) -> None:

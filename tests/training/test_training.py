@@ -59,12 +59,14 @@ def test_the_bound_is_tight() -> None:
     assert float(gradient.norm()) / trained.recipe.mu == pytest.approx(float(shift.norm()), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_adam_minimises_the_whole_objective(patients: gf.Graph) -> None:
     """The L2 term too: with a heavy one the weights shrink to almost nothing."""
     light, heavy = (gf.train(patients, "gcn", mu=mu, epochs=200, polish_steps=0) for mu in (1e-4, 1.0))
     assert float(heavy.theta.norm()) < 0.05 * float(light.theta.norm())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", OTHERS)
 def test_other_models_lower_the_objective_and_are_not_called_certifiable(model: str, patients: gf.Graph) -> None:
     trained = gf.train(patients, model, epochs=60)
@@ -76,12 +78,14 @@ def test_other_models_lower_the_objective_and_are_not_called_certifiable(model: 
     assert trained.gradient_norm == pytest.approx(float(objective.gradient(trained.theta).norm()), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_the_polish_lowers_the_gradient_and_the_objective(patients: gf.Graph) -> None:
     rough, fine = (gf.train(patients, "gcn", epochs=60, polish_steps=steps) for steps in (0, 60))
     assert fine.gradient_norm < 0.5 * rough.gradient_norm
     assert fine.objective_value < rough.objective_value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["sgc", "gcn", "gat", "gin", "linearised-gcn"])
 def test_the_seed_decides_everything(model: str) -> None:
     graph = random_graph(2, nodes=30, edges=40)
@@ -131,6 +135,7 @@ def test_own_module_own_loss_and_own_reach(patients: gf.Graph) -> None:
     assert trained.micro_f1(patients) > 0.85
 
 
+@pytest.mark.slow
 def test_a_module_with_batchnorm_trains_and_is_named_not_certifiable() -> None:
     graph = random_graph(4, nodes=30, edges=40)
     module = WithNorm(nn.BatchNorm1d(3))
@@ -154,6 +159,7 @@ def test_nothing_can_claim_to_be_convex() -> None:
     assert not gf.train(graph, "sgc", loss=CrossEntropyToo(), epochs=1, polish_steps=0).strongly_convex
 
 
+@pytest.mark.slow
 def test_a_convex_model_with_a_loss_of_ones_own_is_not_called_convex() -> None:
     def loss(logits: Tensor, labels: Tensor) -> Tensor:
         return functional.cross_entropy(logits, labels, reduction="none").sqrt()
@@ -240,6 +246,7 @@ def test_progress_is_reported(patients: gf.Graph) -> None:
     assert seen[-1] == ("polish", 2, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cora", "citeseer", "pubmed", "cs", "physics"])
 @pytest.mark.usefixtures("raw_data")
 def test_certifiable_models_reach_their_tolerance_on_the_five_datasets(name: str) -> None:

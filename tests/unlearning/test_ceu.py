@@ -340,6 +340,7 @@ def fails(found: gf.Outcome) -> bool:
     return m * float(gradient.norm()) > left_in(found)
 
 
+@pytest.mark.slow
 def test_where_its_bound_is_violated_the_claim_says_that_nothing_follows() -> None:
     """The bound leaves the change of the Hessian out, which attributes of any length make large, and small steps."""
     counts = {}

@@ -270,6 +270,7 @@ def checked(block: int) -> list[float]:
     return ratios
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_what_is_left_of_the_gradient_is_never_over_the_bound(block: int) -> None:
     assert len(checked(block)) >= 40
@@ -337,6 +338,7 @@ def test_it_adds_up_over_requests() -> None:
 # -- the budget ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", ["joint", "published"])
 @pytest.mark.parametrize(("epsilon", "delta", "noise"), [(1.0, 1e-5, 0.4), (0.3, 1e-4, 0.5), (2.0, 0.1, 0.05)])
 def test_the_model_is_trained_anew_exactly_when_the_budget_is_spent(

@@ -24,6 +24,7 @@ def rows(model: str) -> dict[str, ComparisonRow]:
     return {row.method: row for row in gf.compare(graph, model, REQUEST, shards=2, epochs=20)}
 
 
+@pytest.mark.slow
 def test_every_method_has_its_row_on_the_model_that_stands_for_the_asked_one() -> None:
     found = rows("sgc")
     assert list(found) == [
@@ -60,6 +61,7 @@ def test_distances_and_answers_are_those_to_the_retrained_model() -> None:
     assert (found["nothing"].level, found["nothing"].seconds) == (None, None)
 
 
+@pytest.mark.slow
 def test_levels_are_those_of_the_outcomes_and_what_cannot_be_run_says_why() -> None:
     found = rows("sgc")
     assert (found["newton"].level, found["newton"].epsilon) == ("certified", 1.0)
@@ -76,6 +78,7 @@ def test_levels_are_those_of_the_outcomes_and_what_cannot_be_run_says_why() -> N
     assert all(row.train_seconds is not None for row in found.values())
 
 
+@pytest.mark.slow
 def test_retraining_starts_from_the_same_initial_weights() -> None:
     """Else the distance would be one between two draws of them."""
     found = rows("gcn")

@@ -45,7 +45,11 @@ REQUESTS = {
     "attributes": gf.Request(attributes={6: "all"}),
     "partial attributes": gf.Request(attributes={7: [0, 2]}),
 }
-CASES = [(method, model) for method in gf.METHODS for model in MODELS]
+CASES = [
+    pytest.param(method, model, marks=() if model == MODEL_OF.get(method, "sgc") else pytest.mark.slow)
+    for method in gf.METHODS
+    for model in MODELS
+]
 
 
 @functools.cache
@@ -406,6 +410,7 @@ def test_released_weights_are_no_start_for_another_request() -> None:
         idea(outcome.released, outcome.graph, gf.Request(nodes=[5]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", gf.METHODS)
 def test_noise_that_is_asked_for_is_added_whatever_the_level(method: str) -> None:
     trained, graph = trained_on(MODEL_OF.get(method, "own"))

@@ -78,6 +78,7 @@ KINDS = ("nodes", "edges", "attributes", "mixed")
 # -- equalities ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("model", RECIPES)
 def test_retraining_ends_at_the_weights_of_training_on_the_retained_graph(model: str, kind: str) -> None:
@@ -138,6 +139,7 @@ def footprint_of(whole: gf.Graph, row: int) -> bool:
     return not footprint(whole, gf.Request(nodes=[row]), gf.Reach(3, degree_normalised=True)).empty
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", RECIPES)
 def test_what_training_never_saw_changes_no_weight(model: str) -> None:
     """Whether the weights stand or are trained anew, and though every row lies elsewhere than before."""
@@ -417,6 +419,7 @@ class OwnDropout(nn.Module):
         return self.second(self.drop(self.first(self.drop(x), edge_index).relu()), edge_index)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", [GATConv, TransformerConv])
 def test_dropout_of_ones_own_layers_is_keyed_too(layer: Callable[..., nn.Module]) -> None:
     torch.manual_seed(0)

@@ -131,6 +131,7 @@ def shards_drawn(graph: gf.Graph, seed: int, shards: int) -> Tensor:
 # -- isolation -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", ["sgc", "gcn", "gat", "gin"])
 @settings(max_examples=14, deadline=None)
 @given(data=st.data(), seed=st.integers(0, 10**6), directed=st.booleans(), kind=st.sampled_from(KINDS))
@@ -163,6 +164,7 @@ def test_an_untouched_shard_has_seen_nothing_of_it(data: st.DataObject, graph: g
         assert not changed(random_model("gcn", 0), before, after)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partition", PARTITIONS)
 @settings(max_examples=6, deadline=None)
 @given(data=st.data(), kind=st.sampled_from(KINDS))
@@ -198,6 +200,7 @@ def test_touched_shards_are_trained_anew_and_no_others(partition: str, data: st.
     assert saw or outcome.certificate.claim == Exact()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS[:-1])
 @pytest.mark.parametrize("model", ["sharded-sgc", "sharded-gcn"])
 def test_it_is_training_from_scratch_on_what_is_retained(model: str, kind: str) -> None:
@@ -288,6 +291,7 @@ def request_of(kind: str) -> gf.Request:
     }[kind]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [
@@ -333,6 +337,7 @@ def lone_pair() -> gf.Graph:
     return gf.Graph.create(x=x, edges=pairs, y=y, train_mask=train, test_mask=~train, num_classes=CLASSES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aggregation", ["mean", "learned"])
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_an_edge_that_no_shard_has_seen(partition: str, aggregation: str) -> None:
@@ -402,6 +407,7 @@ def test_learned_weights_are_fitted_on_what_is_retained_alone(partition: str, mo
     assert not torch.equal(ensemble(outcome.trained).weights, ensemble(trained).weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 @pytest.mark.parametrize("partition", ["random", "blpa"])
 def test_nothing_of_a_removed_node_is_left(partition: str, aggregation: str) -> None:
@@ -557,6 +563,7 @@ def ten() -> tuple[gf.Request, ...]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("partition", "level"), [("random", "exact"), ("blpa", "empirical"), ("bekm", "empirical")])
 def test_ten_requests_in_a_row(partition: str, level: str) -> None:
     trained, graph = trained_on("sharded-gcn", partition, "learned"), small()

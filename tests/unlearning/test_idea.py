@@ -64,6 +64,7 @@ def mixture(graph: gf.Graph) -> gf.Request:
 # -- Lemma 1 ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
@@ -118,6 +119,7 @@ def dense_step(trained: gf.Trained, graph: gf.Graph, request: gf.Request) -> Ten
     return -torch.linalg.solve(matrix, difference) / m
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["cg", "dense"])
 @pytest.mark.parametrize("model", CONVEX)
 def test_on_convex_models_the_step_is_the_dense_formula(model: str, solver: str) -> None:
@@ -131,6 +133,7 @@ def test_on_convex_models_the_step_is_the_dense_formula(model: str, solver: str)
     assert float((step - expected).norm()) <= 1e-8 * float(expected.norm())
 
 
+@pytest.mark.slow
 def test_lissa_comes_to_the_same_step() -> None:
     graph = random_graph(3, nodes=40, edges=60)
     trained = train_without_noise(graph, "sgc", mu=1e-2, tolerance=1e-6)
@@ -167,6 +170,7 @@ def patients() -> tuple[gf.Trained, gf.Graph]:
     return train_without_noise(graph, "sgc", tolerance=1e-6), graph
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["nodes", "edges", "attributes"])
 def test_the_error_of_one_step_falls_with_the_size_of_the_request(kind: str) -> None:
     """For edges and attributes faster than the distance itself. For nodes as fast: the step ignores `m -> m'`."""
@@ -195,6 +199,7 @@ def test_the_error_of_one_step_falls_with_the_size_of_the_request(kind: str) -> 
         assert shares[0] < shares[1] < shares[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("kind", ["nodes", "edges", "attributes", "partial attributes"])
 def test_on_cora_it_ends_closer_to_the_retrained_optimum(raw_data: None, kind: str, seed: int) -> None:
@@ -220,6 +225,7 @@ def test_on_cora_it_ends_closer_to_the_retrained_optimum(raw_data: None, kind: s
 # -- serial splitting ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_the_parts_of_a_split_are_the_request_and_keep_apart(data: st.DataObject) -> None:
@@ -284,6 +290,7 @@ def network(model: str, seed: int = 0) -> tuple[gf.Trained, gf.Graph]:
     return train_without_noise(graph, model, epochs=150, seed=seed, **options), graph
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["gcn", "gat", "gin"])
 def test_a_network_lowers_what_its_step_aims_at(model: str) -> None:
     trained, graph = network(model)
@@ -306,6 +313,7 @@ def test_a_network_lowers_what_its_step_aims_at(model: str) -> None:
         assert any("would have overshot" in note for note in outcome.notes)
 
 
+@pytest.mark.slow
 def test_a_network_takes_a_part_of_the_gauss_newton_step() -> None:
     graph = random_graph(3, nodes=40, edges=60)
     trained = train_without_noise(graph, "gcn", hidden=4, epochs=60, polish_steps=20)
@@ -324,6 +332,7 @@ def test_a_network_takes_a_part_of_the_gauss_newton_step() -> None:
     assert float((by_cg.trained.theta - near.trained.theta).norm()) < 0.02 * float((length * whole).norm())
 
 
+@pytest.mark.slow
 def test_a_network_moves_towards_where_training_on_would_take_it() -> None:
     """The continued optimum, less the drift of continuing with nothing removed (on Cora: benchmarks/distance.py)."""
     shares = []
@@ -372,6 +381,7 @@ def test_a_loss_that_is_not_convex_raises_the_damping_and_says_so() -> None:
     assert outcome.details["steps"][0]["damping"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", [OwnGCN, OwnMixture])
 def test_a_module_and_a_loss_of_ones_own(module: type) -> None:
     def squared(logits: Tensor, labels: Tensor) -> Tensor:
@@ -519,6 +529,7 @@ def test_losses_of_ones_own_may_be_negative_in_the_bound() -> None:
     assert outcome.measured["distance"] == pytest.approx(shift + entry.step_norm + entry.gradient_norm / 0.05)
 
 
+@pytest.mark.slow
 def test_float32_that_does_not_do_gives_way_to_float64() -> None:
     graph = gf.load("patients")
     large = gf.Graph.create(x=100 * graph.x, edges=graph.edge_index, y=graph.y, train_mask=graph.train_mask)
@@ -545,6 +556,7 @@ def measured_constants(trained: gf.Trained, graph: gf.Graph, retained: gf.Graph,
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_under_constants_that_hold_the_bound_covers_the_true_distance(data: st.DataObject) -> None:

@@ -52,9 +52,21 @@ def optimum(trained: gf.Trained, graph: gf.Graph) -> Tensor:
 # -- soundness -------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.slow
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_the_retrained_optimum_is_never_further_than_the_bound(data: st.DataObject) -> None:
+    check_bound(data)
+
+
+@pytest.mark.long
+@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_the_retrained_optimum_is_never_further_than_the_bound_in_many_cases(data: st.DataObject) -> None:
+    check_bound(data)
+
+
+def check_bound(data: st.DataObject) -> None:
     """Random graphs, models, mixtures, mu, sigma, epsilon, delta and numbers of releases."""
     graph = data.draw(graphs())
     request = data.draw(requests(graph))
@@ -107,6 +119,7 @@ def chain_requests(graph: gf.Graph, seed: int) -> Iterator[gf.Request]:
         yield gf.Request(attributes={place // COLUMNS: [place % COLUMNS]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("releases", [1, 4, 64])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_as_many_releases_as_were_fixed_keep_what_was_promised_together(releases: int, seed: int) -> None:
@@ -144,7 +157,8 @@ def test_the_oracle_would_notice_a_bound_that_is_too_small() -> None:
     assert found.radius == pytest.approx(found.distance / 2, rel=1e-4)
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_wherever_the_gradient_is_taken_the_optimum_lies_in_both_balls(data: st.DataObject) -> None:
     """Not only where Newton's method ends: far away, near, and at the optimum itself."""
@@ -190,6 +204,7 @@ def exact_gradient(trained: gf.Trained, graph: gf.Graph, theta: Tensor) -> np.nd
     return (z.T @ p / len(p)).ravel() + long(trained.recipe.mu) * theta.numpy().astype(long)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_the_allowance_covers_what_float64_does_to_the_gradient(data: st.DataObject) -> None:
@@ -234,6 +249,7 @@ def test_for_linearised_models_the_allowance_is_far_above_what_another_order_of_
     assert allowance / trained.recipe.mu < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_a_certificate_says_in_words_where_rounding_is_estimated(model: str) -> None:
     graph = random_graph(3, nodes=40, edges=60)
@@ -338,6 +354,7 @@ def violation(center: Tensor, other: Tensor, *, sigma: float, epsilon: float, dr
     return float(low - math.exp(epsilon) * high)
 
 
+@pytest.mark.slow
 def test_no_violation_of_epsilon_and_delta_is_found_and_less_noise_would_be() -> None:
     """Monte Carlo on a tiny model whose distance is close to its tolerance."""
     graph = random_graph(3, nodes=40, edges=60)
@@ -476,6 +493,7 @@ def test_a_subclass_of_a_convex_model_is_not_convex_by_name() -> None:
         gf.unlearn(trained, graph, gf.Request(nodes=[4]), method="newton")
 
 
+@pytest.mark.slow
 def test_a_hundred_requests_in_a_row_stay_certified_and_do_not_drift() -> None:
     graph = gf.load("patients")
     trained = gf.train(graph, "sgc", releases=100)

@@ -48,6 +48,7 @@ def public_fields(outcome: gf.Outcome, *, named: bool) -> dict[str, Any]:
     return {name: value for name, value in outcome.certificate.to_dict().items() if name not in differing}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_every_path_of_a_model_with_noise_ends_in_the_same_public_words(
     model: str, monkeypatch: pytest.MonkeyPatch
@@ -293,6 +294,7 @@ def test_auto_retrains_a_network_and_that_is_exact(model: str) -> None:
     assert torch.equal(outcome.trained.theta, gf.train(outcome.graph, model, **given).theta)
 
 
+@pytest.mark.slow
 def test_auto_retrains_a_module_that_keeps_data_and_claims_nothing() -> None:
     graph = random_graph(3, nodes=40, edges=60, sparse=False)
     trained = gf.train(graph, Normalised(), epochs=3, polish_steps=0)

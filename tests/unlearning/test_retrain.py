@@ -86,6 +86,7 @@ def test_convex_models_end_at_the_same_optimum_either_way(graph: gf.Graph) -> No
     assert continued.level == "empirical"
 
 
+@pytest.mark.slow
 def test_a_module_of_ones_own_is_reset(graph: gf.Graph) -> None:
     trained = gf.train(graph, OwnGCN(), **SHORT)
     first, second = (gf.unlearn(trained, graph, REQUEST, method="retrain", seed=1) for _ in range(2))
@@ -165,6 +166,7 @@ def test_a_built_in_model_given_as_an_instance_never_goes_on_from_its_weights(gr
     assert float((fresh.trained.theta - again.theta).norm()) <= fresh.trained.residual + again.residual
 
 
+@pytest.mark.slow
 def test_an_affine_model_with_a_loss_of_ones_own_does_not_go_on_from_its_weights(graph: gf.Graph) -> None:
     def squared(logits: Tensor, labels: Tensor) -> Tensor:
         return (logits - nn.functional.one_hot(labels, CLASSES).to(logits)).square().sum(dim=1)
@@ -175,6 +177,7 @@ def test_an_affine_model_with_a_loss_of_ones_own_does_not_go_on_from_its_weights
         gf.unlearn(trained, graph, REQUEST, method="retrain")
 
 
+@pytest.mark.slow
 def test_a_wrong_fresh_model_is_refused(graph: gf.Graph) -> None:
     own = gf.train(graph, OwnGCN(), **SHORT)
     built_in = gf.train(graph, "gcn", **SHORT)
@@ -190,12 +193,14 @@ def test_a_wrong_fresh_model_is_refused(graph: gf.Graph) -> None:
             gf.unlearn(trained, graph, REQUEST, method="retrain", **options)
 
 
+@pytest.mark.slow
 def test_a_module_with_statistics_of_the_data_gets_no_guarantee(graph: gf.Graph) -> None:
     trained = gf.train(graph, WithNorm(nn.BatchNorm1d(CLASSES)), **SHORT)
     assert trained.certification_blockers
     assert gf.unlearn(trained, graph, REQUEST, method="retrain").level == "empirical"
 
 
+@pytest.mark.slow
 def test_a_linearised_module_of_ones_own_keeps_its_public_weights(graph: gf.Graph) -> None:
     torch.manual_seed(0)
     trained = gf.train(graph, gf.linearised(OwnGCN(), columns=COLUMNS), tolerance=1e-6, mu=1e-2)

@@ -192,6 +192,7 @@ def test_a_plan_foresees_what_a_named_method_does(method: str, level: Level | No
     assert expected_level(trained, graph, NODES, **wanted) == came_out(trained, graph, NODES, **wanted)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("lonely", [False, True], ids=["touched", "untouched"])
 def test_a_plan_foresees_what_auto_does(model: str, lonely: bool) -> None:
@@ -200,6 +201,7 @@ def test_a_plan_foresees_what_auto_does(model: str, lonely: bool) -> None:
     assert expected_level(trained, graph, request) == came_out(trained, graph, request)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("otherwise", ["retrain", "refuse"])
 @pytest.mark.parametrize("level", [None, *LEVELS])
 @pytest.mark.parametrize("model", NOT_CONVEX)
@@ -539,6 +541,7 @@ def test_the_step_of_idea_sizes_the_noise_for_models_that_were_trained_without()
 OBSTACLE = ("layer 'norm' keeps statistics of the data",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [*CONVEX, "sgc without noise", *NOT_CONVEX])
 def test_auto_retrains_a_model_with_an_obstacle_and_claims_nothing(model: str) -> None:
     trained, graph = trained_on(model)

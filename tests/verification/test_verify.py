@@ -254,6 +254,7 @@ def test_a_certificate_verifies_after_a_file(tmp_path: Path) -> None:
         assert verify(dataclasses.replace(found, certificate=again)) == verify(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("releases", [1, 7, 64, 400])
 def test_every_epsilon_and_delta_that_can_be_asked_for_verifies(releases: int) -> None:
     """The tolerance is computed anew from them, and must not differ by rounding."""
@@ -276,6 +277,7 @@ def test_every_epsilon_and_delta_that_can_be_asked_for_verifies(releases: int) -
 # -- the noise -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_rightly_drawn_noise_gives_no_false_alarm() -> None:
     trained, graph = small()
     base = gf.unlearn(trained, graph, gf.Request(nodes=[4]))
@@ -481,6 +483,7 @@ def test_an_annex_of_another_request_is_caught(tmp_path: Path) -> None:
         verify(outcome(), annexes=[dataclasses.replace(outcome().annex, request=papers.request)])
 
 
+@pytest.mark.slow
 def test_a_ledger_begun_anew_is_caught_by_the_signature_alone(kept: Path, tmp_path: Path) -> None:
     """The second of two requests as if it were the first: unsigned, the shorter story is as good as the longer one."""
     trained, graph = gf.load_run(kept)
