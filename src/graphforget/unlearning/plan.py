@@ -58,6 +58,13 @@ def plan(
 
     The time is that of one gradient, measured now, times what the method is likely to need. `method`, `level`,
     `otherwise` and `options` are as for `unlearn`.
+
+    Example:
+        >>> import graphforget as gf
+        >>> graph = gf.load("patients")
+        >>> plan = gf.plan(gf.train(graph, "sgc"), graph, gf.Request(nodes=["patient-0017"]))
+        >>> plan.method, plan.level, plan.nodes
+        ('newton', 'certified', 1)
     """
     policy = LevelPolicy(level, otherwise)
     named = None if str(method).lower() == AUTO else find(method)

@@ -74,6 +74,16 @@ def unlearn(
     The noise is the model's own `sigma`, fixed when it was trained. It comes from the operating system's cryptographic
     source; a `noise_seed` makes it reproducible, and removable. `seed` is that of a method's own randomness. `options`
     belong to the method (`solver="lissa"` for `idea`).
+
+    Example:
+        >>> import graphforget as gf
+        >>> graph = gf.load("patients")
+        >>> trained = gf.train(graph, "sgc")
+        >>> outcome = gf.unlearn(trained, graph, gf.Request(nodes=["patient-0017"]))
+        >>> outcome.method, outcome.level, outcome.certificate.epsilon
+        ('newton', 'certified', 1.0)
+        >>> graph.num_nodes - outcome.graph.num_nodes
+        1
     """
     policy = LevelPolicy(level, otherwise)
     automatic = str(method).lower() == AUTO

@@ -80,6 +80,14 @@ def verify(
     deleted is in the graph, with ledger `entries` their chain, with a public `key` who signed, with the release
     `before` that the noise is another one. `replay` trains again and compares, for `exact` claims; `model` makes a
     fresh module of one's own for it.
+
+    Example:
+        >>> import graphforget as gf
+        >>> graph = gf.load("patients")
+        >>> outcome = gf.unlearn(gf.train(graph, "sgc"), graph, gf.Request(nodes=["patient-0017"]))
+        >>> verification = gf.verify(outcome.certificate, outcome.trained, outcome.graph)
+        >>> "claim" in [check.name for check in verification.checks]
+        True
     """
     if isinstance(released, Trained):
         released = released.theta
