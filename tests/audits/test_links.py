@@ -213,7 +213,7 @@ def test_pairs_of_a_graph_too_large_to_list_them_are_distinct_and_in_order() -> 
     graph = gf.Graph.create(x=torch.ones(n, 1), edges=torch.tensor([[0], [1]]), y=torch.arange(n) % 2)
     found = uniform_non_edges(graph, 20_000, seed=0)
     assert (found[0] < found[1]).all()
-    assert int(found.min()) >= 0
+    assert 0 <= int(found.min()) < 100
     assert n - 100 < int(found.max()) < n
     assert len(as_set(found)) == 20_000
     assert float(found[0].double().mean()) == pytest.approx(n / 3, rel=0.02)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -264,8 +265,9 @@ def test_all_releases_together_keep_what_was_promised(run_json: RunJson, place: 
     for number in (1, 2):
         run_json("unlearn", "run", f"{number}.json", "--in-place")
         composed = run_json("ledger", "run")["composed"]
-        assert 0 < composed["epsilon"] <= 1
-    assert composed["epsilon"] > 0.95  # a share of delta is kept for rounding
+        ratio = math.sqrt(number) * release_ratio(epsilon=1, delta=1e-5, releases=2)
+        assert composed["epsilon"] == pytest.approx(epsilon_of(ratio=ratio, delta=1e-5), rel=1e-9)
+    assert 0.95 < composed["epsilon"] <= 1  # a share of delta is kept for rounding
 
 
 @pytest.mark.slow

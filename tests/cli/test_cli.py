@@ -24,6 +24,7 @@ from graphforget.certificates.conditions import sentence
 from graphforget.cli import app as cli
 from graphforget.cli import console as terminal
 from graphforget.linalg.newton import newton_cg
+from graphforget.privacy.gaussian import epsilon_of, release_ratio
 from graphforget.runs.write import rewrite_checksums
 from graphforget.verification.verify import CANNOT_BE_SEEN
 
@@ -1076,7 +1077,8 @@ def test_the_whole_story(run: Run, run_json: RunJson, space: Path) -> None:
     assert {"signature", "weights", "claim", "noise", "deleted data", "ledger"} <= found["checks"].keys()
     ledger = run_json("ledger", "runs/two")
     assert [entry["request_id"] for entry in ledger["entries"]] == ["r-1"]
-    assert 0 < ledger["composed"]["epsilon"] <= 1
+    ratio = release_ratio(epsilon=1, delta=1e-5, releases=64)
+    assert ledger["composed"]["epsilon"] == epsilon_of(ratio=ratio, delta=1e-5)
     report = run_json("report", "runs/two", "--out", "page.html", "--key", "keys/auditor.pub")
     assert report == {"report": "page.html", "audience": "public"}
     before = tree(space)

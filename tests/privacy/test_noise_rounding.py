@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 
 import numpy as np
 import pytest
@@ -45,18 +46,21 @@ def test_many_digits_decide_as_float64_does_where_that_is_sure(monkeypatch: pyte
 
 
 def test_a_sum_in_the_middle_between_two_points_is_decided_by_more_digits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same random bits with other further digits fall on both sides."""
-    sigma = 1.0
-    words = noise_module._random_words(2)
-    z = float(noise_module._normal_of(words.reshape(2, 1))[0])
-    theta = torch.tensor([(round(z / grid(sigma)) + 0.5) * grid(sigma) - z], dtype=torch.float64)
-    monkeypatch.setattr(noise_module, "_random_words", lambda count: words)
-    points = {float(with_noise(theta, sigma=sigma)) for _ in range(60)}
-    assert 1 <= len(points) <= 2
-    assert max(points) - min(points) in (0.0, grid(sigma))
-    calls = counted_exact_points(monkeypatch)
-    with_noise(theta, sigma=sigma)
-    assert calls == theta.tolist()
+    """The same random bits with other further digits can fall on both sides, one step of the grid apart."""
+    sigma, calls = 1.0, counted_exact_points(monkeypatch)
+    distances = []
+    for seed in range(20):
+        words = np.random.default_rng(seed).integers(0, 2**64, size=2, dtype=np.uint64)
+        z = float(noise_module._normal_of(words.reshape(2, 1))[0])
+        theta = torch.tensor([(round(z / grid(sigma)) + 0.5) * grid(sigma) - z], dtype=torch.float64)
+        monkeypatch.setattr(noise_module, "_random_words", lambda count, words=words: words)
+        points = []
+        for further in (b"\x00", b"\xff"):
+            monkeypatch.setattr(os, "urandom", lambda count, further=further: further * count)
+            points.append(float(with_noise(theta, sigma=sigma)))
+        assert calls[-2:] == 2 * theta.tolist()
+        distances.append(abs(points[0] - points[1]))
+    assert set(distances) == {0.0, grid(sigma)}
 
 
 @pytest.mark.parametrize("weights", [10**3, 10**5, 10**7])

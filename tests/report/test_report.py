@@ -253,8 +253,9 @@ def test_a_figure_is_xml_with_text_and_always_the_same(name: str) -> None:
 @pytest.mark.slow
 def test_pyplot_is_not_touched() -> None:
     draw = "from graphforget.report.figures import residual_figure; residual_figure([0.1], 1.0)"
-    code = f"import sys; {draw}; sys.exit('matplotlib.pyplot' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    code = f"import sys; {draw}; print([name in sys.modules for name in ('matplotlib', 'matplotlib.pyplot')])"
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert ran.stdout == "[True, False]\n"
 
 
 def test_the_legend_says_what_it_was_given() -> None:

@@ -378,7 +378,8 @@ def test_a_declaration_that_trials_refute_is_refused(function: Any, words: str) 
     "function", [squared, lambda z, y: functional.cross_entropy(z, y, reduction="none"), lambda z, y: z[:, 0].abs()]
 )
 def test_a_true_declaration_passes(function: Any) -> None:
-    gf.train(random_graph(0), "sgc", loss=gf.Loss(function, convex=True, name="mine"))
+    trained = gf.train(random_graph(0), "sgc", loss=gf.Loss(function, convex=True, name="mine"))
+    assert (trained.strongly_convex, trained.proven_convex, trained.recipe.loss) == (True, False, "mine")
 
 
 # -- half precision ----------------------------------------------------------------------------------------------------

@@ -752,8 +752,8 @@ def test_an_honest_outcome_with_noise_in_the_weights_too_verifies(how: str) -> N
     verified(found)
 
 
-def cheated(*cheat: Any, **more: Any) -> None:
-    judged_without_annex(outcome(), *cheat, **more)
+def cheated(*cheat: Any, **more: Any) -> gf.Verification:
+    return judged_without_annex(outcome(), *cheat, **more)
 
 
 def rewritten(**changes: Any) -> Callable[[gf.Certificate], dict[str, Any]]:
@@ -762,7 +762,7 @@ def rewritten(**changes: Any) -> Callable[[gf.Certificate], dict[str, Any]]:
 
 
 def test_a_cheat_that_changes_nothing_passes() -> None:
-    cheated()
+    assert "claim" in [check.name for check in cheated().checks]
 
 
 DOES_NOT_HOLD = f"^the level is too high: a condition does not hold, {WITHIN}$"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib.metadata
 import random
 from collections.abc import Callable
 from typing import Any
@@ -399,7 +400,7 @@ def test_dropout_is_differentiated_and_may_work_in_place() -> None:
     (gradient,) = torch.autograd.grad(out.sum(), x)
     assert torch.equal(gradient, (out != 0) * 2.0)
     with keyed(torch.arange(6)).at(0):
-        assert functional.dropout(x, 0.5, training=False) is x or torch.equal(functional.dropout(x, 0.5, False), x)
+        assert torch.equal(functional.dropout(x, 0.5, training=False), x)
         assert torch.equal(functional.dropout(x, 1.0), torch.zeros_like(x))
 
 
@@ -530,7 +531,7 @@ def test_recipes_that_made_the_weights_without_epochs_are_followed_again(model: 
 
 def test_the_environment_names_versions_threads_and_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     before = environment()
-    assert before["torch"] == torch.__version__.split("+")[0] or before["torch"] == torch.__version__
+    assert before["torch"] == importlib.metadata.version("torch")
     assert {"graphforget", "numpy", "scipy", "torch_geometric", "python", "machine", "threads"} <= before.keys()
     monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
     assert environment() == before | {"threads": 7}
