@@ -41,6 +41,15 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture(autouse=True)
+def repeatable_generators() -> None:
+    """What a test draws from torch's own generator does not depend on the tests before it.
+
+    The noise of the package does not come from this generator.
+    """
+    torch.manual_seed(0)
+
+
 @pytest.fixture
 def repeatable_objective_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """The noise in the objective differs from training to training, and is the same in every run of the tests.

@@ -359,6 +359,7 @@ def test_a_method_that_claims_nothing_and_remembers_is_told_of() -> None:
     assert "and nothing was claimed" in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nudge", [1e-9, 1e-5])
 def test_weights_within_the_tolerance_of_training_are_not_taken_for_a_memory(nudge: float) -> None:
     """Without noise all retrained models are the same, and another machine's differ from them in the last digits."""
@@ -372,6 +373,7 @@ def test_weights_within_the_tolerance_of_training_are_not_taken_for_a_memory(nud
     assert (found.position.chance > 0.5) == (nudge == 1e-9)
 
 
+@pytest.mark.slow
 def test_what_a_large_epsilon_allows_does_not_refute_it() -> None:
     """Weights 30 sigmas from retrained ones are easily told from these, as an epsilon of 700 says they may be."""
     good = release_by(ByMethod("newton"))
@@ -430,6 +432,7 @@ def test_so_few_models_that_their_test_cannot_fail_are_inconclusive() -> None:
     assert audited(models=11).verdict == "passed"
 
 
+@pytest.mark.slow
 def test_a_finding_counts_however_few_the_models_are() -> None:
     found = audited(after=release_by(doing_nothing))
     assert (found.verdict, found.conclusive) == ("refuted", False)
@@ -502,6 +505,7 @@ def test_a_mixture_is_attacked_in_every_way(attacks: None) -> None:
     assert "person" not in json.dumps(found.to_dict(), allow_nan=False)
 
 
+@pytest.mark.slow
 def test_attributes_alone_are_audited(attacks: None) -> None:
     found = audited(gf.Request(attributes=dict.fromkeys(named(range(16, 46)), "all")), models=16)
     assert found.passed
@@ -524,6 +528,7 @@ def test_few_items_are_noted(attacks: None) -> None:
     assert not any("paper" in note for note in found.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["newton", "ascent"])
 def test_a_request_that_nobody_could_tell_is_inconclusive_however_many_models(method: str) -> None:
     """One value that is 0 already: no model changes."""
@@ -612,6 +617,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_a_stopped_audit_goes_on_and_a_finished_one_is_read(tmp_path: Path, made: list[str]) -> None:
     told: list[tuple[str, int, int]] = []
 
@@ -662,6 +668,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_an_audit_of_noise_in_the_objective_goes_on_as_well(tmp_path: Path) -> None:
     """Its release is retrained for the audit, with noise of its own; the populations are those that are there."""
     old = gf.train(people(), "cgu", noise_seed=1)
@@ -731,6 +738,7 @@ def tree(folder: Path) -> dict[str, bytes | None]:
     return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None for p in sorted(folder.rglob("*"))}
 
 
+@pytest.mark.slow
 def test_a_trained_run_rehearses_a_deletion(runs: Runs, tmp_path: Path) -> None:
     before = tree(runs.plain.parent)
     out = tmp_path / "deep" / "audit"
@@ -772,6 +780,7 @@ def test_a_conditional_claim_is_rehearsed_with_its_epsilon(tmp_path: Path) -> No
     assert found.settings["method"] == "newton"
 
 
+@pytest.mark.slow
 def test_the_deletion_itself_is_audited(runs: Runs) -> None:
     before = tree(runs.plain.parent)
     found = gf.audit_run(runs.after, before=runs.plain, request=runs.request, **FEW)
@@ -823,6 +832,7 @@ def run(run: Run) -> Run:
     return functools.partial(run, "audit")
 
 
+@pytest.mark.slow
 def test_an_audit_that_is_passed_ends_with_0_and_is_json(run: Run, runs: Runs, tmp_path: Path) -> None:
     ran = run(runs.plain, *QUICK, "--out", tmp_path / "audit", "--json")
     assert (ran.code, ran.stderr) == (0, "")
@@ -837,6 +847,7 @@ def test_an_audit_that_is_passed_ends_with_0_and_is_json(run: Run, runs: Runs, t
     assert "holds the result of an audit already" in again.stderr
 
 
+@pytest.mark.slow
 def test_an_audit_of_too_few_models_ends_with_3_and_never_says_passed(run: Run, runs: Runs, tmp_path: Path) -> None:
     ran = run(runs.plain, *QUICK, "--models", "8", "--out", tmp_path / "audit")
     assert (ran.code, ran.stderr) == (3, "")
@@ -846,6 +857,7 @@ def test_an_audit_of_too_few_models_ends_with_3_and_never_says_passed(run: Run, 
     assert strict((tmp_path / "audit" / AUDIT_RESULT).read_text())["verdict"] == "inconclusive"
 
 
+@pytest.mark.slow
 def test_a_model_that_remembers_ends_with_1_and_a_sentence(run: Run, runs: Runs, tmp_path: Path) -> None:
     ran = run(runs.plain, *QUICK[:-1], "node:12", "--method", "ascent", "--out", tmp_path / "audit", "--keep")
     assert (ran.code, ran.stderr) == (1, "")
@@ -856,6 +868,7 @@ def test_a_model_that_remembers_ends_with_1_and_a_sentence(run: Run, runs: Runs,
     assert (tmp_path / "audit" / AUDIT_PIECES / "world-0.npz").exists()
 
 
+@pytest.mark.slow
 def test_a_refuted_claim_ends_with_1(run: Run, runs: Runs, tmp_path: Path) -> None:
     ran = run(runs.cheat, *QUICK[:-2], "--request", runs.request, "--before", runs.plain, "--out", tmp_path / "audit")
     assert ran.code == 1
@@ -868,6 +881,7 @@ def test_a_refuted_claim_ends_with_1(run: Run, runs: Runs, tmp_path: Path) -> No
     assert not (tmp_path / "more").exists()
 
 
+@pytest.mark.slow
 def test_people_are_told_what_was_measured(run: Run, runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the folder beside the run, where nobody says otherwise."""
     monkeypatch.chdir(runs.plain.parent)
@@ -912,6 +926,7 @@ def test_an_option_that_is_none_of_the_methods_is_refused(run: Run, runs: Runs, 
     assert ran.stderr.startswith("graphforget: ")
 
 
+@pytest.mark.slow
 def test_the_run_may_be_the_folder_one_is_in(
     run: Run, runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

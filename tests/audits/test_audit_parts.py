@@ -123,6 +123,7 @@ def test_an_undirected_edge_is_one_pair(graph: gf.Graph) -> None:
     assert none.shape == (2, 0)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.data())
 def test_what_is_left_to_query_is_the_graph_without_the_request_and_lonely_rows(data: st.DataObject) -> None:

@@ -40,6 +40,7 @@ def labelled(positive: np.ndarray, negative: np.ndarray) -> tuple[np.ndarray, np
 # -- areas, rates, intervals ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(SCORES, SCORES)
 def test_auc_is_that_of_the_roc_curve_with_ties(positive: np.ndarray, negative: np.ndarray) -> None:
@@ -56,6 +57,7 @@ def test_auc_is_the_mean_of_wins_and_turns_round_with_the_groups(positive: np.nd
     assert auc(positive, negative) + auc(negative, positive) == pytest.approx(1, abs=1e-12)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(SCORES, arrays(np.float64, st.integers(1, 250), elements=VALUES), st.sampled_from([0.01, 0.05, 0.3]))
 def test_true_positive_rate_is_the_highest_point_of_the_curve_that_is_allowed(
@@ -229,6 +231,7 @@ def test_a_test_that_is_always_wrong_shows_nothing(delta: float) -> None:
     assert bound(1, 1, 1, delta=delta) == 0
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.integers(1, 40), st.data())
 def test_fewer_errors_and_more_trials_never_show_less(trials: int, data: st.DataObject) -> None:
@@ -273,6 +276,7 @@ def test_the_largest_area_at_the_ends() -> None:
     assert largest_auc(epsilon=0, delta=1) == 1
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.floats(0.01, 6), st.floats(0, 20))
 def test_no_pair_of_gaussians_has_a_larger_area(ratio: float, epsilon: float) -> None:

@@ -184,6 +184,7 @@ def test_the_attacker_knows_half_of_the_edges_each_once(directed: bool) -> None:
     assert as_set(known) != as_set(known_half(graph, seed=1))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(graphs(), st.integers(0, 99), st.data())
 def test_all_the_pairs_that_are_no_edges_can_be_drawn_and_no_other(

@@ -180,6 +180,7 @@ def test_a_target_that_learned_its_nodes_by_heart_is_found_out() -> None:
     assert auc(found[chosen], found[outside]) > 0.9
 
 
+@pytest.mark.slow
 def test_a_wrong_but_confident_answer_speaks_against_membership_where_the_label_is_looked_at() -> None:
     logits = answers(given_away=10.0)[0][:500]
     right = logits.argmax(dim=1)

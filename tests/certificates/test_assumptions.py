@@ -93,6 +93,7 @@ def test_every_measurement_is_the_brute_force_one(model: str, options: dict[str,
     assert found[NAMES[3]].measured == trained.gradient_norm
 
 
+@pytest.mark.slow
 def test_only_removed_nodes_need_the_lipschitz_constant() -> None:
     found, trained, graph = audited("sgc", gf.Constants(), everybody=False)
     norms = single_gradients(trained, graph)

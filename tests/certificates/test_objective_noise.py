@@ -178,6 +178,7 @@ def test_it_is_trained_to_the_one_optimum(model: str, objective_noise: float) ->
     assert trained.objective_value == pytest.approx(float(value.detach()), rel=1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_the_allowance_covers_what_float64_does_to_the_gradient(data: st.DataObject) -> None:
@@ -307,6 +308,7 @@ def test_a_model_with_noise_in_the_objective_has_none_in_its_weights_by_default(
     assert gf.train(graph, "sgc", objective_noise=1.0, sigma=0.2).recipe.sigma == 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("polish_steps", [0, 200])
 def test_a_network_trained_by_adam_feels_it(polish_steps: int) -> None:
     """Large noise pulls the weights to `-b / (m mu)`, in Adam's single precision and in the polish."""
@@ -620,6 +622,7 @@ def test_feature_norms_bound_the_rows(graph: gf.Graph, hops: int, scale_rows: bo
         assert float(norms.max()) <= 1 + 1e-12
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_outside_the_footprint_logits_are_bit_for_bit_equal(data: st.DataObject) -> None:

@@ -623,6 +623,7 @@ def test_a_certified_distance_is_never_over_the_tolerance(
     assert "distance" not in claim.to_dict()
 
 
+@pytest.mark.slow
 @given(over=st.floats(1e-9, 10), epsilon=epsilons, delta=deltas, sigma=sigmas)
 def test_a_distance_over_the_tolerance_is_not_certified(
     over: float, epsilon: float, delta: float, sigma: float

@@ -368,6 +368,7 @@ def test_training_that_does_not_converge_says_so(run: Run, club: Path, monkeypat
 # -- demo ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_demo_for_machines(run: Run, space: Path) -> None:
     ran = run("demo", "--json", "--out", "story.html")
     assert (ran.code, ran.stderr) == (0, "")
@@ -542,6 +543,7 @@ REFUSED: list[tuple[list[str], str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "said"), REFUSED, ids=[" ".join(given) for given, _ in REFUSED])
 @pytest.mark.parametrize("as_json", [False, True], ids=["people", "machines"])
 def test_bad_input_is_told_in_one_sentence(
@@ -748,6 +750,7 @@ def test_a_plan_takes_the_wishes_of_unlearn(
     assert ("would be refused: " in told.stdout) == (level is None)
 
 
+@pytest.mark.slow
 def test_unlearn_writes_a_run_that_can_go_on(run: Run, members: Path) -> None:
     before = tree(members / "run")
     ran = run("unlearn", "run", "request.json", "--out", "two", "--json")
@@ -833,6 +836,7 @@ def test_noise_is_told_where_no_bound_asks_for_it(run: Run, members: Path) -> No
     assert f"sigma is 0.5, but this model's was fixed at {SIGMA:g} when it was trained" in ran.stderr
 
 
+@pytest.mark.slow
 def test_unlearn_takes_options_of_the_method(run: Run, bare: Path) -> None:
     named = ("unlearn", "run", "request.json", "--json", "--method", "idea", "--level", "empirical")
     ran = run(*named, "--option", "solver=lissa", "--option", "iterations=7")
@@ -988,6 +992,7 @@ def test_people_are_told_why_a_model_was_retrained_instead(run: Run, members: Pa
 # -- in place, and asked again ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_in_place_the_run_itself_moves_on(run: Run, members: Path) -> None:
     others = set(os.listdir(members))
     for number, request in enumerate(("request.json", "next.csv"), start=1):

@@ -349,6 +349,7 @@ def test_mutated_certificates(bases: Bases) -> None:
     assert not fuzzed_certificates(bases("sgc"), range(100))
 
 
+@pytest.mark.slow
 def test_mutated_requests(bases: Bases, tmp_path: Path) -> None:
     assert not fuzzed_requests(bases("sgc"), tmp_path, range(50))
 

@@ -420,6 +420,7 @@ def test_bounds_of_a_network_are_the_papers_and_ceus(
     assert row["ceu_data_rightly"] == near(0.25 * step**2 / 0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.01, 0.1])
 def test_distances_of_a_network_are_to_continued_training_and_to_its_initial_weights_retrained(
     network_cells: dict[float, Ran], gcn: gf.Trained, graph: gf.Graph, edges: dict[float, gf.Request], share: float
@@ -513,6 +514,7 @@ def test_every_sigma_follows_from_its_bound(
     assert row["private"] == near(percent(idea.trained, idea.graph))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["gcn", "sgc"])
 def test_noise_is_compared_with_a_retraining_that_has_none(
     noise_cells: dict[str, Ran],
@@ -633,6 +635,7 @@ class Confident:
         return confidence(logits, labels) - 2.0
 
 
+@pytest.mark.slow
 def test_removed_nodes_are_the_members_and_test_nodes_the_others(
     random_labels: gf.Graph, forty: gf.Request, by_heart: dict[str, gf.Trained], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -655,6 +658,7 @@ def test_removed_nodes_are_the_members_and_test_nodes_the_others(
     assert min(row["paper before"], row["paper nothing"], row["honest before"]) > 70
 
 
+@pytest.mark.slow
 def test_removed_edges_score_above_pairs_that_never_were_one(
     sgc: gf.Trained, graph: gf.Graph, edges: dict[float, gf.Request], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -324,7 +324,7 @@ def test_there_is_no_number_that_the_paper_lacks() -> None:
 # -- every experiment --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("experiment", map(experiment_of, NAMES), ids=lambda e: e.name)
+@pytest.mark.parametrize("experiment", [experiment_of(name) for name in NAMES], ids=lambda e: e.name)
 def test_cells_can_be_told_apart_and_priced(experiment: Experiment) -> None:
     for quick in (True, False):
         found = experiment.cells(quick=quick, seeds=3)
@@ -336,7 +336,7 @@ def test_cells_can_be_told_apart_and_priced(experiment: Experiment) -> None:
     assert {c.key.get("seed", 0) for c in experiment.cells(quick=True, seeds=3)} == {0}
 
 
-@pytest.mark.parametrize("experiment", map(experiment_of, NAMES), ids=lambda e: e.name)
+@pytest.mark.parametrize("experiment", [experiment_of(name) for name in NAMES], ids=lambda e: e.name)
 def test_more_seeds_add_cells_and_change_none(experiment: Experiment) -> None:
     few, many = (
         {json.dumps(cell.key, sort_keys=True) for cell in experiment.cells(quick=False, seeds=seeds)}
@@ -345,7 +345,7 @@ def test_more_seeds_add_cells_and_change_none(experiment: Experiment) -> None:
     assert few <= many
 
 
-@pytest.mark.parametrize("experiment", map(experiment_of, NAMES), ids=lambda e: e.name)
+@pytest.mark.parametrize("experiment", [experiment_of(name) for name in NAMES], ids=lambda e: e.name)
 def test_a_table_of_nothing_invents_nothing(experiment: Experiment) -> None:
     table = experiment.table([])
     assert table.notes
@@ -437,6 +437,7 @@ def test_continued_training_has_a_row_of_its_own_where_nothing_is_removed() -> N
     assert [place for place in line[3:] if place != NOTHING] == ["1.5*"]
 
 
+@pytest.mark.slow
 def test_datasets_are_counted_in_the_graphs(raw_data: Path, tmp_path: Path) -> None:
     rows = [cell.key | cell.work(store=tmp_path, **cell.key) for cell in table_datasets.cells(quick=True, seeds=1)]
     shown = {row[0]: row[1:] for row in table_datasets.table(rows).texts}

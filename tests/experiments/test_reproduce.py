@@ -93,6 +93,7 @@ def test_an_experiment_leaves_its_files(tmp_path: Path) -> None:
     assert (tmp_path / "toy.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_the_short_form_has_files_of_its_own(tmp_path: Path) -> None:
     reproduce(TOY, ReproductionPlan(tmp_path, quick=True), pool=threads)
     assert {path.stem for path in tmp_path.glob("toy*")} == {"toy-quick"}
@@ -147,6 +148,7 @@ def test_cells_of_something_else_are_one_sentence_and_stay(tmp_path: Path, found
     assert not (tmp_path / "toy.json").exists()
 
 
+@pytest.mark.slow
 def test_an_interrupt_still_writes_the_table(tmp_path: Path) -> None:
     def stop(now: Any) -> None:
         if now.done == 2:
@@ -261,6 +263,7 @@ def test_times_on_patients(tmp_path: Path, method: str, level: str) -> None:
     assert shown[figure_time.METHODS[method][0]][1] != "-"
 
 
+@pytest.mark.slow
 def test_half_of_the_work_of_grapheraser(tmp_path: Path) -> None:
     row = table1.erased(store=tmp_path, part="random", data="patients", model="gcn", seed=0, epochs=5)
     assert row["shards"] == 5
@@ -333,6 +336,7 @@ def test_the_command_refuses_a_file_for_a_folder(app: typer.Typer, tmp_path: Pat
     assert "is not a folder" in str(ran.exception)
 
 
+@pytest.mark.slow
 def test_all_takes_the_experiments_that_have_such_cells(
     app: typer.Typer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -381,6 +385,7 @@ def _of_another_seed(run: Path) -> None:
     gf.save_run(run, gf.train(graph, "sgc", seed=1), graph)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spoil", [_emptied, _torn, _a_file, _of_another_seed])
 def test_a_kept_model_that_is_not_the_asked_one_is_trained_anew(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
     asked, graph = base(tmp_path, "patients", "sgc", 0)

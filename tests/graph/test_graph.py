@@ -283,6 +283,7 @@ def test_the_digest_is_a_sha256_and_the_same_every_time() -> None:
     assert len(bytes.fromhex(made().digest)) == 32
 
 
+@pytest.mark.slow
 @QUICK
 @given(order=st.permutations(range(5)))
 def test_with_subject_ids_the_digest_sees_numbers_and_not_the_order_of_nodes(order: list[int]) -> None:

@@ -89,6 +89,7 @@ def test_unit_rows() -> None:
     torch.testing.assert_close(scale_rows_to_unit(dense.to_sparse_csr()).to_dense(), expected)
 
 
+@pytest.mark.slow
 def test_sums_along_a_pattern_and_their_derivatives() -> None:
     torch.manual_seed(1)
     rows, columns = torch.tensor([0, 0, 1, 3, 3, 3]), torch.tensor([1, 3, 0, 0, 2, 3])

@@ -635,6 +635,7 @@ def on_the_function(module: Records, value: float) -> None:
     on_the_function.seen = int(value)  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("record", [add_one, set_one, name_one, count, new_attribute, in_a_closure(), on_the_function])
 def test_what_training_changes_is_named(record: Callable[[Records, float], None]) -> None:
     module = Records(record)

@@ -137,6 +137,7 @@ def test_delta_in_80_digits_over_its_whole_range(ratio: float, normal: float) ->
     assert delta_of(ratio=ratio, epsilon=epsilon) == pytest.approx(float(in_80_digits(ratio, epsilon)), rel=1e-8)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(ratio=powers(-12, 12), epsilon=powers(-12, 12), more=powers(-3, 3))
 def test_delta_grows_with_the_ratio_and_falls_with_epsilon(ratio: float, epsilon: float, more: float) -> None:
@@ -231,6 +232,7 @@ def test_the_papers_sigma_is_too_small_for_a_large_epsilon(epsilon: float, delta
     assert by_quadrature(1 / sigma, epsilon) > 1.01 * delta
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(epsilon=powers(-3, 1.5), delta=powers(-12, -2), releases=st.integers(1, 1000))
 def test_all_releases_at_the_tolerance_together_keep_epsilon_and_delta(

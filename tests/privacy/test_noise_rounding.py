@@ -70,6 +70,7 @@ def test_the_error_leaves_room_for_a_thousand_releases_of_large_models(weights: 
     assert noise_error_within_budget(error, epsilon=8.0, delta=1e-9, releases=1000)
 
 
+@pytest.mark.slow
 def test_a_model_of_many_weights_is_certified_with_default_settings() -> None:
     rng = np.random.default_rng(0)
     x = torch.from_numpy(rng.random((60, 4000)) * (rng.random((60, 4000)) < 0.05))

@@ -119,6 +119,7 @@ HEADINGS = {
 # -- the page ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_everything_in_a_story_is_on_the_page() -> None:
     told = page(story())
     assert len(texts(story())) == 32
@@ -292,6 +293,7 @@ def test_the_last_residual_and_the_tolerance_are_written(
     assert set(told) <= set(words(residual_figure(residuals, tolerance)))
 
 
+@pytest.mark.slow
 def test_steps_are_whole_numbers() -> None:
     for count in (1, 2, 3, 30):
         ticks = {word for word in words(residual_figure([0.1] * count, 1e-3)) if re.fullmatch(r"\D?[\d.]+", word)}

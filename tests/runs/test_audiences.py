@@ -98,6 +98,7 @@ def test_files_say_for_whom_they_are(place: Path) -> None:
         assert not [number for number in private_numbers(place / "two") if f" {number}" in content], name
 
 
+@pytest.mark.slow
 def test_public_files_have_sizes_that_tell_nothing(run: Run, place: Path) -> None:
     assert BLOCK == 4096
     sizes: list[int] = []
@@ -147,6 +148,7 @@ def test_a_verification_that_holds_may_be_shown(run: Run, run_json: RunJson, pla
     assert (ran.code, json.loads(ran.stdout)["audience"]) == (1, "private")
 
 
+@pytest.mark.slow
 def test_a_report_is_public_unless_asked_for_more(run: Run, run_json: RunJson, place: Path) -> None:
     assert run_json("report", "two", "--out", "public.html") == {"report": "public.html", "audience": "public"}
     assert run_json("report", "two", "--out", "own.html", "--private") == {"report": "own.html", "audience": "private"}

@@ -120,6 +120,7 @@ def test_in_place_the_run_moves_on_and_the_old_state_is_gone(run: Path) -> None:
     assert not torch.equal(trained.theta, start()[0].theta)
 
 
+@pytest.mark.slow
 def test_elsewhere_the_run_stays_as_it_is(run: Path, tmp_path: Path) -> None:
     before = tree(run)
     answered = gf.answer(run, gone(4), out=tmp_path / "new" / "run")
@@ -188,6 +189,7 @@ def test_the_summary_is_what_was_written(run: Path) -> None:
     assert gf.verify_run(run, key=KEY.public_key(), head=entry.hash).unchecked == ("fresh noise", *CANNOT_BE_SEEN)
 
 
+@pytest.mark.slow
 def test_released_weights_are_those_with_the_noise(run: Path) -> None:
     with pytest.raises(gf.InputError, match="holds no released weights: it has not answered any request$"):
         gf.load_released(run)
@@ -290,6 +292,7 @@ def test_an_unproven_release_leaves_no_sum(run: Path) -> None:
     assert gf.releases_so_far(gf.save_run(run.with_name("other"), *start()), delta=1e-5).releases == 0
 
 
+@pytest.mark.slow
 def test_what_an_earlier_request_deleted_stays_deleted(run: Path, tmp_path: Path) -> None:
     """Request 3 is done right, on a graph into which request 1's node was put back."""
     for number in (4, 5):
@@ -612,6 +615,7 @@ def test_a_verifier_beside_a_writer_gives_no_false_alarm(run: Path, monkeypatch:
     assert found.checks
 
 
+@pytest.mark.slow
 def test_an_answer_elsewhere_takes_model_and_record_of_one_state(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,6 +131,7 @@ def exact_gradient(graph: gf.Graph, theta: Tensor, loss: CrossEntropy, *, mu: fl
     return (z.T @ r / len(r)).ravel() + long(mu) * theta.numpy().astype(long)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", [None, (1e6, 1e-3, 37.5), (1e6, 1e6, 1e6), (0.0, 1e9, 1.0)])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_rounding_allowance_covers_large_class_weights(weight: tuple[float, ...] | None, smoothing: float) -> None:
@@ -175,6 +176,7 @@ def declared(model: str = "sgc", **changes: Any) -> gf.Trained:
     return gf.train(people(), model, loss=DECLARED, **AFFINE[model], **changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", AFFINE)
 @pytest.mark.parametrize("method", ["auto", "newton", "retrain"])
 def test_a_declared_convexity_is_a_condition_of_the_claim(model: str, method: str) -> None:

@@ -293,6 +293,7 @@ def test_empty_shards_count_for_nothing(aggregation: str) -> None:
     assert torch.equal(trained.logits(graph), before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_there_are_at_most_as_many_shards_as_training_nodes(partition: str) -> None:
     graph = random_graph(1, nodes=10)

@@ -35,6 +35,7 @@ def test_a_convex_model_ends_within_its_tolerance_and_says_so(model: str) -> Non
     assert torch.equal(flatten(trained.module), trained.theta)
 
 
+@pytest.mark.slow
 def test_the_residual_bounds_the_distance_to_the_optimum() -> None:
     """docs/maths.md, section 4, on an optimum found by a dense Newton method."""
     graph = random_graph(1, nodes=30, edges=40)
@@ -100,6 +101,7 @@ def test_the_seed_decides_everything(model: str) -> None:
         assert not torch.equal(one.theta, gf.train(graph, model, seed=5, epochs=5).theta)
 
 
+@pytest.mark.slow
 def test_only_training_labels_are_used() -> None:
     graph = random_graph(3, nodes=30, edges=40)
     other = graph.y.clone()
@@ -111,6 +113,7 @@ def test_only_training_labels_are_used() -> None:
         assert torch.equal(gf.train(graph, model, epochs=5).theta, gf.train(relabelled, model, epochs=5).theta)
 
 
+@pytest.mark.slow
 def test_own_module_own_loss_and_own_reach(patients: gf.Graph) -> None:
     class Own(nn.Module):
         def __init__(self) -> None:

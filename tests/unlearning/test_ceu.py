@@ -245,6 +245,7 @@ def test_a_curvature_under_the_constant_refutes_it(model: str) -> None:
             ceu(trained, graph, request, epsilon=EVERY, **target)
 
 
+@pytest.mark.usefixtures("repeatable_objective_noise")
 def test_the_distance_is_by_the_declared_constant_where_nothing_is_proven() -> None:
     trained, graph = trained_on("gcn")
     found = step_alone(trained, graph, gf.Request(edges=edges_of(graph, 2)), constants={"strong_convexity": 0.3})
@@ -293,6 +294,7 @@ def test_more_left_than_the_asked_epsilon_allows_is_retrained_or_refused() -> No
     verified(void)
 
 
+@pytest.mark.usefixtures("repeatable_objective_noise")
 def test_a_network_that_was_not_trained_to_a_minimum_gets_no_epsilon() -> None:
     trained, graph = trained_on("gcn")
     request = gf.Request(edges=edges_of(graph, 2))
@@ -377,6 +379,7 @@ def violated() -> tuple[gf.Outcome, gf.Outcome]:
     raise AssertionError("no case was found")
 
 
+@pytest.mark.usefixtures("repeatable_objective_noise")
 def test_what_was_refuted_once_stays_so() -> None:
     first, second = violated()
     for found in (first, second):

@@ -216,6 +216,7 @@ def test_the_step_is_the_published_one(model: str, kind: str) -> None:
     assert left_in(outcome) == present(entry.gradient_residual_bound) + graph.train_rows.numel() * trained.gradient_norm
 
 
+@pytest.mark.usefixtures("repeatable_objective_noise")
 def test_it_ends_closer_to_where_retraining_with_the_same_noise_would() -> None:
     trained, graph = small()
     for request in kinds(graph).values():
@@ -270,6 +271,7 @@ def checked(block: int) -> list[float]:
     return ratios
 
 
+@pytest.mark.usefixtures("repeatable_objective_noise")
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_what_is_left_of_the_gradient_is_never_over_the_bound(block: int) -> None:
@@ -301,6 +303,8 @@ def check_the_bound(before: gf.Trained, graph: gf.Graph, outcome: gf.Outcome) ->
     return float((np.linalg.norm(added) - rounding) / present(entry.gradient_residual_bound))
 
 
+@pytest.mark.usefixtures("repeatable_objective_noise")
+@pytest.mark.slow
 def test_the_cases_above_came_near_enough_to_the_bound_to_find_one_that_is_too_small() -> None:
     ratios = [ratio for block in range(BLOCKS) for ratio in checked(block)]
     print("left over bound, quantiles 5, 50, 95, 100 %:", np.quantile(ratios, [0.05, 0.5, 0.95, 1]), len(ratios))
@@ -308,6 +312,7 @@ def test_the_cases_above_came_near_enough_to_the_bound_to_find_one_that_is_too_s
     assert 0.03 < max(ratios) <= 1
 
 
+@pytest.mark.usefixtures("repeatable_objective_noise")
 def test_the_bound_is_loose_by_a_known_factor() -> None:
     """1/4 for 1/(6 sqrt 3) is a factor of 2.6, norms multiplied out the rest: on patients hundreds."""
     graph = gf.load("patients")
@@ -338,6 +343,7 @@ def test_it_adds_up_over_requests() -> None:
 # -- the budget ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("repeatable_objective_noise")
 @pytest.mark.slow
 @pytest.mark.parametrize("budget", ["joint", "published"])
 @pytest.mark.parametrize(("epsilon", "delta", "noise"), [(1.0, 1e-5, 0.4), (0.3, 1e-4, 0.5), (2.0, 0.1, 0.05)])
@@ -401,6 +407,7 @@ def test_noise_after_retraining_is_from_a_seed_only_if_one_is_given() -> None:
     assert (with_secret.level, with_secret.details["retrained"]) == ("conditional", True)
 
 
+@pytest.mark.usefixtures("repeatable_objective_noise")
 def test_the_published_count_allows_more_than_the_joint_one() -> None:
     """The classes may spend `C` budgets together; the epsilon that is told is that of all together."""
     graph, noise = random_graph(3, nodes=40, edges=60), 0.02  # little, so that no epsilon near 0 will do

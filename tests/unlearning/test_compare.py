@@ -40,6 +40,7 @@ def test_every_method_has_its_row_on_the_model_that_stands_for_the_asked_one() -
     assert "grapheraser" not in {one.method for one in contenders("sign")}
 
 
+@pytest.mark.slow
 def test_distances_and_answers_are_those_to_the_retrained_model() -> None:
     graph = random_graph(3, nodes=40, edges=60)
     retained = graph.without(REQUEST)
@@ -156,6 +157,7 @@ def test_where_retraining_fails_there_is_nothing_to_compare_with(monkeypatch: py
         next(iter(gf.compare(random_graph(3, nodes=40, edges=60), "sgc", REQUEST)))
 
 
+@pytest.mark.slow
 def test_every_distance_is_to_the_optimum_where_there_is_one() -> None:
     """Also that of the retrained model, and with noise in the objective to the optimum with that noise."""
     graph = random_graph(3, nodes=40, edges=60)

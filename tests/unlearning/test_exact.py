@@ -92,6 +92,7 @@ def test_retraining_ends_at_the_weights_of_training_on_the_retained_graph(model:
         assert not torch.equal(scratch.theta, trained_on(model).theta)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("model", SHARDED)
 def test_grapheraser_ends_at_the_weights_of_training_on_the_retained_graph(model: str, kind: str) -> None:
@@ -195,6 +196,7 @@ def test_retrained_modules_of_ones_own_are_replayed() -> None:
     assert torch.equal(replayed(outcome.trained, outcome.graph).theta, outcome.trained.theta)
 
 
+@pytest.mark.slow
 def test_threads_do_not_change_from_run_to_run_what_comes_out() -> None:
     """Without deterministic algorithms two threads add up the gradients of attention in any order."""
     generator, n = torch.Generator().manual_seed(0), 3000
@@ -219,6 +221,7 @@ def test_threads_do_not_change_from_run_to_run_what_comes_out() -> None:
 # -- what training sees ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(whole=graphs(), data=st.data(), hops=st.integers(0, 3), normalised=st.booleans(), both_ways=st.booleans())
 def test_the_input_is_unchanged_exactly_when_the_footprint_is_empty(
@@ -231,6 +234,7 @@ def test_the_input_is_unchanged_exactly_when_the_footprint_is_empty(
     assert same == footprint(few, request, reach).empty
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(whole=graphs(), data=st.data(), name=st.sampled_from(sorted(MODELS)), node=st.integers(0, 5))
 def test_training_nodes_have_the_same_losses_on_the_input(
@@ -447,6 +451,7 @@ def noisy(draw: Callable[[Tensor], Tensor]) -> nn.Module:
 GENERATOR = torch.Generator().manual_seed(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "draw",
     [

@@ -150,6 +150,7 @@ def test_a_shard_is_touched_if_and_only_if_its_losses_change(
         assert (shard in found) == any(changed(one, before, after) for one in models), shard
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(data=st.data(), graph=graphs(), seed=st.integers(0, 10**6))
 def test_an_untouched_shard_has_seen_nothing_of_it(data: st.DataObject, graph: gf.Graph, seed: int) -> None:
@@ -259,6 +260,7 @@ def test_a_random_partition_is_the_same_without_what_goes(data: st.DataObject, g
     assert torch.equal(after, before[torch.isin(graph.numbers, retained.numbers)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partition", ["blpa", "bekm"])
 def test_a_partition_that_saw_it_may_be_another_without_it(partition: str) -> None:
     """Why the level is no better then."""
@@ -314,6 +316,7 @@ def test_levels(partition: str, kind: str) -> None:
     gf.verify(outcome.certificate, outcome.trained, outcome.graph, released=outcome.released_theta)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partition", ["blpa", "bekm"])
 def test_after_an_empirical_outcome_no_later_one_is_exact(partition: str) -> None:
     trained, graph = trained_on("sharded-gcn", partition), small()

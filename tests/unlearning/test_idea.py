@@ -348,6 +348,7 @@ def test_a_network_moves_towards_where_training_on_would_take_it() -> None:
     assert statistics.median(shares) < 0.8
 
 
+@pytest.mark.slow
 def test_the_hessian_of_a_network_gives_way_to_gauss_newton_and_says_so() -> None:
     trained, graph = network("gcn")
     request = gf.Request(nodes=graph.train_rows[:5].tolist())
@@ -356,6 +357,7 @@ def test_the_hessian_of_a_network_gives_way_to_gauss_newton_and_says_so() -> Non
     assert any("Hessian is not positive definite" in note for note in outcome.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["gat", "gin"])
 def test_a_lissa_that_diverges_gets_a_larger_scale_and_says_so(model: str) -> None:
     """The peers' settings end in NaN here."""
@@ -372,6 +374,7 @@ def wavy(logits: Tensor, labels: Tensor) -> Tensor:
     return functional.cross_entropy(logits, labels, reduction="none") + 2 + 2 * (3 * logits).sin().mean(dim=1)
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_convex_raises_the_damping_and_says_so() -> None:
     graph = random_graph(3, nodes=40, edges=60)
     torch.manual_seed(0)
@@ -425,6 +428,7 @@ def test_a_step_that_overshoots_is_halved_until_it_lowers_its_aim() -> None:
     assert whole.length == 1
 
 
+@pytest.mark.slow
 def test_what_training_left_undone_is_no_reason_to_refuse_a_small_request() -> None:
     graph = gf.load("patients")
     trained = train_without_noise(graph, "sgc", tolerance=10.0)
@@ -455,6 +459,7 @@ def test_the_leftover_gradient_is_no_reason_to_refuse_a_step() -> None:
 # -- the claim -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_noise_follows_what_is_asked() -> None:
     trained, graph = patients()
     request = gf.Request(nodes=["patient-0017"])

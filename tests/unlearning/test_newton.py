@@ -226,6 +226,7 @@ def test_the_allowance_covers_what_float64_does_to_the_gradient(data: st.DataObj
     assert off + np.sqrt((exact**2).sum()) / (2 * mu) <= found.radius
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["linearised-gcn", "linearised-gat", "linearised-gin"])
 def test_for_linearised_models_the_allowance_is_far_above_what_another_order_of_sums_does(model: str) -> None:
     """No exact oracle there: the same nodes in another order round differently, and by how much is told."""

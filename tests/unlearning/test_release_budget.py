@@ -111,6 +111,7 @@ def node_after_node(trained: gf.Trained, graph: gf.Graph, count: int, **given: A
     return outcome
 
 
+@pytest.mark.slow
 def test_releases_are_counted_and_when_none_is_left_the_model_is_retrained() -> None:
     graph = random_graph(3, nodes=40, edges=60)
     trained = gf.train(graph, "sgc", releases=3)
@@ -143,6 +144,7 @@ def test_the_count_starts_anew_where_the_model_is_retrained_by_name() -> None:
     assert gf.unlearn(later.trained, later.graph, gf.Request(nodes=[20]), method="retrain").trained.releases_left == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.25, 0.5, 1.0, 1.5])
 def test_another_epsilon_is_listed_as_chosen_and_counts_by_its_own_ratio_or_a_share(epsilon: float) -> None:
     """At least a share: the error of noise in float64 is set aside for as many releases as were promised."""

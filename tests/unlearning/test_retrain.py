@@ -41,6 +41,7 @@ def test_it_is_what_training_on_the_retained_graph_gives(model: str, graph: gf.G
     assert gf.unlearn(trained, graph, REQUEST, method="retrain").trained.recipe.seed == 3
 
 
+@pytest.mark.slow
 def test_another_seed_is_another_network(graph: gf.Graph) -> None:
     trained = gf.train(graph, "gcn", **SHORT)
     first, second = (gf.unlearn(trained, graph, REQUEST, method="retrain", seed=s) for s in (1, 2))
@@ -109,6 +110,7 @@ class Unresettable(nn.Module):
         return x @ self.weight + self.linear(x)
 
 
+@pytest.mark.slow
 def test_a_module_that_cannot_be_reset_has_to_be_handed_over_fresh(graph: gf.Graph) -> None:
     trained = gf.train(graph, Unresettable(), **SHORT)
     with pytest.raises(gf.Refused, match=r"^parameter 'weight' is not drawn anew by any reset_parameters\(\)"):
@@ -140,12 +142,14 @@ class HalfReset(OwnGCN):
         return super().forward(x, edge_index) + self.extra.sum(dim=0)
 
 
+@pytest.mark.slow
 def test_a_parameter_that_is_reset_in_part_is_noticed(graph: gf.Graph) -> None:
     trained = gf.train(graph, HalfReset(), **SHORT)
     with pytest.raises(gf.Refused, match=r"^parameter 'extra' is not drawn anew"):
         gf.unlearn(trained, graph, REQUEST, method="retrain")
 
 
+@pytest.mark.slow
 def test_a_built_in_model_given_as_an_instance_never_goes_on_from_its_weights(graph: gf.Graph) -> None:
     """Its class has no reset_parameters(): it is refused, not continued and called exact."""
     module = build("gcn", columns=COLUMNS, classes=CLASSES, hidden=4)

@@ -1575,6 +1575,7 @@ def test_the_run_before_is_read_from_its_folder(tmp_path: Path) -> None:
         gf.verify_run(tmp_path / "cheat", before=before, key=KEY.public_key())
 
 
+@pytest.mark.slow
 def test_honest_releases_seldom_look_alike() -> None:
     """One alarm in 1,000 pairs is allowed; at most 2 in 200, and 12 in 4,000, are hardly ever passed."""
     for pairs, size, most in ((200, 62, 2), (4000, 200, 12)):
