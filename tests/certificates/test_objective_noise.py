@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import json
 import math
+import os
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -260,6 +261,15 @@ def test_value_gradient_and_hessian_with_noise_are_those_of_the_formula(name: st
     assert single.objective_noise_vector is not None
     assert single.objective_noise_vector.dtype == torch.float32
     torch.testing.assert_close(single.gradient(theta.float()).double(), objective.gradient(theta), rtol=1e-3, atol=1e-3)
+
+
+def test_the_noise_of_a_training_comes_from_the_operating_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = random_graph(3, nodes=40, edges=60)
+    first, second = (present(gf.train(graph, "cgu").objective_noise_vector) for _ in range(2))
+    assert not torch.equal(first, second)
+    monkeypatch.setattr(os, "urandom", bytes)
+    first, second = (present(gf.train(graph, "cgu").objective_noise_vector) for _ in range(2))
+    assert torch.equal(first, second)
 
 
 @pytest.mark.parametrize("model", ["cgu", "sgc", "gcn"])
