@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 import graphforget as gf
-from cases import CLASSES, claim_of, judged_without_annex, present, random_graph, with_lowered_leftover
+from cases import CLASSES, claim_of, island, judged_without_annex, present, random_graph, with_lowered_leftover
 from graphforget.certificates.claims.objective_noise import (
     FIXED,
     SECRET,
@@ -180,16 +180,6 @@ def train(graph: gf.Graph, model: str = "cgu", **more: Any) -> gf.Trained:
 def small() -> tuple[gf.Trained, gf.Graph]:
     graph = random_graph(3, nodes=40, edges=60)
     return train(graph), graph
-
-
-def lonely_graph() -> gf.Graph:
-    """Nodes 0 and 1 are an island that does not train."""
-    graph = random_graph(3, nodes=40, edges=60, unlabelled=0)
-    source, target = graph.edge_index
-    edges = torch.cat([graph.edge_index[:, (source > 1) & (target > 1)], torch.tensor([[0], [1]])], dim=1)
-    training, test = graph.train_mask.clone(), graph.test_mask.clone()
-    training[:2], test[:2] = False, True
-    return gf.Graph.create(x=graph.x, edges=edges, y=graph.y, train_mask=training, test_mask=test)
 
 
 # -- the step --------------------------------------------------------------------------------------------------------
@@ -541,7 +531,7 @@ def public_part(outcome: gf.Outcome) -> dict[str, Any]:
 
 def all_paths(**options: Any) -> dict[str, gf.Outcome]:
     """The same model and settings: a step, one that the budget does not cover, and nothing to do."""
-    graph, noise = lonely_graph(), 0.02
+    graph, noise = island(), 0.02
     trained = train(graph, objective_noise=noise)
     requests = {"step": gf.Request(attributes={5: [0]}), "retrained": gf.Request(nodes=[5, 6, 7, 8, 9, 10])}
     needed = {
@@ -574,7 +564,7 @@ def test_the_public_certificate_is_the_same_on_every_path() -> None:
 
 def test_the_public_certificate_is_the_same_for_equal_retained_graphs() -> None:
     """Two graphs that differ in what is deleted alone; the number of training nodes is then public too."""
-    graph = lonely_graph()
+    graph = island()
     labels = graph.y.clone()
     labels[20] = (labels[20] + 1) % CLASSES
     other = dataclasses.replace(graph, y=labels)
@@ -586,7 +576,7 @@ def test_the_public_certificate_is_the_same_for_equal_retained_graphs() -> None:
 
 
 def test_nothing_touched_leaves_the_weights() -> None:
-    graph = lonely_graph()
+    graph = island()
     trained = train(graph)
     outcome = cgu(trained, graph, gf.Request(edges=[(0, 1)]))
     assert outcome.level == "conditional"
@@ -597,7 +587,7 @@ def test_nothing_touched_leaves_the_weights() -> None:
 
 def touched_before() -> tuple[gf.Outcome, gf.Outcome]:
     """A request, then one that touches no training loss."""
-    graph = lonely_graph()
+    graph = island()
     first = cgu(train(graph), graph, gf.Request(nodes=[5]))
     assert first.level == "conditional"
     return first, cgu(first.trained, first.graph, gf.Request(edges=[(0, 1)]))
@@ -626,7 +616,7 @@ def test_only_the_private_part_says_that_nothing_was_touched() -> None:
 
 def test_weights_that_stay_where_something_is_touched_are_noticed() -> None:
     """A claim that is worded alike on every path is no way to leave the weights: the gradient tells."""
-    graph = lonely_graph()
+    graph = island()
     trained = train(graph)
     honest = cgu(trained, graph, gf.Request(nodes=[5]))
     kept = dataclasses.replace(
@@ -695,7 +685,7 @@ def test_a_bad_budget_is_refused_in_one_sentence(budget: Any) -> None:
 def test_a_plan_foresees_it() -> None:
     trained, graph = small()
     assert gf.plan(trained, graph, gf.Request(nodes=[4]), method="cgu").level == "conditional"
-    graph = lonely_graph()
+    graph = island()
     assert gf.plan(train(graph), graph, gf.Request(edges=[(0, 1)]), method="cgu").level == "conditional"
 
 

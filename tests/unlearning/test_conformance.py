@@ -25,6 +25,9 @@ from graphforget.unlearning.method import Method, Task
 from graphforget.unlearning.outcome import MethodResult
 from graphforget.verification.noise import check_gaussian
 
+# Whether a step of a small network moves its weights depends on the draw: with too much noise its ReLUs die.
+pytestmark = pytest.mark.usefixtures("repeatable_objective_noise")
+
 MODELS: dict[str, tuple[str | type[nn.Module], dict[str, Any]]] = {
     "sgc": ("sgc", {}),
     "linearised-gcn": ("linearised-gcn", {"hidden": 5}),
@@ -33,7 +36,7 @@ MODELS: dict[str, tuple[str | type[nn.Module], dict[str, Any]]] = {
     "gin": ("gin", {"hidden": 8, "epochs": 30, "polish_steps": 3}),
     "own": (OwnGCN, {"epochs": 30, "polish_steps": 10}),
     "cgu": ("cgu", {"mu": 0.1, "objective_noise": 1.0}),
-    "noisy-gcn": ("gcn", {"hidden": 5, "epochs": 30, "polish_steps": 10, "objective_noise": 0.1}),
+    "noisy-gcn": ("gcn", {"hidden": 16, "epochs": 30, "polish_steps": 10, "objective_noise": 0.1}),
     "sharded-gcn": ("sharded-gcn", {"hidden": 5, "epochs": 20, "shards": 2}),
     "sharded-sgc": ("sharded-sgc", {"shards": 3, "partition": "blpa", "aggregation": "learned"}),
 }

@@ -29,7 +29,7 @@ from scipy import stats
 from torch import Tensor
 
 import graphforget as gf
-from cases import idea, random_graph, train_without_noise
+from cases import idea, island, random_graph, train_without_noise
 from graphforget.certificates.annex import Annex, weights_digest
 from graphforget.certificates.chain import Entry, signed_bytes
 from graphforget.certificates.chain import check_chain as check_chain
@@ -207,20 +207,10 @@ def test_an_honest_empirical_outcome_verifies(tmp_path: Path) -> None:
     assert "ledger" in names(gf.verify_run(tmp_path / "run"))
 
 
-def lonely_graph() -> gf.Graph:
-    """Nodes 0 and 1 are an island that does not train."""
-    graph = random_graph(3, nodes=40, edges=60, unlabelled=0)
-    source, target = graph.edge_index
-    edges = torch.cat([graph.edge_index[:, (source > 1) & (target > 1)], torch.tensor([[0], [1]])], dim=1)
-    train, test = graph.train_mask.clone(), graph.test_mask.clone()
-    train[:2], test[:2] = False, True
-    return gf.Graph.create(x=graph.x, edges=edges, y=graph.y, train_mask=train, test_mask=test)
-
-
 @pytest.mark.parametrize("model", ["sgc", "gcn"])
 def test_weights_that_nothing_touches_verify_unchanged(model: str, tmp_path: Path) -> None:
     """Nothing public tells that they did not change: claim and checks read as those of any other request."""
-    graph = lonely_graph()
+    graph = island()
     options: dict[str, Any] = {"hidden": 5, "epochs": 20, "polish_steps": 5} if model == "gcn" else {}
     trained = gf.train(graph, model, **options)
     found = gf.unlearn(trained, graph, gf.Request(edges=[(0, 1)]))
