@@ -4,21 +4,24 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-fast test-long lint types unit clean
+.PHONY: demo test test-fast test-long lint imports types unit clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)
 	$(BIN)/graphforget demo
 
-test: lint types unit
+# Everything but the tests marked long.
+test: lint imports types unit
 
 # The daily loop: under 90 seconds on two cores.
-test-fast: lint
+test-fast: lint imports
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not long and not slow"
 
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+imports: $(READY)
 	$(BIN)/lint-imports
 
 types: $(READY)

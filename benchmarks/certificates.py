@@ -13,6 +13,7 @@ Results go to a file as they come.
 from __future__ import annotations
 
 import argparse
+import functools
 import statistics
 from pathlib import Path
 
@@ -21,10 +22,17 @@ from graphforget.certificates.claims.paper_bound import distance_bound
 from graphforget.certificates.residual import residual
 from graphforget.linalg.newton import newton_cg
 from graphforget.privacy.noise import with_noise
+from graphforget.request.kinds import Kind
 from graphforget.request.sampling import Drawing, draw_request
 from results import Results, Row
 
-REQUESTS = (("nodes", 0.05), ("nodes", 0.1), ("edges", 0.05), ("attributes", 0.05), ("partial attributes", 0.05))
+REQUESTS: tuple[tuple[Kind, float], ...] = (
+    ("nodes", 0.05),
+    ("nodes", 0.1),
+    ("edges", 0.05),
+    ("attributes", 0.05),
+    ("partial attributes", 0.05),
+)
 PAPER = {"cora": 83.8, "citeseer": 75.9, "pubmed": 85.3, "cs": 92.2, "physics": 95.6}  # its best re-trained GNN
 DRAWS = 5
 
@@ -37,7 +45,7 @@ def scored(outcome: gf.Outcome) -> float:
     return 100 * statistics.fmean(m.micro_f1(outcome.graph) for m in released)
 
 
-def measure(trained: gf.Trained, graph: gf.Graph, kind: str, share: float, seed: int) -> Row:
+def measure(trained: gf.Trained, graph: gf.Graph, kind: Kind, share: float, seed: int) -> Row:
     request = draw_request(graph, Drawing(kind, share=share), seed=seed)
     outcome = gf.unlearn(trained, graph, request)
     retrained = gf.unlearn(trained, graph, request, method="retrain")
@@ -85,7 +93,7 @@ def main() -> None:
                 trained = gf.train(graph, model, seed=seed)
                 for kind, share in left:
                     row = measure(trained, graph, kind, share, seed)
-                    results.get(lambda row=row: row, kind=kind, share=share, **key)
+                    results.get(functools.partial(dict, row), kind=kind, share=share, **key)
     report(results.rows)
 
 

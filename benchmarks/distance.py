@@ -22,7 +22,7 @@ from torch import Tensor
 
 import graphforget as gf
 from graphforget.linalg.newton import newton_cg
-from graphforget.request.kinds import KINDS
+from graphforget.request.kinds import KINDS, Kind
 from graphforget.request.sampling import Drawing, draw_request
 from graphforget.training.fit import lbfgs
 from results import Results, Row
@@ -58,7 +58,7 @@ def _trained(model: str, seed: int) -> tuple[gf.Trained, gf.Graph]:
     return gf.train(graph, model, seed=seed), graph
 
 
-def _to_optimum(start: Start, kind: str, *, share: float, seed: int, polish: int) -> Row:
+def _to_optimum(start: Start, kind: Kind, *, share: float, seed: int, polish: int) -> Row:
     trained, graph = start()
     request = draw_request(graph, Drawing(kind, share=share), seed=seed)
     outcome = gf.unlearn(trained, graph, request, method="idea", level="empirical", audit=False)
@@ -77,7 +77,7 @@ def _gone_on(trained: gf.Trained, graph: gf.Graph, polish: int) -> Tensor:
     return lbfgs(trained.objective(graph), trained.theta, recipe, None)
 
 
-def _to_continued(start: Start, kind: str, *, share: float, seed: int, polish: int) -> Row:
+def _to_continued(start: Start, kind: Kind, *, share: float, seed: int, polish: int) -> Row:
     trained, graph = start()
     request = draw_request(graph, Drawing(kind, share=share), seed=seed)
     outcome = gf.unlearn(trained, graph, request, method="idea", level="empirical", audit=False)

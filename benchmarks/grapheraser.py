@@ -13,6 +13,7 @@ import functools
 import statistics
 import time
 from pathlib import Path
+from typing import Any
 
 import graphforget as gf
 from graphforget.ensembles.aggregation import AGGREGATIONS
@@ -26,7 +27,7 @@ from results import Results, Row
 
 def accuracy(data: str, model: str, way: str, aggregation: str, seed: int) -> Row:
     graph = gf.load(data, seed=seed)
-    options = {"partition": way, "aggregation": aggregation, "shards": SHARDS[data]}
+    options: dict[str, Any] = {"partition": way, "aggregation": aggregation, "shards": SHARDS[data]}
     trained = gf.train(graph, f"sharded-{model}", seed=seed, **options)
     return {"f1": trained.micro_f1(graph), "seconds": trained.seconds}
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import random
+from typing import Any
 
 import torch
 
@@ -26,7 +27,7 @@ def drawn(graph: gf.Graph, number: int) -> gf.Request:
     edges = graph.numbers[graph.edge_index[:, graph.edge_index[0] < graph.edge_index[1]]].T.tolist()
     count = chance.randint(1, 5)
     named = chance.sample(nodes, 3 * count)
-    parts = {
+    parts: dict[str, Any] = {
         "nodes": named[:count],
         "edges": [tuple(edge) for edge in chance.sample(edges, count)],
         "whole": dict.fromkeys(named[count : 2 * count], "all"),

@@ -21,6 +21,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any
 
 import graphforget as gf
 from graphforget.experiments.timing import adam_seconds
@@ -38,7 +39,7 @@ def fastest(work: Callable[[], object], repeats: int) -> float:
     return min(times)
 
 
-def answered(trained: gf.Trained, graph: gf.Graph, node: int, **options: str) -> None:
+def answered(trained: gf.Trained, graph: gf.Graph, node: int, **options: Any) -> None:
     """A new request each time, so that nothing that was looked up for it before is at hand."""
     gf.unlearn(trained, graph, gf.Request(nodes=[node]), **options)
 

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 WARM_UP = 3
 
@@ -25,7 +26,7 @@ def work(data: str, releases: int) -> None:
     import graphforget as gf
 
     graph = gf.load(data)
-    more = {"releases": releases} if releases else {}
+    more: dict[str, Any] = {"releases": releases} if releases else {}
     trained = gf.train(graph, "sgc", **more)
     print(graph.num_nodes, flush=True)
     for line in sys.stdin:
@@ -41,8 +42,8 @@ class Worker:
     def __init__(self, checkout: Path, data: str, releases: int) -> None:
         command = [sys.executable, __file__, "--work", data, "--releases", str(releases)]
         environment = os.environ | {"PYTHONPATH": str(checkout / "src")}
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self.process = subprocess.Popen(command, env=environment, **pipes)
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True)
         self.nodes = int(self._line())
 
     def seconds(self, node: int) -> tuple[float, int]:

@@ -17,17 +17,18 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import graphforget as gf
 from graphforget.ensembles.partition import PARTITIONS
 from graphforget.experiments.settings import DATA, SHARDS
-from graphforget.request.kinds import KINDS
+from graphforget.request.kinds import KINDS, Kind
 from graphforget.request.sampling import Drawing, draw_request
 from results import Results, Row
 
 EPOCHS = 2
 # What only takes time here is left out, and what has no guarantee for a model is run all the same.
-OPTIONS = {
+OPTIONS: dict[str, dict[str, Any]] = {
     "idea": {"audit": False, "level": "empirical"},
     "ceu": {"level": "empirical"},
     "gif": {"iterations": 3},
@@ -39,8 +40,8 @@ def one(data: str, model: str, share: float, partitions: list[str], results: Res
     """All that can be done with one model on one dataset."""
     graph = gf.load(data)
     for way in partitions if model.startswith("sharded") else ("",):
-        options = {"partition": way, "shards": SHARDS[data]} if way else {}
-        short = {} if gf.MODELS[model].affine else {"epochs": EPOCHS, "polish_steps": 1}
+        options: dict[str, Any] = {"partition": way, "shards": SHARDS[data]} if way else {}
+        short: dict[str, Any] = {} if gf.MODELS[model].affine else {"epochs": EPOCHS, "polish_steps": 1}
         trained = gf.train(graph, model, **short, **options)
         for name, method in gf.METHODS.items():
             if method.unsupported(trained) is not None:
@@ -50,7 +51,7 @@ def one(data: str, model: str, share: float, partitions: list[str], results: Res
                 results.get(functools.partial(outcome, trained, graph, name, kind, share), **key)
 
 
-def outcome(trained: gf.Trained, graph: gf.Graph, method: str, kind: str, share: float) -> Row:
+def outcome(trained: gf.Trained, graph: gf.Graph, method: str, kind: Kind, share: float) -> Row:
     options = OPTIONS.get(method, {})
     try:
         found = gf.unlearn(

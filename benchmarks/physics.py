@@ -14,6 +14,7 @@ import resource
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -53,7 +54,7 @@ def gcn_steps() -> None:
 
     graph = gf.load("physics")
     rows, labels = graph.train_rows, graph.y[graph.train_rows]
-    ours = build("gcn", columns=graph.num_columns, classes=graph.num_classes)
+    ours: Any = build("gcn", columns=graph.num_columns, classes=graph.num_classes)
     prepared = ours.prepare(graph.x.float(), graph.edge_index)
     shape = {"num_layers": 2, "out_channels": graph.num_classes, "dropout": 0.5}
     dense = (graph.x.float().to_dense(), graph.edge_index)

@@ -14,9 +14,10 @@ import functools
 import statistics
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import graphforget as gf
-from graphforget.request.kinds import KINDS
+from graphforget.request.kinds import KINDS, Kind
 from graphforget.request.sampling import Drawing, draw_request
 from results import Results, Row
 
@@ -56,9 +57,9 @@ def _start(folder: Path, data: str, model: str, seed: int) -> tuple[gf.Trained, 
     return gf.load_run(run)
 
 
-def _cell(start: Callable[[], tuple[gf.Trained, gf.Graph]], *, kind: str, method: str, share: float, seed: int) -> Row:
+def _cell(start: Callable[[], tuple[gf.Trained, gf.Graph]], *, kind: Kind, method: str, share: float, seed: int) -> Row:
     trained, graph = start()
-    options = {"level": "empirical", "audit": False} if method == "idea" else {}
+    options: dict[str, Any] = {"level": "empirical", "audit": False} if method == "idea" else {}
     outcome = gf.unlearn(
         trained, graph, draw_request(graph, Drawing(kind, share=share), seed=seed), method=method, **options
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -15,10 +15,14 @@ from torch import Tensor, nn
 from torch_geometric.nn import APPNP, GATv2Conv, GCNConv, SAGEConv
 
 import graphforget as gf
+from graphforget.certificates.claims.base import Claim
+from graphforget.models.fixed import FixedPropagation, MeanSGC
 from graphforget.models.inputs import model_inputs
 from graphforget.models.registry import build
 
 COLUMNS, CLASSES = 4, 3
+T = TypeVar("T")
+C = TypeVar("C", bound=Claim)
 
 idea = functools.partial(gf.unlearn, method="idea")
 # Without a sigma of the model's own IDEA sizes the noise to the request, as in the paper.
@@ -34,6 +38,7 @@ class Ran(NamedTuple):
 
 
 Run = Callable[..., Ran]
+RunJson = Callable[..., dict[str, Any]]
 
 
 class OwnGCN(nn.Module):
@@ -85,6 +90,24 @@ class OwnMLP(nn.Module):
         return self.linear(x.to_dense() if x.layout == torch.sparse_csr else x)
 
 
+def present(value: T | None) -> T:
+    """`value`, which is not None."""
+    assert value is not None
+    return value
+
+
+def claim_of(outcome: gf.Outcome, kind: type[C]) -> C:
+    """The claim of an outcome, which is of this kind."""
+    claim = outcome.certificate.claim
+    assert isinstance(claim, kind)
+    return claim
+
+
+def any_values(*values: Any) -> tuple[Any, ...]:
+    """`values` without their types, for calls that have to refuse them."""
+    return values
+
+
 def built_in(name: str, **options: Any) -> Callable[[], nn.Module]:
     return lambda: build(name, columns=COLUMNS, classes=CLASSES, **options)
 
@@ -110,7 +133,7 @@ DEGREE_NORMALISED = ("sgc", "gcn")
 def make(name: str, *, seed: int = 0) -> nn.Module:
     """One of `MODELS` in float64, with random weights everywhere (a zero weight would hide a dependence)."""
     torch.manual_seed(seed)
-    module = MODELS[name]().double().eval()
+    module: Any = MODELS[name]().double().eval()
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.copy_(torch.randn_like(parameter))
@@ -155,6 +178,30 @@ def random_graph(
     )
 
 
+def island() -> gf.Graph:
+    """Nodes 0 and 1 have no edge but their own and do not train, so no training loss depends on them."""
+    graph = random_graph(3, nodes=40, edges=60, unlabelled=0)
+    inside = (graph.edge_index > 1).all(dim=0)
+    edges = torch.cat([graph.edge_index[:, inside], torch.tensor([[0], [1]])], dim=1)
+    train, test = graph.train_mask.clone(), graph.test_mask.clone()
+    train[:2], test[:2] = False, True
+    return gf.Graph.create(x=graph.x, edges=edges, y=graph.y, train_mask=train, test_mask=test)
+
+
+def dense_cases(seed: int, *, directed: bool) -> tuple[gf.Graph, list[gf.Request]]:
+    """A graph without a zero among its attributes, and requests of every kind."""
+    graph = random_graph(seed, nodes=16, edges=18, directed=directed, sparse=False)
+    x = torch.from_numpy(np.random.default_rng(seed).uniform(0.5, 1.5, size=tuple(graph.x.shape)))
+    graph = gf.Graph.create(x=x, edges=graph.edge_index, y=graph.y, train_mask=graph.train_mask, directed=directed)
+    edge = tuple(graph.edge_index[:, seed].tolist())
+    return graph, [
+        gf.Request(nodes=[5]),
+        gf.Request(edges=[edge]),
+        gf.Request(attributes={7: "all", 8: [1]}),
+        gf.Request(nodes=[6], edges=[edge], attributes={9: [0, 2]}),
+    ]
+
+
 @st.composite
 def graphs(draw: st.DrawFn) -> gf.Graph:
     return random_graph(
@@ -177,7 +224,7 @@ def requests(draw: st.DrawFn, graph: gf.Graph) -> gf.Request:
     pairs = {tuple(graph.edge_index[:, i].tolist()) for i in places}
     edges = [p for p in pairs if graph.directed or p[::-1] not in pairs or p[0] <= p[1]]
     columns = st.lists(st.integers(0, COLUMNS - 1), min_size=1, max_size=COLUMNS, unique=True)
-    attributes = {node: draw(st.one_of(st.just("all"), columns)) for node in draw(some)}
+    attributes: dict[int | str, Any] = {node: draw(st.one_of(st.just("all"), columns)) for node in draw(some)}
     assume(nodes or edges or attributes)
     request = gf.Request(nodes, edges, attributes)
     try:
@@ -191,10 +238,10 @@ def judged_without_annex(
     outcome: gf.Outcome,
     change: Callable[[gf.Trained], gf.Trained] = lambda trained: trained,
     rewrite: Callable[[gf.Certificate], dict[str, Any]] = lambda certificate: {},
-) -> None:
+) -> gf.Verification:
     """An outcome verified by somebody who has no annex, so that no digest gives a cheat away."""
     certificate = dataclasses.replace(outcome.certificate, **rewrite(outcome.certificate))
-    gf.verify(certificate, change(outcome.trained), outcome.graph)
+    return gf.verify(certificate, change(outcome.trained), outcome.graph)
 
 
 def with_lowered_leftover(trained: gf.Trained, factor: float) -> gf.Trained:
@@ -202,7 +249,7 @@ def with_lowered_leftover(trained: gf.Trained, factor: float) -> gf.Trained:
     history = tuple(
         dataclasses.replace(
             entry,
-            gradient_residual_bound=factor * entry.gradient_residual_bound,
+            gradient_residual_bound=factor * present(entry.gradient_residual_bound),
             gradient_norm=factor * entry.gradient_norm,
         )
         for entry in trained.history
@@ -234,6 +281,29 @@ def changed_rows(module: nn.Module, graph: gf.Graph, request: gf.Request) -> set
 def logits(module: nn.Module, graph: gf.Graph) -> Tensor:
     with torch.no_grad():
         return module(*model_inputs(module, graph, dtype=torch.float64))
+
+
+def dense_rows(module: nn.Module, graph: gf.Graph, dtype: Any = np.float64) -> np.ndarray:
+    """`[P^h x, ...]`, with a 1 for the bias, of every node: fixed propagation by its definition."""
+    assert isinstance(module, FixedPropagation)
+    x = graph.x.to_dense().double().numpy().astype(dtype)
+    if module.scale_rows:
+        norms = np.sqrt((x * x).sum(axis=1))
+        x = x / np.where(norms > 0, norms, 1)[:, None]
+    n = graph.num_nodes
+    a = np.eye(n, dtype=dtype)
+    for u, v in graph.edge_index.T.tolist():
+        a[v, u] = 1
+    degree = a.sum(axis=1)
+    p = a / degree[:, None]
+    if not isinstance(module, MeanSGC):
+        p = a / np.sqrt(degree)[:, None] / np.sqrt(degree)[None, :]
+    parts, power = [], x
+    for hop in range(max(module.powers) + 1):
+        power = p @ power if hop else power
+        parts += [power] if hop in module.powers else []
+    ones = [] if module.bias is None else [np.ones((n, 1), dtype=dtype)]
+    return np.concatenate([*parts, *ones], axis=1)
 
 
 def with_ghosts(graph: gf.Graph, after: gf.Graph) -> gf.Graph:

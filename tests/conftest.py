@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from cases import Ran, Run
+from cases import Ran, Run, RunJson
 from graphforget.cli import app as cli
 from graphforget.privacy.noise import noise
 
@@ -40,8 +42,20 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def repeatable_generators() -> None:
+    """What a test draws from torch's own generator does not depend on the tests before it.
+
+    The noise of the package does not come from this generator.
+    """
+    torch.manual_seed(0)
+
+
+@pytest.fixture
 def repeatable_objective_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fresh noise for every training, and the same in every run of the tests: some draws leave no ReLU alive."""
+    """The noise in the objective differs from training to training, and is the same in every run of the tests.
+
+    For tests of numbers that depend on the draw. Without this fixture the noise comes from the operating system.
+    """
     draws = itertools.count(1000)
 
     def drawn(*, size: int, sigma: float, seed: int | None = None) -> Tensor:
@@ -63,5 +77,17 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         except SystemExit as end:
             code = int(end.code or 0)
         return Ran(code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def run_json(run: Run) -> RunJson:
+    """The object that a command prints with --json; the command has to succeed."""
+
+    def call(*arguments: str) -> dict[str, Any]:
+        ran = run(*arguments, "--json")
+        assert (ran.code, ran.stderr) == (0, ""), arguments
+        return json.loads(ran.stdout)
 
     return call

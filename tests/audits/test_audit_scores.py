@@ -40,6 +40,7 @@ def labelled(positive: np.ndarray, negative: np.ndarray) -> tuple[np.ndarray, np
 # -- areas, rates, intervals ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(SCORES, SCORES)
 def test_auc_is_that_of_the_roc_curve_with_ties(positive: np.ndarray, negative: np.ndarray) -> None:
@@ -56,6 +57,7 @@ def test_auc_is_the_mean_of_wins_and_turns_round_with_the_groups(positive: np.nd
     assert auc(positive, negative) + auc(negative, positive) == pytest.approx(1, abs=1e-12)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(SCORES, arrays(np.float64, st.integers(1, 250), elements=VALUES), st.sampled_from([0.01, 0.05, 0.3]))
 def test_true_positive_rate_is_the_highest_point_of_the_curve_that_is_allowed(
@@ -93,6 +95,7 @@ def test_confidence_is_finite_where_the_probability_rounds_to_0_or_1() -> None:
     np.testing.assert_allclose(confidence(logits, torch.tensor([0, 1])), [900 - math.log(2), -900.0])
 
 
+@pytest.mark.slow
 def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     shift, truth = 0.8, float(ndtr(0.8 / math.sqrt(2)))
     rng, held, repeats = np.random.default_rng(0), 0, 150
@@ -155,6 +158,7 @@ def wins_of_models(rng: np.random.Generator, models: int, *, shift: float, items
     return (a[:, None, :, None] > b[None, :, None, :]).mean(axis=(2, 3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("models", "items"), [(4, 1), (4, 12), (8, 1), (8, 12)])
 def test_what_is_surely_so_is_seldom_so_by_chance(models: int, items: int) -> None:
     """Where there is nothing to tell apart: with four models of each kind and one item, all four lie above the others
@@ -227,6 +231,7 @@ def test_a_test_that_is_always_wrong_shows_nothing(delta: float) -> None:
     assert bound(1, 1, 1, delta=delta) == 0
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.integers(1, 40), st.data())
 def test_fewer_errors_and_more_trials_never_show_less(trials: int, data: st.DataObject) -> None:
@@ -271,6 +276,7 @@ def test_the_largest_area_at_the_ends() -> None:
     assert largest_auc(epsilon=0, delta=1) == 1
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.floats(0.01, 6), st.floats(0, 20))
 def test_no_pair_of_gaussians_has_a_larger_area(ratio: float, epsilon: float) -> None:

@@ -133,16 +133,17 @@ def test_pairs_must_be_of_the_models_nodes() -> None:
 # -- the attack --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_linked_nodes_that_answer_alike_are_found_and_others_are_not() -> None:
     paired = posteriors(300).repeat_interleave(2, dim=0)  # nodes 2 i and 2 i + 1 answer the same
     linked_pairs = torch.arange(600).view(-1, 2).T
     others = torch.stack([linked_pairs[0], linked_pairs[1].roll(1)])
-    before = torch.random.get_rng_state(), np.random.get_state()[1], random.getstate()  # noqa: NPY002
+    before = torch.random.get_rng_state(), np.random.get_state(legacy=False)["state"]["key"], random.getstate()  # noqa: NPY002
     attack = link_attacker(paired, linked_pairs[:, :150], others[:, 1:150], seed=0)
     again = link_attacker(paired, linked_pairs[:, :150], others[:, 1:150], seed=0)
     different = link_attacker(paired, linked_pairs[:, :150], others[:, 1:150], seed=1)
     assert torch.equal(before[0], torch.random.get_rng_state())
-    assert (before[1] == np.random.get_state()[1]).all()  # noqa: NPY002
+    assert (before[1] == np.random.get_state(legacy=False)["state"]["key"]).all()  # noqa: NPY002
     assert before[2] == random.getstate()
     positive, negative = attack.scores(paired, linked_pairs[:, 150:]), attack.scores(paired, others[:, 151:])
     assert auc(positive, negative) > 0.99
@@ -183,6 +184,7 @@ def test_the_attacker_knows_half_of_the_edges_each_once(directed: bool) -> None:
     assert as_set(known) != as_set(known_half(graph, seed=1))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(graphs(), st.integers(0, 99), st.data())
 def test_all_the_pairs_that_are_no_edges_can_be_drawn_and_no_other(
@@ -236,6 +238,7 @@ def test_matched_pairs_have_the_same_classes_and_are_nearer_in_degree() -> None:
     assert as_set(result) != as_set(matched_non_edges(graph, chosen, seed=1, avoid=avoid))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(graphs(), st.integers(0, 99))
 def test_degrees_fall_under_the_same_power_of_two_as_long_as_there_are_such_pairs(graph: gf.Graph, seed: int) -> None:

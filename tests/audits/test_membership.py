@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,7 +64,7 @@ def attacker(protocol: Protocol) -> MembershipAttacker:
 
 
 def random_states() -> tuple[bytes, bytes, object]:
-    numpy_state = np.random.get_state()[1]  # noqa: NPY002 - to see that nobody else uses it
+    numpy_state = np.random.get_state(legacy=False)["state"]["key"]  # noqa: NPY002 - to see that nobody else uses it
     return torch.random.get_rng_state().numpy().tobytes(), np.asarray(numpy_state).tobytes(), random.getstate()
 
 
@@ -102,6 +103,7 @@ def test_standardised_features_have_no_unit() -> None:
     assert np.abs(raw - SMALL.fit(features, members, seed=0).scores(features)).max() > 0.1
 
 
+@pytest.mark.slow
 def test_what_is_held_out_ends_training_and_keeps_it_from_learning_by_heart() -> None:
     features, members = examples(120, apart=0.0)
     seen: list[tuple[str, int, int]] = []
@@ -119,6 +121,7 @@ def test_what_is_held_out_ends_training_and_keeps_it_from_learning_by_heart() ->
     np.testing.assert_array_equal(stopped, scores)
 
 
+@pytest.mark.slow
 def test_the_honest_network_stays_alive_where_there_is_little_to_learn() -> None:
     """Of many nodes that hardly differ; at the paper's rate units die until many nodes get one score."""
     features, members = examples(3000, apart=0.05)
@@ -158,6 +161,7 @@ def answers(*, count: int = 1000, given_away: float, seed: int = 0) -> tuple[Ten
     return logits, labels
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("protocol", "at_least"), [("paper", 0.9), ("honest", 0.99)])
 def test_members_that_give_themselves_away_are_found_and_alike_ones_are_not(
     protocol: Protocol, at_least: float
@@ -176,6 +180,7 @@ def test_a_target_that_learned_its_nodes_by_heart_is_found_out() -> None:
     assert auc(result[chosen], result[outside]) > 0.9
 
 
+@pytest.mark.slow
 def test_a_wrong_but_confident_answer_speaks_against_membership_where_the_label_is_looked_at() -> None:
     logits = answers(given_away=10.0)[0][:500]
     right = logits.argmax(dim=1)
@@ -194,6 +199,7 @@ def test_a_node_scores_the_same_in_any_company(protocol: Protocol) -> None:
     assert np.unique(together).size > 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["paper", "honest"])
 def test_excluded_rows_teach_nothing_and_the_input_stays_as_it_is(protocol: Protocol) -> None:
     graph, like = memorised()
@@ -225,6 +231,7 @@ def test_the_honest_shadow_knows_half_of_the_training_nodes() -> None:
     assert (result.members.numel(), result.non_members.numel()) == (110, 110)
 
 
+@pytest.mark.slow
 def test_another_seed_is_another_split_another_shadow_and_another_attack() -> None:
     graph = gf.load("patients")
     like = gf.train(graph, "gcn", hidden=4, epochs=5, polish_steps=0)
@@ -259,14 +266,15 @@ def test_the_papers_shadow_is_its_gcn_whatever_is_attacked() -> None:
     assert attacker("paper").note == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["sign", "cgu", "gin", "sharded-sgc"])
 def test_the_honest_shadow_follows_the_recipe_of_what_is_attacked(model: str) -> None:
     graph = random_graph(3, nodes=60, edges=90)
-    options = {"shards": 2} if model == "sharded-sgc" else {}
+    options: dict[str, Any] = {"shards": 2} if model == "sharded-sgc" else {}
     like = gf.train(graph, model, mu=0.03, epochs=7, seed=5, **options)
     result = membership_attacker(graph, like, protocol="honest", seed=5)
     again = membership_attacker(graph, like, protocol="honest", seed=5)
-    ours = {"seed": 5, "noise_seed": like.recipe.noise_seed}
+    ours: dict[str, Any] = {"seed": 5, "noise_seed": like.recipe.noise_seed}
     assert dataclasses.replace(result.shadow.recipe, **ours) == like.recipe
     assert result.shadow.recipe.seed != 5
     assert not torch.equal(result.shadow.theta, like.theta)
@@ -287,6 +295,7 @@ class Stubborn(OwnGCN):
         return super().forward(x, edge_index) + self.shift
 
 
+@pytest.mark.slow
 def test_a_module_of_ones_own_is_shadowed_by_fresh_weights_or_else_by_a_gcn_with_a_note() -> None:
     graph = random_graph(3, nodes=40, edges=60)
     like = gf.train(graph, OwnGCN(), epochs=3, polish_steps=0)
@@ -327,7 +336,7 @@ def test_what_cannot_be_attacked_is_refused() -> None:
     graph, like = memorised()
     attack = functools.partial(membership_attacker, graph, like, seed=0)
     with pytest.raises(gf.InputError, match="protocol is 'strong'"):
-        attack(protocol="strong")
+        attack(protocol="strong")  # type: ignore[arg-type]
     with pytest.raises(gf.InputError, match="too few nodes"):
         attack(protocol="honest", exclude=torch.arange(300))
     with pytest.raises(gf.InputError, match="too few nodes"):

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import graphforget as gf
-from cases import CLASSES, COLUMNS, random_graph
+from cases import CLASSES, COLUMNS, any_values, present, random_graph
 from graphforget.certificates.annex import Annex, request_digest, weights_digest
 from graphforget.privacy.salt import SALT_BYTES
 
@@ -162,7 +162,7 @@ def test_the_annex_and_the_certificate_name_nobody() -> None:
     graph = gf.load("patients")
     request = gf.Request(
         nodes=["patient-0017"],
-        edges=[("patient-0000", graph.subject_ids[int(graph.edge_index[0, graph.edge_index[1] == 0][0])])],
+        edges=[("patient-0000", present(graph.subject_ids)[int(graph.edge_index[0, graph.edge_index[1] == 0][0])])],
         attributes={"patient-0042": ["mean radius"], "patient-0051": "all"},
     )
     outcome = gf.unlearn(gf.train(graph, "sgc"), graph, request)
@@ -333,14 +333,12 @@ def test_an_annex_of_an_earlier_version_can_be_read() -> None:
 
 def test_the_digest_follows_everything_that_an_annex_holds() -> None:
     annex = Annex.from_dict(GOOD)
-    others = [
-        dataclasses.replace(annex, **change)
-        for change in (
-            *({name: frozenset(["0" * 64])} for name in ("nodes", "edges")),
-            *({"attributes": {}}, {"account": {"method": "newton"}}, {"released": False}),
-            *({"request": "0" * 64}, {"salt": b"y" * SALT_BYTES}),
-        )
+    changes: list[dict[str, Any]] = [
+        *({name: frozenset(["0" * 64])} for name in ("nodes", "edges")),
+        *({"attributes": {}}, {"account": {"method": "newton"}}, {"released": False}),
+        *({"request": "0" * 64}, {"salt": b"y" * SALT_BYTES}),
     ]
+    others = [dataclasses.replace(annex, **change) for change in changes]
     assert len({one.digest for one in (annex, *others)}) == 8
     assert [Annex.from_dict(json.loads(json.dumps(one.to_dict()))) for one in others] == others
 
@@ -367,7 +365,7 @@ GOOD = Annex.of(graph_of(), some_request(graph_of()), salt=b"x" * SALT_BYTES).to
         *(GOOD | {"edges": bad} for bad in (None, 5)),
         *(
             GOOD | {"attributes": bad}
-            for bad in (None, [], "all", {"h": None}, {"h": 5}, {"h": ["age"]}, {"h": "some"})
+            for bad in any_values(None, [], "all", {"h": None}, {"h": 5}, {"h": ["age"]}, {"h": "some"})
         ),
     ],
 )

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import graphforget as gf
-from cases import idea, random_graph, train_without_noise
+from cases import idea, present, random_graph, train_without_noise
 from graphforget.certificates.assumptions import measure_conditions
 from graphforget.certificates.claims.objective_noise import CEU_CONDITIONS, FIXED, SECRET, WITHIN
 from graphforget.certificates.claims.paper_bound import CONDITIONS, PaperBound, distance_bound
@@ -93,6 +93,7 @@ def test_every_measurement_is_the_brute_force_one(model: str, options: dict[str,
     assert result[NAMES[3]].measured == trained.gradient_norm
 
 
+@pytest.mark.slow
 def test_only_removed_nodes_need_the_lipschitz_constant() -> None:
     result, trained, graph = audited("sgc", gf.Constants(), everybody=False)
     norms = single_gradients(trained, graph)
@@ -100,7 +101,7 @@ def test_only_removed_nodes_need_the_lipschitz_constant() -> None:
     patients = gf.load("patients")
     start = train_without_noise(patients, "sgc")
     ends = patients.edge_index[:, 0].tolist()
-    edge = gf.Request(edges=[(patients.subject_ids[ends[0]], patients.subject_ids[ends[1]])])
+    edge = gf.Request(edges=[(present(patients.subject_ids)[ends[0]], present(patients.subject_ids)[ends[1]])])
     assert without_guarantee(start, patients, edge).measured["conditions"][1]["verdict"] == "holds"
     later = without_guarantee(start, patients, gf.Request(nodes=["patient-0300"]))
     second = without_guarantee(later.trained, later.graph, edge)
@@ -127,6 +128,7 @@ def test_verdicts_of_a_convex_model() -> None:
     assert result[NAMES[2]].verdict == "fails"
 
 
+@pytest.mark.slow
 def test_verdicts_of_a_network() -> None:
     options: dict[str, Any] = {"hidden": 4, "epochs": 60, "polish_steps": 5}
     result, *_ = audited("gcn", gf.Constants(strong_convexity=1e-4), **options)

@@ -440,6 +440,7 @@ def further_request(name: str, folder: Path, node: int) -> None:
     gf.answer(folder, gf.Request(nodes=[node]), key=KEY, **given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ball", "exact", "paper"])
 @pytest.mark.parametrize("reworded_first", [False, True])
 def test_rewording_a_sentence_breaks_no_certificate(name: str, reworded_first: bool, tmp_path: Path) -> None:

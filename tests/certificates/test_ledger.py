@@ -159,6 +159,7 @@ def test_the_hash_is_that_of_the_documented_form(path: Path) -> None:
     assert entry.hash == hashlib.sha256(b"graphforget-ledger-2\n" + text.encode()).hexdigest()
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(ratio=st.floats(min_value=0, allow_infinity=False) | st.integers(0, 10**6), answer=st.text())
 def test_every_ratio_and_answer_survives_the_file(tmp_path_factory: Any, ratio: float, answer: str) -> None:
@@ -686,42 +687,16 @@ def other_application(path: Path) -> None:
         connection.execute("CREATE TABLE entries (number INTEGER)")
 
 
-def other_version(path: Path) -> None:
-    write(path)
-    with raw(path) as connection:
-        connection.execute("PRAGMA user_version = 3")
+def altered(*statements: str) -> Callable[[Path], None]:
+    """A ledger of three entries, then these statements by another program."""
 
+    def alter(path: Path) -> None:
+        write(path)
+        with raw(path) as connection:
+            for statement in statements:
+                connection.execute(statement)
 
-def emptied(path: Path) -> None:
-    write(path)
-    with raw(path) as connection:
-        connection.execute("DROP TABLE entries")
-
-
-def another_table(path: Path) -> None:
-    write(path)
-    with raw(path) as connection:
-        connection.execute("CREATE TABLE more (x)")
-
-
-def with_view(path: Path) -> None:
-    """It could answer what was never written, or never end."""
-    write(path)
-    with raw(path) as connection:
-        connection.execute("ALTER TABLE entries RENAME TO kept")
-        connection.execute("CREATE VIEW entries AS SELECT * FROM kept")
-
-
-def without_triggers(path: Path) -> None:
-    write(path)
-    with raw(path) as connection:
-        connection.execute("DROP TRIGGER no_update")
-
-
-def with_column(path: Path) -> None:
-    write(path)
-    with raw(path) as connection:
-        connection.execute("ALTER TABLE entries ADD COLUMN more TEXT")
+    return alter
 
 
 NO_LEDGERS: dict[str, tuple[Callable[[Path], object], str]] = {
@@ -732,12 +707,22 @@ NO_LEDGERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "dangling link": (lambda path: path.symlink_to(path.parent / "gone"), ""),
     "link": (lambda path: path.symlink_to("/dev/null"), "is not a regular file"),
     "other application": (other_application, "is a database of another kind, a ledger is needed"),
-    "other version": (other_version, f"is a ledger of format 3, this version writes format {FORMAT}"),
-    "another table": (another_table, "is not a ledger as it was written: its tables are others"),
-    "a view": (with_view, "is not a ledger as it was written: its tables are others"),
-    "no triggers": (without_triggers, "is not a ledger as it was written: its tables are others"),
-    "no table": (emptied, "is not a ledger as it was written: its tables are others"),
-    "another column": (with_column, "is not a ledger as it was written: its columns are others"),
+    "other version": (
+        altered("PRAGMA user_version = 3"),
+        f"is a ledger of format 3, this version writes format {FORMAT}",
+    ),
+    "another table": (altered("CREATE TABLE more (x)"), "is not a ledger as it was written: its tables are others"),
+    # A view could answer what was never written, or never end.
+    "a view": (
+        altered("ALTER TABLE entries RENAME TO kept", "CREATE VIEW entries AS SELECT * FROM kept"),
+        "is not a ledger as it was written: its tables are others",
+    ),
+    "no triggers": (altered("DROP TRIGGER no_update"), "is not a ledger as it was written: its tables are others"),
+    "no table": (altered("DROP TABLE entries"), "is not a ledger as it was written: its tables are others"),
+    "another column": (
+        altered("ALTER TABLE entries ADD COLUMN more TEXT"),
+        "is not a ledger as it was written: its columns are others",
+    ),
 }
 
 

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graphforget as gf
-from cases import idea, random_graph, train_without_noise
+from cases import any_values, idea, random_graph, train_without_noise
 from graphforget.certificates.chain import START, Entry
 from graphforget.certificates.claims.kinds import read_claim
 from graphforget.certificates.claims.residual_ball import ResidualBall
@@ -386,7 +386,15 @@ def test_a_certificate_of_another_version_is_told_as_such_and_accused_of_nothing
         Certificate.read(path)
 
 
-NOT_CERTIFICATES = [None, [], "certificate", 5, {}, {"schema": "other/1"}, {"schema": "graphforget.certificate/1\nx"}]
+NOT_CERTIFICATES: list[Any] = [
+    None,
+    [],
+    "certificate",
+    5,
+    {},
+    {"schema": "other/1"},
+    {"schema": "graphforget.certificate/1\nx"},
+]
 
 
 @pytest.mark.parametrize("content", [*NOT_CERTIFICATES, {"schema": {"graphforget.certificate/1": 1}}])
@@ -460,12 +468,19 @@ CLAIM = {"kind": "exact/1", "sigma": 0.0}
         {"digests": {"graph": "00"}},
         {"digests": dict.fromkeys([*DIGESTS, "more"], "00")},
         {"digests": dict.fromkeys(DIGESTS, 5)},
-        *({name: bad} for name in ("settings", "chosen", "model", "objective", "words") for bad in (None, [], 5)),
-        *({name: bad} for name in ("algorithms", "environment") for bad in (None, [], "text")),
+        *(
+            {name: bad}
+            for name in ("settings", "chosen", "model", "objective", "words")
+            for bad in any_values(None, [], 5)
+        ),
+        *({name: bad} for name in ("algorithms", "environment") for bad in any_values(None, [], "text")),
         *({name: bad} for name in ("id", "made", "method", "follows") for bad in (None, 5, ["text"])),
         *({"training_nodes": bad} for bad in (None, 1.5, "1", True)),
         *({"releases_left": bad} for bad in (1.5, "1", True)),
-        *({"claim": bad} for bad in (None, [], "exact/1", {}, {"kind": None}, {"kind": "exact/2", "sigma": 0.0})),
+        *(
+            {"claim": bad}
+            for bad in any_values(None, [], "exact/1", {}, {"kind": None}, {"kind": "exact/2", "sigma": 0.0})
+        ),
         *({"claim": CLAIM | {"more": 1}}, {"claim": {"kind": "exact/1"}}, {"claim": CLAIM | {"sigma": "much"}}),
     ],
 )
@@ -479,7 +494,10 @@ def test_parts_that_cannot_be_read_are_told_in_one_sentence(changes: dict[str, A
     "changes",
     [
         *({"conditions": bad} for bad in (None, 5, "convexity", [5], [None], [{"name": "it holds"}], {"it": "holds"})),
-        *({"constants": bad} for bad in (None, 5, [], {"colour": 1.0}, {"lipschitz": -1.0}, {"lipschitz": "much"})),
+        *(
+            {"constants": bad}
+            for bad in any_values(None, 5, [], {"colour": 1.0}, {"lipschitz": -1.0}, {"lipschitz": "much"})
+        ),
     ],
 )
 def test_conditions_and_constants_that_cannot_be_read_are_told_in_one_sentence(changes: dict[str, Any]) -> None:
@@ -586,6 +604,7 @@ def measured(radius: float) -> Residual:
 epsilons, deltas, sigmas = st.floats(1e-3, 50), st.floats(1e-12, 1e-2), st.floats(1e-6, 1e3)
 
 
+@pytest.mark.slow
 @given(share=st.floats(0, 1), epsilon=epsilons, delta=deltas, sigma=sigmas, releases=st.integers(1, 100))
 def test_a_certified_distance_is_never_over_the_tolerance(
     share: float, epsilon: float, delta: float, sigma: float, releases: int
@@ -604,6 +623,7 @@ def test_a_certified_distance_is_never_over_the_tolerance(
     assert "distance" not in claim.to_dict()
 
 
+@pytest.mark.slow
 @given(over=st.floats(1e-9, 10), epsilon=epsilons, delta=deltas, sigma=sigmas)
 def test_a_distance_over_the_tolerance_is_not_certified(
     over: float, epsilon: float, delta: float, sigma: float

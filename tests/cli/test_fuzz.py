@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 import graphforget as gf
-from graphforget.cli import app as cli
+from graphforget.cli.ledger import ledger
 from graphforget.runs.history import read_history
 from hostile import FIRST, TooSlow, copied, in_time, make_run, snapshot
 
@@ -59,8 +59,8 @@ NASTY: list[Any] = [
 # -- mutations: each takes what is there and a random generator, and gives something else ----------------------
 
 
-def mutated_bytes(content: bytes, rng: random.Random) -> bytes:
-    content = bytearray(content)
+def mutated_bytes(given: bytes, rng: random.Random) -> bytes:
+    content = bytearray(given)
     for _ in range(rng.choice((1, 1, 2, 8))):
         size = len(content)
         start, length = rng.randrange(size + 1), rng.choice((1, 2, 4, 16, 100))
@@ -248,7 +248,7 @@ TRIED: dict[str, Callable[[Path], object]] = {
     "verify": gf.verify_run,
     "verify without annex": verified_without_annex,
     "annexes": annexes_held_against,
-    "ledger": lambda run: cli.ledger(run, delta=None, head=False, private=True, as_json=True),
+    "ledger": lambda run: ledger(run, delta=None, head=False, private=True, as_json=True),
     "released": gf.load_released,
     "answer again": lambda run: gf.answer(run, FIRST, request_id="first"),
     "answer": answered,
@@ -339,6 +339,7 @@ def bases(tmp_path_factory: pytest.TempPathFactory, one_thread: None) -> Callabl
 Bases = Callable[[str], Path]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BASES)
 def test_mutated_runs(name: str, bases: Bases, tmp_path: Path) -> None:
     assert not fuzzed_runs(bases(name), tmp_path / "run", range(25))
@@ -348,6 +349,7 @@ def test_mutated_certificates(bases: Bases) -> None:
     assert not fuzzed_certificates(bases("sgc"), range(100))
 
 
+@pytest.mark.slow
 def test_mutated_requests(bases: Bases, tmp_path: Path) -> None:
     assert not fuzzed_requests(bases("sgc"), tmp_path, range(50))
 

@@ -36,6 +36,7 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_auto_retrains_a_network_and_a_replay_gives_the_same_weights(run: Run, place: Path) -> None:
     ran = run("unlearn", "run", "request.json", "--out", "two", "--json")
     assert (ran.code, ran.stderr) == (0, "")
@@ -51,6 +52,7 @@ def test_auto_retrains_a_network_and_a_replay_gives_the_same_weights(run: Run, p
     assert not [gap for gap in gaps[1] if gap not in gaps[0]]
 
 
+@pytest.mark.slow
 def test_the_retrained_network_is_the_one_that_was_never_shown_the_deleted(place: Path) -> None:
     trained, graph = start()
     answered = gf.answer(place / "run", REQUEST)
@@ -60,6 +62,7 @@ def test_the_retrained_network_is_the_one_that_was_never_shown_the_deleted(place
     assert not again.theta.equal(trained.theta)
 
 
+@pytest.mark.slow
 def test_a_weight_that_the_signer_changed_is_caught_by_a_replay_alone(run: Run, place: Path) -> None:
     """Whoever has the key can make every digest fit."""
     private, _ = gf.make_keys(place / "key")
@@ -97,6 +100,7 @@ def test_a_bound_that_does_not_hold_is_refused(out: tuple[str, ...], run: Run, p
     assert tree(place) == before
 
 
+@pytest.mark.slow
 def test_without_a_guarantee_there_is_no_noise_and_the_model_stays_good(run: Run, place: Path) -> None:
     asked = ("unlearn", "run", "request.json", "--method", "idea", "--level", "empirical", "--out", "two")
     ran = run(*asked, "--json")

@@ -10,6 +10,8 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+import torch
+
 import graphforget as gf
 from graphforget.runs.layout import FORMAT
 
@@ -26,8 +28,8 @@ with tempfile.TemporaryDirectory() as place:
     ends = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
     small = gf.Graph.create(
         x=graph.x.to_dense()[:6, :2] if graph.x.is_sparse_csr else graph.x[:6, :2],
-        edges=list(zip(*ends, strict=True)),
-        y=[0, 1, 0, 1, 0, 1],
+        edges=torch.tensor(ends).T,
+        y=torch.tensor([0, 1, 0, 1, 0, 1]),
         num_classes=2,
     )
     gf.save_run(folder / "network", gf.train(small, "gcn", hidden=2, epochs=2, polish_steps=1), small)

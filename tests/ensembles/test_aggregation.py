@@ -72,6 +72,7 @@ def test_a_mean_of_probabilities_and_not_of_their_logarithms() -> None:
         torch.testing.assert_close(result.exp(), torch.tensor([[0.56, 0.44]], dtype=F64))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6), equal=st.booleans())
 def test_majority_is_the_share_of_votes_and_the_mean_breaks_ties_alone(seed: int, equal: bool) -> None:
@@ -190,6 +191,7 @@ def test_uniform_weights() -> None:
         uniform_weights(alive, 5)
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(
     seed=st.integers(0, 10**6),

@@ -115,12 +115,12 @@ def test_the_capacity_always_suffices(count: int, shards: int, slack: float) -> 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS.values(), ids=PARTITIONERS)
 def test_one_shard_a_node_by_the_seed_alone(partitioner: Callable[[int], Tensor]) -> None:
-    legacy, ours = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002
+    legacy, ours = np.random.get_state(legacy=False)["state"]["key"].copy(), torch.get_rng_state()  # noqa: NPY002
     first = partitioner(3)
     assert first.dtype == torch.int64
     assert first.shape == (NODES,)
     assert set(first.tolist()) == set(range(SHARDS))
-    assert np.array_equal(np.random.get_state()[1], legacy)  # noqa: NPY002
+    assert np.array_equal(np.random.get_state(legacy=False)["state"]["key"], legacy)  # noqa: NPY002
     assert torch.equal(torch.get_rng_state(), ours)
     np.random.seed(5)  # noqa: NPY002
     torch.manual_seed(5)
@@ -467,6 +467,7 @@ def test_bad_input_is_refused_in_a_sentence(call: Callable[[], object], message:
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.slow
 def test_the_size_of_physics() -> None:
     nodes, shards = 31_043, 100
     edges = some_edges(nodes=nodes, count=200_000)

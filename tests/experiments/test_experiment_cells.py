@@ -192,6 +192,7 @@ def edges(graph: gf.Graph) -> dict[float, gf.Request]:
 # -- what cells start from ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_base_is_the_model_that_training_gives(gcn: gf.Trained, sgc: gf.Trained, graph: gf.Graph) -> None:
     assert torch.equal(gcn.theta, gf.train(graph, "gcn", seed=SEED, epochs=EPOCHS).theta)
     assert torch.equal(sgc.theta, gf.train(graph, "sgc", seed=SEED).theta)
@@ -234,6 +235,7 @@ def node_retrained(gcn: gf.Trained, graph: gf.Graph, nodes: gf.Request) -> gf.Ou
     return unlearn(gcn, graph, nodes, method="retrain")
 
 
+@pytest.mark.slow
 def test_table1_removes_one_percent_of_the_training_nodes(
     node_cell: Ran, gcn: gf.Trained, graph: gf.Graph, nodes: gf.Request
 ) -> None:
@@ -256,6 +258,7 @@ def test_table1_scores_each_model_on_the_graph_that_it_is_to_serve(
     assert all_differ(row["before"], row["nothing"], row["idea"], percent(node_idea.trained, graph))
 
 
+@pytest.mark.slow
 def test_table1_retrains_from_fresh_weights(
     node_cell: Ran, gcn: gf.Trained, graph: gf.Graph, nodes: gf.Request, node_retrained: gf.Outcome
 ) -> None:
@@ -266,6 +269,7 @@ def test_table1_retrains_from_fresh_weights(
     assert all_differ(row["retrain"], row["idea"], row["nothing"], percent(continued, retained))
 
 
+@pytest.mark.slow
 def test_table1_adds_the_sigma_of_the_papers_code_to_the_unlearned_weights(
     node_cell: Ran, gcn: gf.Trained, node_idea: gf.Outcome
 ) -> None:
@@ -291,6 +295,7 @@ def test_table1_tells_how_long_each_took(node_cell: Ran) -> None:
     assert node_cell.row["retrain_seconds"] == node_cell.outcome("retrain").seconds
 
 
+@pytest.mark.slow
 def test_table1_takes_the_noise_of_the_model_at_hand(store: Path, graph: gf.Graph, nodes: gf.Request) -> None:
     key = {"part": "idea", "data": "patients", "model": "gat", "seed": SEED, "epochs": 1}
     row, _ = ran(table1.unlearned, store=store, **key)
@@ -352,6 +357,7 @@ def test_a_release_and_its_retraining_carry_the_same_draws_of_noise(
 # -- table 1: GraphEraser ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("part", "model"), [("random", "sharded-gcn"), ("blpa", "sharded-gcn"), ("released random", "sharded-released")]
 )
@@ -397,6 +403,7 @@ def network_cells(store: Path, one_thread: None) -> dict[float, Ran]:
     return {n / 100: ran(figure_bounds.network_cell, store=store, share=n / 100, **key) for n in range(1, 11)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.01, 0.1])
 def test_bounds_of_a_network_are_the_papers_and_ceus(
     network_cells: dict[float, Ran], gcn: gf.Trained, graph: gf.Graph, edges: dict[float, gf.Request], share: float
@@ -415,6 +422,7 @@ def test_bounds_of_a_network_are_the_papers_and_ceus(
     assert row["ceu_data_rightly"] == near(0.25 * step**2 / 0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.01, 0.1])
 def test_distances_of_a_network_are_to_continued_training_and_to_its_initial_weights_retrained(
     network_cells: dict[float, Ran], gcn: gf.Trained, graph: gf.Graph, edges: dict[float, gf.Request], share: float
@@ -439,6 +447,7 @@ def test_a_network_is_retrained_from_scratch_at_three_shares(network_cells: dict
         assert starts == (["continued", "fresh"] if "scratch" in cell.row else ["continued"])
 
 
+@pytest.mark.slow
 def test_drift_is_how_far_training_goes_on_where_nothing_is_removed(store: Path, graph: gf.Graph) -> None:
     row, calls = ran(figure_bounds.drift_cell, store=store, model="gcn", data="patients", share=0.0, seed=SEED)
     trained, _ = bases.base(store, "patients", "gcn", SEED)
@@ -477,6 +486,7 @@ def noise_cells(store: Path, one_thread: None) -> dict[str, Ran]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["gcn", "sgc"])
 def test_every_sigma_follows_from_its_bound(
     noise_cells: dict[str, Ran],
@@ -508,6 +518,7 @@ def test_every_sigma_follows_from_its_bound(
     assert row["private"] == near(percent(idea.trained, idea.graph))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["gcn", "sgc"])
 def test_noise_is_compared_with_a_retraining_that_has_none(
     noise_cells: dict[str, Ran],
@@ -602,6 +613,7 @@ def by_heart(random_labels: gf.Graph, forty: gf.Request, one_thread: None) -> di
     return {"before": trained, "nothing": trained, "retrain": again}
 
 
+@pytest.mark.slow
 def test_what_was_learned_by_heart_scores_high_and_what_was_forgotten_does_not(
     random_labels: gf.Graph, forty: gf.Request, by_heart: dict[str, gf.Trained], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -627,6 +639,7 @@ class Confident:
         return confidence(logits, labels) - 2.0
 
 
+@pytest.mark.slow
 def test_removed_nodes_are_the_members_and_test_nodes_the_others(
     random_labels: gf.Graph, forty: gf.Request, by_heart: dict[str, gf.Trained], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -649,6 +662,7 @@ def test_removed_nodes_are_the_members_and_test_nodes_the_others(
     assert min(row["paper before"], row["paper nothing"], row["honest before"]) > 70
 
 
+@pytest.mark.slow
 def test_removed_edges_score_above_pairs_that_never_were_one(
     sgc: gf.Trained, graph: gf.Graph, edges: dict[float, gf.Request], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -677,8 +691,8 @@ def test_removed_edges_score_above_pairs_that_never_were_one(
     matched = matched_non_edges(graph, removed, seed=SEED, avoid=learned[0].given[2])
     for (name, posteriors), mine in zip(answers.items(), own, strict=True):
         assert torch.allclose(mine.given[0], posteriors)
-        for protocol, attacker, pairs in (("paper", mine.attacker, any_pairs), ("honest", shared.attacker, matched)):
-            scores = attacker.scores(posteriors, removed), attacker.scores(posteriors, pairs)
+        for protocol, attacker, others in (("paper", mine.attacker, any_pairs), ("honest", shared.attacker, matched)):
+            scores = attacker.scores(posteriors, removed), attacker.scores(posteriors, others)
             assert row[f"{protocol} {name}"] == near(100 * auc(*scores)), (protocol, name)
             assert all_differ(row[f"{protocol} {name}"], 100 - row[f"{protocol} {name}"])
 
@@ -741,6 +755,7 @@ def test_contestants_are_what_each_method_leaves(
 # -- table 6: accuracy after edge requests -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_accuracy_after_edge_requests_is_of_the_unlearned_weights(
     store: Path, gcn: gf.Trained, graph: gf.Graph, edges: dict[float, gf.Request]
 ) -> None:
@@ -763,6 +778,7 @@ def test_accuracy_after_edge_requests_is_of_the_unlearned_weights(
 # -- table 5: seconds of edge requests ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "model", "level", "warm_ups"),
     [("newton", "sgc", "certified", 1), ("idea", "gcn", "empirical", 1), ("retrain", "gcn", "exact", 0)],
@@ -788,6 +804,7 @@ def test_seconds_are_the_median_of_three_answers_once_warm(
         assert (row["distance"], row["epsilon"]) == (outcomes[0].measured["distance"], 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partition_name", ["random", "blpa"])
 def test_grapheraser_answers_every_share_of_edges_by_training_shards_anew(
     store: Path, graph: gf.Graph, edges: dict[float, gf.Request], partition_name: str

@@ -10,6 +10,7 @@ import os
 import statistics
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import pytest
 from graphforget.errors import InputError
 from graphforget.experiments import figure_bounds, table1, table_datasets
 from graphforget.experiments.cells import Cell, CellOutcome, Record, Row
+from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.fingerprint import fingerprint
 from graphforget.experiments.machine import machine
 from graphforget.experiments.paper import published
@@ -54,7 +56,7 @@ def slow(*, store: Path, number: int) -> Row:
     return {}
 
 
-def cells(work=square, costs=(1.0, 2.0, 3.0)) -> list[Cell]:
+def cells(work: Callable[..., Row] = square, costs: tuple[float, ...] = (1.0, 2.0, 3.0)) -> list[Cell]:
     return [Cell({"number": number}, price, work) for number, price in enumerate(costs, start=1)]
 
 
@@ -62,7 +64,14 @@ def threads(jobs: int) -> Executor:
     return ThreadPoolExecutor(jobs)
 
 
-def computed(given: list[Cell], folder: Path, *, jobs: int = 1, report=None, pool=threads) -> tuple[Record, int]:
+def computed(
+    given: list[Cell],
+    folder: Path,
+    *,
+    jobs: int = 1,
+    report: Callable[[CellProgress], None] | None = None,
+    pool: Callable[[int], Executor] = threads,
+) -> tuple[Record, int]:
     record = Record(folder / "cells.jsonl")
     failed = run(given, record, store=folder, jobs=jobs, pool=pool, report=report)
     return record, failed
@@ -152,6 +161,7 @@ def test_cells_of_other_settings_are_not_taken_for_ours(tmp_path: Path, monkeypa
     assert (tmp_path / "asked-1").read_text() == "xx"
 
 
+@pytest.mark.slow
 def test_processes_compute_and_one_that_dies_fails_alone(tmp_path: Path) -> None:
     from graphforget.jobs.pool import process_pool
 
@@ -161,6 +171,7 @@ def test_processes_compute_and_one_that_dies_fails_alone(tmp_path: Path) -> None
     assert "process ended" in record.errors(cells())["number=2"]
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_what_is_finished_and_ends_the_workers(tmp_path: Path) -> None:
     import multiprocessing
 
@@ -248,7 +259,7 @@ def test_a_bar_tells_the_worst() -> None:
 # -- the paper's numbers -----------------------------------------------------------------------------------------------
 
 METHODS = ("retrain", *PARTITIONS, "idea")
-PRINTED = {
+PRINTED: dict[str, list[tuple[str, ...]]] = {
     "table1": [(m, method, d) for m in GNNS for method in METHODS for d in DATA],
     "table-attacks": [
         *(("cora", method, kind) for method in (*PARTITIONS, "cgu", "idea") for kind in ("nodes", "edges")),
@@ -312,8 +323,8 @@ def test_there_is_no_number_that_the_paper_lacks() -> None:
 # -- every experiment --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("experiment", map(experiment_of, NAMES), ids=lambda e: e.name)
-def test_cells_can_be_told_apart_and_priced(experiment) -> None:
+@pytest.mark.parametrize("experiment", [experiment_of(name) for name in NAMES], ids=lambda e: e.name)
+def test_cells_can_be_told_apart_and_priced(experiment: Experiment) -> None:
     for quick in (True, False):
         values = experiment.cells(quick=quick, seeds=3)
         names = [json.dumps(cell.key, sort_keys=True) for cell in values]
@@ -324,8 +335,8 @@ def test_cells_can_be_told_apart_and_priced(experiment) -> None:
     assert {c.key.get("seed", 0) for c in experiment.cells(quick=True, seeds=3)} == {0}
 
 
-@pytest.mark.parametrize("experiment", map(experiment_of, NAMES), ids=lambda e: e.name)
-def test_more_seeds_add_cells_and_change_none(experiment) -> None:
+@pytest.mark.parametrize("experiment", [experiment_of(name) for name in NAMES], ids=lambda e: e.name)
+def test_more_seeds_add_cells_and_change_none(experiment: Experiment) -> None:
     few, many = (
         {json.dumps(cell.key, sort_keys=True) for cell in experiment.cells(quick=False, seeds=seeds)}
         for seeds in (2, 3)
@@ -333,8 +344,8 @@ def test_more_seeds_add_cells_and_change_none(experiment) -> None:
     assert few <= many
 
 
-@pytest.mark.parametrize("experiment", map(experiment_of, NAMES), ids=lambda e: e.name)
-def test_a_table_of_nothing_invents_nothing(experiment) -> None:
+@pytest.mark.parametrize("experiment", [experiment_of(name) for name in NAMES], ids=lambda e: e.name)
+def test_a_table_of_nothing_invents_nothing(experiment: Experiment) -> None:
     table = experiment.table([])
     assert table.notes
     for row in table.rows:
@@ -425,6 +436,7 @@ def test_continued_training_has_a_row_of_its_own_where_nothing_is_removed() -> N
     assert [place for place in line[3:] if place != MISSING] == ["1.5*"]
 
 
+@pytest.mark.slow
 def test_datasets_are_counted_in_the_graphs(raw_data: Path, tmp_path: Path) -> None:
     rows = [cell.key | cell.work(store=tmp_path, **cell.key) for cell in table_datasets.cells(quick=True, seeds=1)]
     shown = {row[0]: row[1:] for row in table_datasets.table(rows).texts}

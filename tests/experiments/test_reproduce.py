@@ -6,6 +6,7 @@ import dataclasses
 import json
 import shutil
 import socket
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 import typer
+from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 import graphforget as gf
@@ -56,13 +58,13 @@ def _cells(*, quick: bool, seeds: int) -> list[Cell]:
     return [Cell({"number": number}, 1.0, doubled) for number in range(1 if quick else seeds)]
 
 
-def _table(rows) -> Table:
+def _table(rows: Sequence[Row]) -> Table:
     lines = tuple((str(row["number"]), TableEntry(Spread.of([row["double"]]))) for row in rows)
     bar = Bar.of("All are small", {str(row["number"]): row["double"] for row in rows}, most=8, unit="large")
     return Table("A <table>", ("number", "double | twice"), lines, ("A note.",), (bar,))
 
 
-def _figure(rows):
+def _figure(rows: Sequence[Row]) -> Figure:
     return line_chart([Panel("p", [Line("double", [1, 2], [1.0, None])])], "x", "y")
 
 
@@ -91,6 +93,7 @@ def test_an_experiment_leaves_its_files(tmp_path: Path) -> None:
     assert (tmp_path / "toy.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_the_short_form_has_files_of_its_own(tmp_path: Path) -> None:
     reproduce(TOY, ReproductionPlan(tmp_path, quick=True), pool=threads)
     assert {path.stem for path in tmp_path.glob("toy*")} == {"toy-quick"}
@@ -106,6 +109,7 @@ def test_a_failing_cell_is_told_everywhere_and_the_rest_is_there(tmp_path: Path)
     assert "three &lt;b&gt;" in html.read_text()
 
 
+@pytest.mark.slow
 def test_only_some_cells(tmp_path: Path) -> None:
     result = reproduce(TOY, ReproductionPlan(tmp_path, seeds=3, only="number=1"), pool=threads)
     assert (result.done, result.total) == (1, 3)
@@ -116,6 +120,7 @@ def test_only_some_cells(tmp_path: Path) -> None:
     assert result.table.bars[0].text == "All are small: reached. The worst of 3: 2, 4 large."
 
 
+@pytest.mark.slow
 def test_days_and_machines_are_those_of_the_cells(tmp_path: Path) -> None:
     reproduce(TOY, ReproductionPlan(tmp_path, seeds=2), pool=threads)
     lines = [json.loads(line) for line in (tmp_path / "toy.jsonl").read_text().splitlines()]
@@ -143,6 +148,7 @@ def test_cells_of_something_else_are_one_sentence_and_stay(tmp_path: Path, value
     assert not (tmp_path / "toy.json").exists()
 
 
+@pytest.mark.slow
 def test_an_interrupt_still_writes_the_table(tmp_path: Path) -> None:
     def stop(now: Any) -> None:
         if now.done == 2:
@@ -153,6 +159,7 @@ def test_an_interrupt_still_writes_the_table(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "toy.json").read_text())["cells"]["done"] == 2
 
 
+@pytest.mark.slow
 def test_what_measures_time_has_one_worker(tmp_path: Path) -> None:
     pools = []
 
@@ -228,6 +235,7 @@ def _rows(given: list[Cell], store: Path) -> list[Row]:
     return [cell.key | cell.work(store=store, **cell.key) for cell in given]
 
 
+@pytest.mark.slow
 def test_table_datasets_from_end_to_end(raw_data: Path, tmp_path: Path) -> None:
     result = reproduce(experiment("table-datasets"), ReproductionPlan(tmp_path, quick=True), pool=threads)
     assert (result.done, result.errors) == (6, {})
@@ -237,6 +245,7 @@ def test_table_datasets_from_end_to_end(raw_data: Path, tmp_path: Path) -> None:
     assert again.table == result.table
 
 
+@pytest.mark.slow
 def test_convex_cells_on_patients(tmp_path: Path) -> None:
     known = [cell for cell in table1.cells(quick=True, seeds=1) if cell.key["data"] == "patients"]
     (row,) = _rows(known, tmp_path)
@@ -262,6 +271,7 @@ def test_convex_cells_on_patients(tmp_path: Path) -> None:
     assert len(table_seconds.table(rows).rows) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "level"), [("newton", "certified"), ("idea", "empirical"), ("random", "exact")])
 def test_times_on_patients(tmp_path: Path, method: str, level: str) -> None:
     row = figure_time.measured(store=tmp_path, method=method, data="patients", share=0.01, seed=0)
@@ -272,12 +282,14 @@ def test_times_on_patients(tmp_path: Path, method: str, level: str) -> None:
     assert shown[figure_time.METHODS[method][0]][1] != "-"
 
 
+@pytest.mark.slow
 def test_half_of_the_work_of_grapheraser(tmp_path: Path) -> None:
     row = table1.erased(store=tmp_path, part="random", data="patients", model="gcn", seed=0, epochs=5)
     assert row["shards"] == 5
     assert row["f1"] > 50
 
 
+@pytest.mark.slow
 def test_attributes_are_blanked_for_all_methods(
     raw_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,6 +300,7 @@ def test_attributes_are_blanked_for_all_methods(
     assert row["published idea"] > 1.165  # no double softmax is lower on seven classes
 
 
+@pytest.mark.slow
 def test_attacks_tell_removed_edges_from_other_pairs(
     raw_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -342,6 +355,7 @@ def test_the_command_refuses_a_file_for_a_folder(app: typer.Typer, tmp_path: Pat
     assert "is not a folder" in str(ran.exception)
 
 
+@pytest.mark.slow
 def test_all_takes_the_experiments_that_have_such_cells(
     app: typer.Typer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -390,8 +404,9 @@ def _of_another_seed(run: Path) -> None:
     gf.save_run(run, gf.train(graph, "sgc", seed=1), graph)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spoil", [_emptied, _torn, _a_file, _of_another_seed])
-def test_a_kept_model_that_is_not_the_asked_one_is_trained_anew(tmp_path: Path, spoil) -> None:
+def test_a_kept_model_that_is_not_the_asked_one_is_trained_anew(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
     first, graph = base(tmp_path, "patients", "sgc", 0)
     (run,) = (path for path in tmp_path.iterdir() if not path.name.startswith("."))
     spoil(run)
@@ -413,6 +428,7 @@ def test_where_a_machine_keeps_things_is_not_told(tmp_path: Path) -> None:
     assert ReproductionPlan(Path("../../home/out")).command("toy") == "graphforget reproduce toy --out out"
 
 
+@pytest.mark.slow
 def test_two_at_once_in_one_folder_are_refused(tmp_path: Path) -> None:
     reproduce(TOY, ReproductionPlan(tmp_path, seeds=1), pool=threads)
     with alone(tmp_path, "never said"):
@@ -422,6 +438,7 @@ def test_two_at_once_in_one_folder_are_refused(tmp_path: Path) -> None:
     assert reproduce(TOY, ReproductionPlan(tmp_path, seeds=3), pool=threads).done == 3
 
 
+@pytest.mark.slow
 def test_data_that_cannot_be_had_is_told_before_anything_is_computed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
 import graphforget as gf
-from cases import CLASSES, COLUMNS, MODELS, graphs, make, random_graph, reach_of, requests
+from cases import CLASSES, COLUMNS, MODELS, graphs, make, present, random_graph, reach_of, requests
 from graphforget.graph.digest import digest_of_format_2
 from graphforget.graph.validation import UNLABELLED
 from graphforget.models.inputs import model_inputs
@@ -51,7 +51,7 @@ def dressed_graphs(draw: st.DrawFn) -> gf.Graph:
 def plain(graph: gf.Graph) -> Plain:
     """The graph as dictionaries by node number, which knows nothing of rows."""
     numbers = graph.numbers.tolist()
-    subjects = graph.subject_ids or [None] * graph.num_nodes
+    subjects: Any = graph.subject_ids or [None] * graph.num_nodes
     columns = [graph.x.to_dense().tolist(), graph.y.tolist(), graph.train_mask.tolist()]
     columns += [graph.val_mask.tolist(), graph.test_mask.tolist(), subjects]
     edges = [(numbers[u], numbers[v]) for u, v in graph.edge_index.T.tolist()]
@@ -283,6 +283,7 @@ def test_the_digest_is_a_sha256_and_the_same_every_time() -> None:
     assert len(bytes.fromhex(made().digest)) == 32
 
 
+@pytest.mark.slow
 @QUICK
 @given(order=st.permutations(range(5)))
 def test_with_subject_ids_the_digest_sees_numbers_and_not_the_order_of_nodes(order: list[int]) -> None:
@@ -291,7 +292,7 @@ def test_with_subject_ids_the_digest_sees_numbers_and_not_the_order_of_nodes(ord
     new_row = torch.tensor(order).argsort()
     shuffled = made(
         edges=new_row[graph.edge_index],
-        subject_ids=[graph.subject_ids[row] for row in order],
+        subject_ids=[present(graph.subject_ids)[row] for row in order],
         **{f: getattr(graph, f)[order] for f in ("x", "y", "train_mask", "val_mask", "test_mask")},
     )
     assert (shuffled.digest == graph.digest) == (order == sorted(order))
@@ -386,6 +387,7 @@ def test_the_digest_does_not_see_the_precision_of_equal_values(dtype: torch.dtyp
     assert made(x=x.to_sparse_csr() if sparse else x).digest == made().digest
 
 
+@pytest.mark.slow
 @QUICK
 @given(data=st.data())
 def test_digest_of_without_is_that_of_a_graph_that_never_held_it(data: st.DataObject) -> None:
@@ -393,8 +395,8 @@ def test_digest_of_without_is_that_of_a_graph_that_never_held_it(data: st.DataOb
     request = data.draw(requests(graph))
     left = plain_without(graph, request)
     numbers = data.draw(st.permutations(sorted(left["nodes"])))
-    x, y, train, val, test, subjects = zip(*(left["nodes"][number] for number in numbers), strict=True)
-    x = torch.tensor(x, dtype=torch.float64)
+    values, y, train, val, test, subjects = zip(*(left["nodes"][number] for number in numbers), strict=True)
+    x = torch.tensor(values, dtype=torch.float64)
     rebuilt = gf.Graph.create(
         x=x.to_sparse_csr() if data.draw(st.booleans()) else x,
         edges=torch.tensor([[numbers.index(end[side]) for end in left["edges"]] for side in (0, 1)]),
@@ -674,6 +676,7 @@ def hops(name: str) -> int:
     return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())

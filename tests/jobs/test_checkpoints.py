@@ -144,6 +144,7 @@ def test_progress_counts_what_was_there_already(tmp_path: Path) -> None:
     assert reports == [("some work", done, 3) for done in (1, 2, 3)]
 
 
+@pytest.mark.slow
 def test_several_processes_do_the_same_work_and_what_goes_wrong_in_one_is_raised(tmp_path: Path) -> None:
     """In one test, for starting processes is slow."""
     alone = compute_in(tmp_path / "alone", InAnyProcess())

@@ -176,7 +176,12 @@ def test_at_most_so_many_tasks_run_at_a_time() -> None:
             return submitted[-1]
 
     results = Results()
-    run(range(8), lambda task: time.sleep(0.01) or task, results, jobs=2, pool=lambda jobs: Watched(8))
+
+    def work(task: int) -> int:
+        time.sleep(0.01)
+        return task
+
+    run(range(8), work, results, jobs=2, pool=lambda jobs: Watched(8))
     assert sorted(results.values) == list(range(8))
 
 

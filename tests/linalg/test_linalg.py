@@ -89,6 +89,7 @@ def test_unit_rows() -> None:
     torch.testing.assert_close(scale_rows_to_unit(dense.to_sparse_csr()).to_dense(), expected)
 
 
+@pytest.mark.slow
 def test_sums_along_a_pattern_and_their_derivatives() -> None:
     torch.manual_seed(1)
     rows, columns = torch.tensor([0, 0, 1, 3, 3, 3]), torch.tensor([1, 3, 0, 0, 2, 3])
@@ -244,7 +245,8 @@ def test_the_dense_oracle() -> None:
         dense_matrix(lambda v: v, torch.zeros(5001, dtype=F64))
 
 
-@settings(max_examples=30, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_lissa_solves_where_it_contracts(seed: int) -> None:
     matrix = positive_definite(seed)
@@ -299,6 +301,7 @@ def test_sampled_lissa_is_judged_by_the_true_residual() -> None:
     assert 0 < solution.residual < 0.5
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 10**6), steps=st.integers(1, 20), shift=st.floats(-50, 50))
 def test_ritz_values_lie_inside_the_spectrum_and_near_an_eigenvalue(seed: int, steps: int, shift: float) -> None:

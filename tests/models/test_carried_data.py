@@ -119,6 +119,7 @@ def test_the_carrier_reaches_the_output(name: str) -> None:
     assert not torch.allclose(module(*given), plain(*given))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["auto", "retrain"])
 @pytest.mark.parametrize("name", CARRIERS)
 def test_a_trained_module_that_carries_data_guarantees_nothing(name: str, method: str) -> None:
@@ -143,6 +144,7 @@ def test_no_level_with_a_guarantee_can_be_had(method: str, level: Level) -> None
         gf.unlearn(trained("list"), people(), REQUEST, method=method, level=level, **given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CARRIERS)
 def test_a_module_that_carries_data_is_not_linearised(name: str) -> None:
     with pytest.raises(gf.InputError, match="^this model cannot be linearised: .* which may carry data$"):
@@ -168,6 +170,7 @@ def spoilt(name: str) -> nn.Module:
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CARRIERS)
 def test_data_put_into_a_linearised_module_rules_a_certificate_out(name: str) -> None:
     old = gf.train(people(), spoilt(name), sigma=0.01)
@@ -224,6 +227,7 @@ def test_a_forged_origin_is_not_trusted() -> None:
         gf.unlearn(old, people(), REQUEST, method="newton")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module_name", ["graphforget.models.x", "graphforget.models.fixed", "torch.nn", "numpy"])
 def test_data_in_a_class_of_a_forged_origin_is_named(module_name: str) -> None:
     kind = forged(Shifts, __module__=module_name, table=mean().tolist(), of_the_data=lambda self: self.table)

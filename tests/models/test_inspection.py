@@ -124,6 +124,7 @@ class One(nn.Module):
         return self.layer(x, edge_index)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "hops", "normalised"),
     [
@@ -148,6 +149,7 @@ def test_the_reach_is_found(name: str, hops: int, normalised: bool) -> None:
 FAR = "a change reaches nodes more than"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "words"),
     [

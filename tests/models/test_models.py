@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -17,7 +19,7 @@ from graphforget.models.parameters import call_with, flatten
 from graphforget.models.registry import MODELS as REGISTRY
 from graphforget.models.registry import build, is_affine
 
-CLOSE = {"rtol": 1e-10, "atol": 1e-12}
+CLOSE: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-12}
 
 
 @pytest.fixture(params=[False, True], ids=["undirected", "directed"])
@@ -31,7 +33,7 @@ def unit_rows(graph: gf.Graph) -> Tensor:
 
 
 def test_sgc_is_pygs(graph: gf.Graph) -> None:
-    ours = make("sgc")
+    ours: Any = make("sgc")
     theirs = SGConv(COLUMNS, CLASSES, K=2).double()
     with torch.no_grad():
         theirs.lin.weight.copy_(ours.weight[0].T)
@@ -42,7 +44,7 @@ def test_sgc_is_pygs(graph: gf.Graph) -> None:
 
 
 def test_sign_is_the_sum_of_its_powers(graph: gf.Graph) -> None:
-    ours = make("sign")
+    ours: Any = make("sign")
     n = graph.num_nodes
     a = torch.eye(n, dtype=torch.float64)
     a[graph.edge_index[1], graph.edge_index[0]] = 1
@@ -54,7 +56,7 @@ def test_sign_is_the_sum_of_its_powers(graph: gf.Graph) -> None:
 
 
 def test_gcn_is_pygs(graph: gf.Graph) -> None:
-    ours = make("gcn")
+    ours: Any = make("gcn")
     first, second = GCNConv(COLUMNS, 5).double(), GCNConv(5, CLASSES).double()
     with torch.no_grad():
         first.lin.weight.copy_(ours.first.weight.T)
@@ -73,13 +75,14 @@ def test_gat_layer_is_pygs(graph: gf.Graph) -> None:
         theirs.lin.weight.copy_(ours.linear.weight.T)
         theirs.att_src.copy_(ours.source[None])
         theirs.att_dst.copy_(ours.target[None])
-    edges = make("gat").propagation(graph.edge_index, graph.num_nodes, torch.float64)
+    gat: Any = make("gat")
+    edges = gat.propagation(graph.edge_index, graph.num_nodes, torch.float64)
     torch.testing.assert_close(ours(graph.x, edges), theirs(graph.x, graph.edge_index), **CLOSE)
 
 
 def test_gin_layer_is_pygs(graph: gf.Graph) -> None:
     ours = GINLayer(COLUMNS, 5, 3, dropout=0.0).double()
-    mlp = nn.Sequential(nn.Linear(COLUMNS, 5), nn.ReLU(), nn.Linear(5, 3)).double()
+    mlp: Any = nn.Sequential(nn.Linear(COLUMNS, 5), nn.ReLU(), nn.Linear(5, 3)).double()
     theirs = GINConv(mlp, eps=0.25)  # resets the weights of mlp
     with torch.no_grad():
         ours.eps.fill_(0.25)
@@ -87,7 +90,8 @@ def test_gin_layer_is_pygs(graph: gf.Graph) -> None:
         mlp[0].bias.copy_(ours.first_bias)
         mlp[2].weight.copy_(ours.second.weight.T)
         mlp[2].bias.copy_(ours.second.bias)
-    adjacency = make("gin").propagation(graph.edge_index, graph.num_nodes, torch.float64)
+    gin: Any = make("gin")
+    adjacency = gin.propagation(graph.edge_index, graph.num_nodes, torch.float64)
     torch.testing.assert_close(ours(graph.x, adjacency), theirs(graph.x, graph.edge_index), **CLOSE)
 
 
@@ -98,8 +102,9 @@ def test_sparse_and_dense_attributes_give_the_same_logits(name: str, graph: gf.G
     torch.testing.assert_close(dense, sparse, **CLOSE)
 
 
+@pytest.mark.slow
 def test_gat_can_be_differentiated_twice(graph: gf.Graph) -> None:
-    module = make("gat")
+    module: Any = make("gat")
     theta = flatten(module).requires_grad_()
     inputs = module.prepare(graph.x.to_sparse_csr(), graph.edge_index)
     assert torch.autograd.gradcheck(lambda t: call_with(module, t, *inputs), theta)
@@ -135,6 +140,7 @@ def test_linearising_forgets_trained_weights() -> None:
     assert base.first.bias.tolist() == [123.0] * 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", ["gcn", "gat", "gin", "own-gcn", "own-mixture"])
 def test_linearised_logits_are_value_plus_jacobian(base: str, graph: gf.Graph) -> None:
     """Against the dense Jacobian."""

@@ -14,6 +14,9 @@ from graphforget.models.published import PublishedEraser, PublishedGCN, publishe
 def test_a_node_without_neighbours_is_blind() -> None:
     torch.manual_seed(0)  # some weights would leave no hidden unit active
     module = PublishedGCN(3, 2, hidden=4).double().eval()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.fill_(0.5)  # positive: no ReLU is dead
     edges = torch.tensor([[0, 1], [1, 0]])
     for x in (torch.rand(3, 3, dtype=torch.float64), torch.rand(3, 3, dtype=torch.float64).to_sparse_csr()):
         out = module(x, edges)

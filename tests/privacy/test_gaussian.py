@@ -94,6 +94,7 @@ def test_epsilon_by_dp_accounting(ratio: float, delta: float) -> None:
     assert epsilon_of(ratio=ratio, delta=delta) == pytest.approx(get_epsilon_gaussian(1 / ratio, delta), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_several_releases_by_dp_accounting() -> None:
     """Its privacy loss distributions know nothing of a composed ratio."""
     ratios, delta = (0.1, 0.2, 0.05, 0.15), 1e-5
@@ -137,6 +138,7 @@ def test_delta_in_80_digits_over_its_whole_range(ratio: float, normal: float) ->
     assert delta_of(ratio=ratio, epsilon=epsilon) == pytest.approx(float(in_80_digits(ratio, epsilon)), rel=1e-8)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(ratio=powers(-12, 12), epsilon=powers(-12, 12), more=powers(-3, 3))
 def test_delta_grows_with_the_ratio_and_falls_with_epsilon(ratio: float, epsilon: float, more: float) -> None:
@@ -149,6 +151,7 @@ def test_delta_grows_with_the_ratio_and_falls_with_epsilon(ratio: float, epsilon
         assert epsilon < 1e-3 or delta_of(ratio=ratio, epsilon=epsilon * (1 + more)) < delta
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(epsilon=powers(-10, 12), delta=powers(-200, -0.05))
 def test_the_largest_ratio_is_safe_and_no_smaller_than_need_be(epsilon: float, delta: float) -> None:
@@ -158,6 +161,7 @@ def test_the_largest_ratio_is_safe_and_no_smaller_than_need_be(epsilon: float, d
     assert in_80_digits(ratio * (1 + 1e-11), epsilon) > delta
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(ratio=powers(-8, 5), delta=powers(-200, -0.05))
 def test_the_implied_epsilon_is_safe_and_no_larger_than_need_be(ratio: float, delta: float) -> None:
@@ -231,6 +235,7 @@ def test_mills_ratio_is_right_to_eight_units(x: float) -> None:
         assert abs(mpmath.mpf(_mills(x)) - exact) <= 8 * 2.0**-53 * exact
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(epsilon=powers(-3, 6), delta=powers(-12, -1), zeta=powers(-9, 9))
 def test_round_trips(epsilon: float, delta: float, zeta: float) -> None:
@@ -276,6 +281,7 @@ def test_the_papers_sigma() -> None:
     assert paper_sigma(zeta=2, epsilon=0.5, delta=1e-4) == pytest.approx(4 * 4.344, rel=1e-4)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(epsilon=powers(-6, -1e-9), delta=powers(-100, -0.01))
 def test_the_papers_sigma_is_enough_where_it_is_proven(epsilon: float, delta: float) -> None:
@@ -289,6 +295,7 @@ def test_the_papers_sigma_is_too_small_for_a_large_epsilon(epsilon: float, delta
     assert by_quadrature(1 / sigma, epsilon) > 1.01 * delta
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(epsilon=powers(-3, 1.5), delta=powers(-12, -2), releases=st.integers(1, 1000))
 def test_all_releases_at_the_tolerance_together_keep_epsilon_and_delta(
@@ -384,7 +391,12 @@ def test_noise_of_no_size() -> None:
 def test_unseeded_noise_has_a_key_of_the_operating_systems_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever knew the key would know the noise: it is 256 bits long and never the same."""
     asked: list[int] = []
-    monkeypatch.setattr(os, "urandom", lambda n: asked.append(n) or bytes(n))
+
+    def urandom(count: int) -> bytes:
+        asked.append(count)
+        return bytes(count)
+
+    monkeypatch.setattr(os, "urandom", urandom)
     assert torch.equal(noise(size=50, sigma=1), noise(size=50, sigma=1))
     assert asked == [32, 32]
     monkeypatch.setattr(os, "urandom", lambda n: bytes([1, *bytes(n - 1)]))

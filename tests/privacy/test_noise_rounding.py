@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 
 import numpy as np
 import pytest
@@ -19,6 +20,19 @@ from graphforget.privacy.noise import grid, rounding_tv_bound, with_noise
 from graphforget.verification.noise import check_fresh
 
 
+def counted_exact_points(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The weights whose point is computed with many digits from here on."""
+    weights: list[float] = []
+    exact = noise_module._exact_point
+
+    def counted(weight: float, bits: np.ndarray, *, sigma: float, step: float) -> float:
+        weights.append(weight)
+        return exact(weight, bits, sigma=sigma, step=step)
+
+    monkeypatch.setattr(noise_module, "_exact_point", counted)
+    return weights
+
+
 def test_many_digits_decide_as_float64_does_where_that_is_sure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every weight is computed anew with many digits, and comes out where float64 put it."""
     theta = torch.linspace(-30, 30, 200, dtype=torch.float64)
@@ -26,28 +40,27 @@ def test_many_digits_decide_as_float64_does_where_that_is_sure(monkeypatch: pyte
     monkeypatch.setattr(noise_module, "_random_words", lambda count: words[:count])
     plain = with_noise(theta, sigma=0.1)
     monkeypatch.setattr(noise_module, "UNIT", 1.0)  # nothing is sure any more
-    calls = []
-    exact = noise_module._exact_point
-    monkeypatch.setattr(noise_module, "_exact_point", lambda *given, **more: calls.append(1) or exact(*given, **more))
+    calls = counted_exact_points(monkeypatch)
     assert torch.equal(with_noise(theta, sigma=0.1), plain)
-    assert len(calls) == 200
+    assert calls == theta.tolist()
 
 
 def test_a_sum_in_the_middle_between_two_points_is_decided_by_more_digits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same random bits with other further digits fall on both sides."""
-    sigma = 1.0
-    words = noise_module._random_words(2)
-    z = float(noise_module._normal_of(words.reshape(2, 1))[0])
-    theta = torch.tensor([(round(z / grid(sigma)) + 0.5) * grid(sigma) - z], dtype=torch.float64)
-    monkeypatch.setattr(noise_module, "_random_words", lambda count: words)
-    points = {float(with_noise(theta, sigma=sigma)) for _ in range(60)}
-    assert 1 <= len(points) <= 2
-    assert max(points) - min(points) in (0.0, grid(sigma))
-    calls = []
-    exact = noise_module._exact_point
-    monkeypatch.setattr(noise_module, "_exact_point", lambda *given, **more: calls.append(1) or exact(*given, **more))
-    with_noise(theta, sigma=sigma)
-    assert calls == [1]
+    """The same random bits with other further digits can fall on both sides, one step of the grid apart."""
+    sigma, calls = 1.0, counted_exact_points(monkeypatch)
+    distances = []
+    for seed in range(20):
+        words = np.random.default_rng(seed).integers(0, 2**64, size=2, dtype=np.uint64)
+        z = float(noise_module._normal_of(words.reshape(2, 1))[0])
+        theta = torch.tensor([(round(z / grid(sigma)) + 0.5) * grid(sigma) - z], dtype=torch.float64)
+        monkeypatch.setattr(noise_module, "_random_words", lambda count, words=words: words)
+        points = []
+        for further in (b"\x00", b"\xff"):
+            monkeypatch.setattr(os, "urandom", lambda count, further=further: further * count)
+            points.append(float(with_noise(theta, sigma=sigma)))
+        assert calls[-2:] == 2 * theta.tolist()
+        distances.append(abs(points[0] - points[1]))
+    assert set(distances) == {0.0, grid(sigma)}
 
 
 @pytest.mark.parametrize("weights", [10**3, 10**5, 10**7])
@@ -57,6 +70,7 @@ def test_the_error_leaves_room_for_a_thousand_releases_of_large_models(weights: 
     assert noise_error_within_budget(error, epsilon=8.0, delta=1e-9, releases=1000)
 
 
+@pytest.mark.slow
 def test_a_model_of_many_weights_is_certified_with_default_settings() -> None:
     rng = np.random.default_rng(0)
     x = torch.from_numpy(rng.random((60, 4000)) * (rng.random((60, 4000)) < 0.05))
@@ -86,6 +100,7 @@ def test_noise_that_is_used_again_is_noticed_in_small_models_too(count: int) -> 
         check_fresh(noise, noise)
 
 
+@pytest.mark.slow
 def test_honest_noise_is_seldom_taken_for_reused() -> None:
     generator = torch.Generator().manual_seed(2)
     alarms = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -82,7 +83,7 @@ def test_losses_of_either_sign_cost_a_factor_of_two_under_the_root() -> None:
 
 
 def test_the_shift_is_monotone_in_everything() -> None:
-    base = {"m": 1000, "removed": 20, "affected": 300}
+    base: dict[str, Any] = {"m": 1000, "removed": 20, "affected": 300}
 
     def shift(constants: Constants = PAPER, **changed: int) -> float:
         return optimum_shift(**(base | changed), constants=constants)
@@ -228,4 +229,4 @@ def test_constants_are_positive_and_finite(field: str, value: float) -> None:
 @pytest.mark.parametrize("name", ["removed", "affected", "step_norms"])
 def test_a_row_needs_equal_lengths(name: str) -> None:
     with pytest.raises(InputError, match=r"each request needs one of every kind"):
-        row(**{name: [1]})
+        row(**{name: [1.0]})

@@ -13,14 +13,15 @@ from cases import (
     DEGREE_NORMALISED,
     MODELS,
     changed_rows,
+    dense_cases,
     graphs,
     make,
-    random_graph,
     reach_of,
     requests,
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
@@ -39,33 +40,18 @@ def test_outside_the_footprint_logits_are_bit_for_bit_equal(name: str, data: st.
     assert not removed_rows & set(result.reached.tolist())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sgc", "sgc-3", "sign", "gcn", "gat", "gin", "own-gcn", "own-appnp", "own-mlp"])
 @pytest.mark.parametrize("directed", [False, True])
 def test_the_footprint_is_not_needlessly_large(name: str, directed: bool) -> None:
     """With full attributes and several random weights, every node that is said to be reached does change."""
-    for seed in range(8):
-        graph = random_graph(seed, nodes=16, edges=18, directed=directed, sparse=False)
-        graph = gf.Graph.create(
-            x=torch.from_numpy(np.random.default_rng(seed).uniform(0.5, 1.5, size=tuple(graph.x.shape))),
-            edges=graph.edge_index,
-            y=graph.y,
-            train_mask=graph.train_mask,
-            directed=directed,
-        )
-        edge = tuple(graph.edge_index[:, seed].tolist())
-        for request in (
-            gf.Request(nodes=[5]),
-            gf.Request(edges=[edge]),
-            gf.Request(attributes={7: "all", 8: [1]}),
-            gf.Request(nodes=[6], edges=[edge], attributes={9: [0, 2]}),
-        ):
-            reached: set[int] = set()
+    for seed in range(4):
+        graph, requests_ = dense_cases(seed, directed=directed)
+        for request in requests_:
             changed: set[int] = set()
             for weights in range(4):
-                module = make(name, seed=weights)
-                reached = set(gf.footprint(graph, request, reach_of(name)).reached.tolist())
-                changed |= changed_rows(module, graph, request)
-            assert changed == reached
+                changed |= changed_rows(make(name, seed=weights), graph, request)
+            assert changed == set(gf.footprint(graph, request, reach_of(name)).reached.tolist())
 
 
 @pytest.fixture
@@ -130,6 +116,7 @@ def test_an_unknown_reach_touches_every_training_node(path: gf.Graph) -> None:
     assert gf.footprint(path, gf.Request(attributes={0: [0]}), gf.Reach(None)).affected.tolist() == list(range(7))
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(data=st.data())
 def test_paper_sets_by_shortest_paths(data: st.DataObject) -> None:

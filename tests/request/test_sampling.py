@@ -6,6 +6,7 @@ import pytest
 
 import graphforget as gf
 from cases import COLUMNS, random_graph
+from graphforget.request.kinds import Kind
 from graphforget.request.sampling import Drawing, draw_request
 
 
@@ -18,7 +19,7 @@ from graphforget.request.sampling import Drawing, draw_request
         ("partial:1", "partial attributes", None, 1),
     ],
 )
-def test_what_is_to_be_drawn_is_read(text: str, kind: str, share: float | None, count: int | None) -> None:
+def test_what_is_to_be_drawn_is_read(text: str, kind: Kind, share: float | None, count: int | None) -> None:
     assert Drawing.parse(text) == Drawing(kind, share=share, count=count)
 
 
@@ -68,7 +69,7 @@ def test_a_drawing_says_how_much() -> None:
 
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("kind", ["nodes", "edges", "attributes", "partial attributes"])
-def test_what_is_drawn_is_in_the_graph_by_seed_and_of_the_asked_size(kind: str, directed: bool) -> None:
+def test_what_is_drawn_is_in_the_graph_by_seed_and_of_the_asked_size(kind: Kind, directed: bool) -> None:
     graph = random_graph(5, nodes=60, edges=120, directed=directed)
     graph = graph.without(gf.Request(nodes=[7, 8]))  # rows and numbers part
     sample = Drawing(kind, share=0.2)

@@ -57,6 +57,7 @@ def test_an_ensemble_forgets_a_node_that_training_never_saw() -> None:
     assert torch.equal(outcome.trained.theta, gf.train(outcome.graph, "sharded-gcn", **SHARDS).theta)
 
 
+@pytest.mark.slow
 def test_in_another_environment_every_shard_is_trained_anew() -> None:
     """Else the bits of those that stay would tell which one was touched."""
     graph = small()
@@ -104,6 +105,7 @@ def test_the_model_to_go_out_holds_nothing_that_was_measured_of_requests(model: 
     assert (released.history, released.releases, released.notes, released.seconds) == ((), (), (), 0.0)
 
 
+@pytest.mark.slow
 def test_branches_that_are_filed_in_one_ledger_are_not_counted_as_one(tmp_path: Path, keys: tuple[Any, Any]) -> None:
     graph = small()
     trained = gf.train(graph, "sgc", releases=3)
@@ -126,6 +128,7 @@ def test_nothing_goes_out_beside_the_released_weights(tmp_path: Path) -> None:
         gf.verify_run(run)
 
 
+@pytest.mark.slow
 def test_an_answer_of_another_line_of_runs_is_not_repeated(tmp_path: Path) -> None:
     graph, request = small(), gf.Request(nodes=[4])
     first = gf.save_run(tmp_path / "first", gf.train(graph, "sgc"), graph)
@@ -135,6 +138,7 @@ def test_an_answer_of_another_line_of_runs_is_not_repeated(tmp_path: Path) -> No
         gf.answer(first, request, out=other, request_id="1")
 
 
+@pytest.mark.slow
 def test_the_annex_of_a_refusal_is_held_against_its_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With another salt the same request would not be known again, and noise be drawn anew."""
     graph = small()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import graphforget as gf
-from cases import Run
+from cases import Run, RunJson
 from graphforget.runs.apply import BLOCK
 from graphforget.runs.history import read_history
 from graphforget.runs.layout import ANNEX, CERTIFICATE, OUTCOME
@@ -42,21 +42,6 @@ def place(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def run_json(run: Run) -> Callable[..., dict[str, Any]]:
-    """What a command that succeeds prints with --json."""
-
-    def call(*arguments: str) -> dict[str, Any]:
-        ran = run(*arguments, "--json")
-        assert (ran.code, ran.stderr) == (0, ""), arguments
-        return json.loads(ran.stdout)
-
-    return call
-
-
-Told = Callable[..., dict[str, Any]]
-
-
 def keys(content: Any) -> Iterator[str]:
     """All names in a JSON document."""
     if isinstance(content, dict):
@@ -78,7 +63,8 @@ def private_numbers(folder: Path) -> set[str]:
     return {json.dumps(value) for value in (*measured.values(), account["seconds"])}
 
 
-def test_an_answer_is_public_and_has_a_private_part(run_json: Told, place: Path) -> None:
+@pytest.mark.slow
+def test_an_answer_is_public_and_has_a_private_part(run_json: RunJson, place: Path) -> None:
     result = run_json("unlearn", "two", "request.json", "--in-place")
     private = result.pop("private")
     assert (result["audience"], result["certificate"]["audience"], private["audience"]) == (
@@ -112,6 +98,7 @@ def test_files_say_for_whom_they_are(place: Path) -> None:
         assert not [number for number in private_numbers(place / "two") if f" {number}" in content], name
 
 
+@pytest.mark.slow
 def test_public_files_have_sizes_that_tell_nothing(run: Run, place: Path) -> None:
     assert BLOCK == 4096
     sizes: list[int] = []
@@ -122,7 +109,7 @@ def test_public_files_have_sizes_that_tell_nothing(run: Run, place: Path) -> Non
     assert min(sizes) > 0
 
 
-def test_the_ledger_is_public_unless_asked_for_more(run: Run, run_json: Told, place: Path) -> None:
+def test_the_ledger_is_public_unless_asked_for_more(run: Run, run_json: RunJson, place: Path) -> None:
     public = run_json("ledger", "two")
     assert public["audience"] == "public"
     assert not private_words(json.dumps(public))
@@ -152,16 +139,17 @@ def test_the_entries_of_a_ledger_hold_the_public_answer(place: Path) -> None:
     assert not [word for word in PRIVATE if f'"{word}"' in content]
 
 
-def test_a_verification_that_holds_may_be_shown(run: Run, run_json: Told, place: Path) -> None:
-    result = run_json("verify", "two", "--key", "key.pub")
-    assert result["audience"] == "public"
-    assert not private_words(json.dumps(result))
+def test_a_verification_that_holds_may_be_shown(run: Run, run_json: RunJson, place: Path) -> None:
+    found = run_json("verify", "two", "--key", "key.pub")
+    assert found["audience"] == "public"
+    assert not private_words(json.dumps(found))
     (place / "two" / "released.safetensors").unlink()
     ran = run("verify", "two", "--json")
     assert (ran.code, json.loads(ran.stdout)["audience"]) == (1, "private")
 
 
-def test_a_report_is_public_unless_asked_for_more(run: Run, run_json: Told, place: Path) -> None:
+@pytest.mark.slow
+def test_a_report_is_public_unless_asked_for_more(run: Run, run_json: RunJson, place: Path) -> None:
     assert run_json("report", "two", "--out", "public.html") == {"report": "public.html", "audience": "public"}
     assert run_json("report", "two", "--out", "own.html", "--private") == {"report": "own.html", "audience": "private"}
     public, private = (

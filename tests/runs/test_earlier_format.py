@@ -17,8 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import graphforget as gf
 from cases import Run
-from graphforget.certificates import ledger as ledgers
-from graphforget.certificates.chain import START, Chain, entry_hash
+from graphforget.certificates.chain import START, Chain, Entry, entry_hash
 from graphforget.certificates.ledger import Ledger
 from graphforget.runs.history import read_history
 from graphforget.runs.layout import ANNEX, CERTIFICATE, EARLIER_LEDGER, LEDGER
@@ -45,7 +44,7 @@ def tree(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def entries_of(path: Path) -> tuple[ledgers.Entry, ...]:
+def entries_of(path: Path) -> tuple[Entry, ...]:
     with Ledger(path, readonly=True) as ledger:
         assert ledger.format == (1 if path.name == EARLIER_LEDGER else 2)
         return ledger.entries()
@@ -94,6 +93,7 @@ def test_a_run_without_a_deletion_goes_on(run: Run, place: Path) -> None:
     assert run("verify", "fresh").code == 0
 
 
+@pytest.mark.slow
 def test_a_run_after_a_deletion_goes_on_and_keeps_its_ledger(run: Run, place: Path) -> None:
     folder = place / "answered"
     earlier = (folder / LEDGER).read_bytes()
@@ -185,6 +185,7 @@ TAMPERED: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", TAMPERED)
 def test_a_changed_earlier_ledger_is_caught(how: str, run: Run, place: Path) -> None:
     folder = place / "answered"

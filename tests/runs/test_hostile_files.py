@@ -197,6 +197,25 @@ def nested(depth: int) -> Any:
     return value
 
 
+def huge(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 2**36)
+
+
+def linked_to_itself(run: Path) -> None:
+    (run / "graph.json").rename(run.parent / "graph.json")
+    (run / "graph.json").symlink_to(run.parent / "graph.json")
+
+
+def checksum_of_a_pipe(run: Path) -> None:
+    os.mkfifo(run / "pipe")
+    edited("run.json", lambda content: content["sha256"].update({"pipe": "0"}))(run)
+
+
+def always(value: object) -> Callable[[object], object]:
+    return lambda _: value
+
+
 NUMBERS = {"null": None, "text": "1", "a list": [1], "true": True, "negative": -1, "huge": 10**30, "1e300": 1e300}
 HISTORY = {"method": "x", "m": 5, "removed": 1, "affected": 1, "step_norm": 0.1, "gradient_norm": 0.1}
 
@@ -204,21 +223,15 @@ PLANTS: dict[str, Plant] = {
     **{f"{name} is a pipe": replaced(name, os.mkfifo) for name in (*FILES, *RECORDS)},
     **{f"{name} is a link to a device": replaced(name, linked) for name in (*FILES, *RECORDS)},
     **{f"{name} is a folder": replaced(name, os.mkdir) for name in (*FILES, *RECORDS)},
-    **{f"{name} is huge": replaced(name, lambda p: (p.touch(), os.truncate(p, 2**36))) for name in (*FILES, *RECORDS)},
+    **{f"{name} is huge": replaced(name, huge) for name in (*FILES, *RECORDS)},
     **{f"{name} is deep": replaced(name, lambda p: p.write_text(DEEP)) for name in (*FILES, *RECORDS)},
     **{f"{name} is null": replaced(name, lambda p: p.write_text("null")) for name in (*FILES, *RECORDS)},
     **{f"{name} is a list": replaced(name, lambda p: p.write_text("[]")) for name in (*FILES, *RECORDS)},
     **{f"{name} holds half a character": raw_json(name, "x", r'"\ud800"') for name in ("run.json", "certificate.json")},
-    "a linked file of the run's own": lambda run: (
-        (run / "graph.json").rename(run.parent / "graph.json"),
-        (run / "graph.json").symlink_to(run.parent / "graph.json"),
-    ),
+    "a linked file of the run's own": linked_to_itself,
     "a checksum of a file elsewhere": edited("run.json", lambda run: run["sha256"].update({"../../etc/passwd": "0"})),
     "a checksum of a device": edited("run.json", lambda run: run["sha256"].update({"/dev/zero": "0"})),
-    "a checksum of a pipe": lambda run: (
-        os.mkfifo(run / "pipe"),
-        edited("run.json", lambda content: content["sha256"].update({"pipe": "0"}))(run),
-    ),
+    "a checksum of a pipe": checksum_of_a_pipe,
     "checksums are a list": run_json(sha256=["run.json"]),
     "a checksum is null": edited("run.json", lambda run: run["sha256"].update({"graph.json": None})),
     **{f"{option} is {name}": recipe(options={option: value})
@@ -340,6 +353,7 @@ def ends_in_one_sentence(run: Run, place: Path, *arguments: str | Path, may_pass
     assert len(err) < 3000, arguments
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plant", PLANTS)
 def test_a_hostile_file_ends_in_one_sentence(plant: str, place: Path, run: Run) -> None:
     PLANTS[plant](place)
@@ -353,6 +367,7 @@ def test_a_hostile_file_ends_in_one_sentence(plant: str, place: Path, run: Run) 
 SPOILT = [f"{name} is a {kind}" for name in (*FILES, *RECORDS) for kind in ("pipe", "link to a device")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plant", SPOILT)
 def test_further_commands_read_as_safely(plant: str, good: Path, place: Path, run: Run) -> None:
     PLANTS[plant](place)
@@ -401,7 +416,7 @@ def test_shards_in_a_file_are_those_of_the_training_nodes(tmp_path: Path, one_th
     trained, graph = gf.load_run(run)
     assert isinstance(trained.module, Sharded)
     for bad in (graph.y * 0 + 7, graph.y * 0 - 2, trained.module.shard_of[1:], trained.module.shard_of.double()):
-        tensor("weights.safetensors", "state.shard_of", lambda _, bad=bad: bad)(run)
+        tensor("weights.safetensors", "state.shard_of", always(bad))(run)
         with pytest.raises(gf.InputError, match="the shards are not"):
             gf.load_run(run)
 
@@ -413,7 +428,7 @@ USER_FILES: dict[str, Plant] = {
     "pipe": os.mkfifo,
     "device": linked,
     "folder": os.mkdir,
-    "huge": lambda path: (path.touch(), os.truncate(path, 2**36)),
+    "huge": huge,
     "deep": lambda path: path.write_text(DEEP),
     "zeros": lambda path: path.write_bytes(bytes(5000)),
 }

@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,7 @@ def test_in_place_the_run_moves_on_and_the_old_state_is_gone(run: Path) -> None:
     assert not torch.equal(trained.theta, start()[0].theta)
 
 
+@pytest.mark.slow
 def test_elsewhere_the_run_stays_as_it_is(run: Path, tmp_path: Path) -> None:
     before = tree(run)
     answered = gf.answer(run, gone(4), out=tmp_path / "new" / "run")
@@ -187,6 +189,7 @@ def test_the_summary_is_what_was_written(run: Path) -> None:
     assert gf.verify_run(run, key=KEY.public_key(), head=entry.hash).unchecked == ("fresh noise", *CANNOT_BE_CHECKED)
 
 
+@pytest.mark.slow
 def test_released_weights_are_those_with_the_noise(run: Path) -> None:
     with pytest.raises(gf.InputError, match="holds no released weights: it has not answered any request$"):
         gf.load_released(run)
@@ -246,6 +249,7 @@ def test_without_an_id_every_request_gets_one(run: Path) -> None:
 # -- one after the other ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_three_requests_make_a_chain(run: Path, tmp_path: Path) -> None:
     follows, ratios = START, []
     for place, number in enumerate((4, 5, 6), start=1):
@@ -277,6 +281,7 @@ def test_three_requests_make_a_chain(run: Path, tmp_path: Path) -> None:
     assert together.reason is None
 
 
+@pytest.mark.slow
 def test_an_unproven_release_leaves_no_sum(run: Path) -> None:
     gf.answer(run, gone(4))
     gf.answer(run, gone(5), method="idea", level="empirical")
@@ -287,6 +292,7 @@ def test_an_unproven_release_leaves_no_sum(run: Path) -> None:
     assert gf.releases_so_far(gf.save_run(run.with_name("other"), *start()), delta=1e-5).releases == 0
 
 
+@pytest.mark.slow
 def test_what_an_earlier_request_deleted_stays_deleted(run: Path, tmp_path: Path) -> None:
     """Request 3 is done right, on a graph into which request 1's node was put back."""
     for number in (4, 5):
@@ -303,6 +309,7 @@ def test_what_an_earlier_request_deleted_stays_deleted(run: Path, tmp_path: Path
         gf.verify_run(tmp_path / "forged")
 
 
+@pytest.mark.slow
 def test_an_outcome_is_saved_after_the_run_it_came_from(run: Path, tmp_path: Path) -> None:
     gf.answer(run, gone(4), request_id="one")
     trained, graph = gf.load_run(run)
@@ -412,6 +419,7 @@ def next_outcome(run: Path, monkeypatch: pytest.MonkeyPatch) -> gf.Outcome:
     return result
 
 
+@pytest.mark.slow
 def test_a_process_killed_anywhere_leaves_the_old_state_or_the_new(
     run: Path, next_outcome: gf.Outcome, tmp_path: Path
 ) -> None:
@@ -419,9 +427,7 @@ def test_a_process_killed_anywhere_leaves_the_old_state_or_the_new(
     seen: list[tuple[str, str]] = []
     for call in range(1, 200):
         place = Path(shutil.copytree(run, tmp_path / str(call) / "run"))
-        how = killed_at(
-            call, lambda place=place: gf.save_outcome(place, next_outcome, after=place, request_id="two", force=True)
-        )
+        how = killed_at(call, partial(gf.save_outcome, place, next_outcome, after=place, request_id="two", force=True))
         result = gf.load_run(place)[1].digest
         assert result in (old, new)
         if how is None:
@@ -445,13 +451,14 @@ def test_a_process_killed_anywhere_leaves_the_old_state_or_the_new(
     assert {state for _, state in seen} == {"old", "new"}
 
 
+@pytest.mark.slow
 def test_a_process_killed_at_a_new_place_leaves_nothing_or_all(
     run: Path, next_outcome: gf.Outcome, tmp_path: Path
 ) -> None:
     for call in range(1, 200):
         place = tmp_path / str(call) / "run"
         place.parent.mkdir()
-        how = killed_at(call, lambda place=place: gf.save_outcome(place, next_outcome, after=run))
+        how = killed_at(call, partial(gf.save_outcome, place, next_outcome, after=run))
         if how is None:
             break
         if not place.exists():
@@ -537,6 +544,7 @@ def finish(*processes: subprocess.Popen[str]) -> None:
         assert process.returncode == 0, message
 
 
+@pytest.mark.slow
 def test_two_processes_and_a_reader_at_once(run: Path, tmp_path: Path) -> None:
     """Every request is answered, in some order, and whoever reads meanwhile sees one whole state after the other."""
     go = tmp_path / "go"
@@ -596,11 +604,17 @@ def test_a_reader_waits_while_a_run_is_replaced(run: Path) -> None:
     assert graph.num_nodes == 39
 
 
+def start_and_wait(thread: threading.Thread) -> None:
+    """Gives the thread the time to get to where it has to wait."""
+    thread.start()
+    time.sleep(0.2)
+
+
 def test_a_verifier_beside_a_writer_gives_no_false_alarm(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gf.answer(run, gone(4))
     other = gf.unlearn(*gf.load_run(run), gone(5))
     writer = threading.Thread(target=lambda: gf.save_outcome(run, other, after=run, force=True))
-    meanwhile(monkeypatch, verify, "read_run", lambda: (writer.start(), time.sleep(0.2)))
+    meanwhile(monkeypatch, verify, "read_run", partial(start_and_wait, writer))
     try:
         result = gf.verify_run(run)
     except gf.Mismatch as mismatch:
@@ -610,13 +624,14 @@ def test_a_verifier_beside_a_writer_gives_no_false_alarm(run: Path, monkeypatch:
     assert_sound(run, entries=2, without=(4, 5))
 
 
+@pytest.mark.slow
 def test_an_answer_elsewhere_takes_model_and_record_of_one_state(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gf.answer(run, gone(4))
     other = gf.unlearn(*gf.load_run(run), gone(5))
     writer = threading.Thread(target=lambda: gf.save_outcome(run, other, after=run, force=True))
-    meanwhile(monkeypatch, apply, "history_of", lambda: (writer.start(), time.sleep(0.2)))
+    meanwhile(monkeypatch, apply, "history_of", partial(start_and_wait, writer))
     gf.answer(run, gone(6), out=tmp_path / "new")
     monkeypatch.undo()
     writer.join()
@@ -666,6 +681,7 @@ def rewritten(run: Path, change: Callable[[dict[str, Any]], None], key: Ed25519P
             ledger.append(sign=None if key is None else entry_signer(key), **given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_the_signer", [True, False], ids=["with the key", "without it"])
 @pytest.mark.parametrize(
     ("change", "message"),

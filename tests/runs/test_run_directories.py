@@ -100,7 +100,7 @@ def run(tmp_path: Path, trained: gf.Trained, graph: gf.Graph) -> Path:
 
 @pytest.mark.parametrize("name", gf.MODELS)
 def test_every_built_in_model_survives(name: str, graph: gf.Graph, tmp_path: Path) -> None:
-    options = {"shards": 2} if name.startswith("sharded") else {}
+    options: dict[str, Any] = {"shards": 2} if name.startswith("sharded") else {}
     trained = gf.train(graph, name, seed=3, **SHORT, **options)
     assert gf.save_run(tmp_path / "run", trained, graph) == tmp_path / "run"
     result, found_graph = gf.load_run(tmp_path / "run")
@@ -220,12 +220,13 @@ def test_what_is_not_in_theta_survives_too(graph: gf.Graph, tmp_path: Path) -> N
     own = OwnNorm()
     with torch.no_grad():
         own.frozen.copy_(torch.tensor([1.0, -2.0, 0.5]))
-        own.shift.copy_(torch.tensor([3.0, 0.0, -1.0]))
+        own.get_buffer("shift").copy_(torch.tensor([3.0, 0.0, -1.0]))
     trained = gf.train(graph, own, epochs=5, polish_steps=2)
     result, _ = gf.load_run(gf.save_run(tmp_path / "run", trained, graph), model=OwnNorm())
-    assert not torch.allclose(result.module.norm.running_mean, torch.zeros(5, dtype=torch.float64), atol=1e-4)
-    assert torch.equal(result.module.norm.running_var, trained.module.norm.running_var)
-    assert torch.equal(result.module.norm.num_batches_tracked, trained.module.norm.num_batches_tracked)
+    before, after = (dict(model.module.named_buffers()) for model in (trained, result))
+    assert not torch.allclose(after["norm.running_mean"], torch.zeros(5, dtype=torch.float64), atol=1e-4)
+    assert torch.equal(after["norm.running_var"], before["norm.running_var"])
+    assert torch.equal(after["norm.num_batches_tracked"], before["norm.num_batches_tracked"])
     assert_same_trained(result, trained, graph)
     assert any("norm" in obstacle for obstacle in result.certification_blockers)
 
@@ -233,7 +234,7 @@ def test_what_is_not_in_theta_survives_too(graph: gf.Graph, tmp_path: Path) -> N
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 def test_running_statistics_see_the_training_graph_and_nothing_else(sparse: bool) -> None:
     trained = gf.train(random_graph(0, sparse=sparse), OwnNorm(), epochs=5, polish_steps=2)
-    assert int(trained.module.norm.num_batches_tracked) == 5
+    assert int(trained.module.get_buffer("norm.num_batches_tracked")) == 5
 
 
 def test_an_own_loss_has_to_be_handed_over_again(graph: gf.Graph, tmp_path: Path) -> None:
@@ -359,6 +360,7 @@ def crash_at(call: int, function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("old", [False, True], ids=["new place", "forced"])
 @pytest.mark.parametrize(
     ("place", "name", "call"),
@@ -437,12 +439,16 @@ def another_graph(run: Path, *, files: tuple[str, ...]) -> None:
     shutil.rmtree(run.with_name("other"))
 
 
+def on_file(file: str, change: Callable[[Path], object]) -> Damage:
+    return lambda run: change(run / file)
+
+
 DAMAGES: dict[str, Damage] = {
-    **{f"{file} missing": lambda run, file=file: (run / file).unlink() for file in sorted(FILES)},
-    **{f"{file} truncated": lambda run, file=file: os.truncate(run / file, 40) for file in sorted(FILES)},
-    **{f"{file} empty": lambda run, file=file: os.truncate(run / file, 0) for file in sorted(FILES)},
-    **{f"{file} noise": lambda run, file=file: (run / file).write_bytes(b"\xff\x00" * 50) for file in sorted(FILES)},
-    **{f"{file} a list": lambda run, file=file: (run / file).write_text("[]") for file in ("run.json", "graph.json")},
+    **{f"{file} missing": on_file(file, Path.unlink) for file in sorted(FILES)},
+    **{f"{file} truncated": on_file(file, lambda path: os.truncate(path, 40)) for file in sorted(FILES)},
+    **{f"{file} empty": on_file(file, lambda path: os.truncate(path, 0)) for file in sorted(FILES)},
+    **{f"{file} noise": on_file(file, lambda path: path.write_bytes(b"\xff\x00" * 50)) for file in sorted(FILES)},
+    **{f"{file} a list": on_file(file, lambda path: path.write_text("[]")) for file in ("run.json", "graph.json")},
     "weights cut in the middle": lambda run: os.truncate(run / "weights.safetensors", 150),
     "graph cut at the end": lambda run: os.truncate(
         run / "graph.safetensors", (run / "graph.safetensors").stat().st_size - 1
@@ -542,6 +548,7 @@ def test_changed_weights_are_noticed(run: Path) -> None:
         gf.load_run(run)
 
 
+@pytest.mark.slow
 def test_another_public_seed_is_noticed(tmp_path: Path) -> None:
     graph = random_graph(0, nodes=30, edges=40)
     trained = gf.train(graph, gf.linearised(OwnGCN(), seed=0, columns=graph.num_columns))
@@ -700,6 +707,7 @@ def test_an_outcome_takes_no_other_run_s_place_unless_forced(after: Path, tmp_pa
     assert os.listdir(tmp_path) == ["one"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "name", "call"),
     [

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import graphforget as gf
-from cases import CLASSES, random_graph
+from cases import CLASSES, dense_rows, random_graph
 from graphforget.certificates.claims.residual_ball import DECLARED_CONVEX, ResidualBall
 from graphforget.certificates.levels import Level
 from graphforget.certificates.residual import residual, rounding_allowance
@@ -119,16 +119,7 @@ def test_other_class_weights_do_not_match_the_certificate() -> None:
 def exact_gradient(graph: gf.Graph, theta: Tensor, loss: CrossEntropy, *, mu: float) -> np.ndarray:
     """`grad F` of SGC with two hops in 80-bit arithmetic, from the definition."""
     long = np.longdouble
-    x = graph.x.to_dense().double().numpy().astype(long)
-    norms = np.sqrt((x * x).sum(axis=1))
-    x = x / np.where(norms > 0, norms, 1)[:, None]
-    n = graph.num_nodes
-    a = np.eye(n, dtype=long)
-    for u, v in graph.edge_index.T.tolist():
-        a[v, u] = 1
-    root = np.sqrt(a.sum(axis=1))
-    s = a / root[:, None] / root[None, :]
-    z = np.concatenate([s @ (s @ x), np.ones((n, 1), dtype=long)], axis=1)[graph.train_rows.numpy()]
+    z = dense_rows(SGC(graph.num_columns, CLASSES), graph, long)[graph.train_rows.numpy()]
     logits = z @ theta.numpy().astype(long).reshape(-1, CLASSES)
     p = np.exp(logits - logits.max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)
@@ -140,6 +131,7 @@ def exact_gradient(graph: gf.Graph, theta: Tensor, loss: CrossEntropy, *, mu: fl
     return (z.T @ r / len(r)).ravel() + long(mu) * theta.numpy().astype(long)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", [None, (1e6, 1e-3, 37.5), (1e6, 1e6, 1e6), (0.0, 1e9, 1.0)])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_rounding_allowance_covers_large_class_weights(weight: tuple[float, ...] | None, smoothing: float) -> None:
@@ -184,6 +176,7 @@ def declared(model: str = "sgc", **changes: Any) -> gf.Trained:
     return gf.train(people(), model, loss=DECLARED, **AFFINE[model], **changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", AFFINE)
 @pytest.mark.parametrize("method", ["auto", "newton", "retrain"])
 def test_a_declared_convexity_is_a_condition_of_the_claim(model: str, method: str) -> None:

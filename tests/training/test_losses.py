@@ -185,7 +185,7 @@ def test_no_loss_of_ones_own_takes_such_a_name() -> None:
     with pytest.raises(gf.InputError, match="cannot be named"):
         as_loss(altered)
     replaced = CrossEntropy()
-    replaced.gradient = lambda z, y: z  # type: ignore[method-assign]
+    replaced.gradient = lambda z, y: z  # type: ignore[method-assign, assignment]
     assert not is_convex(replaced)
 
 
@@ -257,7 +257,7 @@ def test_an_ignored_class_is_refused() -> None:
 
 def test_an_altered_object_of_torch_is_a_loss_of_ones_own() -> None:
     altered = nn.CrossEntropyLoss(reduction="none")
-    altered.forward = lambda z, y: z[:, 0]  # type: ignore[method-assign]
+    altered.forward = lambda z, y: z[:, 0]  # type: ignore[method-assign, assignment]
     assert as_loss(altered).convexity == "unknown"
 
 
@@ -294,7 +294,7 @@ class Focal:
         uses_counts,
         Focal([0.21341, 0.3]),
         Focal({"a": COUNTS}),
-        functools.partial(uses_counts, labels=[0.123456]),
+        functools.partial(uses_counts, labels=[0.123456]),  # type: ignore[arg-type]
         nn.NLLLoss(weight=COUNTS, reduction="none"),
         Focal(COUNTS.numpy().tobytes()),
     ],
@@ -378,7 +378,8 @@ def test_a_declaration_that_trials_refute_is_refused(function: Any, words: str) 
     "function", [squared, lambda z, y: functional.cross_entropy(z, y, reduction="none"), lambda z, y: z[:, 0].abs()]
 )
 def test_a_true_declaration_passes(function: Any) -> None:
-    gf.train(random_graph(0), "sgc", loss=gf.Loss(function, convex=True, name="mine"))
+    trained = gf.train(random_graph(0), "sgc", loss=gf.Loss(function, convex=True, name="mine"))
+    assert (trained.strongly_convex, trained.proven_convex, trained.recipe.loss) == (True, False, "mine")
 
 
 # -- half precision ----------------------------------------------------------------------------------------------------

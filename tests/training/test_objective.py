@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from graphforget.models.propagation import mean_adjacency
 from graphforget.training.objective import Objective
 
 MU = 0.03
-CLOSE = {"rtol": 1e-9, "atol": 1e-11}
+CLOSE: dict[str, Any] = {"rtol": 1e-9, "atol": 1e-11}
 
 
 def squared_error(logits: Tensor, labels: Tensor) -> Tensor:
@@ -59,6 +60,7 @@ def graph(request: pytest.FixtureRequest) -> gf.Graph:
     return random_graph(1, directed=directed, sparse=sparse)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 def test_value_gradient_and_hessian_are_the_dense_ones(module: nn.Module, graph: gf.Graph, loss: str) -> None:
     objective = Objective(module, graph, mu=MU, loss=LOSSES[loss])
@@ -76,6 +78,7 @@ def test_value_gradient_and_hessian_are_the_dense_ones(module: nn.Module, graph:
         torch.testing.assert_close(product(v), hessian @ v, **CLOSE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 def test_gauss_newton_is_the_dense_one(module: nn.Module, graph: gf.Graph, loss: str) -> None:
     objective = Objective(module, graph, mu=MU, loss=LOSSES[loss])
@@ -102,6 +105,7 @@ def test_gauss_newton_is_the_dense_one(module: nn.Module, graph: gf.Graph, loss:
         assert float(torch.linalg.eigvalsh(dense)[0]) >= MU * (1 - 1e-9)
 
 
+@pytest.mark.slow
 def test_on_some_nodes_only_the_neighbourhood_is_needed(module: nn.Module, graph: gf.Graph) -> None:
     """The sum over some nodes, evaluated on their neighbourhood, against differences on the whole graph."""
     reach = reach_of(module.case)

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import graphforget as gf
-from cases import CLASSES, COLUMNS, graphs, random_graph, requests
+from cases import CLASSES, COLUMNS, graphs, present, random_graph, requests
 from graphforget.cli import app as cli
 from graphforget.ensembles.aggregation import AGGREGATIONS, learned_weights
 from graphforget.ensembles.partition import PARTITIONS, kmeans_partition, random_partition
@@ -51,7 +51,7 @@ def test_nodes_too_far_to_be_felt_are_left_out_of_a_shard_and_change_nothing(mod
     trained = gf.train(graph, model, seed=1, shards=1, epochs=3)
     module = ensemble(trained)
     part = shard_part(graph, module, 0)
-    assert part.num_nodes == 3 + module.reach.hops + (1 if module.reach.degree_normalised else 0) < n
+    assert part.num_nodes == 3 + present(module.reach.hops) + (1 if module.reach.degree_normalised else 0) < n
     full, near = (Objective(module.models[0], each, mu=trained.recipe.mu, loss=trained.loss) for each in (graph, part))
     theta = flatten(module.models[0])
     (value, gradient), (other, also) = full.value_and_gradient(theta), near.value_and_gradient(theta)
@@ -98,9 +98,9 @@ REACHES = [
 
 def restricted(request: gf.Request, keep: Tensor) -> gf.Request | None:
     """What it names on the kept nodes; the graph's numbers are its rows."""
-    nodes = [node for node in request.nodes if keep[node]]
-    edges = [(u, v) for u, v in request.edges if keep[u] and keep[v]]
-    attributes = {node: columns for node, columns in request.attributes.items() if keep[node]}
+    nodes = [node for node in request.nodes if keep[int(node)]]
+    edges = [(u, v) for u, v in request.edges if keep[int(u)] and keep[int(v)]]
+    attributes = {node: columns for node, columns in request.attributes.items() if keep[int(node)]}
     return gf.Request(nodes, edges, attributes) if nodes or edges or attributes else None
 
 
@@ -219,6 +219,7 @@ def test_the_command_line_trains_an_ensemble(
     assert "Traceback" not in message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partition", PARTITIONS)
 @pytest.mark.parametrize("model", MODELS)
 def test_every_model_is_trained_on_its_own_shard_alone(model: str, partition: str) -> None:
@@ -253,11 +254,11 @@ def test_another_shards_node_has_no_influence() -> None:
 def test_by_seed_and_without_touching_the_random_state(partition: str) -> None:
     torch.manual_seed(5)
     np.random.seed(5)  # noqa: NPY002
-    state, numpy_state = torch.random.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    state, numpy_state = torch.random.get_rng_state(), np.random.get_state(legacy=False)["state"]["key"].copy()  # noqa: NPY002
     settings: dict[str, Any] = {"partition": partition, "aggregation": "learned"} | SHORT
     first = gf.train(small(), "sharded-gcn", seed=4, **settings)
     assert torch.equal(state, torch.random.get_rng_state())
-    assert np.array_equal(numpy_state, np.random.get_state()[1])  # noqa: NPY002
+    assert np.array_equal(numpy_state, np.random.get_state(legacy=False)["state"]["key"])  # noqa: NPY002
     torch.manual_seed(77)
     second, other = (gf.train(small(), "sharded-gcn", seed=s, **settings) for s in (4, 5))
     assert torch.equal(first.theta, second.theta)
@@ -293,6 +294,7 @@ def test_empty_shards_count_for_nothing(aggregation: str) -> None:
     assert torch.equal(trained.logits(graph), before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_there_are_at_most_as_many_shards_as_training_nodes(partition: str) -> None:
     graph = random_graph(1, nodes=10)

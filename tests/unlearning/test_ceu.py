@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import graphforget as gf
-from cases import OwnGCN, idea, judged_without_annex, random_graph, with_lowered_leftover
+from cases import OwnGCN, claim_of, idea, judged_without_annex, present, random_graph, with_lowered_leftover
 from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.claims.objective_noise import (
     BOUNDED_STEPS,
@@ -146,7 +146,7 @@ def test_both_bounds_are_the_published_ones(count: int, directed: bool) -> None:
         assert found.measured["distance"] == rounded_up(
             left_in(found) / (0.01 * m)
         )  # mu is proven, whatever is declared
-        assert found.certificate.claim.constants == constants
+        assert claim_of(found, ObjectiveNoise).constants == constants
         assert found.details["gradient_left"] == found.trained.gradient_norm
 
 
@@ -154,11 +154,11 @@ def test_the_constants_are_those_of_the_paper_and_may_come_by_name() -> None:
     trained, graph = trained_on("sgc")
     request = gf.Request(edges=edges_of(graph, 1))
     own = step_alone(trained, graph, request)
-    assert own.certificate.claim.constants == gf.Constants()
+    assert claim_of(own, ObjectiveNoise).constants == gf.Constants()
     named = step_alone(trained, graph, request, constants={"hessian_lipschitz": 0.5})
-    assert named.certificate.claim.constants == gf.Constants(hessian_lipschitz=0.5)
+    assert claim_of(named, ObjectiveNoise).constants == gf.Constants(hessian_lipschitz=0.5)
     assert named.trained.history[0].gradient_residual_bound == pytest.approx(
-        2 * own.trained.history[0].gradient_residual_bound
+        2 * present(own.trained.history[0].gradient_residual_bound)
     )
 
 
@@ -237,13 +237,15 @@ def test_a_curvature_under_the_constant_refutes_it(model: str) -> None:
     assert found.certificate.claim.void
     assert found.certificate.statement.startswith("nothing follows")
     verified(found)
-    for target in ({}, {"level": "conditional", "otherwise": "refuse"}):
+    targets: tuple[dict[str, Any], ...] = ({}, {"level": "conditional", "otherwise": "refuse"})
+    for target in targets:
         with pytest.raises(
             gf.Refused, match=VOID if not target else "does not hold here: .*, and retraining was ruled out"
         ):
             ceu(trained, graph, request, epsilon=EVERY, **target)
 
 
+@pytest.mark.usefixtures("repeatable_objective_noise")
 def test_the_distance_is_by_the_declared_constant_where_nothing_is_proven() -> None:
     trained, graph = trained_on("gcn")
     found = step_alone(trained, graph, gf.Request(edges=edges_of(graph, 2)), constants={"strong_convexity": 0.3})
@@ -295,6 +297,7 @@ def test_more_left_than_the_asked_epsilon_allows_is_retrained_or_refused() -> No
     verified(void)
 
 
+@pytest.mark.usefixtures("repeatable_objective_noise")
 def test_a_network_that_was_not_trained_to_a_minimum_gets_no_epsilon() -> None:
     trained, graph = trained_on("gcn")
     request = gf.Request(edges=edges_of(graph, 2))
@@ -342,6 +345,7 @@ def fails(found: gf.Outcome) -> bool:
     return m * float(gradient.norm()) > left_in(found)
 
 
+@pytest.mark.slow
 def test_where_its_bound_is_violated_the_claim_says_that_nothing_follows() -> None:
     """The bound leaves the change of the Hessian out, which attributes of any length make large, and small steps."""
     counts = {}
@@ -378,6 +382,7 @@ def violated() -> tuple[gf.Outcome, gf.Outcome]:
     raise AssertionError("no case was found")
 
 
+@pytest.mark.usefixtures("repeatable_objective_noise")
 def test_what_was_refuted_once_stays_so() -> None:
     first, second = violated()
     for found in (first, second):
@@ -387,7 +392,7 @@ def test_what_was_refuted_once_stays_so() -> None:
         assert found.measured["epsilon_under_constants"] is not None
         assert found.certificate.statement.startswith("nothing follows")
         verified(found)
-        rosy = dataclasses.replace(found.certificate.claim, epsilon=EVERY)
+        rosy = dataclasses.replace(claim_of(found, ObjectiveNoise), epsilon=EVERY)
         forged = dataclasses.replace(found.certificate, claim=rosy)
         with pytest.raises(gf.Mismatch, match=DOES_NOT_HOLD):
             gf.verify(forged, found.trained, found.graph)
@@ -432,7 +437,9 @@ def test_a_lowered_or_raised_bound_is_noticed() -> None:
     half = with_lowered_leftover(found.trained, 0.5)
     with pytest.raises(gf.Mismatch, match="recipe, reach or history"):
         gf.verify(found.certificate, half, found.graph, annexes=[found.annex])
-    over = found.trained.amend_last_entry(gradient_residual_bound=1.01 * found.certificate.claim.number("budget"))
+    over = found.trained.amend_last_entry(
+        gradient_residual_bound=1.01 * present(found.certificate.claim.number("budget"))
+    )
     with pytest.raises(gf.Mismatch, match="^what the steps left of the gradient is over the budget$"):
         checked(lambda _: over)
 

@@ -24,6 +24,7 @@ def rows(model: str) -> dict[str, ComparisonRow]:
     return {row.method: row for row in gf.compare(graph, model, REQUEST, shards=2, epochs=20)}
 
 
+@pytest.mark.slow
 def test_every_method_has_its_row_on_the_model_that_stands_for_the_asked_one() -> None:
     found = rows("sgc")
     assert list(found) == [
@@ -39,6 +40,7 @@ def test_every_method_has_its_row_on_the_model_that_stands_for_the_asked_one() -
     assert "grapheraser" not in {one.method for one in contenders("sign")}
 
 
+@pytest.mark.slow
 def test_distances_and_answers_are_those_to_the_retrained_model() -> None:
     graph = random_graph(3, nodes=40, edges=60)
     retained = graph.without(REQUEST)
@@ -60,6 +62,7 @@ def test_distances_and_answers_are_those_to_the_retrained_model() -> None:
     assert (found["no_op"].level, found["no_op"].seconds) == (None, None)
 
 
+@pytest.mark.slow
 def test_levels_are_those_of_the_outcomes_and_what_cannot_be_run_says_why() -> None:
     found = rows("sgc")
     assert (found["newton"].level, found["newton"].epsilon) == ("certified", 1.0)
@@ -76,6 +79,7 @@ def test_levels_are_those_of_the_outcomes_and_what_cannot_be_run_says_why() -> N
     assert all(row.train_seconds is not None for row in found.values())
 
 
+@pytest.mark.slow
 def test_retraining_starts_from_the_same_initial_weights() -> None:
     """Else the distance would be one between two draws of them."""
     found = rows("gcn")
@@ -154,6 +158,7 @@ def test_where_retraining_fails_there_is_nothing_to_compare_with(monkeypatch: py
         next(iter(gf.compare(random_graph(3, nodes=40, edges=60), "sgc", REQUEST)))
 
 
+@pytest.mark.slow
 def test_every_distance_is_to_the_optimum_where_there_is_one() -> None:
     """Also that of the retrained model, and with noise in the objective to the optimum with that noise."""
     graph = random_graph(3, nodes=40, edges=60)

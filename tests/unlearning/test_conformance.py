@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import graphforget as gf
-from cases import COLUMNS, OwnGCN, idea, random_graph
+from cases import COLUMNS, OwnGCN, claim_of, idea, present, random_graph
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.claims.exact import Exact
@@ -26,15 +26,18 @@ from graphforget.unlearning.outcome import MethodResult
 from graphforget.unlearning.task import Task
 from graphforget.verification.noise import check_gaussian
 
-MODELS: dict[str, tuple[str | nn.Module, dict[str, Any]]] = {
+# Whether a step of a small network moves its weights depends on the draw: with too much noise its ReLUs die.
+pytestmark = pytest.mark.usefixtures("repeatable_objective_noise")
+
+MODELS: dict[str, tuple[str | type[nn.Module], dict[str, Any]]] = {
     "sgc": ("sgc", {}),
     "linearised-gcn": ("linearised-gcn", {"hidden": 5}),
     "gcn": ("gcn", {"hidden": 5, "epochs": 30, "polish_steps": 10}),
     "gat": ("gat", {"hidden": 2, "heads": 2, "epochs": 30, "polish_steps": 5}),
-    "gin": ("gin", {"hidden": 8, "epochs": 30, "polish_steps": 3, "seed": 0}),  # with its ReLUs alive
+    "gin": ("gin", {"hidden": 8, "epochs": 30, "polish_steps": 3}),
     "own": (OwnGCN, {"epochs": 30, "polish_steps": 10}),
     "cgu": ("cgu", {"mu": 0.1, "objective_noise": 1.0}),
-    "noisy-gcn": ("gcn", {"hidden": 5, "epochs": 30, "polish_steps": 10, "objective_noise": 0.1}),
+    "noisy-gcn": ("gcn", {"hidden": 16, "epochs": 30, "polish_steps": 10, "objective_noise": 0.1}),
     "sharded-gcn": ("sharded-gcn", {"hidden": 5, "epochs": 20, "shards": 2}),
     "sharded-sgc": ("sharded-sgc", {"shards": 3, "partition": "blpa", "aggregation": "learned"}),
 }
@@ -46,15 +49,23 @@ REQUESTS = {
     "attributes": gf.Request(attributes={6: "all"}),
     "partial attributes": gf.Request(attributes={7: [0, 2]}),
 }
-CASES = [(method, model) for method in gf.METHODS for model in MODELS]
+CASES = [
+    pytest.param(method, model, marks=() if model == MODEL_OF.get(method, "sgc") else pytest.mark.slow)
+    for method in gf.METHODS
+    for model in MODELS
+]
 
 
 @functools.cache
 def trained_on(model: str) -> tuple[gf.Trained, gf.Graph]:
     graph = random_graph(3, nodes=40, edges=60)
     what, options = MODELS[model]
-    torch.manual_seed(0)
-    return gf.train(graph, what if isinstance(what, str) else what(), **options), graph
+    for seed in range(10):
+        torch.manual_seed(seed)
+        trained = gf.train(graph, what if isinstance(what, str) else what(), seed=seed, **options)
+        if float(trained.logits(graph).std(dim=0).max()) > 1e-3:
+            return trained, graph
+    raise AssertionError("every training ended with the same logits for all nodes: no ReLU is alive")
 
 
 def request_of(kind: str, graph: gf.Graph) -> gf.Request:
@@ -167,10 +178,11 @@ def test_it_works_a_second_and_a_tenth_time(method: str, model: str) -> None:
         if gf.footprint(graph, request, trained.reach).empty:
             continue
         outcome = gf.unlearn(trained, graph, request, method=method, level="empirical")
-        assert not by_nodes or node not in outcome.graph.numbers
+        if by_nodes:
+            assert node not in outcome.graph.numbers.tolist()
         assert outcome.trained.graph_digest == outcome.graph.digest
         trained, graph = outcome.trained, outcome.graph
-    assert size[0] - graph.num_nodes >= 7 or (not by_nodes and size[1] - graph.num_edges >= 7)
+    assert (size[0] - graph.num_nodes if by_nodes else size[1] - graph.num_edges) >= 7
 
 
 @pytest.mark.parametrize("method", gf.METHODS)
@@ -216,7 +228,8 @@ def test_an_unknown_method_is_refused() -> None:
 @pytest.mark.parametrize("method", gf.METHODS)
 def test_what_it_tells_is_json_and_names_nobody(method: str) -> None:
     graph = gf.load("patients")
-    trained = gf.train(graph, *MODELS[MODEL_OF.get(method, "sgc")][:1], **MODELS[MODEL_OF.get(method, "sgc")][1])
+    model = MODEL_OF.get(method, "sgc")
+    trained = gf.train(graph, model, **MODELS[model][1])
     request = gf.Request(nodes=["patient-0017"], attributes={"patient-0042": "all"})
     if method == "ceu":
         u, v = graph.edge_index[:, 0].tolist()
@@ -288,7 +301,7 @@ def test_a_method_that_does_nothing_or_the_wrong_thing_is_caught(what: str, told
         Planted(what).on(trained, graph, gf.Request(nodes=[4]))
     assert Planted("good").on(trained, graph, gf.Request(nodes=[4])).level == "empirical"
     bold = Planted("exact")
-    bold.level = "exact"  # type: ignore[misc]
+    bold.level = "exact"  # type: ignore[assignment, misc]
     with pytest.raises(gf.Refused, match="claims 'exact' for weights that moved away"):
         bold.on(trained, graph, gf.Request(nodes=[4]))
 
@@ -359,7 +372,7 @@ def test_after_an_approximate_step_an_empty_footprint_is_not_exact() -> None:
         idea(first.trained, first.graph, gf.Request(nodes=[0]), audit=False, sigma=1e9)
     others = gf.Constants(loss_bound=5.0)
     wider = idea(first.trained, first.graph, gf.Request(nodes=[0]), constants=others, **go_on)
-    assert wider.certificate.claim.constants == others
+    assert claim_of(wider, PaperBound).constants == others
     assert wider.measured["distance"] > first.measured["distance"]
     assert Planted("good").on(first.trained, first.graph, gf.Request(nodes=[0])).level == "empirical"
     assert gf.plan(first.trained, first.graph, gf.Request(nodes=[0]), method="idea").level is None
@@ -400,12 +413,13 @@ def test_released_weights_are_no_start_for_another_request() -> None:
     """Their noise would be missing from the bound."""
     trained, graph = trained_on("sgc")
     outcome = idea(trained, graph, gf.Request(nodes=[4]), audit=False, level="empirical")
-    assert outcome.released.noise == outcome.certificate.sigma > 0
+    assert outcome.released.noise == present(outcome.certificate.sigma) > 0
     assert outcome.trained.noise == 0
     with pytest.raises(gf.InputError, match="^these are released weights with noise"):
         idea(outcome.released, outcome.graph, gf.Request(nodes=[5]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", gf.METHODS)
 def test_noise_that_is_asked_for_is_added_whatever_the_level(method: str) -> None:
     trained, graph = trained_on(MODEL_OF.get(method, "own"))
@@ -415,7 +429,7 @@ def test_noise_that_is_asked_for_is_added_whatever_the_level(method: str) -> Non
     outcome = gf.unlearn(trained, graph, request, sigma=0.5, **given)
     assert outcome.certificate.sigma == 0.5
     assert outcome.certificate.chosen["sigma"] == 0.5
-    check_gaussian(outcome.released_theta - outcome.trained.theta, sigma=0.5, what="the noise")
+    check_gaussian(outcome.released_theta - outcome.trained.theta, sigma=0.5, label="the noise")
     seeded = gf.unlearn(trained, graph, request, sigma=0.5, noise_seed=1, **given)
     assert any("whoever knows the seed can take it off" in note for note in seeded.notes)
     bare = gf.unlearn(trained, graph, request, sigma=0, **given)
@@ -424,7 +438,7 @@ def test_noise_that_is_asked_for_is_added_whatever_the_level(method: str) -> Non
         gf.unlearn(trained, graph, request, sigma=1.7e308, **given)
 
 
-@pytest.mark.parametrize(("method", "model"), [(m, model) for m, model in CASES if model in ("own", "sgc", "cgu")])
+@pytest.mark.parametrize(("method", "model"), [(m, model) for m in gf.METHODS for model in ("own", "sgc", "cgu")])
 def test_a_model_that_carries_data_gets_no_guarantee(method: str, model: str) -> None:
     trained, graph = trained_on(model)
     supported(method, trained)

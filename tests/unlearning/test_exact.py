@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib.metadata
 import random
 from collections.abc import Callable
 from typing import Any
@@ -78,6 +79,7 @@ KINDS = ("nodes", "edges", "attributes", "mixed")
 # -- equalities ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("model", RECIPES)
 def test_retraining_ends_at_the_weights_of_training_on_the_retained_graph(model: str, kind: str) -> None:
@@ -90,6 +92,7 @@ def test_retraining_ends_at_the_weights_of_training_on_the_retained_graph(model:
         assert not torch.equal(scratch.theta, trained_on(model).theta)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("model", SHARDED)
 def test_grapheraser_ends_at_the_weights_of_training_on_the_retained_graph(model: str, kind: str) -> None:
@@ -138,6 +141,7 @@ def footprint_of(whole: gf.Graph, row: int) -> bool:
     return not footprint(whole, gf.Request(nodes=[row]), gf.Reach(3, degree_normalised=True)).empty
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", RECIPES)
 def test_what_training_never_saw_changes_no_weight(model: str) -> None:
     """Whether the weights stand or are trained anew, and though every row lies elsewhere than before."""
@@ -192,6 +196,7 @@ def test_retrained_modules_of_ones_own_are_replayed() -> None:
     assert torch.equal(replayed(outcome.trained, outcome.graph).theta, outcome.trained.theta)
 
 
+@pytest.mark.slow
 def test_threads_do_not_change_from_run_to_run_what_comes_out() -> None:
     """Without deterministic algorithms two threads add up the gradients of attention in any order."""
     generator, n = torch.Generator().manual_seed(0), 3000
@@ -216,6 +221,7 @@ def test_threads_do_not_change_from_run_to_run_what_comes_out() -> None:
 # -- what training sees ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(whole=graphs(), data=st.data(), hops=st.integers(0, 3), normalised=st.booleans(), both_ways=st.booleans())
 def test_the_input_is_unchanged_exactly_when_the_footprint_is_empty(
@@ -228,6 +234,7 @@ def test_the_input_is_unchanged_exactly_when_the_footprint_is_empty(
     assert same == footprint(few, request, reach).empty
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(whole=graphs(), data=st.data(), name=st.sampled_from(sorted(MODELS)), node=st.integers(0, 5))
 def test_training_nodes_have_the_same_losses_on_the_input(
@@ -397,7 +404,7 @@ def test_dropout_is_differentiated_and_may_work_in_place() -> None:
     (gradient,) = torch.autograd.grad(out.sum(), x)
     assert torch.equal(gradient, (out != 0) * 2.0)
     with keyed(torch.arange(6)).at(0):
-        assert functional.dropout(x, 0.5, training=False) is x or torch.equal(functional.dropout(x, 0.5, False), x)
+        assert torch.equal(functional.dropout(x, 0.5, training=False), x)
         assert torch.equal(functional.dropout(x, 1.0), torch.zeros_like(x))
 
 
@@ -417,6 +424,7 @@ class OwnDropout(nn.Module):
         return self.second(self.drop(self.first(self.drop(x), edge_index).relu()), edge_index)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layer", [GATConv, TransformerConv])
 def test_dropout_of_ones_own_layers_is_keyed_too(layer: Callable[..., nn.Module]) -> None:
     torch.manual_seed(0)
@@ -443,6 +451,7 @@ def noisy(draw: Callable[[Tensor], Tensor]) -> nn.Module:
 GENERATOR = torch.Generator().manual_seed(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "draw",
     [
@@ -527,7 +536,7 @@ def test_recipes_that_made_the_weights_without_epochs_are_followed_again(model: 
 
 def test_the_environment_names_versions_threads_and_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     before = environment()
-    assert before["torch"] == torch.__version__.split("+")[0] or before["torch"] == torch.__version__
+    assert before["torch"] == importlib.metadata.version("torch")
     assert {"graphforget", "numpy", "scipy", "torch_geometric", "python", "machine", "threads"} <= before.keys()
     monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
     assert environment() == before | {"threads": 7}

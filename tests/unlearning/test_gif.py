@@ -57,6 +57,7 @@ def kinds(graph: gf.Graph) -> dict[str, gf.Request]:
 # -- GIF -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["nodes", "edges", "attributes", "mixed"])
 @pytest.mark.parametrize("model", ["sgc", "cgu", "linearised-gcn"])
 def test_with_many_rounds_it_comes_to_the_step_of_idea(model: str, kind: str) -> None:
@@ -73,6 +74,7 @@ def test_with_many_rounds_it_comes_to_the_step_of_idea(model: str, kind: str) ->
     assert found.details["step"]["name"] == "lissa"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_it_claims_nothing_whatever_the_model(model: str) -> None:
     trained, graph = trained_on(model)

@@ -16,7 +16,20 @@ from torch.autograd.functional import hessian
 from torch.nn import functional
 
 import graphforget as gf
-from cases import MODELS, OwnGCN, OwnMixture, graphs, idea, make, random_graph, reach_of, requests, train_without_noise
+from cases import (
+    MODELS,
+    OwnGCN,
+    OwnMixture,
+    claim_of,
+    graphs,
+    idea,
+    make,
+    present,
+    random_graph,
+    reach_of,
+    requests,
+    train_without_noise,
+)
 from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.claims.paper_bound import CONDITIONS, PaperBound, distance_bound
 from graphforget.certificates.conditions import BOUNDED, OPTIMUM, REACH
@@ -51,6 +64,7 @@ def mixture(graph: gf.Graph) -> gf.Request:
 # -- Lemma 1 ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
@@ -74,7 +88,7 @@ def test_lemma_1(model: str, data: st.DataObject) -> None:
 def test_only_the_rows_of_the_footprint_are_evaluated() -> None:
     graph = gf.load("patients")
     trained = train_without_noise(graph, "gcn", hidden=4, epochs=5, polish_steps=0)
-    request = gf.Request(edges=[("patient-0000", graph.subject_ids[graph.edge_index[0, 0]])])
+    request = gf.Request(edges=[("patient-0000", present(graph.subject_ids)[graph.edge_index[0, 0]])])
     touched = gf.footprint(graph, request, trained.reach)
     before, after = trained.objective(graph), trained.objective(graph.without(request))
     change = LossChange.of(before, after, touched, trained.reach)
@@ -105,6 +119,7 @@ def dense_step(trained: gf.Trained, graph: gf.Graph, request: gf.Request) -> Ten
     return -torch.linalg.solve(matrix, difference) / m
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["cg", "dense"])
 @pytest.mark.parametrize("model", CONVEX)
 def test_on_convex_models_the_step_is_the_dense_formula(model: str, solver: str) -> None:
@@ -118,6 +133,7 @@ def test_on_convex_models_the_step_is_the_dense_formula(model: str, solver: str)
     assert float((step - expected).norm()) <= 1e-8 * float(expected.norm())
 
 
+@pytest.mark.slow
 def test_lissa_comes_to_the_same_step() -> None:
     graph = random_graph(3, nodes=40, edges=60)
     trained = train_without_noise(graph, "sgc", mu=1e-2, tolerance=1e-6)
@@ -131,7 +147,7 @@ def test_lissa_comes_to_the_same_step() -> None:
         trained, graph, mixture(graph), solver="lissa", batch=every, tolerance=1e-9, iterations=5000, audit=False
     )
     torch.testing.assert_close(whole.trained.theta, outcome.trained.theta, rtol=1e-7, atol=1e-9)
-    damped = {"damping": 0.02, "tolerance": 1e-9, "iterations": 5000, "audit": False}
+    damped: dict[str, Any] = {"damping": 0.02, "tolerance": 1e-9, "iterations": 5000, "audit": False}
     by_lissa, by_cg = (idea(trained, graph, mixture(graph), solver=s, **damped) for s in ("lissa", "cg"))
     torch.testing.assert_close(by_lissa.trained.theta, by_cg.trained.theta, rtol=1e-6, atol=1e-8)
     assert not torch.allclose(by_cg.trained.theta, outcome.trained.theta, rtol=1e-3)
@@ -154,6 +170,7 @@ def patients() -> tuple[gf.Trained, gf.Graph]:
     return train_without_noise(graph, "sgc", tolerance=1e-6), graph
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["nodes", "edges", "attributes"])
 def test_the_error_of_one_step_falls_with_the_size_of_the_request(kind: str) -> None:
     """For edges and attributes faster than the distance itself. For nodes as fast: the step ignores `m -> m'`."""
@@ -182,6 +199,7 @@ def test_the_error_of_one_step_falls_with_the_size_of_the_request(kind: str) -> 
         assert shares[0] < shares[1] < shares[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("kind", ["nodes", "edges", "attributes", "partial attributes"])
 def test_on_cora_it_ends_closer_to_the_retrained_optimum(raw_data: None, kind: str, seed: int) -> None:
@@ -207,6 +225,7 @@ def test_on_cora_it_ends_closer_to_the_retrained_optimum(raw_data: None, kind: s
 # -- serial splitting ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_the_parts_of_a_split_are_the_request_and_keep_apart(data: st.DataObject) -> None:
@@ -271,6 +290,7 @@ def network(model: str, seed: int = 0) -> tuple[gf.Trained, gf.Graph]:
     return train_without_noise(graph, model, epochs=150, seed=seed, **options), graph
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["gcn", "gat", "gin"])
 def test_a_network_lowers_what_its_step_aims_at(model: str) -> None:
     trained, graph = network(model)
@@ -293,6 +313,7 @@ def test_a_network_lowers_what_its_step_aims_at(model: str) -> None:
         assert any("would have overshot" in note for note in outcome.notes)
 
 
+@pytest.mark.slow
 def test_a_network_takes_a_part_of_the_gauss_newton_step() -> None:
     graph = random_graph(3, nodes=40, edges=60)
     trained = train_without_noise(graph, "gcn", hidden=4, epochs=60, polish_steps=20)
@@ -311,6 +332,7 @@ def test_a_network_takes_a_part_of_the_gauss_newton_step() -> None:
     assert float((by_cg.trained.theta - near.trained.theta).norm()) < 0.02 * float((length * whole).norm())
 
 
+@pytest.mark.slow
 def test_a_network_moves_towards_where_training_on_would_take_it() -> None:
     """The continued optimum, less the drift of continuing with nothing removed (on Cora: benchmarks/distance.py)."""
     shares = []
@@ -326,6 +348,7 @@ def test_a_network_moves_towards_where_training_on_would_take_it() -> None:
     assert statistics.median(shares) < 0.8
 
 
+@pytest.mark.slow
 def test_the_hessian_of_a_network_gives_way_to_gauss_newton_and_says_so() -> None:
     trained, graph = network("gcn")
     request = gf.Request(nodes=graph.train_rows[:5].tolist())
@@ -334,6 +357,7 @@ def test_the_hessian_of_a_network_gives_way_to_gauss_newton_and_says_so() -> Non
     assert any("Hessian is not positive definite" in note for note in outcome.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["gat", "gin"])
 def test_a_lissa_that_diverges_gets_a_larger_scale_and_says_so(model: str) -> None:
     """The peers' settings end in NaN here."""
@@ -350,6 +374,7 @@ def wavy(logits: Tensor, labels: Tensor) -> Tensor:
     return functional.cross_entropy(logits, labels, reduction="none") + 2 + 2 * (3 * logits).sin().mean(dim=1)
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_convex_raises_the_damping_and_says_so() -> None:
     graph = random_graph(3, nodes=40, edges=60)
     torch.manual_seed(0)
@@ -359,6 +384,7 @@ def test_a_loss_that_is_not_convex_raises_the_damping_and_says_so() -> None:
     assert outcome.details["steps"][0]["damping"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", [OwnGCN, OwnMixture])
 def test_a_module_and_a_loss_of_ones_own(module: type) -> None:
     def squared(logits: Tensor, labels: Tensor) -> Tensor:
@@ -402,6 +428,7 @@ def test_a_step_that_overshoots_is_halved_until_it_lowers_its_aim() -> None:
     assert whole.length == 1
 
 
+@pytest.mark.slow
 def test_what_training_left_undone_is_no_reason_to_refuse_a_small_request() -> None:
     graph = gf.load("patients")
     trained = train_without_noise(graph, "sgc", tolerance=10.0)
@@ -432,6 +459,7 @@ def test_the_leftover_gradient_is_no_reason_to_refuse_a_step() -> None:
 # -- the claim -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_noise_follows_what_is_asked() -> None:
     trained, graph = patients()
     request = gf.Request(nodes=["patient-0017"])
@@ -506,6 +534,7 @@ def test_losses_of_ones_own_may_be_negative_in_the_bound() -> None:
     assert outcome.measured["distance"] == pytest.approx(shift + entry.step_norm + entry.gradient_norm / 0.05)
 
 
+@pytest.mark.slow
 def test_float32_that_does_not_do_gives_way_to_float64() -> None:
     graph = gf.load("patients")
     large = gf.Graph.create(x=100 * graph.x, edges=graph.edge_index, y=graph.y, train_mask=graph.train_mask)
@@ -532,6 +561,7 @@ def measured_constants(trained: gf.Trained, graph: gf.Graph, retained: gf.Graph,
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_under_constants_that_hold_the_bound_covers_the_true_distance(data: st.DataObject) -> None:
@@ -585,7 +615,7 @@ def test_bad_options_are_refused_in_one_sentence() -> None:
         ({"constants": {"lambda": 3}}, "there is no constant 'lambda', only strong_convexity"),
     ):
         with pytest.raises(gf.InputError, match=f"^{told}"):
-            idea(trained, graph, request, **option)  # type: ignore[arg-type]
+            idea(trained, graph, request, **option)
 
 
 def test_a_dense_solve_of_a_large_model_is_refused(raw_data: None) -> None:
@@ -639,7 +669,7 @@ def test_a_refuted_condition_makes_it_empirical_everywhere() -> None:
 @pytest.mark.parametrize("method", ["idea", "ceu"])
 def test_a_plan_does_not_promise_what_is_refuted_already(method: str) -> None:
     graph = random_graph(3, nodes=40, edges=60)
-    noise = {"objective_noise": 1.0} if method == "ceu" else {}
+    noise: dict[str, Any] = {"objective_noise": 1.0} if method == "ceu" else {}
     trained = gf.train(graph, "sgc", mu=0.01, tolerance=1e-6, **noise)
     source, target = graph.edge_index
     request = gf.Request(edges=[tuple(graph.edge_index[:, source < target].T[3].tolist())])
@@ -777,15 +807,15 @@ def test_an_audit_that_refutes_nothing_leaves_the_claim() -> None:
     ],
 )
 def test_a_forged_claim_is_noticed(changes: dict[str, Any], chosen: dict[str, float], told: str) -> None:
-    claim = dataclasses.replace(conditional().certificate.claim, **changes)
+    claim = dataclasses.replace(claim_of(conditional(), PaperBound), **changes)
     with pytest.raises(gf.Mismatch, match=f"^{told}"):
         verified(conditional(), **forged(claim, **chosen))
 
 
 def test_less_noise_than_is_claimed_is_noticed() -> None:
     outcome = conditional()
-    sigma = outcome.certificate.claim.number("sigma") / 2
-    half = dataclasses.replace(outcome.certificate.claim, sigma=sigma)
+    sigma = claim_of(outcome, PaperBound).sigma / 2
+    half = dataclasses.replace(claim_of(outcome, PaperBound), sigma=sigma)
     with pytest.raises(gf.Mismatch, match="^epsilon is 1, the bound and the noise imply "):
         verified(outcome, **forged(half))
     released = outcome.trained.theta + (outcome.released_theta - outcome.trained.theta) / 2
@@ -812,7 +842,7 @@ def test_a_refuted_history_is_no_ground_for_a_claim() -> None:
 
 def test_a_claim_with_an_epsilon_for_what_was_refuted_is_noticed() -> None:
     outcome = refuted()
-    rosy = dataclasses.replace(outcome.certificate.claim, epsilon=1.0)
+    rosy = dataclasses.replace(claim_of(outcome, PaperBound), epsilon=1.0)
     with pytest.raises(gf.Mismatch, match="^the level is too high: a condition does not hold, "):
         verified(outcome, claim=rosy)
 

@@ -17,6 +17,7 @@ from graphforget.certificates.levels import MEANING
 from graphforget.training.objective import Objective
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_counts(data: st.DataObject) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +12,7 @@ import torch
 from torch import nn
 
 import graphforget as gf
-from cases import COLUMNS, OwnGCN, random_graph
+from cases import COLUMNS, OwnGCN, island, random_graph
 from graphforget.errors import FloorMissed
 from graphforget.linalg.newton import Minimum, newton_cg
 from graphforget.privacy.gaussian import mu_gdp, release_ratio
@@ -21,17 +20,6 @@ from graphforget.unlearning.selection import Otherwise
 
 TOUCHING = gf.Request(attributes={6: "all"})
 UNTOUCHING = gf.Request(attributes={1: "all"})  # of a node that no training loss depends on
-
-
-@functools.cache
-def island() -> gf.Graph:
-    """Nodes 0 and 1 have no edge but their own and do not train."""
-    graph = random_graph(3, nodes=40, edges=60, unlabelled=0)
-    inside = (graph.edge_index > 1).all(dim=0)
-    edges = torch.cat([graph.edge_index[:, inside], torch.tensor([[0], [1]])], dim=1)
-    train, test = graph.train_mask.clone(), graph.test_mask.clone()
-    train[:2], test[:2] = False, True
-    return gf.Graph.create(x=graph.x, edges=edges, y=graph.y, train_mask=train, test_mask=test)
 
 
 def stop_early(function: Any, theta: torch.Tensor, **given: Any) -> Minimum:
@@ -60,6 +48,7 @@ def public_fields(outcome: gf.Outcome, *, named: bool) -> dict[str, Any]:
     return {name: value for name, value in outcome.certificate.to_dict().items() if name not in differing}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_every_path_of_a_model_with_noise_ends_in_the_same_public_words(
     model: str, monkeypatch: pytest.MonkeyPatch
@@ -122,6 +111,7 @@ def node_after_node(trained: gf.Trained, graph: gf.Graph, count: int, **given: A
     return outcome
 
 
+@pytest.mark.slow
 def test_releases_are_counted_and_when_none_is_left_the_model_is_retrained() -> None:
     graph = random_graph(3, nodes=40, edges=60)
     trained = gf.train(graph, "sgc", releases=3)
@@ -154,6 +144,7 @@ def test_the_count_starts_anew_where_the_model_is_retrained_by_name() -> None:
     assert gf.unlearn(later.trained, later.graph, gf.Request(nodes=[20]), method="retrain").trained.releases_left == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.25, 0.5, 1.0, 1.5])
 def test_another_epsilon_is_listed_as_chosen_and_counts_by_its_own_ratio_or_a_share(epsilon: float) -> None:
     """At least a share: the error of noise in float64 is set aside for as many releases as were promised."""
@@ -305,6 +296,7 @@ def test_auto_retrains_a_network_and_that_is_exact(model: str) -> None:
     assert torch.equal(outcome.trained.theta, gf.train(outcome.graph, model, **given).theta)
 
 
+@pytest.mark.slow
 def test_auto_retrains_a_module_that_keeps_data_and_claims_nothing() -> None:
     graph = random_graph(3, nodes=40, edges=60, sparse=False)
     trained = gf.train(graph, Normalised(), epochs=3, polish_steps=0)

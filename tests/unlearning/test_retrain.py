@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from cases import CLASSES, COLUMNS, OwnGCN, WithNorm, random_graph
 from graphforget.models.registry import build
 from graphforget.training.train import fit
 
-SHORT = {"epochs": 20, "polish_steps": 3}
+SHORT: dict[str, Any] = {"epochs": 20, "polish_steps": 3}
 REQUEST = gf.Request(nodes=[20], attributes={6: "all"})
 
 
@@ -40,6 +41,7 @@ def test_it_is_what_training_on_the_retained_graph_gives(model: str, graph: gf.G
     assert gf.unlearn(trained, graph, REQUEST, method="retrain").trained.recipe.seed == 3
 
 
+@pytest.mark.slow
 def test_another_seed_is_another_network(graph: gf.Graph) -> None:
     trained = gf.train(graph, "gcn", **SHORT)
     first, second = (gf.unlearn(trained, graph, REQUEST, method="retrain", seed=s) for s in (1, 2))
@@ -63,7 +65,7 @@ def test_the_papers_way_goes_on_from_the_old_weights_and_guarantees_nothing(grap
 def test_continued_training_runs_at_a_hundredth_of_the_rate(graph: gf.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     rates = []
 
-    def spied(module: nn.Module, where: gf.Graph, recipe: gf.Recipe, *rest: object, **more: object) -> gf.Trained:
+    def spied(module: nn.Module, where: gf.Graph, recipe: gf.Recipe, *rest: Any, **more: Any) -> gf.Trained:
         rates.append(recipe.learning_rate)
         return fit(module, where, recipe, *rest, **more)
 
@@ -85,6 +87,7 @@ def test_convex_models_end_at_the_same_optimum_either_way(graph: gf.Graph) -> No
     assert continued.level == "empirical"
 
 
+@pytest.mark.slow
 def test_a_module_of_ones_own_is_reset(graph: gf.Graph) -> None:
     trained = gf.train(graph, OwnGCN(), **SHORT)
     first, second = (gf.unlearn(trained, graph, REQUEST, method="retrain", seed=1) for _ in range(2))
@@ -107,6 +110,7 @@ class Unresettable(nn.Module):
         return x @ self.weight + self.linear(x)
 
 
+@pytest.mark.slow
 def test_a_module_that_cannot_be_reset_has_to_be_handed_over_fresh(graph: gf.Graph) -> None:
     trained = gf.train(graph, Unresettable(), **SHORT)
     with pytest.raises(gf.Refused, match=r"^parameter 'weight' is not drawn anew by any reset_parameters\(\)"):
@@ -138,12 +142,14 @@ class HalfReset(OwnGCN):
         return super().forward(x, edge_index) + self.extra.sum(dim=0)
 
 
+@pytest.mark.slow
 def test_a_parameter_that_is_reset_in_part_is_noticed(graph: gf.Graph) -> None:
     trained = gf.train(graph, HalfReset(), **SHORT)
     with pytest.raises(gf.Refused, match=r"^parameter 'extra' is not drawn anew"):
         gf.unlearn(trained, graph, REQUEST, method="retrain")
 
 
+@pytest.mark.slow
 def test_a_built_in_model_given_as_an_instance_never_goes_on_from_its_weights(graph: gf.Graph) -> None:
     """Its class has no reset_parameters(): it is refused, not continued and called exact."""
     module = build("gcn", columns=COLUMNS, classes=CLASSES, hidden=4)
@@ -164,6 +170,7 @@ def test_a_built_in_model_given_as_an_instance_never_goes_on_from_its_weights(gr
     assert float((fresh.trained.theta - again.theta).norm()) <= fresh.trained.residual + again.residual
 
 
+@pytest.mark.slow
 def test_an_affine_model_with_a_loss_of_ones_own_does_not_go_on_from_its_weights(graph: gf.Graph) -> None:
     def squared(logits: Tensor, labels: Tensor) -> Tensor:
         return (logits - nn.functional.one_hot(labels, CLASSES).to(logits)).square().sum(dim=1)
@@ -174,6 +181,7 @@ def test_an_affine_model_with_a_loss_of_ones_own_does_not_go_on_from_its_weights
         gf.unlearn(trained, graph, REQUEST, method="retrain")
 
 
+@pytest.mark.slow
 def test_a_wrong_fresh_model_is_refused(graph: gf.Graph) -> None:
     own = gf.train(graph, OwnGCN(), **SHORT)
     built_in = gf.train(graph, "gcn", **SHORT)
@@ -189,12 +197,14 @@ def test_a_wrong_fresh_model_is_refused(graph: gf.Graph) -> None:
             gf.unlearn(trained, graph, REQUEST, method="retrain", **options)
 
 
+@pytest.mark.slow
 def test_a_module_with_statistics_of_the_data_gets_no_guarantee(graph: gf.Graph) -> None:
     trained = gf.train(graph, WithNorm(nn.BatchNorm1d(CLASSES)), **SHORT)
     assert trained.certification_blockers
     assert gf.unlearn(trained, graph, REQUEST, method="retrain").level == "empirical"
 
 
+@pytest.mark.slow
 def test_a_linearised_module_of_ones_own_keeps_its_public_weights(graph: gf.Graph) -> None:
     torch.manual_seed(0)
     trained = gf.train(graph, gf.linearised(OwnGCN(), columns=COLUMNS), tolerance=1e-6, mu=1e-2)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import graphforget as gf
-from cases import COLUMNS, OwnGCN, idea, random_graph
+from cases import COLUMNS, OwnGCN, idea, island, random_graph
 from graphforget.certificates.levels import LEVELS, Level
 from graphforget.unlearning.selection import Otherwise
 
@@ -34,16 +34,6 @@ MANY = gf.Request(nodes=list(range(3, 20)))
 REFUTED = {"sgc without noise", "gcn", "gcn with noise", "own"}  # IDEA's claim for NODES, by its own audit
 
 Expected = tuple[str, Level] | Literal["refused"]
-
-
-def island() -> gf.Graph:
-    """Nodes 0 and 1 have no edge but their own and do not train, so no training loss depends on them."""
-    graph = random_graph(3, nodes=40, edges=60, unlabelled=0)
-    inside = (graph.edge_index > 1).all(dim=0)
-    edges = torch.cat([graph.edge_index[:, inside], torch.tensor([[0], [1]])], dim=1)
-    train, test = graph.train_mask.clone(), graph.test_mask.clone()
-    train[:2], test[:2] = False, True
-    return gf.Graph.create(x=graph.x, edges=edges, y=graph.y, train_mask=train, test_mask=test)
 
 
 ISLANDER = gf.Request(nodes=[0])
@@ -102,7 +92,10 @@ def test_auto_retrains_all_others(model: str) -> None:
 
 def test_auto_is_what_is_done_when_nothing_is_said() -> None:
     trained, graph = trained_on("sgc")
-    said = [gf.unlearn(trained, graph, NODES, noise_seed=1, **named) for named in ({}, {"method": "auto"})]
+    said = [
+        gf.unlearn(trained, graph, NODES, noise_seed=1),
+        gf.unlearn(trained, graph, NODES, noise_seed=1, method="auto"),
+    ]
     loud = gf.unlearn(trained, graph, NODES, noise_seed=1, method="AUTO")
     assert all(torch.equal(outcome.released_theta, loud.released_theta) for outcome in said)
     assert {outcome.method for outcome in said} == {"newton"}
@@ -199,6 +192,7 @@ def test_a_plan_foresees_what_a_named_method_does(method: str, level: Level | No
     assert expected_level(trained, graph, NODES, **wanted) == came_out(trained, graph, NODES, **wanted)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("lonely", [False, True], ids=["touched", "untouched"])
 def test_a_plan_foresees_what_auto_does(model: str, lonely: bool) -> None:
@@ -207,6 +201,7 @@ def test_a_plan_foresees_what_auto_does(model: str, lonely: bool) -> None:
     assert expected_level(trained, graph, request) == came_out(trained, graph, request)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("otherwise", ["retrain", "refuse"])
 @pytest.mark.parametrize("level", [None, *LEVELS])
 @pytest.mark.parametrize("model", NOT_CONVEX)
@@ -548,6 +543,7 @@ def test_the_step_of_idea_sizes_the_noise_for_models_that_were_trained_without()
 OBSTACLE = ("layer 'norm' keeps statistics of the data",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [*CONVEX, "sgc without noise", *NOT_CONVEX])
 def test_auto_retrains_a_model_with_an_obstacle_and_claims_nothing(model: str) -> None:
     trained, graph = trained_on(model)

@@ -29,7 +29,7 @@ from scipy import stats
 from torch import Tensor
 
 import graphforget as gf
-from cases import idea, random_graph, train_without_noise
+from cases import idea, island, random_graph, train_without_noise
 from graphforget.certificates.annex import Annex, weights_digest
 from graphforget.certificates.chain import Chain, Entry, signed_bytes
 from graphforget.certificates.claims.base import Claim
@@ -212,20 +212,10 @@ def test_an_honest_empirical_outcome_verifies(tmp_path: Path) -> None:
     assert "ledger" in names(gf.verify_run(tmp_path / "run"))
 
 
-def lonely_graph() -> gf.Graph:
-    """Nodes 0 and 1 are an island that does not train."""
-    graph = random_graph(3, nodes=40, edges=60, unlabelled=0)
-    source, target = graph.edge_index
-    edges = torch.cat([graph.edge_index[:, (source > 1) & (target > 1)], torch.tensor([[0], [1]])], dim=1)
-    train, test = graph.train_mask.clone(), graph.test_mask.clone()
-    train[:2], test[:2] = False, True
-    return gf.Graph.create(x=graph.x, edges=edges, y=graph.y, train_mask=train, test_mask=test)
-
-
 @pytest.mark.parametrize("model", ["sgc", "gcn"])
 def test_weights_that_nothing_touches_verify_unchanged(model: str, tmp_path: Path) -> None:
     """Nothing public tells that they did not change: claim and checks read as those of any other request."""
-    graph = lonely_graph()
+    graph = island()
     options: dict[str, Any] = {"hidden": 5, "epochs": 20, "polish_steps": 5} if model == "gcn" else {}
     trained = gf.train(graph, model, **options)
     result = gf.unlearn(trained, graph, gf.Request(edges=[(0, 1)]))
@@ -257,6 +247,7 @@ def test_a_certificate_verifies_after_a_file(tmp_path: Path) -> None:
         assert verify(dataclasses.replace(result, certificate=again)) == verify(result)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("releases", [1, 7, 64, 400])
 def test_every_epsilon_and_delta_that_can_be_asked_for_verifies(releases: int) -> None:
     """The tolerance is computed anew from them, and must not differ by rounding."""
@@ -279,6 +270,7 @@ def test_every_epsilon_and_delta_that_can_be_asked_for_verifies(releases: int) -
 # -- the noise -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_rightly_drawn_noise_gives_no_false_alarm() -> None:
     trained, graph = small()
     base = gf.unlearn(trained, graph, gf.Request(nodes=[4]))
@@ -484,6 +476,7 @@ def test_an_annex_of_another_request_is_caught(tmp_path: Path) -> None:
         verify(outcome(), annexes=[dataclasses.replace(outcome().annex, request=papers.request)])
 
 
+@pytest.mark.slow
 def test_a_ledger_begun_anew_is_caught_by_the_signature_alone(kept: Path, tmp_path: Path) -> None:
     """The second of two requests as if it were the first: unsigned, the shorter story is as good as the longer one."""
     trained, graph = gf.load_run(kept)
@@ -1577,6 +1570,7 @@ def test_the_run_before_is_read_from_its_folder(tmp_path: Path) -> None:
         gf.verify_run(tmp_path / "cheat", before=before, key=KEY.public_key())
 
 
+@pytest.mark.slow
 def test_honest_releases_seldom_look_alike() -> None:
     """One alarm in 1,000 pairs is allowed; at most 2 in 200, and 12 in 4,000, are hardly ever passed."""
     for pairs, size, most in ((200, 62, 2), (4000, 200, 12)):

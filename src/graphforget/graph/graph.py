@@ -139,6 +139,14 @@ class Graph:
         """From a PyG `Data` with `x`, `edge_index`, `y` and, if it has them, boolean masks and `node_numbers`.
 
         Without `directed` the graph is undirected if every edge is present in both directions.
+
+        Example:
+            >>> import torch
+            >>> from torch_geometric.data import Data
+            >>> edge_index = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+            >>> graph = Graph.from_pyg(Data(x=torch.eye(3), edge_index=edge_index, y=torch.tensor([0, 1, 0])))
+            >>> graph.num_nodes, graph.num_edges, graph.directed
+            (3, 2, False)
         """
         names: Any = {"subject_ids": subject_ids, "column_names": column_names, "class_names": class_names}
         return pyg.from_pyg(data, name=name, directed=directed, **names)

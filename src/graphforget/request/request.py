@@ -35,8 +35,9 @@ LARGEST = 2**28  # bytes of a request's file
 class Request:
     """A deletion request. Nodes are named by number or by subject id, columns by position or by name.
 
-    >>> Request(nodes=[17], edges=[(3, 9)], attributes={42: "all", 43: [0, 5]})
-    Request(1 node, 1 edge, all attributes of 1 node, 2 single attributes)
+    Example:
+        >>> Request(nodes=[17], edges=[(3, 9)], attributes={42: "all", 43: [0, 5]})
+        Request(1 node, 1 edge, all attributes of 1 node, 2 single attributes)
     """
 
     nodes: tuple[Name, ...] = ()

@@ -102,6 +102,12 @@ def train(  # long because of the documentation of its public parameters
 
     Raises:
         InputError: A parameter is out of its range, or the model or the loss cannot be trained on this graph.
+
+    Example:
+        >>> import graphforget as gf
+        >>> trained = gf.train(gf.load("patients"), "sgc", seed=0)
+        >>> trained.converged, trained.releases_left
+        (True, 64)
     """
     started = time.perf_counter()
     _check_graph(graph)

@@ -75,6 +75,13 @@ def plan(
 
     Raises:
         InputError: The arguments do not fit together, or the request names something that is not in the graph.
+
+    Example:
+        >>> import graphforget as gf
+        >>> graph = gf.load("patients")
+        >>> plan = gf.plan(gf.train(graph, "sgc"), graph, gf.Request(nodes=["patient-0017"]))
+        >>> plan.method, plan.level, plan.nodes
+        ('newton', 'certified', 1)
     """
     policy = LevelPolicy(level, otherwise)
     method_named = None if str(method).lower() == AUTO else find(method)

@@ -73,6 +73,16 @@ def unlearn(
     Raises:
         InputError: The arguments do not fit together, or the request names something that is not in the graph.
         Refused: The level cannot be reached, or the result would be unusable. Nothing is released.
+
+    Example:
+        >>> import graphforget as gf
+        >>> graph = gf.load("patients")
+        >>> trained = gf.train(graph, "sgc")
+        >>> outcome = gf.unlearn(trained, graph, gf.Request(nodes=["patient-0017"]))
+        >>> outcome.method, outcome.level, outcome.certificate.epsilon
+        ('newton', 'certified', 1.0)
+        >>> graph.num_nodes - outcome.graph.num_nodes
+        1
     """
     policy = LevelPolicy(level, otherwise)
     method_named = None if str(method).lower() == AUTO else find(method)

@@ -98,6 +98,14 @@ def verify(
         Mismatch: Something does not match. The message names the first such thing.
         InputError: A replay was asked for a certificate of another level.
         Refused: A replay is impossible, because the environment is not the one of the training.
+
+    Example:
+        >>> import graphforget as gf
+        >>> graph = gf.load("patients")
+        >>> outcome = gf.unlearn(gf.train(graph, "sgc"), graph, gf.Request(nodes=["patient-0017"]))
+        >>> verification = gf.verify(outcome.certificate, outcome.trained, outcome.graph)
+        >>> "claim" in [check.name for check in verification.checks]
+        True
     """
     if isinstance(released, Trained):
         released = released.theta

@@ -1,0 +1,53 @@
+"""The public names: a change of this list is a change of the public interface."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import graphforget as gf
+
+ROOT = Path(__file__).resolve().parents[1]
+CONSTANTS = ("DATASETS", "METHODS", "MODELS")  # collections have no docstring of their own
+NAMES = [
+    *("Answer", "Audit", "Certificate", "Constants", "DATASETS", "FloorMissed", "Footprint", "Graph", "InputError"),
+    *("Inspection", "Loss", "METHODS", "MODELS", "Method", "Mismatch", "Objective", "Outcome", "PaperSets", "Plan"),
+    *("Reach", "Recipe", "Refused", "Release", "Request", "Trained", "Verification"),
+    *("answer", "audit", "audit_run", "compare", "footprint", "inspect", "linearised", "load", "load_released"),
+    *("load_run", "make_keys", "paper_sets", "plan", "private_key", "public_key", "releases_so_far", "save_outcome"),
+    *("save_run", "signed", "train", "unlearn", "verify", "verify_run"),
+]
+
+
+@pytest.fixture(scope="module")
+def documentation() -> str:
+    return "\n".join(path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))))
+
+
+def test_the_public_names_are_exactly_these() -> None:
+    assert sorted(NAMES) == NAMES
+    assert sorted(vars(gf)["__all__"]) == NAMES
+    assert set(NAMES) <= set(dir(gf))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_public_name_resolves_and_is_documented(name: str, documentation: str) -> None:
+    value = getattr(gf, name)
+    if name not in CONSTANTS:
+        text = inspect.getdoc(value) or ""
+        assert text, f"{name} has no docstring"
+        assert not text.startswith(f"{name}("), f"{name} has only the docstring that dataclasses make"
+    assert re.search(rf"\bgf\.{name}\b", documentation), f"gf.{name} is in neither README.md nor docs/*.md"
+
+
+def test_the_documentation_names_nothing_that_is_not_public(documentation: str) -> None:
+    assert set(re.findall(r"\bgf\.([A-Za-z_]\w*)", documentation)) - set(NAMES) == set()
+
+
+def test_another_name_is_an_attribute_error() -> None:
+    for name in ("no_such_name", "SGC"):
+        with pytest.raises(AttributeError, match=name):
+            getattr(gf, name)
