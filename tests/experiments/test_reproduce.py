@@ -462,7 +462,7 @@ def test_an_interrupted_command_says_how_to_go_on(
 
     monkeypatch.setattr(engine, "reproduce", stopped)
     ran = CliRunner().invoke(app, ["reproduce", "toy", "--out", str(tmp_path)])
-    assert "the same command goes on from there" in ran.output
+    assert "the same command continues" in ran.output
     assert ran.exit_code == 130
 
 

@@ -27,7 +27,7 @@ def claim_of(
         return claim, {"obstacles": list(trained.certification_blockers)}
     if not trained.recipe.objective_noise:
         return Empirical(
-            "the model was trained without noise in the objective, so nothing hides what a step leaves"
+            "the model was trained without noise in the objective, so nothing hides the remaining gradient"
         ), {}
     if not bounds_its_steps(trained):
         return Empirical(UNBOUNDED, refuted=True), {"refuted": [BOUNDED_STEPS]}
