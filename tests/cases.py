@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -27,6 +29,10 @@ C = TypeVar("C", bound=Claim)
 idea = functools.partial(gf.unlearn, method="idea")
 # Without a sigma of the model's own IDEA sizes the noise to the request, as in the paper.
 train_without_noise = functools.partial(gf.train, sigma=0.0)
+
+
+# For a process in another folder: this package, one thread.
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(gf.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
 
 
 class Ran(NamedTuple):

@@ -190,6 +190,7 @@ def test_a_wrong_but_confident_answer_speaks_against_membership_where_the_label_
     np.testing.assert_array_equal(paper.scores(logits, right), paper.scores(logits, wrong))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["paper", "honest"])
 def test_a_node_scores_the_same_in_any_company(protocol: Protocol) -> None:
     logits, labels = answers(given_away=3.0, count=40)

@@ -19,7 +19,7 @@ from rich.console import Console
 from safetensors.torch import load_file, save_file
 
 import graphforget as gf
-from cases import Run, RunJson, present, random_graph
+from cases import ENVIRONMENT, Run, RunJson, present, random_graph
 from graphforget.certificates.conditions import sentence
 from graphforget.cli import app as cli
 from graphforget.cli import console as terminal
@@ -604,8 +604,7 @@ def test_an_interrupt_ends_with_130_and_a_sentence(
 
 def process(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from graphforget.cli.app import main; main()", *map(str, arguments)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import graphforget as gf
-from cases import random_graph
+from cases import ENVIRONMENT, random_graph
 
 SLOW = ("torch", "torch_geometric", "scipy", "sklearn", "matplotlib")
 CODE = f"""
@@ -25,9 +24,8 @@ print([name for name in {SLOW} if name in sys.modules], code, file=sys.stderr)
 
 
 def process(*command: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
     command = (sys.executable, *command)
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +75,7 @@ def test_a_shell_can_complete_the_commands(folder: Path) -> None:
     ask = {"_GRAPHFORGET_COMPLETE": "complete_bash", "COMP_WORDS": "graphforget key", "COMP_CWORD": "1"}
     ran = subprocess.run(
         [sys.executable, "-m", "graphforget"],
-        env=os.environ | ask,
+        env=ENVIRONMENT | ask,
         capture_output=True,
         text=True,
         check=True,

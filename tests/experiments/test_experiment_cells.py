@@ -437,6 +437,7 @@ def test_distances_of_a_network_are_to_continued_training_and_to_its_initial_wei
     assert all_differ(row["continued"], row["scratch"], row["nothing"], distance(gcn, continued))
 
 
+@pytest.mark.slow
 def test_a_network_is_retrained_from_scratch_at_three_shares(network_cells: dict[float, Ran]) -> None:
     for name in ("scratch", "nothing"):
         assert [share for share, cell in network_cells.items() if name in cell.row] == [0.01, 0.05, 0.1]
@@ -533,6 +534,7 @@ def test_noise_is_compared_with_a_retraining_that_has_none(
     assert all_differ(row["retrain"], row["private"])
 
 
+@pytest.mark.slow
 def test_the_measured_sigma_is_the_models_own_and_hides_the_measured_distance(
     noise_cells: dict[str, Ran], sgc: gf.Trained, graph: gf.Graph, edges: dict[float, gf.Request]
 ) -> None:

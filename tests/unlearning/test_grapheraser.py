@@ -228,6 +228,7 @@ def test_it_is_training_from_scratch_on_what_is_retained(model: str, kind: str) 
         assert float((trained.theta - scratch.theta).norm()) > 1e-3  # and there was something to forget
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 def test_a_deletion_that_empties_a_shard(aggregation: str) -> None:
     graph = small()

@@ -1594,6 +1594,7 @@ def test_noise_of_another_number_of_weights_cannot_be_compared() -> None:
 # -- how little noise would have been caught -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [15, 62, 1000])
 def test_noise_of_the_smallest_size_that_is_caught_is_caught(count: int) -> None:
     """In 99 of 100 cases; rightly drawn noise never is, and a little more than this size less often."""
