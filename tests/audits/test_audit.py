@@ -894,7 +894,7 @@ def test_people_are_told_what_was_measured(run: Run, runs: Runs, monkeypatch: py
         "certified, epsilon = 1",
         "position",
         "distance, no_op",
-        "Passed: these tests found nothing",
+        "Passed: these tests cannot distinguish",
         "canary",
         "\nPrivate: this table, the result file and the plot tell of deleted data.",
     ):

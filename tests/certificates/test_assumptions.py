@@ -106,7 +106,7 @@ def test_only_removed_nodes_need_the_lipschitz_constant() -> None:
     later = without_guarantee(start, patients, gf.Request(nodes=["patient-0300"]))
     second = without_guarantee(later.trained, later.graph, edge)
     assert second.measured["conditions"][1]["verdict"] == "not checkable"
-    assert any("those before it" in note for note in second.notes)
+    assert any("for the requests before it" in note for note in second.notes)
 
 
 def test_of_few_nodes_it_takes_those_with_the_steepest_losses() -> None:

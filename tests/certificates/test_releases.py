@@ -58,7 +58,7 @@ class Noise:
 @pytest.fixture
 def noise(monkeypatch: pytest.MonkeyPatch) -> Noise:
     counted = Noise()
-    monkeypatch.setattr("graphforget.unlearning.method.with_noise", counted)
+    monkeypatch.setattr("graphforget.unlearning.release.with_noise", counted)
     return counted
 
 
@@ -248,7 +248,7 @@ def test_after_the_last_release_the_model_is_retrained(run: Run, run_json: RunJs
     assert (ran.code, ran.stdout) == (3, "")
     assert (
         ran.stderr
-        == "graphforget: the 2 releases that were promised leave no room for one more, and retraining was ruled out\n"
+        == "graphforget: the guarantee for 2 releases together covers no further one, and retraining was ruled out\n"
     )
     assert tree(place) == before
     result = run_json("unlearn", "run", "3.json", "--in-place")

@@ -130,7 +130,7 @@ def test_an_interrupt_keeps_finished_results_and_ends_the_workers(tmp_path: Path
     assert results.values == {0: 0}
     (worker,) = (int(path.name) for path in tmp_path.iterdir())
     deadline = time.monotonic() + 10
-    while _alive(worker) and time.monotonic() < deadline:
+    while (_alive(worker) or set(multiprocessing.active_children()) - before) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not _alive(worker)
     assert set(multiprocessing.active_children()) <= before

@@ -127,7 +127,7 @@ def test_the_ledger_is_public_unless_asked_for_more(run: Run, run_json: RunJson,
     assert private | {"audience": "public"} == public
     assert not private_words(run("ledger", "two").stdout)
     text = run("ledger", "two", "--private").stdout
-    assert "Private: depends on what was deleted." in text
+    assert "Private: depends on the deleted data." in text
     assert "distance" in text
 
 

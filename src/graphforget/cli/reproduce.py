@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 FAILED = 1
 
 
-# Longer than 50 lines because every option is documented in the signature.
 def reproduce(
     name: Annotated[str, typer.Argument(metavar="NAME", help=f"{', '.join(NAMES)}, or {ALL} for one after the other.")],
     out: Annotated[Path, typer.Option("--out", help="The folder of the results.")] = Path("results"),

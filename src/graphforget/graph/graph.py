@@ -61,8 +61,9 @@ class Graph:
 
     # -- making one ----------------------------------------------------------------------------------------------
 
+    # Longer than 50 lines because of the documentation of its parameters.
     @classmethod
-    def create(  # long because of the documentation of its public parameters
+    def create(
         cls,
         *,
         x: Tensor | sp.spmatrix,

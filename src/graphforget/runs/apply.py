@@ -73,7 +73,7 @@ class Answer:
         return self.outcome is None
 
 
-# Over 50 lines because of its documentation.
+# Longer than 50 lines because of its documentation.
 def answer(
     run: str | Path,
     request: Request,

@@ -35,7 +35,7 @@ from graphforget.training.losses import Loss, LossFunction
 from graphforget.unlearning.registry import find
 
 
-# Over 50 lines because of its documentation.
+# Longer than 50 lines because of its documentation.
 def audit_run(
     run: str | Path,
     *,

@@ -38,7 +38,8 @@ HALF_PRECISION = (torch.float16, torch.bfloat16)
 OWN_MODEL = ModelEntry("own", "a model of one's own", nn.Module, mu=5e-4, affine=False, sigma=LINEARISED_SIGMA)
 
 
-def train(  # long because of the documentation of its public parameters
+# Longer than 50 lines because of the documentation of its parameters.
+def train(
     graph: Graph,
     model: str | nn.Module = "sgc",
     *,

@@ -59,6 +59,7 @@ class Verification:
         }
 
 
+# Longer than 50 lines because of the documentation of its parameters.
 def verify(
     certificate: Certificate,
     trained: Trained,
