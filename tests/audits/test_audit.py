@@ -166,6 +166,7 @@ def honest() -> gf.Audit:
     return audited(models=24)
 
 
+@pytest.mark.slow
 def test_a_certified_deletion_passes() -> None:
     audit_result = honest()
     assert audit_result.findings == ()
@@ -550,6 +551,7 @@ def test_self_loops_are_no_links_to_steal(attacks: None) -> None:
     assert audit_result.settings["items"] == 12
 
 
+@pytest.mark.slow
 def test_an_attack_that_cannot_be_run_does_not_cost_the_audit(attacks: None) -> None:
     """Without an edge left no attacker could learn what edges look like."""
     audit_result = audited(gf.Request(edges=edges_outside([])), seeds=2)
@@ -896,7 +898,7 @@ def test_people_are_told_what_was_measured(run: Run, runs: Runs, monkeypatch: py
         "distance, no_op",
         "Passed: these tests cannot distinguish",
         "canary",
-        "\nPrivate: this table, the result file and the plot tell of deleted data.",
+        "\nPrivate: this table, the result file and the plot depend on deleted data.",
     ):
         assert text in ran.stdout
     assert "Written to plain.audit: audit.json, a plot." in ran.stdout

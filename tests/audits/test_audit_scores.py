@@ -180,6 +180,7 @@ def test_an_interval_of_shares_ends_where_shares_do() -> None:
 # -- epsilon -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.integers(1, 300), st.data(), st.sampled_from([0.9, 0.95, 0.975]))
 def test_the_largest_share_is_clopper_and_pearsons(trials: int, data: st.DataObject, level: float) -> None:
@@ -242,6 +243,7 @@ def test_fewer_errors_and_more_trials_never_show_less(trials: int, data: st.Data
     assert bound(fp, fn, trials, delta=0.2) <= here
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ratio", [0.7, 2.0])
 def test_the_bound_on_a_gaussian_mechanism_is_seldom_over_its_epsilon_and_comes_near(ratio: float) -> None:
     """The best test at (epsilon, delta) takes the log-likelihood ratio against epsilon."""
@@ -521,6 +523,7 @@ def shifted_models(models: int, *, shift: float, items: int = 30) -> tuple[np.nd
     return rng.normal(size=(models, items)) + shift, rng.normal(size=(models, items))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("promise", [NO_CLAIM, EXACT, (1.0, 1e-5)])
 @pytest.mark.parametrize("shift", [0.5, 1.0])
 def test_about_so_many_models_as_are_said_to_be_needed_show_it(
@@ -536,6 +539,7 @@ def test_about_so_many_models_as_are_said_to_be_needed_show_it(
     assert many.surely > limit or many.epsilon > epsilon
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("promise", [NO_CLAIM, EXACT, (1.0, 1e-5)])
 def test_no_number_of_models_shows_what_is_not_there(promise: tuple[float, float] | None) -> None:
     high, low = shifted_models(64, shift=0.0)

@@ -260,6 +260,7 @@ def test_the_paper_draws_as_many_of_each_class_and_half_of_smaller_ones(monkeypa
     assert members.tolist() != list(range(members.numel()))
 
 
+@pytest.mark.slow
 def test_the_papers_shadow_is_its_gcn_whatever_is_attacked() -> None:
     recipe = attacker("paper").shadow.recipe
     assert (recipe.model, recipe.options) == ("gcn", {"hidden": 256})

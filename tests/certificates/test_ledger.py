@@ -197,6 +197,7 @@ def test_every_field_is_tampered_with() -> None:
     assert [*TAMPERED, "signer", "signature"] == [field.name for field in dataclasses.fields(Entry)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize("field", TAMPERED)
 def test_a_changed_field_is_found(path: Path, field: str, number: int) -> None:
@@ -326,6 +327,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("change", "said"), BAD, ids=[repr(change)[:40] for change, _ in BAD])
 def test_bad_input_is_refused_in_one_sentence(path: Path, change: dict[str, Any], said: str) -> None:
     entries = write(path, 1)

@@ -158,6 +158,7 @@ def dense_gradient(trained: gf.Trained, graph: gf.Graph, theta: Tensor, dtype: A
     return ((z.T @ slopes).ravel() + objective_noise_vector) / len(rows) + dtype(trained.recipe.mu) * w.ravel()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["sgc", "sign", "cgu", "linearised-gcn", "linearised-gat"])
 @pytest.mark.parametrize("objective_noise", [0.0, 2.0])
 def test_it_is_trained_to_the_one_optimum(model: str, objective_noise: float) -> None:
@@ -234,6 +235,7 @@ def test_the_allowance_is_the_formula(objective_noise: float) -> None:
 # -- noise in the objective ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sgc", "sign", "linearised-gcn", "gcn", "gat", "own-gcn"])
 @pytest.mark.parametrize("loss", ["cross_entropy", "one_vs_rest"])
 def test_value_gradient_and_hessian_with_noise_are_those_of_the_formula(name: str, loss: str) -> None:
@@ -645,6 +647,7 @@ def test_outside_the_footprint_logits_are_bit_for_bit_equal(data: st.DataObject)
     assert changed_rows(module, graph, request) <= set(gf.footprint(graph, request, module.reach).reached.tolist())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hops", [1, 2])
 @pytest.mark.parametrize("directed", [False, True])
 def test_the_footprint_is_not_needlessly_large(directed: bool, hops: int) -> None:

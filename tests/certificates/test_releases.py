@@ -228,6 +228,7 @@ def test_a_retrained_model_under_the_floor_leaves_the_old_one_used_up(
 # -- how many --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_after_the_last_release_the_model_is_retrained(run: Run, run_json: RunJson, place: Path) -> None:
     folder = saved(place, releases=2)
     for number, left in ((1, 1), (2, 0)):

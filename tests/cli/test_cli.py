@@ -252,6 +252,7 @@ def test_what_releases_promise_is_fixed_at_training(run: Run, club: Path) -> Non
     assert network["releases_left"] is None
 
 
+@pytest.mark.slow
 def test_a_delta_that_is_large_for_the_graph_is_noted(run: Run, club: Path) -> None:
     for delta, told in (
         ("1e-2", ["delta = 0.01 is over 1 / 518, one over the number of training nodes"]),
@@ -496,6 +497,7 @@ USAGE: list[tuple[list[str], str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "offender"), USAGE, ids=[" ".join(given) for given, _ in USAGE])
 def test_arguments_that_cannot_be_read(run: Run, space: Path, arguments: list[str], offender: str) -> None:
     ran = run(*arguments)
@@ -875,6 +877,7 @@ NO_METHOD = "there is no method 'magic', only auto, newton, retrain, idea"
 UNKNOWN = "no method that 'auto' can choose has the option {!r}, name a method"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -1016,6 +1019,7 @@ def test_in_place_the_run_itself_moves_on(run: Run, members: Path) -> None:
     assert run("verify", "run").code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [("--out", "two"), ("--in-place",)], ids=["out", "in place"])
 def test_the_same_id_gets_the_same_answer_and_changes_nothing(run: Run, members: Path, place: tuple[str, ...]) -> None:
     asked = ("unlearn", "run", "request.json", *place, "--id", "r-1")
@@ -1245,6 +1249,7 @@ def test_a_run_that_came_of_no_deletion_has_nothing_to_show(run: Run, released: 
     assert tree(released) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

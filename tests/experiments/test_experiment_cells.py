@@ -550,6 +550,7 @@ def test_the_measured_sigma_is_the_models_own_and_hides_the_measured_distance(
     assert not {"distance", "f1 measured", "f1 cgu"} & noise_cells["gcn"].row.keys()
 
 
+@pytest.mark.slow
 def test_cgu_is_scored_as_it_is_released(
     noise_cells: dict[str, Ran], graph: gf.Graph, edges: dict[float, gf.Request]
 ) -> None:

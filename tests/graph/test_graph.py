@@ -270,6 +270,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_digest_changes_with_each_single_thing(change: str) -> None:
     others = {name: made(**changes).digest for name, changes in CHANGES.items() if name != change}

@@ -88,6 +88,7 @@ def test_an_exception_ends_the_run_and_the_next_one_continues(pool: Any) -> None
     assert results.values == {1: 1, 2: 4, 3: 9}
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_an_error_or_a_result() -> None:
     results = Results()
     with pytest.raises(BrokenExecutor):
@@ -118,6 +119,7 @@ def test_a_pool_that_breaks_while_it_is_idle_is_replaced() -> None:
     assert len(pools) == 3
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_finished_results_and_ends_the_workers(tmp_path: Path) -> None:
     def interrupt(step: Finished[int, int]) -> None:
         raise KeyboardInterrupt
@@ -145,6 +147,7 @@ def _alive(process: int) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_other_child_processes_are_left_alone() -> None:
     other = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(900,))
     other.start()
@@ -157,6 +160,7 @@ def test_other_child_processes_are_left_alone() -> None:
         other.join()
 
 
+@pytest.mark.slow
 def test_work_that_travels_once_and_work_that_cannot_travel() -> None:
     pool, call = process_pool_with(square)
     results = Results()
@@ -185,6 +189,7 @@ def test_at_most_so_many_tasks_run_at_a_time() -> None:
     assert sorted(results.values) == list(range(8))
 
 
+@pytest.mark.slow
 def test_an_executor_with_processes_uses_one_thread_each() -> None:
     with process_pool(1) as executor:
         assert executor.submit(_threads).result() == 1

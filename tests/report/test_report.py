@@ -259,6 +259,7 @@ def test_pyplot_is_not_touched() -> None:
     assert ran.stdout == "[True, False]\n"
 
 
+@pytest.mark.slow
 def test_the_legend_says_what_it_was_given() -> None:
     assert words(FIGURES["footprint"]()) == list(LABELS.values())
     some: dict[Role, str] = {"removed": "$10 & <b>"}

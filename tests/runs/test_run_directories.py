@@ -98,6 +98,7 @@ def run(tmp_path: Path, trained: gf.Trained, graph: gf.Graph) -> Path:
 # -- round trips ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", gf.MODELS)
 def test_every_built_in_model_survives(name: str, graph: gf.Graph, tmp_path: Path) -> None:
     options: dict[str, Any] = {"shards": 2} if name.startswith("sharded") else {}
@@ -203,6 +204,7 @@ def test_an_own_module_has_to_be_handed_over_again(graph: gf.Graph, tmp_path: Pa
     assert given.training
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [OwnAPPNP, lambda: nn.Linear(COLUMNS, 2)], ids=["another model", "another size"])
 def test_an_own_module_of_the_wrong_size_is_refused(
     wrong: Callable[[], nn.Module], graph: gf.Graph, tmp_path: Path

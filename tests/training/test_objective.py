@@ -135,6 +135,7 @@ def test_the_neighbourhood_of_few_nodes_is_smaller_than_the_graph() -> None:
     assert part.inputs[0].shape[0] == 4  # node 0 and three hops
 
 
+@pytest.mark.slow
 def test_parts_add_up_to_the_whole(module: nn.Module, graph: gf.Graph) -> None:
     reach = reach_of(module.case)
     objective = Objective(module, graph, mu=MU)

@@ -250,6 +250,7 @@ def test_another_shards_node_has_no_influence() -> None:
     assert unchanged == [shard != own for shard in range(3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_by_seed_and_without_touching_the_random_state(partition: str) -> None:
     torch.manual_seed(5)
@@ -409,6 +410,7 @@ def test_bekm_on_the_patients() -> None:
 # -- its objective ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["sharded-sgc", "sharded-gcn"])
 @pytest.mark.parametrize("shards", [1, 3, 10])
 def test_the_objective_is_the_sum_over_the_shards(model: str, shards: int) -> None:
@@ -454,6 +456,7 @@ def test_an_objective_on_a_graph_of_another_size() -> None:
 # -- run directories -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_it_survives_a_run_directory(partition: str, aggregation: str, tmp_path: Path) -> None:
@@ -508,6 +511,7 @@ def test_a_damaged_partition_is_caught(run: Path, change: Any) -> None:
         gf.load_run(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["grapheraser", "retrain"])
 def test_deletions_in_a_run_directory(run: Path, method: str) -> None:
     graph = small()

@@ -22,6 +22,7 @@ def patients() -> gf.Graph:
     return gf.load("patients")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", CONVEX)
 def test_a_convex_model_ends_within_its_tolerance_and_says_so(model: str) -> None:
     graph = random_graph(0, nodes=40, edges=60)

@@ -79,6 +79,7 @@ def conditions_by_name(found: gf.Outcome) -> dict[str, dict[str, Any]]:
 # -- the step --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("noise", [0.0, 1.0])
 def test_the_step_is_that_of_idea(model: str, noise: float) -> None:
@@ -306,7 +307,7 @@ def test_a_network_that_was_not_trained_to_a_minimum_gets_no_epsilon() -> None:
     assert OPTIMUM in found.measured["refuted"]
     assert found.certificate.epsilon is None
     verified(found)
-    with pytest.raises(gf.Refused, match=VOID + "training ended at a minimum"):
+    with pytest.raises(gf.Refused, match=VOID):
         ceu(trained, graph, request, epsilon=EVERY)
 
 

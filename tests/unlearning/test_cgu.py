@@ -185,6 +185,7 @@ def small() -> tuple[gf.Trained, gf.Graph]:
 # -- the step --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["nodes", "edges", "attributes", "partial attributes", "mixed"])
 @pytest.mark.parametrize("model", MODELS)
 def test_the_step_is_the_published_one(model: str, kind: str) -> None:

@@ -100,6 +100,7 @@ def supported(method: str, trained: gf.Trained) -> None:
         pytest.skip(reason)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*KINDS, "mixed"])
 @pytest.mark.parametrize(("method", "model"), CASES)
 def test_it_deletes_what_was_asked_and_leaves_its_input_alone(method: str, model: str, kind: str) -> None:
@@ -168,6 +169,7 @@ def test_it_is_deterministic_by_seed(method: str, model: str) -> None:
     assert torch.equal(first.released_theta, second.released_theta)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "model"), CASES)
 def test_it_works_a_second_and_a_tenth_time(method: str, model: str) -> None:
     trained, graph = trained_on(model)
@@ -225,6 +227,7 @@ def test_an_unknown_method_is_refused() -> None:
         gf.unlearn(trained, graph, gf.Request(nodes=[4]), method="magic")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", gf.METHODS)
 def test_what_it_tells_is_json_and_names_nobody(method: str) -> None:
     graph = gf.load("patients")
@@ -438,6 +441,7 @@ def test_noise_that_is_asked_for_is_added_whatever_the_level(method: str) -> Non
         gf.unlearn(trained, graph, request, sigma=1.7e308, **given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "model"), [(m, model) for m in gf.METHODS for model in ("own", "sgc", "cgu")])
 def test_a_model_that_carries_data_gets_no_guarantee(method: str, model: str) -> None:
     trained, graph = trained_on(model)
@@ -475,6 +479,7 @@ class Remembering(OwnGCN):
         return super().forward(x, edge_index)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("what", "told"), [("rows", "holds a tensor"), ("mean", "changed in training")])
 def test_what_a_module_picks_up_in_training_is_no_secret(what: str, told: str) -> None:
     graph = random_graph(3, nodes=40, edges=60, sparse=False)

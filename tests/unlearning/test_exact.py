@@ -160,6 +160,7 @@ def how(trained: gf.Trained) -> dict[str, Any]:
     return {"epochs": trained.recipe.epochs, "polish_steps": trained.recipe.polish_steps}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["sgc", "gcn", "gat", "sharded-gcn"])
 def test_a_replay_gives_the_weights_of_training(model: str) -> None:
     again = replayed(trained_on(model), graph())

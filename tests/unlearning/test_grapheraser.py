@@ -481,6 +481,7 @@ def test_a_level_that_it_does_not_reach_is_had_by_retraining() -> None:
         gf.unlearn(trained, graph, request, level="exact", otherwise="refuse", **ERASE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_retraining_splits_anew(partition: str) -> None:
     trained, graph, request = trained_on("sharded-gcn", partition, "learned"), small(), request_of("training node")

@@ -24,6 +24,7 @@ def graph() -> gf.Graph:
     return random_graph(3, nodes=40, edges=60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["gcn", "gat", "gin", "sgc", "sign"])
 def test_it_is_what_training_on_the_retained_graph_gives(model: str, graph: gf.Graph) -> None:
     options = {} if model in ("sgc", "sign") else SHORT

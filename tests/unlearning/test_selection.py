@@ -69,6 +69,7 @@ def expected_level(trained: gf.Trained, graph: gf.Graph, request: gf.Request, **
 # -- nothing asked for -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", CONVEX)
 def test_auto_takes_newton_steps_for_strongly_convex_models(model: str) -> None:
     trained, graph = trained_on(model)
@@ -79,6 +80,7 @@ def test_auto_takes_newton_steps_for_strongly_convex_models(model: str) -> None:
     assert outcome.trained.history[-1].method == "newton"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [*NOT_CONVEX, "sgc without noise"])
 def test_auto_retrains_all_others(model: str) -> None:
     trained, graph = trained_on(model)
@@ -163,6 +165,7 @@ TABLE: list[tuple[str, Level | None, Otherwise, Expected]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "level", "otherwise", "expected"), TABLE)
 def test_the_level_asked_for_decides(model: str, level: Level | None, otherwise: Otherwise, expected: Expected) -> None:
     trained, graph = trained_on(model)
@@ -175,6 +178,7 @@ def test_the_level_asked_for_decides(model: str, level: Level | None, otherwise:
     assert torch.equal(trained.theta, theta)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "level", "otherwise"), [row[:3] for row in TABLE])
 def test_a_plan_foresees_what_unlearn_does(model: str, level: Level | None, otherwise: Otherwise) -> None:
     trained, graph = trained_on(model)
@@ -182,6 +186,7 @@ def test_a_plan_foresees_what_unlearn_does(model: str, level: Level | None, othe
     assert expected_level(trained, graph, NODES, **wanted) == came_out(trained, graph, NODES, **wanted)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("otherwise", ["retrain", "refuse"])
 @pytest.mark.parametrize("level", [None, *LEVELS])
 @pytest.mark.parametrize("method", ["newton", "idea", "retrain"])
@@ -235,6 +240,7 @@ def test_what_even_retraining_cannot_give_is_refused(level: Level, otherwise: Ot
 # -- refuted claims --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeded", [{}, {"noise_seed": 1}], ids=["", "seeded"])
 @pytest.mark.parametrize("model", sorted(REFUTED))
 def test_a_refuted_claim_is_refused_unless_no_guarantee_is_wanted(model: str, seeded: dict[str, Any]) -> None:

@@ -187,6 +187,7 @@ def network() -> tuple[gf.Trained, gf.Graph]:
     return train_without_noise(graph, "gcn", hidden=5, epochs=30, polish_steps=10, tolerance=1e6), graph
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "audit"), [("sgc", True), ("sgc", False), ("gcn", False)])
 @pytest.mark.parametrize("sigma", [None, 1e6], ids=["sized by the bound", "given"])
 def test_an_honest_conditional_outcome_verifies(model: str, audit: bool, sigma: float | None, tmp_path: Path) -> None:
@@ -686,6 +687,7 @@ def test_a_chosen_epsilon_cannot_be_passed_off_as_the_models() -> None:
                 verify(forged(result, chosen=emptied))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [{}, {"statement": "everything is forgotten"}, {"definition": 5, "more": None}])
 def test_what_is_in_words_is_for_people_and_under_the_signature(words: dict[str, Any], tmp_path: Path) -> None:
     """Nothing is computed from it, so that no certificate depends on how a sentence is chosen."""
@@ -1084,6 +1086,7 @@ def test_the_honest_run_verifies(kept: Path) -> None:
     assert gf.verify_run(str(kept)).checks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", SPOILT)
 def test_a_naive_edit_of_the_files_is_caught(what: str, run: Path) -> None:
     SPOILT[what][0](run)
@@ -1092,6 +1095,7 @@ def test_a_naive_edit_of_the_files_is_caught(what: str, run: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", SPOILT)
 def test_an_edit_with_fitting_checksums_is_caught(what: str, run: Path) -> None:
     spoil, message = SPOILT[what]
@@ -1459,6 +1463,7 @@ def chained(folder: Path, *certificates: gf.Certificate) -> tuple[Entry, ...]:
 SETTLED = {"epsilon": 2.0, "delta": 1e-6, "sigma": 0.06, "releases": 128, "floor": 0.5, "mu": 1e-3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETTLED)
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_a_setting_that_changes_between_entries_is_caught(name: str, place: int, tmp_path: Path) -> None:
@@ -1678,6 +1683,7 @@ def test_a_refused_request_stays_refused_and_others_go_on(tmp_path: Path, monkey
     assert gf.verify_run(run, key=KEY.public_key()).checks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [

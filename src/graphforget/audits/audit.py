@@ -35,6 +35,7 @@ from graphforget.jobs.checkpoints import Checkpoint, Checkpoints
 from graphforget.progress import Progress
 from graphforget.request.kinds import Kind
 from graphforget.request.request import Request
+from graphforget.training.environment import checked_device
 from graphforget.training.trained import Trained, digest_of
 from graphforget.unlearning.catalogue import AUTO
 from graphforget.unlearning.distance import Distance
@@ -122,6 +123,7 @@ def audit(
     share: float = 0.9,
     seed: int = 0,
     jobs: int = 1,
+    device: str = "cpu",
     folder: str | Path | None = None,
     progress: Progress | None = None,
     **options: Any,
@@ -145,6 +147,7 @@ def audit(
         share: The share of the other training nodes that a model of a population is trained on.
         seed: Decides all random draws.
         jobs: How many processes work at a time.
+        device: The torch device to train on.
         folder: Where finished pieces are kept, so that a stopped audit can continue; by default a temporary folder.
             They reveal deleted data, so remove the folder together with that data.
         progress: Called with the stage, the number of finished pieces and the number of all pieces.
@@ -165,7 +168,8 @@ def audit(
     settings = _checked_settings(trained, method, models=models, seeds=seeds, share=share, seed=seed, jobs=jobs)
     own = {"epsilon": epsilon, "delta": delta, **options}
     own = {name: value for name, value in own.items() if value is not None}
-    case = Case(trained, graph, request, ByMethod(method, own) if forget is None else forget, share, settings["seed"])
+    how = ByMethod(method, own, checked_device(device)) if forget is None else forget
+    case = Case(trained, graph, request, how, share, settings["seed"], checked_device(device))
     release = _release(case, after)
     queries = _checked_queries(case)
     with ExitStack() as stack:

@@ -37,10 +37,11 @@ class ByMethod:
 
     method: str = "auto"
     options: dict[str, Any] = field(default_factory=dict)  # epsilon, delta, and the options of the method
+    device: str = "cpu"
 
     def __call__(self, trained: Trained, graph: Graph, request: Request, noise_seed: int) -> Outcome:
         options = {"level": "empirical"} | self.options  # a weak method is to be measured, not refused
-        outcome = unlearn(trained, graph, request, method=self.method, **options)
+        outcome = unlearn(trained, graph, request, method=self.method, device=self.device, **options)
         sigma = outcome.certificate.sigma or 0.0
         released = with_noise(outcome.centre, sigma=sigma, seed=noise_seed) if sigma else outcome.released_theta
         return dataclasses.replace(outcome, released_theta=released)
@@ -56,6 +57,7 @@ class Case:
     forget: Forget
     share: float  # of the other training nodes that each model of a population is trained on
     seed: int
+    device: str = "cpu"
 
     def seeds(self, purpose: str, number: int) -> list[int]:
         """Four independent seeds. `purpose` is part of the seed, so a change of its spelling changes all draws."""
@@ -77,11 +79,11 @@ def population(case: Case, items: Items, number: int) -> tuple[dict[str, np.ndar
     draw, start_seed, start_noise, released = case.seeds("world", number)
     other_draw, other_seed, other_noise, other_released = case.seeds("other world", number)
     graph = sampled_part(case, case.graph, draw)
-    start = trained_anew(case.trained, graph, seed=start_seed, noise_seed=start_noise)
+    start = trained_anew(case.trained, graph, seed=start_seed, noise_seed=start_noise, device=case.device)
     outcome = case.forget(start, graph, case.request, released)
     sigma = outcome.certificate.sigma or 0.0
     part = sampled_part(case, case.retained, other_draw)
-    other = trained_anew(case.trained, part, seed=other_seed, noise_seed=other_noise)
+    other = trained_anew(case.trained, part, seed=other_seed, noise_seed=other_noise, device=case.device)
     models = {
         NO_OP: start,
         METHOD: outcome.trained,

@@ -99,7 +99,7 @@ def _unlinked(graph: Graph, reduced: Graph, edge_mask: Tensor) -> Tensor:
 def retrained(case: Case, queries: Queries, number: int, *, sigma: float) -> Answers:
     """The answers of a model that is trained on the retained graph, with noise `sigma`, and its weights without it."""
     seed, noise_seed, release_seed, _ = case.seeds("retrained", number)
-    model = trained_anew(case.trained, case.retained, seed=seed, noise_seed=noise_seed)
+    model = trained_anew(case.trained, case.retained, seed=seed, noise_seed=noise_seed, device=case.device)
     return queries.answers(noised(model, sigma=sigma, seed=release_seed)) | {"theta": model.theta.numpy()}
 
 
@@ -110,7 +110,7 @@ def with_canaries(case: Case, queries: Queries, *, sigma: float) -> Answers:
     if canaries is None:
         return {REFUSED: np.array("the graph has no room for them")}
     seed, noise_seed, release_seed, forget_seed = case.seeds("canaries", 0)
-    start = trained_anew(case.trained, canaries.planted, seed=seed, noise_seed=noise_seed)
+    start = trained_anew(case.trained, canaries.planted, seed=seed, noise_seed=noise_seed, device=case.device)
     try:
         outcome = case.forget(start, canaries.planted, canaries.request, forget_seed)
     except (InputError, Refused) as reason:

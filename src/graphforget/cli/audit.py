@@ -12,7 +12,7 @@ import typer
 
 import graphforget as gf
 from graphforget.cli.console import complain, progress, say
-from graphforget.cli.options import AsJson, Option, Run, named_options
+from graphforget.cli.options import AsJson, Device, Option, Run, named_options
 from graphforget.cli.render_audit import render_audit
 from graphforget.runs.layout import AUDIT_PIECES, AUDIT_RESULT, REHEARSAL
 
@@ -63,6 +63,7 @@ def audit(
     jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 2,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the pieces, which depend on deleted data.")] = False,
     option: Option = None,
+    device: Device = "cpu",
     as_json: AsJson = False,
 ) -> None:
     """Attack a model before and after a deletion, and compare with retrained ones.
@@ -91,6 +92,7 @@ def audit(
             share=share,
             seed=seed,
             jobs=jobs,
+            device=device,
             progress=report,
             **options,
         )

@@ -10,7 +10,7 @@ import typer
 
 import graphforget as gf
 from graphforget.cli.console import progress, say
-from graphforget.cli.options import AsJson, Run
+from graphforget.cli.options import AsJson, Device, Run
 from graphforget.cli.render import render_verification
 
 
@@ -27,6 +27,7 @@ def verify(
         str | None, typer.Option(help="A head that 'ledger --head' printed: the ledger of RUN must contain it.")
     ] = None,
     replay: Annotated[bool, typer.Option("--replay", help="Train again and compare, for level exact.")] = False,
+    device: Device = "cpu",
     as_json: AsJson = False,
 ) -> None:
     """Recompute a certificate without the deleted data. Exit code 1 and one sentence if a check fails.
@@ -38,7 +39,7 @@ def verify(
     try:
         with progress(quiet=as_json or not replay) as report:
             result = gf.verify_run(
-                run, key=signer, graph=graph, before=before, head=head, replay=replay, progress=report
+                run, key=signer, graph=graph, before=before, head=head, replay=replay, device=device, progress=report
             )
     except gf.Mismatch as mismatch:
         if as_json:

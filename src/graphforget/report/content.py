@@ -16,7 +16,7 @@ from torch import Tensor
 from graphforget.certificates.chain import REFUSED
 from graphforget.certificates.conditions import sentence
 from graphforget.certificates.document import Certificate
-from graphforget.certificates.releases import Composition
+from graphforget.certificates.releases import Composition, compose_since_training
 from graphforget.errors import Mismatch
 from graphforget.graph.graph import Graph
 from graphforget.json_files import parse_json
@@ -26,7 +26,6 @@ from graphforget.report.page import CheckRow, Picture, ReportContent
 from graphforget.request.footprint import Footprint
 from graphforget.request.request import Request
 from graphforget.runs.history import read_history
-from graphforget.runs.released import releases_so_far
 from graphforget.runs.verify import verify_run
 from graphforget.verification.verify import Verification
 
@@ -40,12 +39,13 @@ def run_content(run: str | Path, *, key: Ed25519PublicKey | None = None, private
     fails.
     """
     verification = verify_run(run, key=key)
-    record = read_history(run)
-    last = [entry for entry in record.entries if entry.level != REFUSED][-1]
+    history = read_history(run)
+    last = [entry for entry in history.entries if entry.level != REFUSED][-1]
     public = parse_json(last.answer)
     certificate = Certificate.from_dict(public["certificate"])
-    composed = releases_so_far(run, delta=float(certificate.settings["delta"]))
-    account = record.annex_of(last).account if private else None
+    ledger, delta = history.ledger, float(certificate.settings["delta"])
+    composed = compose_since_training(ledger.entries, ledger.certificates, delta=delta)
+    account = history.annex_of(last).account if private else None
     try:
         return outcome_content(certificate, public, verification, composed=composed, account=account)
     except (KeyError, TypeError, ValueError, AttributeError) as error:  # a forged answer can lack any field

@@ -36,6 +36,7 @@ def verify_run(
     before: str | Path | None = None,
     head: str | None = None,
     replay: bool = False,
+    device: str = "cpu",
     progress: Progress | None = None,
 ) -> Verification:
     """Recomputes everything that a run directory claims.
@@ -49,6 +50,7 @@ def verify_run(
         before: The run directory of the release before. Its noise must be independent of this one's.
         head: The head of the ledger, as it was kept elsewhere. The run must be at it or past it.
         replay: Whether to train again and compare the weights, for `exact` claims.
+        device: The torch device of a replay.
         progress: The callback to report to.
 
     Returns:
@@ -68,7 +70,7 @@ def verify_run(
             raise Mismatch("the graph is not the one that the model stands on") from error
     earlier = None if before is None else _evidence(before, model=model, loss=loss)[0]
     evidence = dataclasses.replace(evidence, key=key, before=earlier)
-    result = verify_evidence(evidence, replay=replay, progress=progress)
+    result = verify_evidence(evidence, replay=replay, device=device, progress=progress)
     if head is None:
         rollback = "that this is not an older copy of the run: keep 'ledger --head' elsewhere and give it as --head"
         notes = (*notes, rollback)

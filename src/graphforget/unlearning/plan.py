@@ -15,7 +15,7 @@ from graphforget.request.kinds import Kind
 from graphforget.request.request import Request
 from graphforget.training.trained import Trained
 from graphforget.unlearning.catalogue import AUTO
-from graphforget.unlearning.registry import find
+from graphforget.unlearning.registry import named_choice
 from graphforget.unlearning.selection import RETRAIN, Choice, LevelPolicy, Otherwise, choose
 from graphforget.unlearning.task import Task
 
@@ -84,9 +84,8 @@ def plan(
         ('newton', 'certified', 1)
     """
     policy = LevelPolicy(level, otherwise)
-    method_named = None if str(method).lower() == AUTO else find(method)
-    named = None if method_named is None else Choice(method_named, method_named.parse_options(options))
-    (method_named or RETRAIN).check(trained, graph, request)
+    named = named_choice(method, options)
+    (named.method if named else RETRAIN).check(trained, graph, request)
     task = Task.of(trained, graph, request, device=device)
     choice: Choice | None = None
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from graphforget.errors import InputError
@@ -13,12 +14,20 @@ from graphforget.unlearning.methods.cgu import Cgu
 from graphforget.unlearning.methods.gif import Gif
 from graphforget.unlearning.methods.grapheraser import GraphEraser
 from graphforget.unlearning.methods.idea import Idea
-from graphforget.unlearning.selection import NEWTON, RETRAIN
+from graphforget.unlearning.selection import NEWTON, RETRAIN, Choice
 
 # By name only, never chosen by `auto`.
 BY_NAME: tuple[Method[Any], ...] = (Idea(), GraphEraser(), Gif(), Ceu(), Cgu(), Ascent())
 ALL: tuple[Method[Any], ...] = (NEWTON, RETRAIN, *BY_NAME)
 METHODS: dict[str, Method[Any]] = {method.name: method for method in ALL}
+
+
+def named_choice(method: str, options: Mapping[str, Any]) -> Choice | None:
+    """The named method with its options, parsed; None for `auto`."""
+    if str(method).lower() == AUTO:
+        return None
+    named = find(method)
+    return Choice(named, named.parse_options(dict(options)))
 
 
 def find(name: str) -> Method[Any]:

@@ -17,7 +17,7 @@ from graphforget.training.trained import Trained
 from graphforget.unlearning.catalogue import AUTO
 from graphforget.unlearning.methods.newton import check_noise
 from graphforget.unlearning.outcome import Outcome, PrivacyTarget
-from graphforget.unlearning.registry import find
+from graphforget.unlearning.registry import named_choice
 from graphforget.unlearning.selection import RETRAIN, Choice, LevelPolicy, Otherwise, choose, model_option, retraining
 from graphforget.unlearning.task import Task
 
@@ -85,13 +85,12 @@ def unlearn(
         1
     """
     policy = LevelPolicy(level, otherwise)
-    method_named = None if str(method).lower() == AUTO else find(method)
-    named = None if method_named is None else Choice(method_named, method_named.parse_options(options))
-    (method_named or RETRAIN).check(trained, graph, request)
+    named = named_choice(method, options)
+    (named.method if named else RETRAIN).check(trained, graph, request)
     target = privacy_target(trained, epsilon=epsilon, delta=delta, sigma=sigma)
-    if method_named is None or not method_named.takes_sigma:
+    if named is None or not named.method.takes_sigma:
         check_noise(trained, target)
-    given = {"method": method_named.name if method_named else None, "epsilon": epsilon, "delta": delta, "sigma": sigma}
+    given = {"method": named.method.name if named else None, "epsilon": epsilon, "delta": delta, "sigma": sigma}
     given |= {"level": level, "otherwise": None if otherwise == "retrain" else otherwise, "seed": seed, **options}
     task = Task.of(
         trained,

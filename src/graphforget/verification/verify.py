@@ -73,6 +73,7 @@ def verify(
     before: Evidence | None = None,
     replay: bool = False,
     model: Callable[[], nn.Module] | None = None,
+    device: str = "cpu",
     progress: Progress | None = None,
 ) -> Verification:
     """Checks a certificate: recomputes every number that it can.
@@ -90,6 +91,7 @@ def verify(
         before: The evidence of the release before this one. With it the noise is compared with the noise before.
         replay: Whether to train again and compare the weights, for `exact` claims.
         model: Makes a fresh module for the replay, if the model is a user's own module.
+        device: The torch device of a replay.
         progress: The callback to report to.
 
     Returns:
@@ -114,7 +116,7 @@ def verify(
     evidence = Evidence(
         certificate, trained, graph, released=released, annexes=annexes, ledger=ledger, key=key, before=before
     )
-    return verify_evidence(evidence, replay=replay, model=model, progress=progress)
+    return verify_evidence(evidence, replay=replay, model=model, device=device, progress=progress)
 
 
 def verify_evidence(
@@ -122,12 +124,13 @@ def verify_evidence(
     *,
     replay: bool = False,
     model: Callable[[], nn.Module] | None = None,
+    device: str = "cpu",
     progress: Progress | None = None,
 ) -> Verification:
     """What `verify` does, for a caller that has the evidence, with its ledger checked."""
     certificate = evidence.certificate
     if replay:
-        same = _replayed(certificate, evidence.trained, evidence.graph, model, progress)
+        same = _replayed(certificate, evidence.trained, evidence.graph, model, device, progress)
         evidence = dataclasses.replace(evidence, replayed=same)
     checks: list[Check] = []
     unchecked: list[str] = []
@@ -138,7 +141,7 @@ def verify_evidence(
         else:
             checks.append(Check(name, result))
     if certificate.signature is not None and evidence.key is None:
-        unchecked.append("who signed: no public key was evidence, and anybody can sign with one of their own")
+        unchecked.append("who signed: no public key was given, and anybody can sign with one of their own")
     unchecked += certificate.claim.unchecked(evidence)
     if certificate.sigma:
         unchecked += CANNOT_BE_CHECKED
@@ -153,18 +156,19 @@ def _replayed(
     trained: Trained,
     graph: Graph,
     model: Callable[[], nn.Module] | None,
+    device: str,
     progress: Progress | None,
 ) -> bool:
     """Whether training again gives the same weights. Raises `Mismatch` if it gives others."""
     if certificate.level != "exact":
         raise InputError(f"a replay is for level 'exact', and this certificate has {certificate.level!r}")
-    recorded, here = trained.recipe.environment, environment()
+    recorded, here = trained.recipe.environment, environment(device=device)
     others = [name for name in {**recorded, **here} if recorded.get(name) != here.get(name)]
     if others:
         there, now = recorded.get(others[0]), here.get(others[0])
         message = f"the training ran with {others[0]} = {there}, this is {now}"
         raise Refused(f"{message}, and bits are the same only in the same environment")
-    again = replayed(trained, graph, model=model, progress=progress)
+    again = replayed(trained, graph, model=model, device=device, progress=progress)
     if not torch.equal(again.theta, trained.theta):
         raise Mismatch("training again on the retained graph gives other weights")
     return True
