@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from graphforget.certificates.claims.base import Claim, Subject, checked_ids, checked_number
+from graphforget.certificates.claims.base import Subject, checked_ids, checked_number
+from graphforget.certificates.claims.conditional import ConditionalClaim, condition_measurements
 from graphforget.certificates.conditions import CONVEX, OPTIMUM, ConditionCheck, refuted_by, unproven_reach
-from graphforget.certificates.levels import Level
 from graphforget.errors import InputError, Mismatch
 from graphforget.privacy.gaussian import epsilon_of, mu_gdp
 from graphforget.privacy.paper_bounds import Constants
@@ -36,7 +35,7 @@ CEU_CONDITIONS = (
 
 
 @dataclass(frozen=True)
-class ObjectiveNoise(Claim):
+class ObjectiveNoise(ConditionalClaim):
     """Weights trained with `N(0, noise^2)` in the objective, whose summed gradient is at most `budget`.
 
     They are those of training with noise that lies `budget` away, so as indistinguishable as two Gaussians whose means
@@ -106,19 +105,8 @@ class ObjectiveNoise(Claim):
         measurements = {
             "distance": rounded_up(spent / scale),
             "tolerance": budget / scale,
-            "epsilon_under_constants": implied if math.isfinite(implied) else None,
-            "conditions": [dataclasses.asdict(check) for check in checks],
-            "refuted": list(refuted),
         }
-        return claim, measurements
-
-    @property
-    def level(self) -> Level:
-        return "empirical" if self.epsilon is None else "conditional"
-
-    @property
-    def void(self) -> bool:
-        return self.epsilon is None
+        return claim, measurements | condition_measurements(checks, refuted, implied_epsilon=implied)
 
     @property
     def statement(self) -> str:

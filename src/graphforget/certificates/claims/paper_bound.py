@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from graphforget.certificates.claims.base import Claim, Subject, checked_ids, checked_number
+from graphforget.certificates.claims.base import Subject, checked_ids, checked_number
+from graphforget.certificates.claims.conditional import ConditionalClaim, condition_measurements
 from graphforget.certificates.conditions import BOUNDED, CONVEX, LIPSCHITZ, OPTIMUM, REACH, ConditionCheck, refuted_by
-from graphforget.certificates.levels import Level
 from graphforget.errors import InputError, Mismatch
 from graphforget.privacy.gaussian import epsilon_of, exact_sigma, paper_sigma
 from graphforget.privacy.paper_bounds import Constants, sequential_bound
@@ -22,7 +21,7 @@ CONDITIONS = (BOUNDED, LIPSCHITZ, CONVEX, OPTIMUM)
 
 
 @dataclass(frozen=True)
-class PaperBound(Claim):
+class PaperBound(ConditionalClaim):
     """The paper's claim: (epsilon, delta) if every condition holds under `constants`.
 
     It is void, and its level `empirical`, if a condition is known not to hold or the noise is too little for the
@@ -81,25 +80,14 @@ class PaperBound(Claim):
         )
         measurements = {
             "distance": distance,
-            "epsilon_under_constants": implied if math.isfinite(implied) else None,
             "sigma_needed": needed,
             "sigma_by_paper": paper_sigma(zeta=distance, epsilon=epsilon, delta=delta),
-            "conditions": [dataclasses.asdict(finding) for finding in findings],
-            "refuted": list(refuted),
         }
-        return claim, measurements
-
-    @property
-    def level(self) -> Level:
-        return "empirical" if self.epsilon is None else "conditional"
+        return claim, measurements | condition_measurements(findings, refuted, implied_epsilon=implied)
 
     @property
     def sizes_noise(self) -> bool:
         return True
-
-    @property
-    def void(self) -> bool:
-        return self.epsilon is None
 
     @property
     def statement(self) -> str:
