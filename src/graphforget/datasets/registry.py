@@ -104,10 +104,9 @@ def _load_named(name: str, *, seed: int, split: str | None, root: str | Path | N
 
 def _read_own(path: Path) -> Graph:
     from graphforget.datasets.pyg_file import read_pyg_file
-    from graphforget.graph.csv_folder import read_csv_folder
 
     if path.is_dir():
-        return read_csv_folder(path, directed=False)
+        return Graph.from_csv(path)
     if path.is_file() and path.suffix.lower() == ".pt":
         return read_pyg_file(path)
     raise InputError(

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,7 +19,6 @@ from torch import Tensor
 
 from graphforget.errors import InputError
 from graphforget.files import comma_separated, open_regular
-from graphforget.graph.graph import Graph
 from graphforget.graph.validation import UNLABELLED
 
 SPARSE_BELOW = 0.1  # share of non-zero attributes under which they are kept sparse
@@ -32,8 +31,10 @@ _MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "null", "none", "nil", "mi
 _DECIMAL_COMMA = re.compile(r"[+-]?[\d.]*,\d+")
 
 
-def read_csv_folder(folder: Path, *, directed: bool) -> Graph:
-    """The graph in `folder`'s nodes.csv and edges.csv: ids become subject ids, the header names the columns.
+def read_csv_folder(folder: Path) -> dict[str, Any]:
+    """The arguments of `Graph.create` for the graph in the files nodes.csv and edges.csv of `folder`.
+
+    Ids become subject ids, and the header names the columns.
 
     nodes.csv has the columns `id`, `label` and one or more attributes (finite numbers). Labels are any words
     or numbers; an empty one means unlabelled. A column `split` may say train, val, test or nothing; without
@@ -46,22 +47,18 @@ def read_csv_folder(folder: Path, *, directed: bool) -> Graph:
     x = nodes.attributes()
     classes = _in_order({label for label in nodes.labels if label})
     number = {label: place for place, label in enumerate(classes)} | {"": UNLABELLED}
-    try:
-        return Graph.create(
-            x=x if x.nnz < SPARSE_BELOW * math.prod(x.shape) else torch.from_numpy(x.toarray()),
-            edges=edges,
-            y=torch.tensor([number[label] for label in nodes.labels]),
-            train_mask=nodes.mask("train"),
-            val_mask=nodes.mask("val"),
-            test_mask=nodes.mask("test"),
-            directed=directed,
-            subject_ids=list(nodes.row_of),
-            column_names=nodes.columns,
-            class_names=classes,
-            name=folder.resolve().name,
-        )
-    except InputError as error:
-        raise InputError(f"{folder}: {error}") from error
+    return {
+        "x": x if x.nnz < SPARSE_BELOW * math.prod(x.shape) else torch.from_numpy(x.toarray()),
+        "edges": edges,
+        "y": torch.tensor([number[label] for label in nodes.labels]),
+        "train_mask": nodes.mask("train"),
+        "val_mask": nodes.mask("val"),
+        "test_mask": nodes.mask("test"),
+        "subject_ids": list(nodes.row_of),
+        "column_names": nodes.columns,
+        "class_names": classes,
+        "name": folder.resolve().name,
+    }
 
 
 # -- nodes.csv ----------------------------------------------------------------------------------------------

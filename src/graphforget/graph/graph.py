@@ -15,6 +15,7 @@ from torch import Tensor
 
 from graphforget.errors import InputError
 from graphforget.graph import digest, pyg, surgery
+from graphforget.graph.csv_folder import read_csv_folder
 from graphforget.graph.split import hold_out, split
 from graphforget.graph.validation import (
     canonical_edges,
@@ -150,14 +151,16 @@ class Graph:
             (3, 2, False)
         """
         names: Any = {"subject_ids": subject_ids, "column_names": column_names, "class_names": class_names}
-        return pyg.from_pyg(data, name=name, directed=directed, **names)
+        return cls.create(name=name, **names, **pyg.read_pyg(data, directed=directed))
 
     @classmethod
     def from_csv(cls, folder: str | Path, *, directed: bool = False) -> Graph:
         """From a folder with `nodes.csv` (id, label, attributes...) and `edges.csv` (source, target)."""
-        from graphforget.graph.csv_folder import read_csv_folder
-
-        return read_csv_folder(Path(folder), directed=directed)
+        arguments = read_csv_folder(Path(folder))
+        try:
+            return cls.create(directed=directed, **arguments)
+        except InputError as error:
+            raise InputError(f"{folder}: {error}") from error
 
     def to_pyg(self) -> Data:
         """As a PyG `Data`; `node_numbers` holds each row's stable number, `num_classes` how many classes there are."""

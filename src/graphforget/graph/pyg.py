@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from graphforget.errors import InputError
@@ -14,22 +13,9 @@ if TYPE_CHECKING:
     from graphforget.graph.graph import Graph
 
 
-def from_pyg(
-    data: Data,
-    *,
-    name: str = "graph",
-    directed: bool | None = None,
-    subject_ids: Sequence[str] | None = None,
-    column_names: Sequence[str] | None = None,
-    class_names: Sequence[str] | None = None,
-) -> Graph:
-    """From a PyG `Data` with `x`, `edge_index`, `y` and, if it has them, boolean masks and `node_numbers`.
-
-    Undirected if every edge is there in both directions, unless `directed` says otherwise.
-    """
+def read_pyg(data: Data, *, directed: bool | None) -> dict[str, Any]:
+    """The arguments of `Graph.create` for a PyG `Data`, all but names."""
     from torch_geometric.data import HeteroData
-
-    from graphforget.graph.graph import Graph
 
     if isinstance(data, HeteroData):
         raise InputError(
@@ -46,11 +32,10 @@ def from_pyg(
     given["numbers"] = getattr(data, "node_numbers", None)
     classes = getattr(data, "num_classes", None)  # a class may have lost its last node
     given["num_classes"] = classes if isinstance(classes, int) else None
-    given |= {"subject_ids": subject_ids, "column_names": column_names, "class_names": class_names}
     if directed is None:
         n = checked_attributes(data.x).shape[0]
         directed = not is_symmetric(checked_edges(data.edge_index, n), n)
-    return Graph.create(x=data.x, edges=data.edge_index, y=data.y, directed=directed, name=name, **given)
+    return given | {"x": data.x, "edges": data.edge_index, "y": data.y, "directed": directed}
 
 
 def to_pyg(graph: Graph) -> Data:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -73,12 +73,11 @@ class Combined(Claim):
         return {"kind": self.kind, "parts": {name: part.to_dict() for name, part in self.parts.items()}}
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        from graphforget.certificates.claims.kinds import read_claim
-
+    def from_parts(cls, content: Mapping[str, Any], read: Callable[[Any], Claim]) -> Self:
+        """Reads the result of `to_dict` with a function that reads a part. Raises `InputError` for anything else."""
         parts = content.get("parts")
         if set(content) != {"kind", "parts"} or not isinstance(parts, Mapping):
             raise InputError("a combined claim has parts and nothing else")
         if any(isinstance(part, Mapping) and part.get("kind") == cls.kind for part in parts.values()):
             raise InputError("a combined claim cannot hold another one")
-        return cls({str(name): read_claim(part) for name, part in parts.items()})
+        return cls({str(name): read(part) for name, part in parts.items()})

@@ -24,6 +24,8 @@ def read_claim(content: Any) -> Claim:
     if not isinstance(kind, str) or kind not in KINDS:
         raise InputError(f"the claim is of kind {kind!r}, one of {', '.join(KINDS)} is needed")
     try:
+        if kind == Combined.kind:
+            return Combined.from_parts(content, read_claim)
         return KINDS[kind].from_dict(content)
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
         if isinstance(error, InputError):
