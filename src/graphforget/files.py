@@ -87,7 +87,7 @@ def comma_separated(lines: Iterable[str], path: str | Path, *, columns: Sequence
         yield line
 
 
-def write_whole(path: Path, content: bytes, *, mode: int | None = None) -> None:
+def write_atomic(path: Path, content: bytes, *, mode: int | None = None) -> None:
     """Replaces the content of a file. After a failure the old content is there, and no other file."""
     staged = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{STAGED}")
     try:

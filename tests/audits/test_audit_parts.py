@@ -32,7 +32,7 @@ from graphforget.privacy.gaussian import epsilon_of
 from graphforget.privacy.noise import with_noise
 from graphforget.request.kinds import Kind
 from graphforget.training.retraining import trained_anew
-from graphforget.unlearning.distance import TIGHT, Distance, chance_of_noise, distance, off_by, optimum
+from graphforget.unlearning.distance import TIGHT, Distance, distance, noise_p_value, optimum, optimum_distance_bound
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -559,16 +559,16 @@ def test_how_far_weights_can_be_off_is_over_how_far_they_are() -> None:
     best = newton_cg(trained.objective(graph), torch.zeros_like(trained.theta), gradient_tolerance=1e-13).theta
     for step in (0.0, 1e-3, 1.0):
         theta = best + step * torch.ones_like(best)
-        assert off_by(trained, graph, theta) >= float((theta - best).norm()) * (1 - 1e-9)
-    assert off_by(trained, graph, best) < 1e-9
-    assert off_by(trained, graph, trained.theta) == pytest.approx(trained.residual, rel=1e-6)
+        assert optimum_distance_bound(trained, graph, theta) >= float((theta - best).norm()) * (1 - 1e-9)
+    assert optimum_distance_bound(trained, graph, best) < 1e-9
+    assert optimum_distance_bound(trained, graph, trained.theta) == pytest.approx(trained.residual, rel=1e-6)
 
 
 @pytest.mark.parametrize("sigma", [0.02, 0.7, 1.0])
 def test_the_chance_of_noise_is_a_chance(sigma: float) -> None:
     theta = torch.from_numpy(np.random.default_rng(0).normal(size=300))
     result = np.array(
-        [chance_of_noise(with_noise(theta, sigma=sigma, seed=seed), theta, sigma=sigma) for seed in range(600)]
+        [noise_p_value(with_noise(theta, sigma=sigma, seed=seed), theta, sigma=sigma) for seed in range(600)]
     )
     assert kstest(result, "uniform").pvalue > 1e-3
     assert result.min() > 1e-4
@@ -578,9 +578,9 @@ def test_too_little_and_too_much_noise_have_no_chance() -> None:
     theta = torch.from_numpy(np.random.default_rng(0).normal(size=300))
     for wrong in (0.0, 0.8, 1.25):
         released = theta + wrong * (with_noise(theta, sigma=0.1, seed=1) - theta)
-        assert chance_of_noise(released, theta, sigma=0.1) < 1e-3
-    assert chance_of_noise(theta, theta, sigma=0.0) == 1
-    assert chance_of_noise(theta + 1e-12, theta, sigma=0.0) == 0
+        assert noise_p_value(released, theta, sigma=0.1) < 1e-3
+    assert noise_p_value(theta, theta, sigma=0.0) == 1
+    assert noise_p_value(theta + 1e-12, theta, sigma=0.0) == 0
 
 
 # -- queries -------------------------------------------------------------------------------------------------

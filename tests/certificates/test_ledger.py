@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphforget.certificates.chain import FORMAT, START, Broken, Chain, Entry, signed_bytes
+from graphforget.certificates.chain import FORMAT, START, BrokenChain, Chain, Entry, signed_bytes
 from graphforget.certificates.ledger import APPLICATION, Ledger
 from graphforget.certificates.releases import Composition, compose
 from graphforget.errors import InputError
@@ -204,7 +204,7 @@ def test_a_changed_field_is_found(path: Path, field: str, number: int) -> None:
     write(path)
     Chain(read(path))
     tamper(path, f"UPDATE entries SET {field} = ? WHERE number = ?", TAMPERED[field], number)
-    with pytest.raises(Broken, match=f"broken at entry {number}:") as error:
+    with pytest.raises(BrokenChain, match=f"broken at entry {number}:") as error:
         Chain(read(path))
     assert isinstance(error.value, InputError)
     message_of(error)
@@ -215,7 +215,7 @@ def test_what_has_no_hash_is_found(path: Path, field: str, value: Any) -> None:
     """Values that `append` never writes, with an empty hash beside them."""
     write(path)
     tamper(path, f"UPDATE entries SET {field} = ?, hash = '' WHERE number = 2", value)
-    with pytest.raises(Broken, match="broken at entry 2: its hash"):
+    with pytest.raises(BrokenChain, match="broken at entry 2: its hash"):
         Chain(read(path))
 
 
@@ -223,7 +223,7 @@ def test_what_has_no_hash_is_found(path: Path, field: str, value: Any) -> None:
 def test_a_removed_entry_is_found(path: Path, number: int) -> None:
     write(path)
     tamper(path, "DELETE FROM entries WHERE number = ?", number)
-    with pytest.raises(Broken, match=f"broken at entry {number}: number {number + 1} stands in its place"):
+    with pytest.raises(BrokenChain, match=f"broken at entry {number}: number {number + 1} stands in its place"):
         Chain(read(path))
 
 
@@ -231,7 +231,7 @@ def test_a_removed_entry_is_found_after_renumbering(path: Path) -> None:
     write(path)
     tamper(path, "DELETE FROM entries WHERE number = 2")
     tamper(path, "UPDATE entries SET number = 2 WHERE number = 3")
-    with pytest.raises(Broken, match="broken at entry 2: it does not continue"):
+    with pytest.raises(BrokenChain, match="broken at entry 2: it does not continue"):
         Chain(read(path))
 
 
@@ -245,7 +245,7 @@ def test_a_removed_end_shows_in_the_head_alone(path: Path) -> None:
 
 def test_order_counts() -> None:
     first, second = (Entry(n, "", "", "", "", "exact", 0.0, "", START, "") for n in (1, 2))
-    with pytest.raises(Broken, match="broken at entry 1: number 2"):
+    with pytest.raises(BrokenChain, match="broken at entry 1: number 2"):
         Chain((second, first))
 
 
@@ -605,7 +605,7 @@ def test_a_ledger_of_the_earlier_format_is_read_and_not_written(path: Path) -> N
         assert ledger.entries() == entries
         assert ledger.head == entries[-1].hash
     Chain(entries, format=1)
-    with pytest.raises(Broken, match="broken at entry 1: its hash"):
+    with pytest.raises(BrokenChain, match="broken at entry 1: its hash"):
         Chain(entries)  # no entry passes for one of this format
     with pytest.raises(InputError, match=f"is a ledger of format 1, this version writes format {FORMAT}"):
         Ledger(path)
@@ -619,10 +619,10 @@ def test_a_ledger_goes_on_from_the_head_of_an_earlier_one(path: Path) -> None:
     assert (first.previous, second.previous) == (head, first.hash)
     Chain((first, second), follows=head)
     for other in (START, "1" * 64):
-        with pytest.raises(Broken, match="broken at entry 1: it does not continue"):
+        with pytest.raises(BrokenChain, match="broken at entry 1: it does not continue"):
             Chain((first, second), follows=other)
     with Ledger(path.with_name("next")) as ledger:
-        with pytest.raises(Broken):
+        with pytest.raises(BrokenChain):
             ledger.import_entries(Chain((first, second)))
         ledger.import_entries(Chain((first, second), follows=head))
         assert ledger.entries() == (first, second)
@@ -822,6 +822,6 @@ def test_entries_of_another_ledger_are_taken_over_as_they_are(tmp_path: Path) ->
             new.import_entries(Chain(entries))
         assert len(new.entries()) == 4
     with Ledger(tmp_path / "bad.sqlite") as bad:
-        with pytest.raises(Broken):
+        with pytest.raises(BrokenChain):
             bad.import_entries(Chain(entries[1:]))
         assert bad.entries() == ()

@@ -31,7 +31,7 @@ from graphforget.models.parameters import call_with, flatten
 from graphforget.models.propagation import mean_adjacency
 from graphforget.privacy import noise as noise_module
 from graphforget.privacy.noise import noise
-from graphforget.runs.layout import Damaged
+from graphforget.runs.layout import DamagedRun
 from graphforget.runs.write import rewrite_checksums
 from graphforget.training.losses import BUILT_IN, CrossEntropy, Loss, OneVsRest, as_loss, is_convex
 from graphforget.training.objective import Objective
@@ -522,7 +522,7 @@ def test_one_that_was_swapped_after_the_certificate_is_noticed(tmp_path: Path) -
     away = 1e-3 * (away - (away @ theta) / (theta @ theta) * theta)
     file = run / "weights.safetensors"
     save_file(load_file(file) | {"tilt": present(outcome.trained.objective_noise_vector) + away}, file)
-    with pytest.raises((Damaged, gf.Mismatch), match="is not the file that was written"):
+    with pytest.raises((DamagedRun, gf.Mismatch), match="is not the file that was written"):
         gf.verify_run(run)
     rewrite_checksums(run)
     swapped, _ = gf.load_run(run)  # no checksum and no objective gives it away
@@ -550,7 +550,7 @@ def test_a_damaged_one_is_told_in_one_sentence(
 ) -> None:
     assert gf.load_run(run)[0].objective_noise_vector is not None
     rewritten(run, change)
-    with pytest.raises(Damaged, match=message) as caught:
+    with pytest.raises(DamagedRun, match=message) as caught:
         gf.load_run(run)
     assert "\n" not in str(caught.value)
 
@@ -559,7 +559,7 @@ def test_one_that_does_not_belong_there_is_noticed(tmp_path: Path) -> None:
     graph = random_graph(3, nodes=40, edges=60)
     gf.save_run(tmp_path / "run", gf.train(graph, "sgc"), graph)
     rewritten(tmp_path / "run", lambda tensors: tensors.update(tilt=torch.ones_like(tensors["theta"])))
-    with pytest.raises(Damaged, match="the noise in the objective is not that of these weights"):
+    with pytest.raises(DamagedRun, match="the noise in the objective is not that of these weights"):
         gf.load_run(tmp_path / "run")
 
 

@@ -50,7 +50,7 @@ from graphforget.privacy.gaussian import epsilon_of, exact_sigma
 from graphforget.privacy.noise import with_noise
 from graphforget.request.sampling import Drawing, draw_request
 from graphforget.training.shards import train_shards
-from graphforget.unlearning.methods.retrain import trained_on
+from graphforget.unlearning.methods.retrain import continue_training
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -263,7 +263,7 @@ def test_table1_retrains_from_fresh_weights(
     node_cell: Ran, gcn: gf.Trained, graph: gf.Graph, nodes: gf.Request, node_retrained: gf.Outcome
 ) -> None:
     row, retained = node_cell.row, graph.without(nodes)
-    continued = trained_on(gcn, retained)
+    continued = continue_training(gcn, retained)
     assert node_retrained.level == "exact"
     assert row["retrain"] == near(percent(node_retrained.trained, retained))
     assert all_differ(row["retrain"], row["idea"], row["nothing"], percent(continued, retained))
@@ -429,7 +429,7 @@ def test_distances_of_a_network_are_to_continued_training_and_to_its_initial_wei
 ) -> None:
     row, request = network_cells[share].row, edges[share]
     idea = unlearn(gcn, graph, request, method="idea", level="empirical", audit=False).trained
-    continued = trained_on(gcn, graph.without(request))
+    continued = continue_training(gcn, graph.without(request))
     fresh = gf.train(graph.without(request), "gcn", seed=SEED, epochs=EPOCHS)
     assert row["continued"] == near(distance(idea, continued))
     assert row["scratch"] == near(distance(idea, fresh))
@@ -452,7 +452,7 @@ def test_a_network_is_retrained_from_scratch_at_three_shares(network_cells: dict
 def test_drift_is_how_far_training_goes_on_where_nothing_is_removed(store: Path, graph: gf.Graph) -> None:
     row, calls = ran(figure_bounds.drift_cell, store=store, model="gcn", data="patients", share=0.0, seed=SEED)
     trained, _ = bases.base(store, "patients", "gcn", SEED)
-    assert row == {"continued": near(distance(trained, trained_on(trained, graph)))}
+    assert row == {"continued": near(distance(trained, continue_training(trained, graph)))}
     assert row["continued"] > 0
     assert calls == []
 

@@ -410,8 +410,8 @@ def test_table1_puts_every_number_in_its_place() -> None:
     assert [bar.met for bar in table.bars] == [True, True, True, True, False]
     worse = table1.table([_network(0, idea=70.0)])
     assert [bar.met for bar in worse.bars] == [False, True, False, None, None]
-    drowned = table1.table([_network(0, idea_noised=72.0)])
-    assert [bar.met for bar in drowned.bars] == [True, False, True, None, None]
+    tolerance_below_rounding = table1.table([_network(0, idea_noised=72.0)])
+    assert [bar.met for bar in tolerance_below_rounding.bars] == [True, False, True, None, None]
     assert table1.figure(rows) is not None
 
 

@@ -43,7 +43,7 @@ from graphforget.experiments.reproduce import ReproductionPlan, reproduce, write
 from graphforget.experiments.table import Bar, Spread, Table, TableEntry
 from graphforget.report.charts import Line, Panel, line_chart
 from graphforget.report.results import Section, markdown, page
-from graphforget.runs.locks import alone
+from graphforget.runs.locks import try_lock
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -431,7 +431,7 @@ def test_where_a_machine_keeps_things_is_not_told(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_two_at_once_in_one_folder_are_refused(tmp_path: Path) -> None:
     reproduce(TOY, ReproductionPlan(tmp_path, seeds=1), pool=threads)
-    with alone(tmp_path, "never said"):
+    with try_lock(tmp_path, "never said"):
         with pytest.raises(InputError, match="another reproduction is at work in"):
             reproduce(TOY, ReproductionPlan(tmp_path, seeds=3), pool=threads)
         assert reproduce(TOY, ReproductionPlan(tmp_path, seeds=3, run=False), pool=threads).done == 1  # looking is free

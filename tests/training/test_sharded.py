@@ -26,7 +26,7 @@ from graphforget.models.parameters import call_with, flatten
 from graphforget.models.registry import build
 from graphforget.models.sharded import Sharded
 from graphforget.runs.history import read_history
-from graphforget.runs.layout import Damaged
+from graphforget.runs.layout import DamagedRun
 from graphforget.runs.write import rewrite_checksums
 from graphforget.training.objective import Objective
 from graphforget.training.sharded_objective import ShardedObjective, shard_nodes, shard_part
@@ -504,7 +504,7 @@ def missing(tensors: dict[str, Tensor]) -> None:
 @pytest.mark.parametrize("change", [one_elsewhere, in_no_shard, too_short, missing])
 def test_a_damaged_partition_is_caught(run: Path, change: Any) -> None:
     spoil(run, change)
-    with pytest.raises(Damaged, match=r"weights\.safetensors is not the file that was written"):
+    with pytest.raises(DamagedRun, match=r"weights\.safetensors is not the file that was written"):
         gf.load_run(run)
     rewrite_checksums(run)  # and where the checksums fit, the objective does not
     with pytest.raises(gf.InputError):

@@ -13,7 +13,7 @@ from graphforget.audits.rows import METHOD, NO_OP, RETRAINED
 from graphforget.certificates.document import Certificate
 from graphforget.privacy.audit_epsilon import largest_auc
 from graphforget.training.trained import Trained
-from graphforget.unlearning.distance import TIGHT, Distance, chance_of_noise
+from graphforget.unlearning.distance import TIGHT, Distance, noise_p_value
 from graphforget.validation import named_in_files
 
 FAR = 0.05  # of the difference between retrained and unchanged weights: a smaller one is no finding
@@ -48,7 +48,7 @@ def findings(
     result = list(per_example_findings(METHOD, measured, populations))
     promise = promised(claim)
     if promise is not None:
-        chance = chance_of_noise(released.theta, measured.centre, sigma=measured.sigma)
+        chance = noise_p_value(released.theta, measured.centre, sigma=measured.sigma)
         if chance < UNLIKELY:
             message = "the difference between the released weights and the weights that noise was to be added to"
             message += f" is not noise of sigma = {measured.sigma:g}, its probability is {chance:.1g}"

@@ -23,7 +23,7 @@ from graphforget.errors import InputError, Refused
 from graphforget.jobs.checkpoints import Checkpoint, Checkpoints
 from graphforget.progress import Progress
 from graphforget.training.trained import Trained, digest_of
-from graphforget.unlearning.distance import Distance, distance, off_by, optimum
+from graphforget.unlearning.distance import Distance, distance, optimum, optimum_distance_bound
 
 FEWEST = 10  # items; an attack on fewer is left out
 TINY = 1e-6  # of the difference between retrained and unchanged weights: a smaller one is rounding
@@ -201,7 +201,7 @@ class Measurements:
             weights[NO_OP] = self.case.trained.theta
         if self.private.strongly_convex:
             best = optimum(self.private, self.case.retained)
-            slack = off_by(self.private, self.case.retained, best)
+            slack = optimum_distance_bound(self.private, self.case.retained, best)
             return {name: distance(theta, best, slack=slack, **privacy) for name, theta in weights.items()}
         retrained = [torch.from_numpy(answers["theta"]) for answers in self.retrained]
         same_shape = [theta for theta in retrained if theta.shape == self.private.theta.shape]

@@ -17,7 +17,7 @@ REFUSED = "refused"  # in place of a level: noise was drawn, and nothing was rel
 PREFIXES = {1: b"graphforget-ledger-1\n", 2: b"graphforget-ledger-2\n"}
 
 
-class Broken(InputError):
+class BrokenChain(InputError):
     """The chain of entries does not hold; the message names the first entry that is not what it must be."""
 
 
@@ -59,11 +59,13 @@ class Chain:
         previous = self.follows
         for number, entry in enumerate(self.entries, start=1):
             if entry.number != number:
-                raise Broken(f"the ledger is broken at entry {number}: number {entry.number} stands in its place")
+                raise BrokenChain(f"the ledger is broken at entry {number}: number {entry.number} stands in its place")
             if entry.previous != previous:
-                raise Broken(f"the ledger is broken at entry {number}: it does not continue from the entry before it")
+                raise BrokenChain(
+                    f"the ledger is broken at entry {number}: it does not continue from the entry before it"
+                )
             if not _is_intact(entry, self.format):
-                raise Broken(f"the ledger is broken at entry {number}: its hash is not that of its content")
+                raise BrokenChain(f"the ledger is broken at entry {number}: its hash is not that of its content")
             previous = entry.hash
 
     @property

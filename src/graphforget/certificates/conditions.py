@@ -54,7 +54,7 @@ def refuted_by(findings: tuple[ConditionCheck, ...], before: tuple[str, ...]) ->
     return tuple(dict.fromkeys([*before, *(finding.name for finding in findings if finding.fails)]))
 
 
-def unaudited(
+def unmeasured_conditions(
     *, constants: Constants, training_gradient: float, training_tolerance: float
 ) -> tuple[ConditionCheck, ...]:
     """The same conditions without measurements; only the gradient after training is known."""

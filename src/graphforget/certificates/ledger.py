@@ -24,7 +24,7 @@ from graphforget.certificates.chain import (
     FORMAT,
     PREFIXES,
     START,
-    Broken,
+    BrokenChain,
     Chain,
     Entry,
     entry_hash,
@@ -222,7 +222,7 @@ class Ledger:
             return read_fields(Entry, row, f"entry {row['number']!r:.20}")
         except InputError as error:
             message = f"the ledger is broken at entry {row['number']}: its hash is not that of its content"
-            raise Broken(f"{message}, {error}") from error
+            raise BrokenChain(f"{message}, {error}") from error
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

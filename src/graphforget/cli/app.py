@@ -11,7 +11,7 @@ import typer
 import graphforget as gf
 from graphforget.cli.audit import audit
 from graphforget.cli.compare import compare
-from graphforget.cli.console import complain
+from graphforget.cli.console import print_error
 from graphforget.cli.demo import demo
 from graphforget.cli.keys import keygen
 from graphforget.cli.ledger import ledger
@@ -64,19 +64,19 @@ def main() -> None:
     try:
         code = app(prog_name="graphforget", standalone_mode=False)
     except UsageError as error:
-        complain(_sentence(error))
+        print_error(_sentence(error))
         sys.exit(BAD_INPUT)
     except Mismatch as error:
-        complain(f"does not hold: {error}")
+        print_error(f"does not hold: {error}")
         sys.exit(CHECK_FAILED)
     except InputError as error:
-        complain(str(error))
+        print_error(str(error))
         sys.exit(BAD_INPUT)
     except Refused as error:
-        complain(str(error))
+        print_error(str(error))
         sys.exit(REFUSED)
     if code == INTERRUPTED:  # typer has caught the KeyboardInterrupt
-        complain("interrupted; every file is either complete or absent")
+        print_error("interrupted; every file is either complete or absent")
     sys.exit(code)
 
 

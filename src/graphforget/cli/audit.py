@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import graphforget as gf
-from graphforget.cli.console import complain, progress, say
+from graphforget.cli.console import print_error, progress, say
 from graphforget.cli.options import AsJson, Device, Option, Run, named_options
 from graphforget.cli.render_audit import render_audit
 from graphforget.runs.layout import AUDIT_PIECES, AUDIT_RESULT, REHEARSAL
@@ -28,7 +28,7 @@ def _interrupted(folder: Path) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if (folder / AUDIT_PIECES).exists():
-            complain(
+            print_error(
                 f"{folder / AUDIT_PIECES} contains finished parts that depend on deleted data: continue, or remove it"
             )
         raise

@@ -27,7 +27,7 @@ def say(sentence: str) -> None:
     out.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
 
-def complain(sentence: str) -> None:
+def print_error(sentence: str) -> None:
     err.print(f"graphforget: {sentence[:LONGEST]}", markup=False, highlight=False, soft_wrap=True)
 
 

@@ -18,8 +18,8 @@ from graphforget.experiments.settings import QUICK_EPOCHS, TITLES, percent, step
 from graphforget.experiments.table import Bar, Spread, Table, TableEntry
 from graphforget.privacy import paper_bounds
 from graphforget.report.charts import Line, Panel, line_chart
-from graphforget.unlearning.distance import off_by, optimum
-from graphforget.unlearning.methods.retrain import trained_on
+from graphforget.unlearning.distance import optimum, optimum_distance_bound
+from graphforget.unlearning.methods.retrain import continue_training
 from graphforget.unlearning.outcome import Outcome
 
 NAME = "figure-bounds"
@@ -145,7 +145,7 @@ def network_cell(*, store: Path, model: str, data: str, share: float, seed: int,
 def drift_cell(*, store: Path, model: str, data: str, share: float, seed: int) -> Row:
     """How far continued training moves the weights if nothing is removed."""
     trained, graph = base(store, data, model, seed)
-    return {"continued": float((trained.theta - trained_on(trained, graph).theta).norm())}
+    return {"continued": float((trained.theta - continue_training(trained, graph).theta).norm())}
 
 
 def _bounds(idea: Outcome, graph: gf.Graph) -> dict[str, float]:
@@ -173,7 +173,7 @@ def _optimum(outcome: Outcome) -> Tensor:
     assert distance is not None
     within = max(1e-3 * distance, 1e-13 / model.recipe.mu)
     best = optimum(model, outcome.graph, within=within, warm=True)
-    if off_by(model, outcome.graph, best) > 1.01 * within:
+    if optimum_distance_bound(model, outcome.graph, best) > 1.01 * within:
         raise Refused("the optimum on the retained graph was not found, so no distance to it can be given")
     return best
 

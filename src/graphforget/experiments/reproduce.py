@@ -19,11 +19,11 @@ from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.machine import describe
 from graphforget.experiments.runner import CellProgress, run
 from graphforget.experiments.table import MIN_SEEDS, Table
-from graphforget.files import write_whole
+from graphforget.files import write_atomic
 from graphforget.jobs.pool import Pool, process_pool
 from graphforget.report.charts import inline
 from graphforget.report.results import Section, markdown, page, readme
-from graphforget.runs.locks import alone
+from graphforget.runs.locks import try_lock
 from graphforget.validation import written_fields
 
 STORE = "models"
@@ -102,7 +102,7 @@ def reproduce(
         _check_data([cell for cell in chosen if not record.has(cell)])
         store, jobs = _model_store(plan.out), 1 if experiment.alone else plan.jobs
         try:
-            with alone(plan.out, f"another reproduction is at work in {plan.out}"):
+            with try_lock(plan.out, f"another reproduction is at work in {plan.out}"):
                 run(chosen, record, store=store, jobs=jobs, pool=pool, report=report)
         except KeyboardInterrupt:
             _write_result(experiment, plan, cells, record)
@@ -218,6 +218,6 @@ def _model_store(out: Path) -> Path:
 
 def _write(path: Path, content: bytes) -> None:
     try:
-        write_whole(path, content)
+        write_atomic(path, content)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from error

@@ -13,7 +13,7 @@ FIRST_FACTOR = 0xBF58476D1CE4E5B9 - 2**64
 SECOND_FACTOR = 0x94D049BB133111EB - 2**64
 
 
-def mixed(values: Tensor) -> Tensor:
+def splitmix64(values: Tensor) -> Tensor:
     """The output function of SplitMix64, a bijection on 64 bits: inputs that differ in one bit give unrelated outputs.
 
     It works in place, so pass a tensor that is not used elsewhere.
@@ -33,7 +33,7 @@ def salt(*parts: int | str) -> int:
 
 def pair_hashes(first: Tensor, second: Tensor) -> Tensor:
     """A hash of every ordered pair of node numbers."""
-    return mixed(mixed(first + INCREMENT).add_(second))
+    return splitmix64(splitmix64(first + INCREMENT).add_(second))
 
 
 def node_hashes(numbers: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ def node_hashes(numbers: Tensor) -> Tensor:
 
 def salted(hashes: Tensor, number: int) -> Tensor:
     """The hashes under a salt; those under another salt are unrelated."""
-    return mixed(hashes ^ number)
+    return splitmix64(hashes ^ number)
 
 
 def uniform(hashes: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ def uniform(hashes: Tensor) -> Tensor:
     return ((hashes >> 11) & ((1 << 53) - 1)).double() * 2.0**-53
 
 
-def words(hashes: Tensor, count: int) -> Tensor:
+def random_words(hashes: Tensor, count: int) -> Tensor:
     """The first `count` outputs of the SplitMix64 generators that start at these hashes, a row for each."""
     steps = torch.arange(1, count + 1, device=hashes.device) * INCREMENT
-    return mixed(hashes.unsqueeze(1) + steps)
+    return splitmix64(hashes.unsqueeze(1) + steps)

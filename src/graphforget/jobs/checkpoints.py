@@ -11,7 +11,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from graphforget.errors import InputError
-from graphforget.files import STAGED, write_whole
+from graphforget.files import STAGED, write_atomic
 from graphforget.jobs.engine import Finished, run
 from graphforget.jobs.pool import InProcess, is_picklable, process_pool_with
 from graphforget.json_files import read_json
@@ -44,7 +44,7 @@ class Checkpoints:
         if not file.exists():
             if any(path.suffix != STAGED for path in folder.iterdir()):
                 raise InputError(f"{folder} holds other files, choose another folder")
-            write_whole(file, json.dumps(identity).encode())
+            write_atomic(file, json.dumps(identity).encode())
         elif read_json(file) != identity:
             raise InputError(f"{folder} holds pieces of another run, remove it or choose another folder")
 
@@ -81,7 +81,7 @@ class Checkpoints:
     def keep(self, name: str, piece: Checkpoint, /) -> None:
         content = io.BytesIO()
         np.savez(content, **piece)  # type: ignore[arg-type]
-        write_whole(self._file(name), content.getvalue())
+        write_atomic(self._file(name), content.getvalue())
         self._loaded[name] = piece
 
     def _file(self, name: str) -> Path:

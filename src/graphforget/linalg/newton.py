@@ -16,7 +16,7 @@ Status = Literal["converged", "steps spent", "no descent"]
 NEAR = 0.003  # of the gradient's norm
 
 
-class Smooth(Protocol):
+class SmoothFunction(Protocol):
     """A function with a gradient and positive definite curvature products."""
 
     def value_and_gradient(self, theta: Tensor) -> tuple[float, Tensor]: ...
@@ -41,7 +41,7 @@ class Minimum:
 
 
 def newton_cg(
-    function: Smooth,
+    function: SmoothFunction,
     theta: Tensor,
     *,
     gradient_tolerance: float,

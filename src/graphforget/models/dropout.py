@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from graphforget.graph.hashing import node_hashes, pair_hashes, salt, salted, words
+from graphforget.graph.hashing import node_hashes, pair_hashes, random_words, salt, salted
 from graphforget.linalg.pattern import Pattern
 
 LANES = 4  # numbers of 16 bits in a 64-bit word
@@ -82,7 +82,7 @@ def dropout_mask(keys: Tensor, shape: torch.Size, *, p: float, dtype: torch.dtyp
     what stays is scaled by the rounded probability, so that expectations are kept.
     """
     columns = shape.numel()
-    numbers = words(keys, -(-columns // LANES)).view(torch.int16)[:, :columns]
+    numbers = random_words(keys, -(-columns // LANES)).view(torch.int16)[:, :columns]
     staying = max(1, round((1 - p) * STEPS))
     if staying == STEPS:  # 16 bits could not tell it from 0
         return torch.ones(keys.numel(), *shape, dtype=dtype, device=keys.device)

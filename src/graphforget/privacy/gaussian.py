@@ -46,7 +46,7 @@ def mu_gdp(*, epsilon: float, delta: float) -> float:
     The root is computed in float64. The result lies below it by about 1e-12 of it, and `_is_indistinguishable` has
     confirmed it with as many digits as it takes.
     """
-    _check_promise(epsilon, delta)
+    _check_guarantee(epsilon, delta)
     low = _ratio_from_below(epsilon, delta)
     high = 2 * low
     while _log_delta(high, epsilon) < math.log(delta):
@@ -104,7 +104,7 @@ def paper_sigma(*, zeta: float, epsilon: float, delta: float) -> float:
     epsilon it is too little. `exact_sigma` is right for every epsilon.
     """
     check_from_zero(zeta, "zeta")
-    _check_promise(epsilon, delta)
+    _check_guarantee(epsilon, delta)
     return zeta / epsilon * math.sqrt(2 * math.log(1.25 / delta))
 
 
@@ -242,7 +242,7 @@ def _root(function: Callable[[float], tuple[float, float]], low: float, high: fl
     return x
 
 
-def _check_promise(epsilon: float, delta: float) -> None:
+def _check_guarantee(epsilon: float, delta: float) -> None:
     _check_epsilon(epsilon)
     _check_delta(delta)
 

@@ -11,7 +11,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from graphforget.errors import InputError
-from graphforget.files import write_whole
+from graphforget.files import write_atomic
 from graphforget.runs.layout import inside_run
 
 
@@ -80,6 +80,6 @@ def write(path: str | Path, content: ReportContent) -> None:
     try:
         if path.exists() and not path.is_file():
             raise InputError(f"the report cannot be written to {path}, which is not a file")
-        write_whole(path, html, mode=0o600)  # it may reveal more than the certificate
+        write_atomic(path, html, mode=0o600)  # it may reveal more than the certificate
     except OSError as error:
         raise InputError(f"the report cannot be written to {path}: {error.strerror or error}") from error

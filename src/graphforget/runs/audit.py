@@ -15,7 +15,7 @@ from torch import nn
 from graphforget.audits.audit import Audit, Release, audit
 from graphforget.certificates.document import Certificate
 from graphforget.errors import InputError, Mismatch, Refused
-from graphforget.files import write_whole
+from graphforget.files import write_atomic
 from graphforget.graph.graph import Graph
 from graphforget.request.request import Request
 from graphforget.request.sampling import Drawing, draw_request
@@ -164,5 +164,5 @@ def _write(folder: Path, result: Audit) -> None:
     content, picture = result.to_dict(), io.BytesIO()
     audit_figure(content["rows"]).savefig(picture, format="png", dpi=200, bbox_inches="tight")
     # Of a single person's deletion every number is about that person.
-    write_whole(folder / AUDIT_PICTURE, picture.getvalue(), mode=0o600)
-    write_whole(folder / AUDIT_RESULT, (json.dumps(content, indent=2) + "\n").encode(), mode=0o600)
+    write_atomic(folder / AUDIT_PICTURE, picture.getvalue(), mode=0o600)
+    write_atomic(folder / AUDIT_RESULT, (json.dumps(content, indent=2) + "\n").encode(), mode=0o600)

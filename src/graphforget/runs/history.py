@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphforget.certificates.annex import Annex, request_digest
-from graphforget.certificates.chain import REFUSED, START, Broken, Chain, Entry
+from graphforget.certificates.chain import REFUSED, START, BrokenChain, Chain, Entry
 from graphforget.certificates.ledger import Ledger
 from graphforget.errors import InputError, Mismatch
 from graphforget.files import read_bytes
@@ -42,7 +42,7 @@ class History:
 
     @cached_property
     def chain(self) -> Chain:
-        """The entries, checked once. Raises `Broken` unless they form a chain."""
+        """The entries, checked once. Raises `BrokenChain` unless they form a chain."""
         return Chain(self.entries, self.follows)
 
     @cached_property
@@ -50,7 +50,7 @@ class History:
         """The entries with their certificates, checked once. Raises `Mismatch` unless they agree."""
         try:
             return CheckedLedger(self.chain)
-        except Broken as error:
+        except BrokenChain as error:
             raise Mismatch(str(error)) from error
 
     @property

@@ -37,7 +37,7 @@ LIMITS = {  # bytes of each file; what is larger is neither written nor read
 }
 
 
-class Damaged(InputError):
+class DamagedRun(InputError):
     """A run directory is not as it was written."""
 
 

@@ -64,7 +64,7 @@ def hold_lock(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def alone(folder: Path, why: str) -> Iterator[None]:
+def try_lock(folder: Path, why: str) -> Iterator[None]:
     """Locks a folder without waiting. Raises `InputError` with the message `why` if somebody else has the lock."""
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

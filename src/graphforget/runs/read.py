@@ -29,7 +29,7 @@ from graphforget.runs.layout import (
     LIMITS,
     MODEL_FILES,
     WIDEST,
-    Damaged,
+    DamagedRun,
     checksum,
     open_run,
 )
@@ -69,28 +69,28 @@ def read_run(
     except FileNotFoundError as error:
         if not (folder / "run.json").exists():
             raise InputError(f"{folder} is not a run directory: {folder / 'run.json'} is missing") from error
-        raise Damaged(f"{folder} is not a run directory: it is damaged, {error.filename} is missing") from error
+        raise DamagedRun(f"{folder} is not a run directory: it is damaged, {error.filename} is missing") from error
     except (OSError, RuntimeError) as error:
-        raise Damaged(f"{folder} cannot be read: {error_reason(error)}") from error
+        raise DamagedRun(f"{folder} cannot be read: {error_reason(error)}") from error
     try:
         trained = _trained(run, weights, graph, model, loss)
         digest = graph.digest
         if run.format == EARLIER_FORMAT:
             if digest_of_format_2(graph) != trained.graph_digest:
-                raise Damaged(f"{folder} is damaged: its graph is not the one that the model was trained on")
+                raise DamagedRun(f"{folder} is damaged: its graph is not the one that the model was trained on")
             trained = _of_earlier_format(trained, graph, released=(folder / CERTIFICATE).exists())
         value = trained.objective(graph).value(trained.theta)
     except InputError:
         raise
     except Exception as error:  # damaged tensors and a model of one's own can raise any exception there is
-        raise Damaged(f"{folder} is damaged: {type(error).__name__}: {error_reason(error)}") from error
+        raise DamagedRun(f"{folder} is damaged: {type(error).__name__}: {error_reason(error)}") from error
     if digest != trained.graph_digest:
-        raise Damaged(f"{folder} is damaged: its graph is not the one that the model was trained on")
+        raise DamagedRun(f"{folder} is damaged: its graph is not the one that the model was trained on")
     if not math.isclose(value, trained.objective_value, rel_tol=1e-6):
         values = f"the objective is {value:.10g} instead of {trained.objective_value:.10g}"
         message = f"{folder} does not fit together: {values}"
         if model is None and loss is None:
-            raise Damaged(message)
+            raise DamagedRun(message)
         raise InputError(f"{message}, so the given model or loss is not the one of the training")
     return trained, graph
 
@@ -101,7 +101,7 @@ def _files(folder: Path) -> tuple[RunFile, Graph, dict[str, Tensor]]:
         run = read_run_file(folder)
         foreign = [name for name in run.sha256 if name not in LIMITS]
         if foreign:
-            raise Damaged(f"run.json has a checksum of {foreign[0][:80]!r}, which is not a file of a run")
+            raise DamagedRun(f"run.json has a checksum of {foreign[0][:80]!r}, which is not a file of a run")
         weights, weights_content = read_tensors(folder / "weights.safetensors", largest=LARGEST)
         tensors, graph_content = read_tensors(folder / "graph.safetensors", largest=LARGEST)
         names = read_bytes(folder / "graph.json", largest=LIMITS["graph.json"])
@@ -109,12 +109,12 @@ def _files(folder: Path) -> tuple[RunFile, Graph, dict[str, Tensor]]:
         for name in (*MODEL_FILES, *sorted(run.sha256.keys() - set(MODEL_FILES))):
             content = read[name] if name in read else read_bytes(folder / name, largest=LIMITS[name])
             if run.sha256.get(name) != checksum(content):
-                raise Damaged(f"{name} is not the file that was written")
+                raise DamagedRun(f"{name} is not the file that was written")
         graph = _graph(tensors, read_fields(GraphFile, parse_json(names, name="graph.json"), "graph.json"))
     except OtherVersion:
         raise
     except InputError as error:
-        raise Damaged(f"{folder} is damaged: {error}") from error
+        raise DamagedRun(f"{folder} is damaged: {error}") from error
     return run, graph, weights
 
 
@@ -181,9 +181,9 @@ def _trained(
         ensemble.check_shards(graph.train_mask)
     assign(module, theta)
     if recipe.model in MODELS and run.reach != getattr(module, "reach", run.reach):
-        raise Damaged("run.json: the reach is not that of the model")
+        raise DamagedRun("run.json: the reach is not that of the model")
     if run.strongly_convex != (is_affine(module) and assumed_convex(loss)):
-        raise Damaged("run.json: the field 'strongly_convex' is not right for this model and loss")
+        raise DamagedRun("run.json: the field 'strongly_convex' is not right for this model and loss")
     return Trained(
         module=module,
         theta=theta,
@@ -211,10 +211,10 @@ def _vectors(run: RunFile, weights: dict[str, Tensor]) -> tuple[Tensor, Tensor |
     theta, objective_noise_vector = weights.pop("theta", None), weights.pop("tilt", None)
     vectors = [vector for vector in (theta, objective_noise_vector) if vector is not None]
     if theta is None or theta.dim() != 1 or any(vector.dtype != torch.float64 for vector in vectors):
-        raise Damaged("the weights are no list of numbers in float64")
+        raise DamagedRun("the weights are no list of numbers in float64")
     has_noise = objective_noise_vector is not None
     if bool(run.recipe.objective_noise) != has_noise or any(vector.shape != theta.shape for vector in vectors):
-        raise Damaged("the noise in the objective is not that of these weights")
+        raise DamagedRun("the noise in the objective is not that of these weights")
     return theta, objective_noise_vector
 
 

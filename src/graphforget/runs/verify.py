@@ -16,7 +16,7 @@ from graphforget.graph.graph import Graph
 from graphforget.json_files import read_json
 from graphforget.progress import Progress
 from graphforget.runs.history import History, history_of
-from graphforget.runs.layout import ANNEX, CERTIFICATE, LEDGER, OUTCOME, Damaged, foreign_files, open_run
+from graphforget.runs.layout import ANNEX, CERTIFICATE, LEDGER, OUTCOME, DamagedRun, foreign_files, open_run
 from graphforget.runs.read import read_run
 from graphforget.runs.released import released_weights
 from graphforget.runs.state import as_certified, check_annexes
@@ -92,7 +92,7 @@ def _evidence(
     with open_run(folder) as place:
         try:
             trained, graph = read_run(place, model=model, loss=loss)
-        except Damaged as damage:
+        except DamagedRun as damage:
             raise Mismatch(str(damage)) from damage
         history = _history(place, folder, trained)
         try:

@@ -91,7 +91,7 @@ class SolverOptions:
 
 
 @dataclass(frozen=True)
-class Solved:
+class CurvatureSolution:
     """The solution, the solver that gave it, and a sentence for each fallback."""
 
     solution: Solution
@@ -116,7 +116,7 @@ def solve(
     reach: Reach,
     seed: int,
     progress: Progress,
-) -> Solved:
+) -> CurvatureSolution:
     """Solves for `x`, and falls back until the matrix is positive definite and the iteration contracts.
 
     If the Hessian is not positive definite, the Gauss-Newton matrix replaces it. If that is not positive definite
@@ -140,7 +140,7 @@ def solve(
             raised = solver.damping > requested_damping  # then the undamped equation has no solution
             _refuse_unsolved(residual, checked=solution.residual if raised else residual)
             solution = dataclasses.replace(solution, x=norm * solution.x)
-            return Solved(solution, residual, solver, tuple(notes), time.perf_counter() - started)
+            return CurvatureSolution(solution, residual, solver, tuple(notes), time.perf_counter() - started)
         solver, note = _fallback(solver, solution, mu=objective.mu, strongly_convex=strongly_convex)
         notes.append(note)
     raise Refused(f"no solver gave a step, the last status is {solution.status!r}; retrain (method 'retrain')")

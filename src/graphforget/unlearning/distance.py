@@ -35,12 +35,12 @@ def optimum(trained: Trained, graph: Graph, *, within: float = TIGHT, warm: bool
     return newton_cg(trained.objective(graph), start, gradient_tolerance=within * trained.recipe.mu).theta
 
 
-def off_by(trained: Trained, graph: Graph, theta: Tensor) -> float:
+def optimum_distance_bound(trained: Trained, graph: Graph, theta: Tensor) -> float:
     """`||grad F|| / mu`: a bound on the distance of `theta` to that minimiser."""
     return float(trained.objective(graph).gradient(theta).norm()) / trained.recipe.mu
 
 
-def chance_of_noise(released: Tensor, private: Tensor, *, sigma: float) -> float:
+def noise_p_value(released: Tensor, private: Tensor, *, sigma: float) -> float:
     """The p-value of the difference of released and private weights as Gaussian noise of this size (two-sided).
 
     `||released - private||^2 / sigma^2` is chi-squared; rounding to the grid adds a twelfth of its square for each

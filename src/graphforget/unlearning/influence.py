@@ -13,7 +13,7 @@ from graphforget.graph.reach import Reach
 from graphforget.request.footprint import Footprint
 from graphforget.training.objective import LossSum, Objective
 from graphforget.training.trained import Trained
-from graphforget.unlearning.curvature_solve import Solved, Solver, solve
+from graphforget.unlearning.curvature_solve import CurvatureSolution, Solver, solve
 from graphforget.unlearning.task import Task
 
 
@@ -103,7 +103,7 @@ class Step:
     """An influence step that was taken."""
 
     trained: Trained  # with the step in its history
-    solved: Solved
+    solved: CurvatureSolution
     accepted: AcceptedStep
 
     @property

@@ -22,7 +22,13 @@ from graphforget.request.request import Request
 from graphforget.training.trained import Trained
 from graphforget.unlearning.catalogue import MethodInfo
 from graphforget.unlearning.outcome import MethodResult, Outcome, account
-from graphforget.unlearning.release import add_noise, check_floor, count_release, weak_promises, write_certificate
+from graphforget.unlearning.release import (
+    add_noise,
+    check_floor,
+    count_release,
+    weak_guarantee_notes,
+    write_certificate,
+)
 from graphforget.unlearning.task import Task
 
 Options = TypeVar("Options")
@@ -146,7 +152,7 @@ class Method(ABC, Generic[Options]):
         claim, released, notes = add_noise(task, change, centre)
         earlier = () if change.restarts else task.trained.releases
         trained = count_release(change.trained, earlier, claim)
-        all_notes = (*change.notes, *notes, *weak_promises(task, claim), *task.notes)
+        all_notes = (*change.notes, *notes, *weak_guarantee_notes(task, claim), *task.notes)
         seconds = time.perf_counter() - task.started - change.uncounted
         salt = new_salt()
         about = account(

@@ -75,7 +75,7 @@ def check_floor(task: Task, outcome: Outcome) -> None:
     )
 
 
-def weak_promises(task: Task, claim: Claim) -> list[str]:
+def weak_guarantee_notes(task: Task, claim: Claim) -> list[str]:
     """Notes about a guarantee that is too weak to be useful."""
     epsilon, delta, m = claim.number("epsilon"), task.target.delta, task.retained.train_rows.numel()
     if not epsilon:

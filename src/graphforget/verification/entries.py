@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from graphforget.certificates.chain import REFUSED, START, Broken, Chain, Entry
+from graphforget.certificates.chain import REFUSED, START, BrokenChain, Chain, Entry
 from graphforget.certificates.document import Certificate, canonical
 from graphforget.certificates.signing import check_entry_signature, check_signature
 from graphforget.errors import InputError, Mismatch, OtherVersion
@@ -62,7 +62,7 @@ def check_entries(entries: Sequence[Entry], *, follows: str = START) -> CheckedL
     """Raises `Mismatch` unless the chain holds and every entry agrees with its certificate."""
     try:
         chain = Chain(tuple(entries), follows)
-    except Broken as error:
+    except BrokenChain as error:
         raise Mismatch(str(error)) from error
     return CheckedLedger(chain)
 

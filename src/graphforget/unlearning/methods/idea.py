@@ -11,7 +11,7 @@ from graphforget.certificates.assumptions import convexity, measure_conditions
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.claims.paper_bound import PaperBound
-from graphforget.certificates.conditions import unaudited, unproven_reach
+from graphforget.certificates.conditions import unmeasured_conditions, unproven_reach
 from graphforget.certificates.levels import Level
 from graphforget.errors import InputError
 from graphforget.models.registry import reach_is_proven
@@ -113,7 +113,7 @@ class Idea(Method[IdeaOptions], info=IDEA):
                 **training,
             )
         else:
-            findings = unaudited(**training)
+            findings = unmeasured_conditions(**training)
         if not reach_is_proven(trained.module):
             findings = (*findings, unproven_reach())
         return PaperBound.issue(

@@ -90,7 +90,9 @@ class Newton(Method[NewtonOptions], info=NEWTON):
         # The rounding allowance depends on the norm of the weights, which a step changes a little.
         largest_norm = 2 * (allowed * mu - 1.25 * slack)
         if not largest_norm > 0:  # rounding hides the effect of a step, so the model is retrained
-            return _retrained(task, {"steps": 0, "products": 0, "distances": []}, why=drowned(allowed, slack / mu))
+            return _retrained(
+                task, {"steps": 0, "products": 0, "distances": []}, why=tolerance_below_rounding(allowed, slack / mu)
+            )
         steps: Any = {"min_steps": 0 if task.training_unchanged else 1, "max_steps": options.steps}
         minimum = newton_cg(objective, theta, gradient_tolerance=largest_norm, on_step=report, **steps)
         details: dict[str, Any] = {
@@ -140,7 +142,9 @@ def released_around_centre(
     if not measured.radius <= allowed:
         reason = f"the optimum may be {measured.radius:.2e} away, over the tolerance {allowed:.2e}"
         rounding = measured.rounding / measured.mu
-        return _retrained(task, details, why=reason if rounding < allowed else drowned(allowed, rounding))
+        return _retrained(
+            task, details, why=reason if rounding < allowed else tolerance_below_rounding(allowed, rounding)
+        )
     centre = measured.centre.cpu()
     if trained.certification_blockers:
         claim: Claim = Empirical(
@@ -151,7 +155,7 @@ def released_around_centre(
     return MethodResult(trained, ball, ball.measurements(measured), details, centre=centre)
 
 
-def drowned(allowed: float, rounding: float) -> str:
+def tolerance_below_rounding(allowed: float, rounding: float) -> str:
     return f"the tolerance {allowed:.1e} of this sigma is below the rounding error {rounding:.1e}"
 
 
@@ -160,11 +164,11 @@ def _retrained(task: Task, details: dict[str, Any], *, why: str) -> MethodResult
     if not task.may_retrain or details.get("closely"):
         raise Refused(f"{why}, and retraining {'was ruled out' if not task.may_retrain else 'ended there'}")
     allowed, again = release_tolerance(task.trained, task.target), bool(details.get("retrained"))
-    trained = trained_to(task, allowed / CLOSELY if again else allowed)
+    trained = train_to_distance(task, allowed / CLOSELY if again else allowed)
     return released_around_centre(task, trained, details | {"retrained": True, "closely": again, "reason": why})
 
 
-def trained_to(task: Task, distance: float, *, seed: int | None = None, model: Any = None) -> Trained:
+def train_to_distance(task: Task, distance: float, *, seed: int | None = None, model: Any = None) -> Trained:
     """The model trained from 0 on the retained graph by its recipe, to at most this distance from the optimum."""
     old, recipe = task.trained, task.trained.recipe
     near = min(recipe.tolerance, max(distance, ROUNDING_FLOOR / recipe.mu))

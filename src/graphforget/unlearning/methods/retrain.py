@@ -23,7 +23,12 @@ from graphforget.training.train import fit
 from graphforget.training.trained import Trained
 from graphforget.unlearning.catalogue import RETRAIN
 from graphforget.unlearning.method import Method
-from graphforget.unlearning.methods.newton import certified_level, release_tolerance, released_around_centre, trained_to
+from graphforget.unlearning.methods.newton import (
+    certified_level,
+    release_tolerance,
+    released_around_centre,
+    train_to_distance,
+)
 from graphforget.unlearning.outcome import MethodResult
 from graphforget.unlearning.task import Task
 
@@ -79,7 +84,7 @@ class Retrain(Method[RetrainOptions], info=RETRAIN):
         details: dict[str, Any] = {"start": start, "untouched": False, "retrained": True}
         given: Any = {"device": task.device, "progress": task.progress}
         if start == "continued":
-            fitted = trained_on(trained, task.retained, **given)
+            fitted = continue_training(trained, task.retained, **given)
             entry = task.history_entry(self.name, fitted.theta)
             fitted = dataclasses.replace(fitted, history=(*trained.history, entry))
             claim = Empirical("training continued from weights that were trained on the removed data")
@@ -88,7 +93,9 @@ class Retrain(Method[RetrainOptions], info=RETRAIN):
         seed = trained.recipe.seed if task.seed is None else task.seed
         if has_noised_optimum(trained):
             allowed, unchanged = release_tolerance(trained, task.target), task.training_unchanged
-            fitted = trained.measured_on(task.after) if unchanged else trained_to(task, allowed, seed=seed, **own)
+            fitted = (
+                trained.measured_on(task.after) if unchanged else train_to_distance(task, allowed, seed=seed, **own)
+            )
             details |= {"seed": seed, "retrained": not unchanged}
             change = released_around_centre(dataclasses.replace(task, may_retrain=True), fitted, details)
             return dataclasses.replace(change, restarts=True)
@@ -106,7 +113,7 @@ def has_noised_optimum(trained: Trained) -> bool:
     return trained.releases_left is not None
 
 
-def trained_on(old: Trained, graph: Graph, *, device: str = "cpu", progress: Progress | None = None) -> Trained:
+def continue_training(old: Trained, graph: Graph, *, device: str = "cpu", progress: Progress | None = None) -> Trained:
     """Continues training from the old weights at a hundredth of the learning rate."""
     slower = dataclasses.replace(old.recipe, learning_rate=old.recipe.learning_rate / 100)
     module, inspection = copy.deepcopy(old.module), Inspection(old.reach, old.certification_blockers)
