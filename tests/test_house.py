@@ -1,4 +1,4 @@
-"""The house: few files in the hall, small files and functions, documents that name what there is."""
+"""Few files in the package root, small files and functions, no import of the root, documents that are right."""
 
 from __future__ import annotations
 
@@ -17,8 +17,19 @@ MOST_LINES, MOST_FUNCTION_LINES, WIDTH = 350, 50, 120
 REASON = re.compile(r"# Longer than \d+ lines because ")
 
 
-def test_the_hall_holds_few_files() -> None:
+def test_the_package_root_holds_few_files() -> None:
     assert len(list(PACKAGE.glob("*.py"))) <= 10
+
+
+def test_only_the_upper_rooms_import_the_package_root() -> None:
+    """The root imports lazily, so an import of it could hide any other from the import rules."""
+    for path in SOURCES:
+        if path.relative_to(PACKAGE).parts[0] in ("cli", "experiments"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert "graphforget" not in names, path
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))

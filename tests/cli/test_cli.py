@@ -537,7 +537,7 @@ REFUSED: list[tuple[list[str], str]] = [
     (["--floor", "1.5"], "floor is 1.5, a share of the nodes from 0 to 1 is needed"),
     (["--floor", "-0.1"], "floor is -0.1, "),
     (["--floor", "nan"], "floor is nan, "),
-    (["--hidden", "5"], "model 'sgc' does not take these options"),
+    (["--hidden", "5"], "model 'sgc' has no option"),
     (["--seed", str(2**70)], "seed"),
     (["--out", "occupied"], "occupied exists already"),
     (["--out", "occupied", "--force"], "occupied is not a run directory and is not overwritten"),

@@ -462,3 +462,12 @@ BAD: dict[str, Callable[[], object]] = {
 def test_refusals(name: str) -> None:
     with pytest.raises(InputError, match=r"^[^.\n]* is .*, a (finite |whole )?number .* is needed$"):
         BAD[name]()
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "ratio"),
+    [(2.6e-310, 6.5e-306, 1.6293e-305), (5.9e-320, 2.37e-318, 6.014e-318), (1e-305, 1e-306, 1.0668e-305)],
+)
+def test_the_largest_ratio_of_tiny_inputs(epsilon: float, delta: float, ratio: float) -> None:
+    """A slope that overflows must not stop the search for the root."""
+    assert mu_gdp(epsilon=epsilon, delta=delta) == pytest.approx(ratio, rel=1e-3)

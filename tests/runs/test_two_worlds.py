@@ -225,3 +225,12 @@ def test_the_worlds_are_as_different_as_they_should_be() -> None:
         empty += first.empty != second.empty
     assert sizes > 10
     assert empty > 3
+
+
+def test_the_published_score_is_that_of_the_released_weights() -> None:
+    graph = random_graph(3, nodes=60, edges=90).split(seed=0, test=0.4)
+    trained = gf.train(graph, "sgc", sigma=1000.0)
+    outcome = gf.unlearn(trained, graph, gf.Request(nodes=[graph.name_of(int(graph.train_rows[0]))]), noise_seed=1)
+    scores = outcome.released.micro_f1(outcome.graph), outcome.trained.micro_f1(outcome.graph)
+    assert scores[0] != scores[1]
+    assert outcome.public()["test_micro_f1"] == {"released": scores[0]}

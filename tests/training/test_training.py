@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pytest
 import torch
 from torch import Tensor, nn
@@ -259,3 +260,13 @@ def test_certifiable_models_reach_their_tolerance_on_the_five_datasets(name: str
     assert trained.converged
     assert trained.residual <= 1e-3
     assert trained.micro_f1(graph) > {"cora": 0.85, "citeseer": 0.73, "pubmed": 0.86, "cs": 0.91, "physics": 0.94}[name]
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "ratios"), [(1e-200, (0.0,)), (1e-200, (1.0,)), (1e-150, (1e50,)), (1.0, (1e200,))]
+)
+def test_releases_left_of_extreme_numbers(epsilon: float, ratios: tuple[float, ...]) -> None:
+    """As a hostile run.json may hold them."""
+    recipe = gf.train(random_graph(3, nodes=40, edges=60), "sgc").recipe
+    extreme = dataclasses.replace(recipe, epsilon=epsilon, delta=min(epsilon, 1e-5))
+    assert extreme.releases_left(ratios) == (0 if any(ratios) else 64)

@@ -64,7 +64,7 @@ def verified(found: gf.Outcome) -> gf.Verification:
 
 
 DOES_NOT_HOLD = f"^the level is too high: a condition does not hold, {WITHIN}$"
-VOID = r"^the guarantee of 'ceu' does not hold here: "
+VOID = r"^the guarantee of 'ceu' does not hold here: (this condition fails: )?"
 
 
 def left_in(found: gf.Outcome) -> float:

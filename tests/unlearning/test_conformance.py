@@ -21,6 +21,7 @@ from graphforget.certificates.claims.paper_bound import PaperBound
 from graphforget.certificates.conditions import REACH
 from graphforget.certificates.levels import LEVELS
 from graphforget.request.kinds import KINDS
+from graphforget.unlearning.catalogue import CATALOGUE
 from graphforget.unlearning.method import Method
 from graphforget.unlearning.outcome import MethodResult
 from graphforget.unlearning.task import Task
@@ -507,3 +508,10 @@ def test_an_empirical_claim_promises_nothing() -> None:
     claim = Empirical("nothing")
     assert [claim.number(name) for name in ("epsilon", "delta", "tolerance", "ratio")] == [None] * 4
     assert (claim.level, claim.sigma, claim.void) == ("empirical", 0.0, False)
+
+
+def test_the_catalogue_lists_every_method() -> None:
+    assert [info.name for info in CATALOGUE] == list(gf.METHODS)
+    for info in CATALOGUE:
+        stated = {field.name: getattr(gf.METHODS[info.name], field.name) for field in dataclasses.fields(info)}
+        assert stated == dataclasses.asdict(info)

@@ -68,6 +68,16 @@ def test_prepared_graphs_are_dropped(prepared: Counter[int]) -> None:
     assert inputs() is None
 
 
+def test_scoring_in_inference_mode_leaves_the_graph_usable() -> None:
+    """Autograd refuses tensors that were made in inference mode, so none of them is kept."""
+    graph = random_graph(3, nodes=40, edges=60)
+    trained = gf.train(graph, "gcn", epochs=3, hidden=8)
+    fresh = random_graph(3, nodes=40, edges=60)
+    with torch.inference_mode():
+        trained.logits(fresh)
+    assert trained.objective(fresh).gradient(trained.theta).isfinite().all()
+
+
 def test_models_that_prepare_otherwise_share_nothing() -> None:
     graph = random_graph(5, nodes=30, edges=50)
     scaled, plain = (GCN(graph.num_columns, graph.num_classes, scale_rows=scale) for scale in (True, False))

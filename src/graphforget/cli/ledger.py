@@ -11,7 +11,7 @@ import typer
 from graphforget.certificates.releases import compose_since_training
 from graphforget.cli.options import AsJson, Run
 from graphforget.cli.render import ledger_result, render_ledger, render_measured
-from graphforget.errors import InputError, Mismatch
+from graphforget.errors import InputError, Mismatch, OtherVersion
 from graphforget.runs.history import history_of
 from graphforget.runs.layout import CERTIFICATE, RUN_FILE, open_run
 from graphforget.runs.run_file import RunFile, read_run_file
@@ -63,3 +63,7 @@ def _read(place: Path) -> RunFile:
         return read_run_file(place)
     except FileNotFoundError as error:
         raise InputError(f"{place} is not a run directory: {place / RUN_FILE} is missing") from error
+    except OtherVersion:
+        raise
+    except InputError as error:
+        raise InputError(f"{place} is damaged: {error}") from error

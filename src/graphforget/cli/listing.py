@@ -5,7 +5,7 @@ from __future__ import annotations
 import graphforget as gf
 from graphforget.cli.console import show
 from graphforget.cli.options import AsJson
-from graphforget.request.kinds import KINDS
+from graphforget.request.kinds import KINDS, Kind
 from graphforget.unlearning.catalogue import CATALOGUE
 
 
@@ -49,7 +49,7 @@ def methods(as_json: AsJson = False) -> None:
         {
             "name": method.name,
             "method": method.title,
-            "forgets": "all kinds" if len(method.kinds) == len(KINDS) else ", ".join(sorted(method.kinds)),
+            "forgets": _kinds(method.kinds),
             "models": method.models,
             "level": method.level,
             "sequential": method.sequential,
@@ -58,3 +58,11 @@ def methods(as_json: AsJson = False) -> None:
         for method in CATALOGUE
     ]
     show(rows, as_json=as_json, hidden=("method",))
+
+
+def _kinds(kinds: frozenset[Kind]) -> str:
+    """The kinds of requests in words."""
+    if len(kinds) == len(KINDS):
+        return "all kinds"
+    names = {"attributes": "attributes" if "partial attributes" in kinds else "whole attribute rows"}
+    return ", ".join(names.get(kind, kind) for kind in KINDS if kind in kinds)

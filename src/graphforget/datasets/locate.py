@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from graphforget.errors import InputError
 
@@ -21,6 +22,7 @@ class RawFiles:
 
     folder: str
     checksums: Mapping[str, str]
+    publisher: Literal["Planetoid", "Coauthor"] = "Planetoid"  # the class of PyG that knows the address
 
 
 RAW_FILES: Mapping[str, RawFiles] = {
@@ -68,12 +70,14 @@ RAW_FILES: Mapping[str, RawFiles] = {
         {
             "ms_academic_cs.npz": "933c745734e78908c7eb77172a673fee0503f30e26e5a99b36814d88534c42e3",
         },
+        publisher="Coauthor",
     ),
     "physics": RawFiles(
         "Physics",
         {
             "ms_academic_phy.npz": "e4d68468eba5fb8f6b280ffd406bd53e6e4295ba1dd2967d6fe99b978e4b3375",
         },
+        publisher="Coauthor",
     ),
 }
 
@@ -125,7 +129,7 @@ def _download(name: str, root: Path) -> Path:
 
 
 def _base_url(name: str) -> str:
-    from torch_geometric.datasets import Coauthor, Planetoid
+    from torch_geometric import datasets
 
-    address: str = Coauthor.url if name in ("cs", "physics") else Planetoid.url
+    address: str = getattr(datasets, RAW_FILES[name].publisher).url
     return address.rstrip("/")

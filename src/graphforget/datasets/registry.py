@@ -1,9 +1,9 @@
-"""Graphs to train on: six by name, and others from files."""
+"""Graphs to train on: some by name, and others from files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
@@ -16,6 +16,30 @@ from graphforget.graph.validation import UNLABELLED
 SPLITS = ("random", "public", "given")
 
 
+Read = Callable[[str, str | Path | None], Graph]  # name, root -> graph with its public split, if it has one
+
+
+def _read_patients(name: str, root: str | Path | None) -> Graph:
+    from graphforget.datasets.patients import read_patients
+
+    return read_patients()
+
+
+def _read_planetoid(name: str, root: str | Path | None) -> Graph:
+    from graphforget.datasets.locate import raw_folder
+    from graphforget.datasets.planetoid import read_planetoid
+
+    return read_planetoid(raw_folder(name, root=root), name)
+
+
+def _read_coauthor(name: str, root: str | Path | None) -> Graph:
+    from graphforget.datasets.coauthor import read_coauthor
+    from graphforget.datasets.locate import RAW_FILES, raw_folder
+
+    (file,) = RAW_FILES[name].checksums
+    return read_coauthor(raw_folder(name, root=root) / file, name)
+
+
 @dataclass(frozen=True)
 class Dataset:
     """A dataset that `load` knows by name. Edges are undirected and counted once."""
@@ -26,6 +50,8 @@ class Dataset:
     columns: int
     classes: int
     source: str
+    read: Read = field(repr=False)
+    has_public_split: bool = False
 
 
 _TABLE = "scikit-learn (Wolberg, Street and Mangasarian 1995)"
@@ -34,12 +60,12 @@ _COAUTHOR = "gnn-benchmark (Shchur et al. 2018)"
 
 DATASETS: Mapping[str, Dataset] = MappingProxyType(
     {
-        "patients": Dataset("Breast cancer patients", 569, 2_140, 30, 2, _TABLE),
-        "cora": Dataset("Cora", 2_708, 5_278, 1_433, 7, _PLANETOID),
-        "citeseer": Dataset("CiteSeer", 3_327, 4_552, 3_703, 6, _PLANETOID),
-        "pubmed": Dataset("PubMed", 19_717, 44_324, 500, 3, _PLANETOID),
-        "cs": Dataset("Coauthor CS", 18_333, 81_894, 6_805, 15, _COAUTHOR),
-        "physics": Dataset("Coauthor Physics", 34_493, 247_962, 8_415, 5, _COAUTHOR),
+        "patients": Dataset("Breast cancer patients", 569, 2_140, 30, 2, _TABLE, _read_patients),
+        "cora": Dataset("Cora", 2_708, 5_278, 1_433, 7, _PLANETOID, _read_planetoid, True),
+        "citeseer": Dataset("CiteSeer", 3_327, 4_552, 3_703, 6, _PLANETOID, _read_planetoid, True),
+        "pubmed": Dataset("PubMed", 19_717, 44_324, 500, 3, _PLANETOID, _read_planetoid, True),
+        "cs": Dataset("Coauthor CS", 18_333, 81_894, 6_805, 15, _COAUTHOR, _read_coauthor),
+        "physics": Dataset("Coauthor Physics", 34_493, 247_962, 8_415, 5, _COAUTHOR, _read_coauthor),
     }
 )
 
@@ -80,25 +106,11 @@ def load(name_or_path: str | Path, *, seed: int = 0, split: str | None = None, r
 
 
 def _load_named(name: str, *, seed: int, split: str | None, root: str | Path | None) -> Graph:
-    has_public = name in ("cora", "citeseer", "pubmed")
-    if split == "given" or (split == "public" and not has_public):
-        allowed = "'random' and 'public' are" if has_public else "only 'random' is"
+    dataset = DATASETS[name]
+    if split == "given" or (split == "public" and not dataset.has_public_split):
+        allowed = "'random' and 'public' are" if dataset.has_public_split else "only 'random' is"
         raise InputError(f"{name} has no {split!r} split, {allowed} possible for it")
-    if name == "patients":
-        from graphforget.datasets.patients import read_patients
-
-        graph = read_patients()
-    elif has_public:
-        from graphforget.datasets.locate import raw_folder
-        from graphforget.datasets.planetoid import read_planetoid
-
-        graph = read_planetoid(raw_folder(name, root=root), name)
-    else:
-        from graphforget.datasets.coauthor import read_coauthor
-        from graphforget.datasets.locate import RAW_FILES, raw_folder
-
-        (file,) = RAW_FILES[name].checksums
-        graph = read_coauthor(raw_folder(name, root=root) / file, name)
+    graph = dataset.read(name, root)
     return graph if split == "public" else graph.split(seed=seed)
 
 

@@ -35,7 +35,7 @@ class FixedPropagation(NormalisedModel, AffineModel):
         super().__init__(scale_rows=scale_rows)
         if not powers or powers[0] < 0 or any(b <= a for a, b in pairwise(powers)):
             raise InputError(f"the powers are {powers}, ascending whole numbers from 0 are needed")
-        self.powers = powers
+        self.powers = tuple(powers)
         self.reach = Reach(max(powers), degree_normalised=True)
         self.weight = nn.Parameter(torch.zeros(len(powers), columns, classes))
         self.bias = nn.Parameter(torch.zeros(classes)) if bias else None

@@ -6,6 +6,8 @@ import weakref
 from collections.abc import Callable, Hashable
 from typing import Any
 
+import torch
+
 from graphforget.graph.graph import Graph
 
 MOST_GRAPHS = 2  # one before a request and one after it
@@ -18,6 +20,8 @@ def prepared_once(graph: Graph, key: Hashable, prepare: Callable[[], Any]) -> An
 
     Only the graphs used last are kept, and none longer than the graph itself.
     """
+    if torch.is_inference_mode_enabled():  # autograd refuses tensors from there
+        return prepare()
     known = _prepared.pop(graph, {})
     if key not in known:
         known[key] = prepare()

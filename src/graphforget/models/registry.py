@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeGuard
@@ -145,6 +146,9 @@ def build(name: str, *, columns: int, classes: int, seed: int = 0, **options: An
             if isinstance(error, InputError):
                 raise
             message = " ".join(str(error).split())
+            unknown = re.search(r"unexpected keyword argument '(\w+)'", message)
+            if unknown:
+                raise InputError(f"model {entry.name!r} has no option {unknown[1]!r}") from error
             raise InputError(f"model {entry.name!r} does not take these options: {message}") from error
 
 

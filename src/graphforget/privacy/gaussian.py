@@ -59,9 +59,9 @@ def mu_gdp(*, epsilon: float, delta: float) -> float:
 
     root = math.exp(_root(excess, math.log(low), math.log(high)))
     slack = SLACK
-    while not _is_indistinguishable(root * (1 - slack), epsilon, delta):
+    while slack < 1 and not _is_indistinguishable(root * (1 - slack), epsilon, delta):
         slack *= 4
-    return root * (1 - slack)
+    return root * max(0.0, 1 - slack)
 
 
 @lru_cache(maxsize=256)
@@ -116,6 +116,7 @@ def release_ratio(*, epsilon: float, delta: float, releases: int = 1) -> float:
     """`mu_gdp(epsilon, 15/16 delta) / sqrt(T)`: the ratio at which `T` releases together keep (epsilon, delta)."""
     if whole_number(releases, "the number of releases") < 1:
         raise InputError("the number of releases is 0, at least 1 is needed")
+    _check_guarantee(epsilon, delta)
     return mu_gdp(epsilon=epsilon, delta=(1 - ROUNDING_SHARE) * delta) / math.sqrt(releases)
 
 
@@ -231,7 +232,7 @@ def _root(function: Callable[[float], tuple[float, float]], low: float, high: fl
     while low < x < high:
         value, slope = function(x)
         low, high = (x, high) if (value < 0) == rises else (low, x)
-        step = value / slope if slope and math.isfinite(value) else math.inf
+        step = value / slope if slope and math.isfinite(value) and math.isfinite(slope) else math.inf
         newton = x - step
         if not (low <= newton <= high and abs(step) <= before / 2):
             newton = (low + high) / 2

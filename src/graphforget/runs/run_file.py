@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,8 @@ class RunFile:
         return self.recipe.releases_left(self.releases)
 
     def __post_init__(self) -> None:
+        if not re.fullmatch("[0-9a-f]{64}", self.graph_salt):
+            raise InputError("graph_salt in run.json is no text of 64 hexadecimal digits")
         numbers = (self.gradient_norm, self.seconds, self.noise, *self.releases)
         if min(numbers) < 0 or max(numbers) > LARGEST_STORED:
             raise InputError(f"run.json holds a number that is negative or over {LARGEST_STORED:g} where none can be")

@@ -71,8 +71,10 @@ class Recipe:
         if not self.sigma:
             return None
         share = release_ratio(epsilon=self.epsilon, delta=self.delta, releases=self.releases)
-        spent = math.fsum(ratio * ratio for ratio in ratios) / share**2
-        return max(0, math.floor((self.releases - spent) * (1 + 1e-9) + 1e-9))
+        spent = math.hypot(*(ratio / share for ratio in ratios)) if share else math.inf
+        if spent > math.sqrt(self.releases) + 1:  # a square could overflow
+            return 0
+        return max(0, math.floor((self.releases - spent**2) * (1 + 1e-9) + 1e-9))
 
 
 @dataclass(frozen=True)

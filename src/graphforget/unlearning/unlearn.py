@@ -161,12 +161,14 @@ def _shortfall(outcome: Outcome, level: Level | None, target: PrivacyTarget) -> 
     """The reason why an outcome is not acceptable, or None."""
     certificate = outcome.certificate
     if certificate.claim.void and level != "empirical":
-        refuted = outcome.measured.get("refuted") or outcome.measured.get("obstacles") or ["the noise is too little"]
+        refuted = outcome.measured.get("refuted")
+        blockers = outcome.measured.get("obstacles") or ["the noise is too little"]
+        reason = f"this condition fails: {sentence(refuted[0])}" if refuted else blockers[0]
         needed = outcome.measured.get("sigma_needed")
         noise = "" if needed is None else f" (the noise that it needs has standard deviation {needed:.3g})"
         return (
-            f"the guarantee of {outcome.method!r} does not hold here{noise}: {sentence(refuted[0])}; nothing was "
-            "released, ask for level 'empirical' to go on without a guarantee, or retrain"
+            f"the guarantee of {outcome.method!r} does not hold here{noise}: {reason}; nothing was released, ask for "
+            "level 'empirical' to go on without a guarantee, or retrain"
         )
     if level is None:
         return None
