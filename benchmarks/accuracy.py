@@ -57,8 +57,8 @@ def _table(results: Results, args: argparse.Namespace) -> None:
     for model in args.models:
         cells = []
         for data in args.data:
-            found = [r for r in results.find(data=data, model=model) if r["seed"] < args.seeds]
-            mean = sum(r["test_micro_f1"] for r in found) / len(found)
+            rows = [r for r in results.find(data=data, model=model) if r["seed"] < args.seeds]
+            mean = sum(r["test_micro_f1"] for r in rows) / len(rows)
             paper = PAPER.get(model)
             cells.append(f"{mean:.1f}" + (f" ({paper[DATA.index(data)]:.1f})" if paper else ""))
         print(f"| {model} | {' | '.join(cells)} |")

@@ -24,19 +24,19 @@ from results import Results, Row
 WAYS_TO_FORGET = {"sgc": ByMethod("newton"), "gcn": ByMethod("idea", {"sigma": 0.005})}
 
 
-def no_op(trained: gf.Trained, graph: gf.Graph, request: gf.Request, noise_seed: int, way: ByMethod) -> gf.Outcome:
+def no_op(trained: gf.Trained, graph: gf.Graph, request: gf.Request, noise_seed: int, method: ByMethod) -> gf.Outcome:
     """The old weights, with the certificate of an honest deletion."""
-    honest = way(trained, graph, request, noise_seed)
+    honest = method(trained, graph, request, noise_seed)
     return pretended(honest, trained, noise_seed)
 
 
-def wrong(trained: gf.Trained, graph: gf.Graph, request: gf.Request, noise_seed: int, way: ByMethod) -> gf.Outcome:
+def wrong(trained: gf.Trained, graph: gf.Graph, request: gf.Request, noise_seed: int, method: ByMethod) -> gf.Outcome:
     """Forgets as many other nodes, and says it were the right ones."""
-    honest = way(trained, graph, request, noise_seed)
+    honest = method(trained, graph, request, noise_seed)
     others = [graph.name_of(row) for row in graph.train_rows.tolist()]
-    asked = set(request.nodes)
-    instead = gf.Request(nodes=[name for name in others if name not in asked][: len(asked)])
-    forgot = way(trained, graph, instead, noise_seed)
+    requested = set(request.nodes)
+    instead = gf.Request(nodes=[name for name in others if name not in requested][: len(requested)])
+    forgot = method(trained, graph, instead, noise_seed)
     return pretended(honest, forgot.trained, noise_seed)
 
 
@@ -49,20 +49,20 @@ def pretended(honest: gf.Outcome, model: gf.Trained, noise_seed: int) -> gf.Outc
 WAYS = {"honest": None, "no-op": no_op, "wrong nodes": wrong}
 
 
-def one(model: str, way: str, *, request: str, jobs: int, folder: Path) -> Row:
+def one(model: str, scenario: str, *, request: str, jobs: int, folder: Path) -> Row:
     graph = gf.load("cora")
     trained = gf.train(graph, model)
-    planted, forget = WAYS[way], WAYS_TO_FORGET[model]
-    found = gf.audit(
+    planted, forget = WAYS[scenario], WAYS_TO_FORGET[model]
+    audit = gf.audit(
         trained,
         graph,
         draw_request(graph, Drawing.parse(request), seed=0),
-        forget=forget if planted is None else functools.partial(planted, way=forget),
+        forget=forget if planted is None else functools.partial(planted, method=forget),
         jobs=jobs,
-        folder=folder / f"{model}-{way}-{request.replace(':', '-')}".replace(" ", "-"),
-        progress=lambda stage, done, total: print(f"{model} {way} {stage} {done}/{total}", flush=True),
+        folder=folder / f"{model}-{scenario}-{request.replace(':', '-')}".replace(" ", "-"),
+        progress=lambda stage, done, total: print(f"{model} {scenario} {stage} {done}/{total}", flush=True),
     )
-    return found.to_dict()
+    return audit.to_dict()
 
 
 def main() -> None:
@@ -75,11 +75,11 @@ def main() -> None:
     args = parser.parse_args()
     results = Results(args.out)
     for model in args.models:
-        for way in args.ways:
+        for scenario in args.ways:
             compute = functools.partial(
-                one, model, way, request=args.request, jobs=args.jobs, folder=args.out.with_suffix("")
+                one, model, scenario, request=args.request, jobs=args.jobs, folder=args.out.with_suffix("")
             )
-            results.get(compute, model=model, way=way, request=args.request)
+            results.get(compute, model=model, way=scenario, request=args.request)
     summary(results.rows)
 
 
@@ -88,8 +88,8 @@ def summary(rows: list[Row]) -> None:
     print("| model | deletion | verdict | per-example, kept | released | epsilon, at least | position | distance | s |")
     print("|---" * 9 + "|")
     for row in rows:
-        kept, released = row["per_example"]["method"], row["per_example_released"]["method"]
-        cells = [row["model"], row["way"], row["verdict"], interval(kept["auc"]), interval(released["auc"])]
+        private, released = row["per_example"]["method"], row["per_example_released"]["method"]
+        cells = [row["model"], row["way"], row["verdict"], interval(private["auc"]), interval(released["auc"])]
         cells += [f"{released['epsilon']:.2f}", f"{row['position']['place']:.2f}"]
         print(f"| {' | '.join(cells)} | {row['distances']['method']['distance']:.2g} | {row['seconds']:.0f} |")
     for row in (row for row in rows if row["way"] == "honest"):
@@ -101,8 +101,8 @@ def summary(rows: list[Row]) -> None:
             print(f"| {attack} | {' | '.join(values)} | {interval(of['method']['gap'])} |")
 
 
-def interval(found: dict[str, float]) -> str:
-    value, low, high = (100 * found[name] for name in ("value", "low", "high"))
+def interval(estimate: dict[str, float]) -> str:
+    value, low, high = (100 * estimate[name] for name in ("value", "low", "high"))
     return f"{value:.1f} [{low:.1f}, {high:.1f}]"
 
 

@@ -121,8 +121,8 @@ def report(rows: list[Row]) -> None:
                 k: statistics.median(r[k] for r in these)
                 for k in ("bound", "true_distance", "old_distance", "paper_bound")
             }
-            told = " | ".join(f"{value:.2g}" for value in median.values())
-            print(f"| `{model}` | {data} | {statistics.median(ratios):.2f} ({max(ratios):.2f}) | {told} |")
+            medians = " | ".join(f"{value:.2g}" for value in median.values())
+            print(f"| `{model}` | {data} | {statistics.median(ratios):.2f} ({max(ratios):.2f}) | {medians} |")
     levels = {row["level"] for row in rows}
     print(f"\n{len(rows)} outcomes, levels: {', '.join(sorted(levels))}")
 

@@ -21,16 +21,16 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=20)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     args = parser.parse_args()
-    asked = {"epsilon": args.epsilon, "delta": args.delta, "method": "cgu"}
+    options = {"epsilon": args.epsilon, "delta": args.delta, "method": "cgu"}
     for seed in args.seeds:
         graph = gf.load(args.data, seed=seed)
         trained = gf.train(graph, "cgu", seed=seed)
         f1 = trained.micro_f1(graph)
-        large = gf.unlearn(trained, graph, draw_request(graph, Drawing("nodes", share=0.05), seed=seed), **asked)
+        large = gf.unlearn(trained, graph, draw_request(graph, Drawing("nodes", share=0.05), seed=seed), **options)
         shares, retrained, seconds = [], 0, []
         for number in range(args.requests):
             outcome = gf.unlearn(
-                trained, graph, draw_request(graph, Drawing("nodes", count=1), seed=100 * seed + number), **asked
+                trained, graph, draw_request(graph, Drawing("nodes", count=1), seed=100 * seed + number), **options
             )
             shares.append(outcome.details["bound"] / outcome.details["budget"])
             retrained += outcome.details["retrained"]

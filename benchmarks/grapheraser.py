@@ -25,18 +25,18 @@ from graphforget.training.shards import partition
 from results import Results, Row
 
 
-def accuracy(data: str, model: str, way: str, aggregation: str, seed: int) -> Row:
+def accuracy(data: str, model: str, partition_method: str, aggregation: str, seed: int) -> Row:
     graph = gf.load(data, seed=seed)
-    options: dict[str, Any] = {"partition": way, "aggregation": aggregation, "shards": SHARDS[data]}
+    options: dict[str, Any] = {"partition": partition_method, "aggregation": aggregation, "shards": SHARDS[data]}
     trained = gf.train(graph, f"sharded-{model}", seed=seed, **options)
     return {"f1": trained.micro_f1(graph), "seconds": trained.seconds}
 
 
 def partitions(data: str) -> None:
     graph = gf.load(data)
-    for way in PARTITIONS:
+    for partition_method in PARTITIONS:
         shape = {"columns": graph.num_columns, "classes": graph.num_classes}
-        ensemble = build("sharded-sgc", **shape, partition=way, shards=SHARDS[data])
+        ensemble = build("sharded-sgc", **shape, partition=partition_method, shards=SHARDS[data])
         assert isinstance(ensemble, Sharded)
         started = time.perf_counter()
         shard_of = partition(graph, ensemble, seed=0, progress=lambda *_: None)
@@ -46,7 +46,8 @@ def partitions(data: str) -> None:
         among = (source >= 0) & (target >= 0)
         cut = float((source != target)[among].double().mean())
         print(
-            f"{data}, {SHARDS[data]} shards, {way}: {seconds:.1f} s, sizes {int(sizes.min())} to {int(sizes.max())}, "
+            f"{data}, {SHARDS[data]} shards, {partition_method}: {seconds:.1f} s, "
+            f"sizes {int(sizes.min())} to {int(sizes.max())}, "
             f"{100 * cut:.0f} % of the edges between training nodes cut",
             flush=True,
         )
@@ -67,15 +68,21 @@ def main() -> None:
     results = Results(args.out)
     for data in args.data:
         for model in args.models:
-            for way in PARTITIONS:
+            for partition_method in PARTITIONS:
                 for aggregation in AGGREGATIONS:
                     for seed in args.seeds:
-                        key = {"data": data, "model": model, "partition": way, "aggregation": aggregation, "seed": seed}
+                        key = {
+                            "data": data,
+                            "model": model,
+                            "partition": partition_method,
+                            "aggregation": aggregation,
+                            "seed": seed,
+                        }
                         results.get(functools.partial(accuracy, *key.values()), **key)
-                    same = {"data": data, "model": model, "partition": way, "aggregation": aggregation}
+                    same = {"data": data, "model": model, "partition": partition_method, "aggregation": aggregation}
                     f1 = [100 * row["f1"] for row in results.find(**same)]
-                    told = f"{statistics.mean(f1):.1f} +- {statistics.pstdev(f1):.1f}"
-                    print(f"{data} {model} {way:6s} {aggregation:8s} {told}", flush=True)
+                    mean_and_deviation = f"{statistics.mean(f1):.1f} +- {statistics.pstdev(f1):.1f}"
+                    print(f"{data} {model} {partition_method:6s} {aggregation:8s} {mean_and_deviation}", flush=True)
 
 
 if __name__ == "__main__":

@@ -39,28 +39,28 @@ MODELS = ("sgc", "sign", "cgu", "gcn", "gin", "gat", "sharded-sgc", "sharded-gcn
 def one(data: str, model: str, share: float, partitions: list[str], results: Results) -> None:
     """All that can be done with one model on one dataset."""
     graph = gf.load(data)
-    for way in partitions if model.startswith("sharded") else ("",):
-        options: dict[str, Any] = {"partition": way, "shards": SHARDS[data]} if way else {}
+    for partition in partitions if model.startswith("sharded") else ("",):
+        options: dict[str, Any] = {"partition": partition, "shards": SHARDS[data]} if partition else {}
         short: dict[str, Any] = {} if gf.MODELS[model].affine else {"epochs": EPOCHS, "polish_steps": 1}
         trained = gf.train(graph, model, **short, **options)
         for name, method in gf.METHODS.items():
             if method.unsupported(trained) is not None:
                 continue
             for kind in (kind for kind in KINDS if kind in method.kinds):
-                key = {"data": data, "model": model, "partition": way, "method": name, "kind": kind}
+                key = {"data": data, "model": model, "partition": partition, "method": name, "kind": kind}
                 results.get(functools.partial(outcome, trained, graph, name, kind, share), **key)
 
 
 def outcome(trained: gf.Trained, graph: gf.Graph, method: str, kind: Kind, share: float) -> Row:
     options = OPTIONS.get(method, {})
     try:
-        found = gf.unlearn(
+        result = gf.unlearn(
             trained, graph, draw_request(graph, Drawing(kind, share=share), seed=0), method=method, **options
         )
-        told: Row = {"level": found.level, "seconds": found.seconds, "f1": found.trained.micro_f1(found.graph)}
+        row: Row = {"level": result.level, "seconds": result.seconds, "f1": result.trained.micro_f1(result.graph)}
     except gf.Refused as refusal:  # an answer, and no release
-        told = {"level": "refused", "why": str(refusal)}
-    return told | {"peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}
+        row = {"level": "refused", "why": str(refusal)}
+    return row | {"peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}
 
 
 def main() -> None:

@@ -63,11 +63,11 @@ def gcn_steps() -> None:
         stock = GCN(graph.num_columns, 64, cached=cached, **shape)
         candidates[name] = step(stock, dense, rows, labels)
     times: dict[str, list[float]] = {name: [] for name in candidates}
-    for turn in range(STEPS + 1):
+    for repetition in range(STEPS + 1):
         for name, one in candidates.items():
             started = time.perf_counter()
             one()
-            if turn:  # the first is a warm-up
+            if repetition:  # the first is a warm-up
                 times[name].append(time.perf_counter() - started)
     median = {name: statistics.median(values) for name, values in times.items()}
     print(f"GCN training step on Physics, median of {STEPS}: ours {1000 * median['ours']:.0f} ms", flush=True)

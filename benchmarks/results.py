@@ -23,11 +23,11 @@ class Results:
 
     def get(self, compute: Callable[[], Row], **key: Any) -> Row:
         """The row of this key, computed and written down if there is none."""
-        found = self.find(**key)
-        if not found:
-            found = [key | compute()]
-            self.rows += found
+        rows = self.find(**key)
+        if not rows:
+            rows = [key | compute()]
+            self.rows += rows
             with self.path.open("a") as out:
-                out.write(json.dumps(found[0]) + "\n")
-            print(json.dumps(found[0]), flush=True)
-        return found[0]
+                out.write(json.dumps(rows[0]) + "\n")
+            print(json.dumps(rows[0]), flush=True)
+        return rows[0]

@@ -91,7 +91,7 @@ def _table(results: Results, args: argparse.Namespace) -> None:
                 if not both:
                     cells.append("-")
                     continue
-                idea, retrained = (statistics.mean(way) for way in zip(*both, strict=True))
+                idea, retrained = (statistics.mean(scores) for scores in zip(*both, strict=True))
                 losses[f"{model}, {kind}, {data}"] = retrained - idea
                 cells.append(f"{idea:.1f} ({retrained:.1f})")
             print(f"| `{model}` | {kind} | {' | '.join(cells)} |")

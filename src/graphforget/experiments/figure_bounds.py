@@ -48,31 +48,33 @@ OTHER_ACTUAL = {"sgc": "continued", "gcn": "actual_idea"}  # no counterpart of t
 DRAWN = ("ceu_worst", "ceu_data", "idea_bound", "measured", "actual_idea", "actual", "continued", "scratch")
 
 NOTES = (
-    "l2 distances of weights, mean over seeds; edges are removed at random. In brackets the paper's figure, read "
-    "off by eye where it can be (Cora, 5 %), hence the ~.",
-    "IDEA's and CEU's bounds are under the paper's constants (lambda = 0.05, L = 0.25, C = 3) and hold only if "
-    "these do. They do not: the strong convexity of SGC is its L2 weight, 1e-4, and a GCN has none. IDEA's bound "
-    "counts affected training nodes here; the paper's code counts test nodes too, and so does the worst case of "
-    "CEU as plotted. IDEA's bound grows with the step, so it is smallest if nothing is done.",
-    "IDEA's step is computed by conjugate gradient to a small residual, with dropout off, with the Gauss-Newton "
-    "matrix for a GCN. The paper's code takes a fixed number of rounds of LiSSA, which leave most of the residual, "
-    "with dropout on; so its steps, and the bounds that grow with them, are not ours.",
-    "'As the paper plots it' takes CEU's bound on a gradient for a distance: the worst case with lambda = 1 and "
-    "the number of affected nodes, the other one divided by L. 'Its theorem' divides the published bound by lambda "
-    "= 0.05, as strong convexity allows, with twice the number of removed edges. CEU's data-dependent bound as "
-    "plotted is a function of IDEA's step alone, here after it was shortened where it overshot: where that is "
-    "short it is below IDEA's bound, as in all cells of the GCN.",
-    "'Measured' is ||grad F|| / (2 mu) with its rounding allowance, for Newton's steps at epsilon = 1, delta = 1e-5: "
-    "no constant is assumed. It is how far the optimum can be from what the noise is added to, and 'actual, what is "
-    "certified' how far it is. It stops as soon as the noise hides the distance, so it is about the same for every "
-    "request. There is none for a GCN, which is not convex; the linearised GCN stands for it, on Cora and "
-    "CiteSeer. On PubMed the GCN has half of the shares, since training takes a minute at each.",
-    "Actual distances are to the one optimum on the retained graph for SGC and the linearised GCN. A GCN has many: "
-    "'continued' trains on from the old weights at a hundredth of the learning rate, which the paper calls "
-    "re-training (with a polish as all our training), and which moves the weights even if nothing is removed: the "
-    "row 0 % tells how far. 'Re-training' starts from the initial weights that the model started from, with the "
-    "same dropout (1, 5 and 10 % only). From other initial weights it is the distance of two networks that share "
-    "nothing: 83 to 87 for the paper's own code on Cora, four times its bound.",
+    "The numbers are l2 distances of weights, as a mean over seeds. The edges to remove are drawn at random. The "
+    "numbers in brackets are from the paper's figure. They were read off by eye where this is possible (Cora, 5 %), "
+    "so they are marked with ~.",
+    "The bounds of IDEA and CEU use the paper's constants (lambda = 0.05, L = 0.25, C = 3) and hold only if these "
+    "constants hold. They do not hold: the strong convexity of SGC is its L2 weight, 1e-4, and a GCN has none. Here "
+    "IDEA's bound counts the affected training nodes. The paper's code also counts test nodes, and so does the worst "
+    "case of CEU as the paper plots it. IDEA's bound grows with the step, so it is smallest if no step is taken.",
+    "IDEA's step is computed by conjugate gradient to a small residual, with dropout off. For a GCN it uses the "
+    "Gauss-Newton matrix. The paper's code runs a fixed number of rounds of LiSSA with dropout on, and these leave "
+    "most of the residual. So its steps differ from ours, and so do the bounds that grow with the steps.",
+    "'As the paper plots it' uses CEU's bound on a gradient as if it were a distance. The worst case is taken with "
+    "lambda = 1 and the number of affected nodes. The data-dependent bound is divided by L. 'Its theorem' divides "
+    "the published bound by lambda = 0.05, as strong convexity allows, with twice the number of removed edges. CEU's "
+    "data-dependent bound as plotted depends on IDEA's step alone. Here this is the step after it was shortened "
+    "where it overshot. Where this step is short, the bound is below IDEA's bound, as in all cells of the GCN.",
+    "'Measured' is ||grad F|| / (2 mu) with its rounding allowance, for Newton's steps at epsilon = 1, delta = 1e-5. "
+    "It assumes no constant. It says how far the optimum can be from the weights to which the noise is added. The "
+    "column 'actual, what is certified' says how far it is. Newton's steps stop as soon as the noise hides the "
+    "distance, so the measured bound is about the same for every request. A GCN has no measured bound, because it is "
+    "not convex. The linearised GCN takes its place, on Cora and CiteSeer. On PubMed the GCN has half of the shares, "
+    "because training takes a minute at each share.",
+    "For SGC and the linearised GCN, actual distances are to the one optimum on the retained graph. A GCN has many "
+    "optima. 'Continued training' starts from the old weights at a hundredth of the learning rate. The paper calls "
+    "this re-training. Here it has a polish, as all our training has. It moves the weights even if nothing is "
+    "removed: the row 0 % shows how far. 'Re-training' starts from the initial weights that the model started from, "
+    "with the same dropout (1, 5 and 10 % only). From other initial weights, the distance is that of two networks "
+    "that share nothing: 83 to 87 for the paper's own code on Cora, four times its bound.",
 )
 
 
@@ -244,6 +246,7 @@ EXPERIMENT = Experiment(
     cells,
     table,
     figure,
-    "Bounds on the distance to the retrained weights and the distance itself, by the share of edges removed. IDEA's "
-    "and CEU's are for IDEA's weights, under constants that do not hold; ours is for Newton's and assumes none.",
+    "Bounds on the distance to the retrained weights, and the distance itself, by the share of edges removed. The "
+    "bounds of IDEA and CEU are for IDEA's weights, under constants that do not hold. Our bound is for Newton's "
+    "weights and assumes no constants.",
 )

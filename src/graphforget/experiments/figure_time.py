@@ -28,17 +28,18 @@ METHODS = {  # by name: its title, and the estimated seconds of a cell
 }
 
 NOTES = (
-    "Seconds from the request to the weights to release, mean ± deviation over seeds, each the median of three; one "
-    "core, no other cell of this folder at work. Surgery on the graph, footprint, gradients, solve, noise and "
-    "certificate are all counted, but not the training before the request. The paper prints no numbers for its "
-    "Figure 4.",
+    "The table shows the seconds from the request to the weights to release, as mean ± deviation over seeds. The "
+    "value of each seed is the median of three runs. One core was used, and no other cell of this folder was "
+    "running. The time includes surgery on the graph, footprint, gradients, solve, noise and certificate, but not "
+    "the training before the request. The paper prints no numbers for its Figure 4.",
     "The paper's clock starts after IDEA's gradients and stops before its noise, while its re-training is 3,000 "
-    "epochs on a GPU; 'IDEA, solver alone' is what that clock would show of our solver, conjugate gradient to a small "
-    "residual instead of 100 rounds of LiSSA. A convex model is retrained by "
-    "Newton's method; the row below has the 300 epochs of Adam that the paper's text names.",
-    "CGU is answered one request for all nodes. Its budget lasts for few of them; where it is spent the model is "
-    "trained anew, and that is counted. The published code asks node by node and inverts dense matrices.",
-    "GraphEraser has 10 shards with learned weights and trains the touched ones anew.",
+    "epochs on a GPU. 'IDEA, solver alone' is what that clock would show for our solver. Our solver is conjugate "
+    "gradient to a small residual instead of 100 rounds of LiSSA. A convex model is retrained by Newton's method. "
+    "The row below has the 300 epochs of Adam that the paper's text names.",
+    "CGU gets one request for all nodes. Its budget is enough for only a few of them. Where the budget is spent, the "
+    "model is trained anew, and this time is counted. The published code makes one request for each node and inverts "
+    "dense matrices.",
+    "GraphEraser has 10 shards with learned weights. It trains the touched shards anew.",
 )
 
 
@@ -102,6 +103,6 @@ EXPERIMENT = Experiment(
     cells,
     table,
     figure,
-    "Seconds from the request to the weights to release, one core.",
+    "Seconds from the request to the weights to release, on one core.",
     alone=True,
 )

@@ -27,7 +27,7 @@ from graphforget.runs.locks import try_lock
 from graphforget.validation import written_fields
 
 STORE = "models"
-QUICK = "Short form: one seed, fewer epochs, requests and graphs. It shows that everything runs, not what comes of it."
+QUICK = "Short form: one seed, fewer epochs, requests and graphs. It shows only that everything runs."
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ TITLES = {
     "sign": "SIGN",
     "linearised-gcn": "linearised GCN",
     "before": "before the request",
-    "nothing": "nothing done",
+    "nothing": "no_op (old weights)",
     "retrain": "re-training",
     "random": "GraphEraser, random",
     "bekm": "GraphEraser, BEKM",

@@ -59,42 +59,44 @@ MANY_SHARDS = ("pubmed", "cs", "physics")  # 30 or 100 of them, for which networ
 MOST_SHARDS = "physics"  # 100 of them, for which networks have one seed
 
 NOTES = (
-    "Test micro-F1 in %, mean ± deviation over seeds; in brackets the paper's. Split, initial weights, request and "
-    "dropout all vary with the seed here; the paper has one split and one request, so its deviation is smaller. 1 "
-    "% of the training nodes are removed, the ratio of the paper's released script; its text says 5 %.",
-    "Re-training here starts from fresh weights. The paper's goes on from the old weights at a hundredth of the "
-    "learning rate, and its code deletes the wrong edges with a node (2,698 of 10,544 go with two nodes of Cora). "
-    "With the edges right, its own code gives 84 instead of 76.9 for re-training a GCN on Cora, and 80 instead of "
-    "72.1 for IDEA, whose noise costs the rest. The models differ too: its GCN and SGC have 16 hidden units, no "
-    "self-loops and no biases, its GIN has BatchNorm; our GCN has 64, our SGC is one matrix.",
-    "IDEA is the private, unlearned model, its step solved by conjugate gradient with dropout off (the "
-    "Gauss-Newton matrix for networks, shortened where it overshoots); the paper's is a fixed number of rounds of "
-    "LiSSA with dropout on. The paper's numbers are with noise and stand beside our row with noise. That row adds "
-    "the sigma of the paper's code (0.6 and 0.1 for GCN and SGC, 0.005 and 0.001 for GAT and GIN), a mean over 20 "
-    "draws. No epsilon was asked for it; the row below has the one that the paper's own bound implies at delta = "
-    "1e-5, by exact Gaussian accounting. Where the row falls far below the paper's, the reason is the size of the "
-    "weights: those of its GCN on Cora are 23,000 of norm 61, ours 92,000 of norm 27, so that the same sigma "
-    "drowns ours.",
-    "GraphEraser has learned weights of the shards, 10, 10, 30, 30 and 100 shards. All shards are trained on the "
-    "retained graph with the partition made before the request: what GraphEraser ends with when the touched shards "
-    "are trained anew, at half the work. On PubMed, CS and Physics, where there are so many shards, networks have "
-    "50 epochs a shard instead of 200, and one seed on Physics. The paper's GraphEraser has no SGC: what it calls "
-    "so is its GCN. BEKM is worse than random because it works here: it sorts nodes by class, so that each shard "
-    "sees few of them. The paper's code mixes up positions and node numbers, which makes its partition random and "
-    "puts nine tenths of the test labels into training.",
-    "'As released' repeats what the paper's code does to GraphEraser: rows scaled to sum 1, 100 epochs, no "
-    "self-loops, dropout off, every model answering on its own shard, weights of the shards driven to 0; a BEKM "
-    "partition that is random. The test labels that its mix-up puts into training are left out here, so its own "
-    "numbers can be higher.",
-    "The paper's SGC is a product of two matrices and not convex; ours is a single one. Certified models are "
-    "scored with the noise of their certificate at epsilon = 1, delta = 1e-5 (sigma 0.1 for SGC, 0.05 for the "
-    "others), a mean over 20 draws, and their re-training with the same draws, so that the two differ by the "
+    "The table shows test micro-F1 in %, as mean ± deviation over seeds. The paper's numbers are in brackets. Here "
+    "the split, the initial weights, the request and the dropout all vary with the seed. The paper has one split and "
+    "one request, so its deviation is smaller. 1 % of the training nodes are removed, which is the ratio of the "
+    "paper's released script. The paper's text says 5 %.",
+    "Here re-training starts from fresh weights. The paper's re-training continues from the old weights at a "
+    "hundredth of the learning rate, and its code deletes the wrong edges with a node (with two nodes of Cora it "
+    "deletes 2,698 of 10,544 edges). With the right edges, the paper's own code gives 84 instead of 76.9 for "
+    "re-training a GCN on Cora, and 80 instead of 72.1 for IDEA. The noise of IDEA costs the rest. The models differ "
+    "too. The paper's GCN and SGC have 16 hidden units, no self-loops and no biases, and its GIN has BatchNorm. Our "
+    "GCN has 64 hidden units, and our SGC is one matrix.",
+    "The row IDEA is the private, unlearned model. Its step is solved by conjugate gradient with dropout off (for "
+    "networks with the Gauss-Newton matrix, and shortened where it overshoots). The paper's step is a fixed number "
+    "of rounds of LiSSA with dropout on. The paper's numbers are with noise, so they are beside our row with noise. "
+    "That row adds the sigma of the paper's code (0.6 and 0.1 for GCN and SGC, 0.005 and 0.001 for GAT and GIN), and "
+    "is a mean over 20 draws. No epsilon was requested for it. The row below has the epsilon that the paper's own "
+    "bound implies at delta = 1e-5, by exact Gaussian accounting. Where our row with noise is far below the paper's, "
+    "the reason is the size of the weights. The paper's GCN on Cora has 23,000 weights of norm 61. Ours has 92,000 "
+    "weights of norm 27, so the same sigma is too large for them.",
+    "GraphEraser has learned weights of the shards, and 10, 10, 30, 30 and 100 shards. All shards are trained on the "
+    "retained graph, with the partition that was made before the request. This gives what GraphEraser ends with when "
+    "it trains the touched shards anew, and it takes half the work. On PubMed, CS and Physics there are so many "
+    "shards that networks have 50 epochs for each shard instead of 200, and one seed on Physics. The paper's "
+    "GraphEraser has no SGC: the model that it calls SGC is its GCN. BEKM is worse than random because it works "
+    "here: it sorts nodes by class, so each shard sees few classes. The paper's code mixes up positions and node "
+    "numbers. This makes its partition random and puts nine tenths of the test labels into training.",
+    "The rows 'as released' repeat what the paper's code does to GraphEraser: rows are scaled to sum 1, there are "
+    "100 epochs and no self-loops, dropout is off, every model answers on its own shard, the weights of the shards "
+    "are driven to 0, and the BEKM partition is random. The test labels that the mix-up in the paper's code puts "
+    "into training are left out here, so the paper's own numbers can be higher.",
+    "The paper's SGC is a product of two matrices and is not convex. Our SGC is a single matrix. Certified models "
+    "are scored with the noise of their certificate at epsilon = 1, delta = 1e-5 (sigma is 0.1 for SGC and 0.05 for "
+    "the others), as a mean over 20 draws. Their re-training is scored with the same draws, so the two differ by the "
     "weights alone.",
-    "'Nothing done' are the old weights on the retained graph, which have forgotten nothing: accuracy does not "
-    "tell unlearning from doing nothing. That is what audits are for (docs/audits.md), and they find that IDEA's "
-    "step on a GCN leaves most of what was to be forgotten.",
-    "The test labels of affected nodes enter the update in the paper's code; here they do not.",
-    "To keep the whole within hours of two cores, the linearised GCN is run on Cora and CiteSeer alone.",
+    "'no_op (old weights)' is the old weights on the retained graph. These weights have forgotten nothing: accuracy "
+    "does not distinguish unlearning from no unlearning. Audits are made for this (docs/audits.md). They show that "
+    "IDEA's step on a GCN leaves most of what had to be forgotten.",
+    "In the paper's code, the test labels of affected nodes enter the update. Here they do not.",
+    "The linearised GCN is run on Cora and CiteSeer only. This keeps the whole experiment within hours on two cores.",
 )
 
 

@@ -27,24 +27,28 @@ KINDS = ("nodes", "edges")
 PROTOCOLS: tuple[Protocol, ...] = ("paper", "honest")
 
 NOTES = (
-    "Attack scores in %, mean ± deviation over seeds; in brackets the paper's (for 'before the request' that of its "
-    "code's README). Not 'lower is better': what is to be reached is the row re-training, whatever it is, because a "
-    "retrained model has seen nothing of what was removed.",
-    "Nodes, paper's protocol: MIA-Graph with a GCN as shadow, asked on the graph without the nodes; balanced accuracy "
-    "of hard labels, which the paper's code calls AUC (its scrambled edges, its double softmax and its mixture of two "
-    "query graphs are put right here). There a removed node stands alone, whatever a model has "
-    "learned of it: compare 'nothing done' with re-training to see how much the score tells of forgetting.",
-    "Nodes, honest: a shadow like the model before the request, for all rows; every node asked where it stood before "
-    "the request, AUC of the scores. Its network learns at a tenth of the paper's rate, at which all units die where "
-    "there is little to learn.",
-    "Edges, paper's protocol: StealLink's attack 3, removed edges against any pairs of nodes, AUC. Linked nodes are "
-    "alike, so every useful model scores far above 50 %, re-trained ones too. The paper's values near 50 % are not "
-    "what this attack gives on removed edges. In its released code GraphEraser's and CGU's copies of the attack are "
-    "tried on random pairs or on edges that were injected and stayed, and IDEA's own does not run.",
-    "Edges, honest: one attacker for all models, non-edges of the same classes and degrees as the removed edges.",
-    "The certified model and CGU are attacked as they are released, the others by their private weights. The paper's "
-    "GraphEraser has no SGC: what it calls so is its GCN. A request of this size spends CGU's budget, so that it is "
-    "trained anew. On CS GraphEraser has 50 epochs a shard instead of 200.",
+    "The table shows attack scores in %, as mean ± deviation over seeds. The paper's numbers are in brackets (for "
+    "'before the request', the number in the README of its code). A lower score is not better. The target is the "
+    "score of the row re-training, whatever it is, because a retrained model has seen nothing of the removed data.",
+    "Nodes, paper's protocol: the attack is MIA-Graph with a GCN as shadow model. Models are queried on the graph "
+    "without the nodes. The score is the balanced accuracy of hard labels, which the paper's code calls AUC. The "
+    "scrambled edges, the double softmax and the mixture of two query graphs in that code are corrected here. On "
+    "this graph a removed node is isolated, whatever a model has learned about it. Compare 'no_op (old weights)' "
+    "with re-training to see how much the score says about forgetting.",
+    "Nodes, honest: for all rows, the shadow model is like the model before the request. Every node is queried at "
+    "its place in the graph before the request. The score is the AUC of the attack's scores. The attack network "
+    "learns at a tenth of the paper's rate. At the paper's rate, all its units die where there is little to learn.",
+    "Edges, paper's protocol: the attack is attack 3 of StealLink, on removed edges against any pairs of nodes. The "
+    "score is the AUC. Linked nodes are alike, so every useful model scores far above 50 %, and re-trained models do "
+    "too. The paper's values near 50 % are not what this attack gives on removed edges. In the paper's released "
+    "code, the copies of the attack for GraphEraser and CGU are tested on random pairs or on edges that were "
+    "injected and stayed. IDEA's own copy does not run.",
+    "Edges, honest: there is one attacker for all models. The non-edges have the same classes and degrees as the "
+    "removed edges.",
+    "The certified model and CGU are attacked as they are released. The others are attacked by their private "
+    "weights. The paper's GraphEraser has no SGC: the model that it calls SGC is its GCN. A request of this size "
+    "spends the budget of CGU, so CGU is trained anew. On CS, GraphEraser has 50 epochs for each shard instead of "
+    "200.",
 )
 
 
@@ -143,9 +147,7 @@ def _blind(rows: Sequence[Row]) -> tuple[str, ...]:
     if not cells:
         return ()
     names = "; ".join(cells)
-    return (
-        f"The attack learned nothing and gives everything the same score, so that 50.0 tells nothing here: {names}.",
-    )
+    return (f"The attack learned nothing and gives every item the same score, so 50.0 means nothing here: {names}.",)
 
 
 EXPERIMENT = Experiment(NAME, "attacks after node and edge requests", cells, table)

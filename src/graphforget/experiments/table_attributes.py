@@ -25,22 +25,23 @@ MODELS = {"cora": "sgc", "citeseer": "gcn"}
 LOSSES = {"true": "true loss", "published": "double softmax"}
 
 NOTES = (
-    "Mean cross-entropy of the 5 % of training nodes that lose 20, 50 or 80 % of their attributes, on the graph "
-    "where these are 0 (before the request: where they are not), mean ± deviation over seeds; in brackets the "
-    "paper's.",
-    "The paper reads a lower loss as better forgetting. It is not: the labels stay known, so a low loss is "
-    "accuracy on training nodes. What is to be reached is the row re-training, whatever it is; 'nothing done' are "
-    "the old weights, which have forgotten nothing. The paper's GraphEraser has no SGC: what it calls so is its "
-    "GCN.",
-    "The paper's code gives probabilities to a function that takes logits, a softmax of a softmax, for IDEA and "
-    "CGU (no loss can be below 1.17 on Cora and 1.04 on CiteSeer), and not for GraphEraser: its rows cannot be "
-    "compared with each other. Its number therefore stands beside the double softmax for IDEA and CGU, and beside "
-    "the true loss for GraphEraser.",
-    "Here every method forgets the same values. In the paper CGU forgets all attributes, GraphEraser whole nodes, "
-    "and columns are drawn with repetition, so that 20, 50 and 80 % are 18, 39 and 55 %. CGU has one logistic "
-    "regression a class, whose answers are no softmax; they are taken for one, as in the paper; a request of this "
-    "size spends its budget, so that it is trained anew. The certified model is asked as it is released, with its "
-    "noise; IDEA by its private weights, in the paper with noise.",
+    "The table shows the mean cross-entropy of the 5 % of training nodes that lose 20, 50 or 80 % of their "
+    "attributes. It is measured on the graph where these attributes are 0 (before the request: where they are not "
+    "0). The numbers are mean ± deviation over seeds. The paper's numbers are in brackets.",
+    "The paper reads a lower loss as better forgetting. This is wrong: the labels stay known, so a low loss is "
+    "accuracy on training nodes. The target is the loss of the row re-training, whatever it is. 'no_op (old "
+    "weights)' is the old weights, which have forgotten nothing. The paper's GraphEraser has no SGC: the model that "
+    "it calls SGC is its GCN.",
+    "For IDEA and CGU, the paper's code gives probabilities to a function that takes logits. The result is a softmax "
+    "of a softmax (no loss can be below 1.17 on Cora and 1.04 on CiteSeer). For GraphEraser the code does not do "
+    "this, so the paper's rows cannot be compared with each other. For this reason the paper's number is beside the "
+    "double softmax for IDEA and CGU, and beside the true loss for GraphEraser.",
+    "Here every method forgets the same values. In the paper, CGU forgets all attributes and GraphEraser forgets "
+    "whole nodes. The paper draws columns with repetition, so 20, 50 and 80 % are 18, 39 and 55 %. CGU has one "
+    "logistic regression for each class. Its answers are not a softmax, but they are treated as one, as in the "
+    "paper. A request of this size spends the budget of CGU, so CGU is trained anew. The certified model is queried "
+    "as it is released, with its noise. IDEA is queried by its private weights. In the paper it is queried with "
+    "noise.",
 )
 
 

@@ -16,10 +16,11 @@ NAME = "table-datasets"
 COUNTED = ("nodes", "edges", "columns", "classes")
 
 NOTES = (
-    "In brackets the paper's. Edges are undirected and counted once, without duplicates and self-loops. The paper "
-    "counts those of Cora with duplicates (5,429 instead of 5,278) and those of PubMed, CS and Physics in both "
-    "directions; for its 4,723 of CiteSeer we found no count (4,732 with duplicates and self-loops).",
-    "Non-zeros are the attributes that are not 0; only these are kept.",
+    "The paper's numbers are in brackets. Edges are undirected and counted once, without duplicates and self-loops. "
+    "The paper counts the edges of Cora with duplicates (5,429 instead of 5,278), and the edges of PubMed, CS and "
+    "Physics in both directions. For its 4,723 edges of CiteSeer, we found no count that gives this number (4,732 "
+    "with duplicates and self-loops).",
+    "Non-zeros are the attributes that are not 0. Only these are stored.",
 )
 
 
@@ -58,4 +59,4 @@ def table(rows: Sequence[Row]) -> Table:
     return Table("Table 4: datasets", columns, lines, NOTES)
 
 
-EXPERIMENT = Experiment(NAME, "datasets, counted", cells, table)
+EXPERIMENT = Experiment(NAME, "sizes of the datasets", cells, table)

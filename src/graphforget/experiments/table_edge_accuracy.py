@@ -36,13 +36,15 @@ METHODS |= {"nothing": TITLES["nothing"]}
 IN_PAPER = {"idea_noised": "idea", "retrain": "retrain"}
 
 NOTES = (
-    "Test micro-F1 in % on the retained graph, mean ± deviation over seeds; in brackets the paper's.",
-    "Edge deletion is right in the paper's code, so its re-training is nearer to ours than in Table 1; it is a "
-    "continuation there and from fresh weights here. IDEA in the paper is below it, because noise of a hand-picked "
-    "sigma is added. The same sigma on our weights, which are more and shorter, costs more (Table 1 has the sizes); "
-    "the row IDEA is of the private weights, without noise.",
-    "'Nothing done' are the old weights on the retained graph, which have forgotten nothing: accuracy does not tell "
-    "unlearning from doing nothing.",
+    "The table shows test micro-F1 in % on the retained graph, as mean ± deviation over seeds. The paper's numbers "
+    "are in brackets.",
+    "The paper's code deletes edges correctly, so its re-training is nearer to ours than in Table 1. The paper's "
+    "re-training continues from the old weights. Ours starts from fresh weights. IDEA in the paper is below "
+    "re-training, because noise of a hand-picked sigma is added. The same sigma costs more here, because our model "
+    "has more weights with a smaller norm (Table 1 has the sizes). The row IDEA shows the private weights, without "
+    "noise.",
+    "'no_op (old weights)' is the old weights on the retained graph. These weights have forgotten nothing: accuracy "
+    "does not distinguish unlearning from no unlearning.",
 )
 
 

@@ -35,19 +35,21 @@ METHODS = {
 }
 
 NOTES = (
-    "Seconds from the request to the weights to release, mean ± deviation over seeds, one core without a GPU, no "
-    "other cell of this folder at work; in brackets the paper's, on an A6000.",
+    "The table shows the seconds from the request to the weights to release, as mean ± deviation over seeds, on one "
+    "core without a GPU. No other cell of this folder was running. The paper's numbers are in brackets. They are "
+    "from an A6000.",
     "Re-training is 300 epochs and a polish from fresh weights, timed for one seed. The paper's row is the 3,000 "
-    "epochs of the training before the request, while the accuracy that it reports for re-training is that of 300 "
+    "epochs of the training before the request. The accuracy that the paper reports for re-training is that of 300 "
     "further epochs.",
-    "IDEA counts surgery on the graph, footprint, gradients, solve, step length and certificate, but no audit of "
-    "assumptions; the paper's clock runs for the solver alone, which is the row below (conjugate gradient here, 1,000 "
-    "rounds of LiSSA there).",
-    "The certified model is SGC, which has no more than one matrix: it is here for its level, and table-seconds has "
-    "it against its own re-training.",
-    "GraphEraser: 30 shards with learned weights, one seed, since training 30 shards takes minutes here. Only shards "
-    "in which a training loss depends on an edge are trained anew; edges between two shards are in none. The paper's "
-    "code makes the partition anew, trains every shard and counts those that have an end of an edge.",
+    "The time of IDEA includes surgery on the graph, footprint, gradients, solve, step length and certificate, but "
+    "no audit of assumptions. The paper's clock runs for the solver alone. The row below shows this time (conjugate "
+    "gradient here, 1,000 rounds of LiSSA in the paper).",
+    "The certified model is SGC, which has only one matrix. It is in this table for its level. The experiment "
+    "table-seconds compares it with its own re-training.",
+    "GraphEraser has 30 shards with learned weights. It has one seed, because training 30 shards takes minutes here. "
+    "Only shards in which a training loss depends on a removed edge are trained anew. Edges between two shards are "
+    "in no shard. The paper's code makes the partition anew, trains every shard, and counts the shards that have an "
+    "end of an edge.",
 )
 
 

@@ -56,7 +56,9 @@ def load_note(rows: Sequence[Row]) -> tuple[str, ...]:
     loads = [row["load"] for row in rows if "load" in row]
     if not loads:
         return ()
-    return (f"The machine's load average was {min(loads):.1f} to {max(loads):.1f} meanwhile; 1 is one busy core.",)
+    return (
+        f"The machine's load average was {min(loads):.1f} to {max(loads):.1f} during the runs. 1 is one busy core.",
+    )
 
 
 def fresh(request: gf.Request) -> gf.Request:
