@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import graphforget as gf
-from cases import CLASSES, COLUMNS, Run
+from cases import CLASSES, COLUMNS, Run, random_graph
 from graphforget.report.content import run_content
 
 # The fields that may differ: ids, times, salted digests, signatures, and the noised weights with their score. Hashes of
