@@ -236,7 +236,7 @@ def test_a_curvature_under_the_constant_refutes_it(model: str) -> None:
     assert CONVEX in found.trained.history[-1].refuted
     assert (found.level, found.certificate.epsilon) == ("empirical", None)
     assert found.certificate.claim.void
-    assert found.certificate.statement.startswith("nothing follows")
+    assert found.certificate.statement.startswith("no guarantee")
     verified(found)
     targets: tuple[dict[str, Any], ...] = ({}, {"level": "conditional", "otherwise": "refuse"})
     for target in targets:
@@ -391,7 +391,7 @@ def test_what_was_refuted_once_stays_so() -> None:
         assert WITHIN in found.measured["refuted"]
         assert found.certificate.epsilon is None
         assert found.measured["epsilon_under_constants"] is not None
-        assert found.certificate.statement.startswith("nothing follows")
+        assert found.certificate.statement.startswith("no guarantee")
         verified(found)
         rosy = dataclasses.replace(claim_of(found, ObjectiveNoise), epsilon=EVERY)
         forged = dataclasses.replace(found.certificate, claim=rosy)
