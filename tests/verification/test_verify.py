@@ -460,8 +460,8 @@ def test_a_certificate_of_another_run_is_caught(tmp_path: Path) -> None:
     # The same graph, another noise and another salt: an outcome of the same request.
     again = gf.unlearn(trained, graph, whole_request(graph))
     for part, message in (
-        ({"released_theta": again.released_theta}, "^the released weights are not those"),
-        ({"annex": again.annex}, "^the weights are not those"),
+        ({"released_theta": again.released_theta}, "^the released weights do not match the certificate"),
+        ({"annex": again.annex}, "^the weights do not match the certificate"),
         ({"certificate": again.certificate}, "^the graph does not match the certificate$"),
     ):
         with pytest.raises(gf.Mismatch, match=message):
@@ -971,19 +971,19 @@ def unsigned_edit(**changes: Any) -> Spoil:
 
 
 SPOILT: dict[str, tuple[Spoil, str]] = {
-    "one weight changed": (tensor_edit("weights.safetensors", nudged), "^the weights are not those"),
+    "one weight changed": (tensor_edit("weights.safetensors", nudged), "^the weights do not match the certificate"),
     "another graph": (graph_with("another"), "the graph does not match the certificate"),
     "a node put back": (graph_with("node"), "the graph does not match the certificate"),
     "an edge put back": (graph_with("edge"), "the graph does not match the certificate"),
     "an attribute put back": (graph_with("attribute"), "the graph does not match the certificate"),
-    "noise left out": (tensor_edit(RELEASED, lambda _, run: private(run)), "^the released weights are not those"),
+    "noise left out": (tensor_edit(RELEASED, lambda _, run: private(run)), "^the released weights do not match"),
     "half the noise": (
         tensor_edit(RELEASED, lambda theta, run: (theta + private(run)) / 2),
-        "^the released weights are not those",
+        "^the released weights do not match the certificate",
     ),
     "other noise": (
         tensor_edit(RELEASED, lambda theta, run: private(run) + 0.03 * (theta - private(run)).sign()),
-        "^the released weights are not those",
+        "^the released weights do not match the certificate",
     ),
     "sigma lowered": (claim_edit(sigma=0.01), "^the signature does not fit"),
     "sigma lowered, unsigned": (
@@ -1043,11 +1043,11 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
         "^the certificate is not the one of the ledger's last entry$",
     ),
     "the signature taken off": (unsigned, "^the certificate is not the one of the ledger's last entry$"),
-    "nothing done": (old_weights, "^the weights are not those"),
+    "nothing done": (old_weights, "^the weights do not match the certificate"),
     "a certificate of another run": (of_another_run(CERTIFICATE), "^the certificate is not that of this run$"),
     "a ledger of another run": (of_another_run(LEDGER), "has 1 entries in its ledger and 2 annexes"),
     "annexes of another run": (of_another_run(ANNEX), "has 2 entries in its ledger and 1 annexes"),
-    "released weights of another run": (of_another_run(RELEASED), "^the released weights are not those"),
+    "released weights of another run": (of_another_run(RELEASED), "^the released weights do not match the certificate"),
     "an annex of another request": (annexes_edit(another_annex), "^the certificate is not that of this run$"),
     "annexes in another order": (annexes_edit(lambda annexes: annexes[::-1]), "^the certificate is not that of this"),
     "an earlier annex of another request": (
@@ -1252,7 +1252,7 @@ def test_released_models_are_taken_as_well_as_their_weights() -> None:
     given = (result.certificate, result.trained, result.graph)
     names = [check.name for check in gf.verify(*given, released=result.released).checks]
     assert {"noise", "released weights"} <= set(names)
-    with pytest.raises(gf.Mismatch, match="the released weights are not those"):
+    with pytest.raises(gf.Mismatch, match="the released weights do not match the certificate"):
         gf.verify(*given, released=result.trained)
 
 

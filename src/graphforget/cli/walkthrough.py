@@ -71,7 +71,7 @@ class Verified:
 
 
 def run_demo(report: Path, *, progress: Progress | None = None, say: Say | None = None) -> dict[str, Any]:
-    """Trains, forgets, certifies, verifies, detects five planted failures, and writes the report. Returns the results as JSON."""
+    """Trains, forgets, certifies, verifies, detects five planted failures and writes the report. Returns the JSON."""
     check_output_path(report)
     say = say or (lambda sentence: None)
     started = time.perf_counter()
