@@ -259,7 +259,7 @@ def test_other_methods_in_between_leave_no_claim() -> None:
     moved = gf.unlearn(trained, graph, gf.Request(nodes=[4]), method="gif")
     request = gf.Request(edges=edges_of(moved.graph, 2))
     given: dict[str, Any] = {"constants": gf.Constants(strong_convexity=0.01), "epsilon": EVERY}
-    with pytest.raises(gf.Refused, match=VOID + "every request before was answered by a method that bounds"):
+    with pytest.raises(gf.Refused, match=VOID + "every earlier request was answered by a method that bounds"):
         ceu(moved.trained, moved.graph, request, **given)
     found = step_alone(moved.trained, moved.graph, request, **given)
     assert isinstance(found.certificate.claim, Empirical)

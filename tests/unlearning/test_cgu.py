@@ -495,7 +495,7 @@ def test_after_another_method_it_trains_anew(method: str, options: dict[str, Any
     assert outcome.trained.history == ()
     assert outcome.certificate.claim == cgu(trained, graph, gf.Request(nodes=[9]), epsilon=FOR_EVER).certificate.claim
     verified(outcome)
-    with pytest.raises(gf.Refused, match="every request before was answered by a method that bounds"):
+    with pytest.raises(gf.Refused, match="every earlier request was answered by a method that bounds"):
         cgu(moved.trained, moved.graph, gf.Request(nodes=[9]), epsilon=FOR_EVER, otherwise="refuse")
 
 
