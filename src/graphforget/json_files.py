@@ -83,7 +83,7 @@ def fields_once(name: str) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
         content: dict[str, Any] = {}
         for field, value in pairs:
             if field in content:
-                raise InputError(f"field {field[:80]!r} stands twice in {name}")
+                raise InputError(f"field {field[:80]!r} appears twice in {name}")
             content[field] = value
         return content
 

@@ -568,9 +568,9 @@ def test_an_attack_that_cannot_be_run_does_not_cost_the_audit(attacks: None) -> 
         ({"models": 4}, "4 models and 4 seeds are too few, at least 8 and 2 are needed"),
         ({"seeds": 1}, "8 models and 1 seeds are too few, at least 8 and 2 are needed"),
         ({"models": 8.5}, "models is 8.5, a whole number from 0 is needed"),
-        ({"share": 0}, "the share is 0, it must lie above 0 and up to 1"),
-        ({"share": 1.1}, "the share is 1.1, it must lie above 0 and up to 1"),
-        ({"share": float("nan")}, "the share is nan, it must lie above 0 and up to 1"),
+        ({"share": 0}, "the share is 0, it must be above 0 and up to 1"),
+        ({"share": 1.1}, "the share is 1.1, it must be above 0 and up to 1"),
+        ({"share": float("nan")}, "the share is nan, it must be above 0 and up to 1"),
         ({"jobs": 0}, "at least 1 job is needed"),
         ({"seed": -1}, "seed is -1, a whole number from 0 is needed"),
         ({"epsilon": 0}, "epsilon is 0, a positive number is needed"),
@@ -655,7 +655,7 @@ def test_a_stopped_audit_goes_on_and_a_finished_one_is_read(tmp_path: Path, made
 def test_pieces_of_other_settings_are_refused(changes: dict[str, Any], finished: Path) -> None:
     if "after" in changes:
         changes = {"after": gf.Release.of(ByMethod("newton")(trained(), people(), REQUEST, 77))}
-    with pytest.raises(gf.InputError, match="holds pieces of another run, remove it or choose another folder$"):
+    with pytest.raises(gf.InputError, match="holds checkpoints of another run, remove it or choose another folder$"):
         audited(**{"method": "newton", "folder": finished, **changes})
 
 
@@ -689,7 +689,7 @@ def test_pieces_of_another_way_to_forget_are_refused(tmp_path: Path) -> None:
     after = release_by(ByMethod("newton"))
     one, other = (functools.partial(by_name, method=method) for method in ("ascent", "newton"))
     audited(after=after, forget=one, folder=tmp_path, seeds=2)
-    with pytest.raises(gf.InputError, match="holds pieces of another run"):
+    with pytest.raises(gf.InputError, match="holds checkpoints of another run"):
         audited(after=after, forget=other, folder=tmp_path, seeds=2)
 
 
@@ -816,7 +816,7 @@ def test_runs_and_requests_have_to_belong_together(runs: Runs, tmp_path: Path) -
         gf.audit_run(runs.plain, before=runs.plain, request=REQUEST, **settings)
     requests: tuple[Path | str | None, ...] = (None, "node:5%")
     for request in requests:
-        with pytest.raises(gf.InputError, match="^to audit the deletion itself, its request file is needed"):
+        with pytest.raises(gf.InputError, match="^--before needs --request: the request file of that deletion"):
             gf.audit_run(runs.after, before=runs.plain, request=request, **settings)
     for request in (tmp_path / "absent.json", "nonsense"):
         with pytest.raises(gf.InputError, match="is neither a file nor of the form node:5%"):
@@ -869,7 +869,7 @@ def test_a_model_that_remembers_ends_with_1_and_a_sentence(run: Run, runs: Runs,
     assert "\nREMEMBERS: " in ran.stdout
     assert "Passed" not in ran.stdout
     assert "REFUTED" not in ran.stdout
-    assert f"the pieces in {AUDIT_PIECES}, to be removed with the deleted data" in ran.stdout
+    assert f"the checkpoints in {AUDIT_PIECES}, to be removed with the deleted data" in ran.stdout
     assert (tmp_path / "audit" / AUDIT_PIECES / "world-0.npz").exists()
 
 
@@ -1025,5 +1025,5 @@ def test_a_deletion_of_every_level_is_audited_from_its_run(method: str, level: L
     with pytest.raises(gf.InputError, match="it cannot be audited as"):
         gf.audit_run(tmp_path / "after", before=tmp_path / "before", request=REQUEST, method="ascent")
     for inside in (tmp_path / "after", tmp_path / "after" / "deep"):
-        with pytest.raises(gf.InputError, match="lies in the run directory"):
+        with pytest.raises(gf.InputError, match="is in the run directory"):
             gf.audit_run(tmp_path / "after", out=inside)

@@ -360,7 +360,7 @@ def test_a_part_that_does_not_hold_is_a_mismatch() -> None:
 
 def test_no_model_of_this_version_has_parts() -> None:
     claim, _ = combined(first="exact")
-    with pytest.raises(gf.Mismatch, match="^the claim speaks of a part 'first', and the model has none$"):
+    with pytest.raises(gf.Mismatch, match="^the claim is about a part 'first', and the model has none$"):
         claim.recheck(evidence(issued("exact")))
     with pytest.raises(gf.Mismatch, match="and the model has none$"):
         verified(issued("exact"), claim)

@@ -391,7 +391,7 @@ def test_retraining_draws_anew_and_the_certificate_names_the_noise() -> None:
     assert torch.equal(seeded[0].theta, seeded[1].theta)
     assert seeded[0].recipe.noise_seed == 1
     silent = dataclasses.replace(outcome.certificate, objective={**outcome.certificate.objective, "noise": 0.1})
-    with pytest.raises(gf.Mismatch, match="speaks of the objective"):
+    with pytest.raises(gf.Mismatch, match="states the objective"):
         gf.verify(silent, outcome.trained, outcome.graph)
 
 
@@ -526,7 +526,7 @@ def test_one_that_was_swapped_after_the_certificate_is_noticed(tmp_path: Path) -
         gf.verify_run(run)
     rewrite_checksums(run)
     swapped, _ = gf.load_run(run)  # no checksum and no objective gives it away
-    message = "^recipe, reach or history of the model are not those that the certificate speaks of$"
+    message = "^recipe, reach or history of the model do not match the certificate$"
     with pytest.raises(gf.Mismatch, match=message):
         gf.verify_run(run)
     with pytest.raises(gf.Mismatch, match=message):
@@ -540,8 +540,8 @@ def test_one_that_was_swapped_after_the_certificate_is_noticed(tmp_path: Path) -
         (lambda tensors: tensors.pop("tilt"), "noise in the objective"),
         (lambda tensors: tensors.update(tilt=tensors["tilt"][1:].clone()), "noise in the objective"),
         (lambda tensors: tensors.update(tilt=torch.zeros(0, dtype=torch.float64)), "noise in the objective"),
-        (lambda tensors: tensors.update(tilt=tensors["tilt"] + 1), "does not fit together"),
-        (lambda tensors: tensors.update(tilt=tensors["tilt"] * math.nan), "does not fit together"),
+        (lambda tensors: tensors.update(tilt=tensors["tilt"] + 1), "is inconsistent"),
+        (lambda tensors: tensors.update(tilt=tensors["tilt"] * math.nan), "is inconsistent"),
     ],
     ids=["missing", "short", "empty", "another", "nan"],
 )

@@ -247,7 +247,7 @@ def test_what_releases_promise_is_fixed_at_training(run: Run, club: Path) -> Non
     assert {name: result["recipe"][name] for name in promise} == promise
     assert (result["releases"], result["releases_left"]) == ([], 3)
     text = " ".join(run("train", "--data", club, *given).stdout.split())
-    assert "promise epsilon = 0.5, delta = 1e-06 for 3 releases together" in text
+    assert "guarantee epsilon = 0.5, delta = 1e-06 for 3 releases together" in text
     network = parsed(run("train", "--data", club, "--model", "gcn", "--epochs", "2", *given, "--json").stdout)
     assert network["releases_left"] is None
 
@@ -344,7 +344,7 @@ def test_train_for_people(run: Run, club: Path, space: Path) -> None:
     assert "a bound on the distance to the optimum" in lines["optimum"]
     assert "can be certified: strongly convex" in lines["certificate"]
     assert f"sigma = {SIGMA:g} in every release" in lines["noise"]
-    assert "epsilon = 1, delta = 1e-05 for 64 releases together" in lines["promise"]
+    assert "epsilon = 1, delta = 1e-05 for 64 releases together" in lines["guarantee"]
     assert ran.stdout.endswith("Written to run.\n")
     assert "\x1b" not in ran.stdout
 
@@ -821,7 +821,7 @@ def test_unlearn_says_what_does_not_hold(run: Run, bare: Path) -> None:
     assert tree(bare) == before
     text = " ".join(run(*named, "--level", "empirical").stdout.split())
     assert "method idea " in text
-    assert "level empirical: nothing follows for this model, because something that the paper's bound needs" in text
+    assert "level empirical: no guarantee for this model: at least one condition of the paper's bound fails" in text
     assert "An assumption does NOT hold, so nothing is guaranteed for this model." in text
     assert "Note: the released weights carry no noise." in text
     assert "Not saved: --out FOLDER saves the model and its graph." in text
@@ -909,7 +909,7 @@ UNKNOWN = "no method that 'auto' can choose has the option {!r}, name a method"
             ("run", "request.json", "--method", "idea", "--option", 'constants={"lipschitz": "a"}'),
             "lipschitz is a, a finite number",
         ),
-        (("run", "request.json", "--out", "run/two"), "run/two lies inside another run directory"),
+        (("run", "request.json", "--out", "run/two"), "run/two is inside another run directory"),
         (
             ("run", "request.json", "--method", "idea", "--option", "solver=magic"),
             "there is no solver 'magic', only cg, lissa, dense",
@@ -1135,7 +1135,8 @@ def test_verify_says_what_it_did_not_check(run: Run, released: Path) -> None:
     ran = run("verify", "three")
     assert (ran.code, ran.stderr) == (0, "")
     text = " ".join(ran.stdout.split())
-    for gap in ("signature", "fresh noise", *CANNOT_BE_CHECKED, ROLLBACK):
+    fresh = "fresh noise (whether the noise differs from that of the previous release; --before RUN compares them)"
+    for gap in ("signature", fresh, *CANNOT_BE_CHECKED, ROLLBACK):
         assert f"Not checked: {gap}." in text
     assert "why this was chosen for this request, which may tell of it: method." in text
 
@@ -1143,10 +1144,10 @@ def test_verify_says_what_it_did_not_check(run: Run, released: Path) -> None:
 @pytest.mark.parametrize(
     ("by", "fitting", "told"),
     [
-        (1e-6, True, "the weights are not those that the certificate speaks of"),
+        (1e-6, True, "the weights do not match the certificate"),
         (1e-6, False, "is damaged: weights.safetensors is not the file that was written"),
         (5.0, False, "is damaged: weights.safetensors is not the file that was written"),
-        (5.0, True, "does not fit together: the objective is"),
+        (5.0, True, "is inconsistent: the objective is"),
     ],
 )
 def test_a_changed_weight_ends_with_code_1_and_one_sentence(
@@ -1310,7 +1311,7 @@ def test_the_ledger_tells_the_epsilon_of_all_releases_together(run: Run, release
     assert all("answer" not in entry for entry in told["entries"])
     text = run("ledger", "two").stdout
     promise = f"epsilon = {expected.epsilon:.3g} at delta = 1e-05"
-    assert f"All together, 2 releases in this line of runs guarantee {promise}." in text
+    assert f"2 releases of this run together guarantee {promise}." in text
     assert "Releases left: 62." in text
     assert told["releases_left"] == 62
     assert not [name for name in (*DELETED, "patient-0100") if name in text + ran.stdout]

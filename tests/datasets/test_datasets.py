@@ -461,7 +461,7 @@ def test_csv_split_by_default_and_by_name(tmp_path: Path) -> None:
     [
         ("", EDGES, r"line 1 of .*nodes.csv: the header has no column 'id'"),
         (NODES.replace("label", "class"), EDGES, r"line 1 of .*nodes.csv: the header has no column 'label'"),
-        (NODES.replace("height", "age"), EDGES, r"line 1 of .*nodes.csv: column 'age' stands twice"),
+        (NODES.replace("height", "age"), EDGES, r"line 1 of .*nodes.csv: column 'age' appears twice"),
         (NODES.replace("height", ""), EDGES, r"line 1 of .*nodes.csv: column 4 of the header has no name"),
         ("id,label\nann,1\n", EDGES, r"line 1 of .*nodes.csv: the header names no attribute"),
         ("id,label,a\n", EDGES, r"nodes.csv holds no node"),

@@ -537,13 +537,13 @@ BAD: list[tuple[dict[str, Any], str]] = [
     (masks([0, 1, 4], [2], [3]), "node 4 is in the split but has no label"),
     (masks([0, 1], [2], [3, 4]), "node 4 is in the split but has no label"),
     (masks([0, 1], [2, 4], [3]), "node 4 is in the split but has no label"),
-    ({"subject_ids": ["eve", "bob", "ann", "bob", "ann"]}, "'bob' stands twice among the subject ids"),
+    ({"subject_ids": ["eve", "bob", "ann", "bob", "ann"]}, "'bob' appears twice among the subject ids"),
     ({"subject_ids": ["eve", "bob"]}, "there are 2 subject ids for 5"),
     ({"subject_ids": ["eve", "bob", "ann", "", "cid"]}, "subject id"),
-    ({"column_names": ["age", "age"]}, "'age' stands twice among the column names"),
+    ({"column_names": ["age", "age"]}, "'age' appears twice among the column names"),
     ({"column_names": ["age"]}, "there are 1 column names for 2"),
     ({"column_names": ["age", " "]}, "column name"),
-    ({"class_names": ["ill", "ill"]}, "'ill' stands twice among the class names"),
+    ({"class_names": ["ill", "ill"]}, "'ill' appears twice among the class names"),
     ({"class_names": ["ill"], "num_classes": 2}, "there are 1 class names for 2"),
     ({"numbers": torch.tensor([0, 1, 2, 3])}, "the node numbers must be"),
     ({"numbers": torch.tensor([0, 1, 2, 3, 3])}, "the node numbers must be"),
@@ -793,7 +793,7 @@ def test_the_split_depends_on_the_seed_alone() -> None:
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.1, 1.5, float("nan"), float("inf")])
 def test_shares_out_of_range_are_refused(share: float) -> None:
-    with pytest.raises(gf.InputError, match=f"{share}.* must lie between 0 and 1"):
+    with pytest.raises(gf.InputError, match=f"{share}.* must be between 0 and 1"):
         labelled(20).split(test=share)
 
 

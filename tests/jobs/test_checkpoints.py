@@ -88,7 +88,7 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
 
 def test_pieces_of_anything_else_are_refused(tmp_path: Path) -> None:
     compute_in(tmp_path, Counted())
-    with pytest.raises(gf.InputError, match="holds pieces of another run, remove it or choose another folder$"):
+    with pytest.raises(gf.InputError, match="holds checkpoints of another run, remove it or choose another folder$"):
         Checkpoints(tmp_path, "somebody else's")
     assert len(compute_in(tmp_path, Counted())) == 3
 
@@ -195,5 +195,5 @@ def test_what_is_kept_is_for_nobody_else_and_what_is_damaged_is_computed_again(t
     compute_in(tmp_path / "pieces", rest)
     assert rest.computed == ["one-1"]
     (tmp_path / "pieces" / IDENTITY).write_text("")
-    with pytest.raises(gf.InputError, match="^pieces cannot be kept in "):
+    with pytest.raises(gf.InputError, match="^checkpoints cannot be stored in "):
         compute_in(tmp_path / "pieces", Counted())

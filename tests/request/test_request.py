@@ -122,15 +122,15 @@ BAD: dict[str, tuple[Content, str]] = {
         {"attributes": [{"node": 1, "columns": ["age"]}]},
         "column 'age' is not in the graph, whose columns have no names",
     ),
-    "node twice": ({"nodes": [1, 2, 1]}, "node <1> stands twice in the request"),
-    "edge twice": ({"edges": [[0, 1], [1, 2], [0, 1]]}, "edge (<0>, <1>) stands twice in the request"),
+    "node twice": ({"nodes": [1, 2, 1]}, "node <1> appears twice in the request"),
+    "edge twice": ({"edges": [[0, 1], [1, 2], [0, 1]]}, "edge (<0>, <1>) appears twice in the request"),
     "edge and its reverse": (
         {"edges": [[0, 1], [2, 1], [1, 2]]},
-        "edge (<1>, <2>) stands twice in the request",
+        "edge (<1>, <2>) appears twice in the request",
     ),
     "column twice": (
         {"attributes": [{"node": 1, "columns": [0, 2, 2]}]},
-        "node <1>, column <2> stands twice in the request",
+        "node <1>, column <2> appears twice in the request",
     ),
     "empty": ({}, "the request is empty: it names no node, no edge and no attribute"),
     "empty lists": (
@@ -162,7 +162,7 @@ def test_bad_requests_are_told_in_one_sentence(case: str, form: str, numbered: g
 def test_a_node_twice_among_the_attributes(form: str, numbered: gf.Graph, tmp_path: Path) -> None:
     content = {"attributes": [{"node": 1}, {"node": 2}, {"node": 1}]}
     message = sentence(numbered, lambda: FORMS[form](content, tmp_path))
-    assert message.endswith(expected_message("node <1> stands twice among the attributes", form))
+    assert message.endswith(expected_message("node <1> appears twice among the attributes", form))
 
 
 @pytest.mark.parametrize("lines", ["attribute,1,,\nattribute,1,,0\n", "attribute,1,,0\nattribute,1,,\n"])
@@ -170,7 +170,7 @@ def test_all_and_single_attributes_of_one_node_in_csv(lines: str, numbered: gf.G
     path = tmp_path / "request.csv"
     path.write_text(HEADER + lines)
     message = sentence(numbered, lambda: gf.Request.from_csv(path))
-    assert message == f"line 3 of {path}: node '1' stands twice among the attributes"
+    assert message == f"line 3 of {path}: node '1' appears twice among the attributes"
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -181,7 +181,7 @@ def test_all_and_single_attributes_of_one_node_in_csv(lines: str, numbered: gf.G
         ({"nodes": ["Bob"]}, "node 'Bob' is not in the graph"),
         ({"nodes": ["1"]}, "node '1' is not in the graph"),
         ({"edges": [["ann", "bob"], ["ann", "cid"]]}, "edge ('ann', 'cid') is not in the graph"),
-        ({"edges": [["ann", "bob"], ["bob", "ann"]]}, "edge ('bob', 'ann') stands twice in the request"),
+        ({"edges": [["ann", "bob"], ["bob", "ann"]]}, "edge ('bob', 'ann') appears twice in the request"),
         ({"attributes": [{"node": "ann", "columns": ["age", "size"]}]}, "column 'size' is not in the graph"),
     ],
 )
@@ -193,17 +193,17 @@ def test_bad_requests_by_subject_id(form: str, content: Content, message: str, n
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"nodes": ["bob", 1]}, "node 1 stands twice in the request"),
-        ({"nodes": [1, "bob"]}, "node 'bob' stands twice in the request"),
-        ({"edges": [["ann", "bob"], [0, 1]]}, "edge (0, 1) stands twice in the request"),
-        ({"edges": [["ann", "bob"], [1, "ann"]]}, "edge (1, 'ann') stands twice in the request"),
+        ({"nodes": ["bob", 1]}, "node 1 appears twice in the request"),
+        ({"nodes": [1, "bob"]}, "node 'bob' appears twice in the request"),
+        ({"edges": [["ann", "bob"], [0, 1]]}, "edge (0, 1) appears twice in the request"),
+        ({"edges": [["ann", "bob"], [1, "ann"]]}, "edge (1, 'ann') appears twice in the request"),
         (
             {"attributes": [{"node": 0, "columns": [1]}, {"node": "ann"}]},
-            "attributes of node 'ann' stands twice in the request",
+            "attributes of node 'ann' appears twice in the request",
         ),
         (
             {"attributes": [{"node": 0, "columns": ["age", 0]}]},
-            "node 0, column 0 stands twice in the request",
+            "node 0, column 0 appears twice in the request",
         ),
     ],
 )
@@ -216,14 +216,14 @@ def test_two_names_of_one_thing_are_a_duplicate(
 @pytest.mark.parametrize("nodes", [[5, "5"], ["5", 5]])
 def test_a_number_and_its_digits_are_a_duplicate_where_subject_ids_are_digits(nodes: list[Any]) -> None:
     graph = path_graph(subject_ids=["5", "6", "7", "8", "9", "10"])
-    assert sentence(graph, lambda: gf.Request(nodes)) == f"node {nodes[1]!r} stands twice in the request"
+    assert sentence(graph, lambda: gf.Request(nodes)) == f"node {nodes[1]!r} appears twice in the request"
     assert sentence(graph, lambda: gf.Request([0])) == "node 0 is not in the graph"
 
 
 def test_a_number_and_its_digits_are_a_duplicate_without_subject_ids(numbered: gf.Graph) -> None:
-    assert sentence(numbered, lambda: gf.Request([1, "1"])) == "node '1' stands twice in the request"
+    assert sentence(numbered, lambda: gf.Request([1, "1"])) == "node '1' appears twice in the request"
     attributes: dict[int | str, Any] = {1: "all", "1": [0]}
-    expected = "attributes of node '1' stands twice in the request"
+    expected = "attributes of node '1' appears twice in the request"
     assert sentence(numbered, lambda: gf.Request(attributes=attributes)) == expected
 
 
@@ -319,14 +319,14 @@ def test_an_empty_list_of_columns_is_not_taken_for_all(numbered: gf.Graph) -> No
     "content", [{"nodes": [1, 1]}, {"edges": [(0, 1), (0, 1)]}, {"attributes": {1: [0, 0]}}, {}], ids=repr
 )
 def test_what_no_graph_could_forget_is_refused_without_one(content: dict[str, Any]) -> None:
-    with pytest.raises(gf.InputError, match="stands twice in the request|the request is empty"):
+    with pytest.raises(gf.InputError, match="appears twice in the request|the request is empty"):
         gf.Request(**content)
 
 
 def test_two_keys_that_are_one_number_do_not_overwrite_each_other(numbered: gf.Graph) -> None:
     """0-dimensional tensors are told apart by identity, so a dictionary can hold two that mean node 1."""
     attributes: dict[Any, Any] = {torch.tensor(1): "all", torch.tensor(1): [0]}
-    assert "stands twice" in sentence(numbered, lambda: gf.Request(attributes=attributes))
+    assert "appears twice" in sentence(numbered, lambda: gf.Request(attributes=attributes))
 
 
 # -- files ---------------------------------------------------------------------------------------------------
@@ -605,7 +605,7 @@ def test_the_first_offender_is_the_same_every_time(numbered: gf.Graph) -> None:
         ),
         (gf.Request(all_training_nodes, [(0, 5), (97, 0)], {0: [1]}), "node 97 is not in the graph"),
         (gf.Request(all_training_nodes, [(0, 1), (1, 0), (0, 5)]), "edge (0, 5) is not in the graph"),
-        (gf.Request(all_training_nodes, [(0, 1), (1, 0)]), "edge (1, 0) stands twice in the request"),
+        (gf.Request(all_training_nodes, [(0, 1), (1, 0)]), "edge (1, 0) appears twice in the request"),
         (gf.Request(all_training_nodes, [(0, 1)]), "the request leaves no training node"),
     ]
     for request, message in worse:

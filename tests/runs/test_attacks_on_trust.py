@@ -155,7 +155,7 @@ def test_the_annex_of_a_refusal_is_held_against_its_entry(tmp_path: Path, monkey
     (run / "annex.json").write_text(json.dumps(content))
     rewrite_checksums(run)
     for look in (gf.verify_run, lambda place: gf.answer(place, gf.Request(nodes=[5]))):
-        with pytest.raises(gf.Mismatch, match="the ledger and the annexes speak of other requests"):
+        with pytest.raises(gf.Mismatch, match="the ledger and the annexes are about different requests"):
             look(run)
 
 

@@ -721,7 +721,7 @@ def test_what_is_written_down_of_a_model_is_not_built_on_if_it_changed(run: Path
         "obstacles": ["none"],
     }
     (run / "run.json").write_text(json.dumps(content | {field: other[field]}))
-    message = "recipe, reach or history of the model are not those that the certificate speaks of"
+    message = "recipe, reach or history of the model do not match the certificate"
     if field == "obstacles":  # with one the model has no releases to count
         message = "the certificate has 63 releases left, the model None"
     if field == "reach":  # which is that of the model, whatever is written down
@@ -729,9 +729,7 @@ def test_what_is_written_down_of_a_model_is_not_built_on_if_it_changed(run: Path
     with pytest.raises(gf.Mismatch, match=f"^{message}$"):
         gf.verify_run(run)
     refused = gf.InputError if field == "reach" else gf.Mismatch
-    with pytest.raises(
-        refused, match=message if field == "reach" else "^state: not what the last certificate speaks of$"
-    ):
+    with pytest.raises(refused, match=message if field == "reach" else "^state: does not match the last certificate$"):
         gf.answer(run, gone(5))
 
 

@@ -109,7 +109,7 @@ def test_other_class_weights_do_not_match_the_certificate() -> None:
     outcome = gf.unlearn(gf.train(people(), "sgc", loss=of_torch(WEIGHTS, 0.1)), people(), REQUEST)
     lighter = CrossEntropy((0.5, 4.0, 19.0), 0.1)
     recipe = dataclasses.replace(outcome.trained.recipe, loss=lighter.name)
-    with pytest.raises(gf.Mismatch, match="speaks of the objective"):
+    with pytest.raises(gf.Mismatch, match="states the objective"):
         gf.verify(outcome.certificate, dataclasses.replace(outcome.trained, loss=lighter, recipe=recipe), outcome.graph)
 
 

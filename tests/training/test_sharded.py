@@ -563,5 +563,5 @@ def test_weights_that_were_changed_do_not_verify(run: Path) -> None:
 
     spoil(run, nudge)
     rewrite_checksums(run)
-    with pytest.raises(gf.Mismatch, match="the weights are not those that the certificate speaks of"):
+    with pytest.raises(gf.Mismatch, match="the weights do not match the certificate"):
         gf.verify_run(run)

@@ -236,7 +236,7 @@ def test_a_curvature_under_the_constant_refutes_it(model: str) -> None:
     assert CONVEX in found.trained.history[-1].refuted
     assert (found.level, found.certificate.epsilon) == ("empirical", None)
     assert found.certificate.claim.void
-    assert found.certificate.statement.startswith("nothing follows")
+    assert found.certificate.statement.startswith("no guarantee")
     verified(found)
     targets: tuple[dict[str, Any], ...] = ({}, {"level": "conditional", "otherwise": "refuse"})
     for target in targets:
@@ -259,7 +259,7 @@ def test_other_methods_in_between_leave_no_claim() -> None:
     moved = gf.unlearn(trained, graph, gf.Request(nodes=[4]), method="gif")
     request = gf.Request(edges=edges_of(moved.graph, 2))
     given: dict[str, Any] = {"constants": gf.Constants(strong_convexity=0.01), "epsilon": EVERY}
-    with pytest.raises(gf.Refused, match=VOID + "every request before was answered by a method that bounds"):
+    with pytest.raises(gf.Refused, match=VOID + "every earlier request was answered by a method that bounds"):
         ceu(moved.trained, moved.graph, request, **given)
     found = step_alone(moved.trained, moved.graph, request, **given)
     assert isinstance(found.certificate.claim, Empirical)
@@ -391,7 +391,7 @@ def test_what_was_refuted_once_stays_so() -> None:
         assert WITHIN in found.measured["refuted"]
         assert found.certificate.epsilon is None
         assert found.measured["epsilon_under_constants"] is not None
-        assert found.certificate.statement.startswith("nothing follows")
+        assert found.certificate.statement.startswith("no guarantee")
         verified(found)
         rosy = dataclasses.replace(claim_of(found, ObjectiveNoise), epsilon=EVERY)
         forged = dataclasses.replace(found.certificate, claim=rosy)

@@ -508,7 +508,7 @@ def test_an_ensemble_cannot_be_continued() -> None:
 # -- what a certificate covers of it ---------------------------------------------------------------------------------
 
 
-STATE = "^recipe, reach or history of the model are not those that the certificate speaks of$"
+STATE = "^recipe, reach or history of the model do not match the certificate$"
 
 
 def moved_node(trained: gf.Trained) -> gf.Trained:

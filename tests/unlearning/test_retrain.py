@@ -114,7 +114,7 @@ class Unresettable(nn.Module):
 @pytest.mark.slow
 def test_a_module_that_cannot_be_reset_has_to_be_handed_over_fresh(graph: gf.Graph) -> None:
     trained = gf.train(graph, Unresettable(), **SHORT)
-    with pytest.raises(gf.Refused, match=r"^parameter 'weight' is not drawn anew by any reset_parameters\(\)"):
+    with pytest.raises(gf.Refused, match=r"^parameter 'weight' is not drawn again by any reset_parameters\(\)"):
         gf.unlearn(trained, graph, REQUEST, method="retrain")
     plan = gf.plan(trained, graph, REQUEST, method="retrain")
     assert plan.level is None
@@ -146,7 +146,7 @@ class HalfReset(OwnGCN):
 @pytest.mark.slow
 def test_a_parameter_that_is_reset_in_part_is_noticed(graph: gf.Graph) -> None:
     trained = gf.train(graph, HalfReset(), **SHORT)
-    with pytest.raises(gf.Refused, match=r"^parameter 'extra' is not drawn anew"):
+    with pytest.raises(gf.Refused, match=r"^parameter 'extra' is not drawn again"):
         gf.unlearn(trained, graph, REQUEST, method="retrain")
 
 
@@ -155,7 +155,7 @@ def test_a_built_in_model_given_as_an_instance_never_goes_on_from_its_weights(gr
     """Its class has no reset_parameters(): it is refused, not continued and called exact."""
     module = build("gcn", columns=COLUMNS, classes=CLASSES, hidden=4)
     trained = gf.train(graph, module, **SHORT)
-    with pytest.raises(gf.Refused, match="is not drawn anew"):
+    with pytest.raises(gf.Refused, match="is not drawn again"):
         gf.unlearn(trained, graph, REQUEST, method="retrain")
     make = functools.partial(build, "gcn", columns=COLUMNS, classes=CLASSES, hidden=4, seed=9)
     with pytest.raises(gf.InputError, match="'model' makes the same parameter 'first.weight' whatever the seed"):
@@ -178,7 +178,7 @@ def test_an_affine_model_with_a_loss_of_ones_own_does_not_go_on_from_its_weights
 
     trained = gf.train(graph, gf.linearised(OwnGCN(), columns=COLUMNS), loss=squared, epochs=50, polish_steps=0)
     assert not trained.strongly_convex
-    with pytest.raises(gf.Refused, match="is not drawn anew"):
+    with pytest.raises(gf.Refused, match="is not drawn again"):
         gf.unlearn(trained, graph, REQUEST, method="retrain")
 
 
@@ -190,7 +190,7 @@ def test_a_wrong_fresh_model_is_refused(graph: gf.Graph) -> None:
         (own, {"model": Unresettable}, "'model' made a Unresettable, a OwnGCN is needed"),
         (own, {"model": OwnGCN()}, "model is not a function that makes a fresh module"),
         (own, {"model": "gcn"}, "model is not a function that makes a fresh module"),
-        (built_in, {"model": OwnGCN}, "gcn is a built-in model and is made anew by itself"),
+        (built_in, {"model": OwnGCN}, "gcn is a built-in model and is made again by itself"),
         (own, {"start": "warm"}, "the start is 'warm', it must be one of fresh, continued"),
         (own, {"start": "continued", "model": OwnGCN}, "a fresh model does not go with start='continued'"),
     ):

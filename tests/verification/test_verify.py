@@ -442,17 +442,17 @@ def test_another_graph_is_caught(tmp_path: Path) -> None:
     with pytest.raises(gf.Mismatch, match="the graph is not the one that the model stands on"):
         gf.verify(outcome().certificate, outcome().trained, own.graph)
     moved = dataclasses.replace(outcome().trained, graph_digest=own.graph.digest)
-    with pytest.raises(gf.Mismatch, match="not the retained graph that the certificate speaks of"):
+    with pytest.raises(gf.Mismatch, match="the graph does not match the certificate"):
         gf.verify(outcome().certificate, moved, own.graph)
 
 
 def test_a_certificate_of_another_run_is_caught(tmp_path: Path) -> None:
     trained, graph = patients()
     other = gf.unlearn(trained, graph, gf.Request(nodes=["patient-0100"]))
-    with pytest.raises(gf.Mismatch, match="^the graph is not the retained graph that the certificate speaks of$"):
+    with pytest.raises(gf.Mismatch, match="^the graph does not match the certificate$"):
         gf.verify(other.certificate, outcome().trained, outcome().graph)
     mixed = dataclasses.replace(outcome(), certificate=other.certificate)
-    with pytest.raises(gf.Mismatch, match="^the graph is not the retained graph that the certificate speaks of$"):
+    with pytest.raises(gf.Mismatch, match="^the graph does not match the certificate$"):
         verify(mixed)
     gf.save_outcome(tmp_path / "run", mixed)
     with pytest.raises(gf.Mismatch, match="^the certificate is not that of this run$"):
@@ -460,9 +460,9 @@ def test_a_certificate_of_another_run_is_caught(tmp_path: Path) -> None:
     # The same graph, another noise and another salt: an outcome of the same request.
     again = gf.unlearn(trained, graph, whole_request(graph))
     for part, message in (
-        ({"released_theta": again.released_theta}, "^the released weights are not those"),
-        ({"annex": again.annex}, "^the weights are not those"),
-        ({"certificate": again.certificate}, "^the graph is not the retained graph that the certificate speaks of$"),
+        ({"released_theta": again.released_theta}, "^the released weights do not match the certificate"),
+        ({"annex": again.annex}, "^the weights do not match the certificate"),
+        ({"certificate": again.certificate}, "^the graph does not match the certificate$"),
     ):
         with pytest.raises(gf.Mismatch, match=message):
             verify(dataclasses.replace(outcome(), **part))
@@ -473,7 +473,7 @@ def test_an_annex_of_another_request_is_caught(tmp_path: Path) -> None:
     papers = Annex.of(patients()[1], gf.Request(nodes=["patient-0001"]))
     cheat = forged(dataclasses.replace(outcome(), annex=papers))
     assert_caught(cheat, tmp_path, "^a node that was to be forgotten is in the retained graph$")
-    with pytest.raises(gf.Mismatch, match="^the annex is not that of the request that the certificate speaks of$"):
+    with pytest.raises(gf.Mismatch, match="^the annex does not match the certificate$"):
         verify(outcome(), annexes=[dataclasses.replace(outcome().annex, request=papers.request)])
 
 
@@ -621,13 +621,13 @@ def test_another_epsilon_or_delta_has_another_tolerance(numbers: dict[str, Any])
     ("changes", "message"),
     [
         ({"training_nodes": 1}, "the number of training nodes is not that of the retained graph"),
-        ({"model": {"name": "sign", "options": {}, "parameters": 62}}, "speaks of the model"),
-        ({"objective": {"loss": "cross_entropy", "mu": 1.0, "strongly_convex": True}}, "speaks of the objective"),
+        ({"model": {"name": "sign", "options": {}, "parameters": 62}}, "states the model"),
+        ({"objective": {"loss": "cross_entropy", "mu": 1.0, "strongly_convex": True}}, "states the objective"),
         *(
-            ({"settings": {name: value}}, "^the certificate speaks of the settings")
+            ({"settings": {name: value}}, "^the certificate states the settings")
             for name, value in (("epsilon", 0.5), ("delta", 1e-9), ("sigma", 0.1), ("releases", 65), ("mu", 1.0))
         ),
-        *(({"settings": {name: 0.9}}, "^the certificate speaks of the settings") for name in ("floor", "more")),
+        *(({"settings": {name: 0.9}}, "^the certificate states the settings") for name in ("floor", "more")),
         ({"algorithms": {"graph": "MD5"}}, "digests are of algorithms that this version does not know"),
         ({"algorithms": {}}, "digests are of algorithms that this version does not know"),
         ({"releases_left": 64}, "^the certificate has 64 releases left, the model 63$"),
@@ -786,7 +786,7 @@ def test_a_gcn_called_certified_is_caught(tmp_path: Path) -> None:
     declared = given | {"claim": dataclasses.replace(claim, conditions=(DECLARED_CONVEX,))}
     for cheat, seen in (
         (forged(base, trained=bold, **given), message),
-        (forged(base, trained=bold, objective=objective, **given), "^the certificate speaks of the objective"),
+        (forged(base, trained=bold, objective=objective, **given), "^the certificate states the objective"),
         (forged(base, trained=bold, **declared), "^the objective is not strongly convex, so"),
     ):
         with pytest.raises(gf.Mismatch, match=seen):
@@ -971,19 +971,19 @@ def unsigned_edit(**changes: Any) -> Spoil:
 
 
 SPOILT: dict[str, tuple[Spoil, str]] = {
-    "one weight changed": (tensor_edit("weights.safetensors", nudged), "^the weights are not those"),
-    "another graph": (graph_with("another"), "not the retained graph that the certificate speaks of"),
-    "a node put back": (graph_with("node"), "not the retained graph that the certificate speaks of"),
-    "an edge put back": (graph_with("edge"), "not the retained graph that the certificate speaks of"),
-    "an attribute put back": (graph_with("attribute"), "not the retained graph that the certificate speaks of"),
-    "noise left out": (tensor_edit(RELEASED, lambda _, run: private(run)), "^the released weights are not those"),
+    "one weight changed": (tensor_edit("weights.safetensors", nudged), "^the weights do not match the certificate"),
+    "another graph": (graph_with("another"), "the graph does not match the certificate"),
+    "a node put back": (graph_with("node"), "the graph does not match the certificate"),
+    "an edge put back": (graph_with("edge"), "the graph does not match the certificate"),
+    "an attribute put back": (graph_with("attribute"), "the graph does not match the certificate"),
+    "noise left out": (tensor_edit(RELEASED, lambda _, run: private(run)), "^the released weights do not match"),
     "half the noise": (
         tensor_edit(RELEASED, lambda theta, run: (theta + private(run)) / 2),
-        "^the released weights are not those",
+        "^the released weights do not match the certificate",
     ),
     "other noise": (
         tensor_edit(RELEASED, lambda theta, run: private(run) + 0.03 * (theta - private(run)).sign()),
-        "^the released weights are not those",
+        "^the released weights do not match the certificate",
     ),
     "sigma lowered": (claim_edit(sigma=0.01), "^the signature does not fit"),
     "sigma lowered, unsigned": (
@@ -992,7 +992,7 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
     ),
     "sigma lowered twice": (
         both(unsigned, claim_edit(sigma=0.029), json_edit("run.json", recipe={"sigma": 0.029})),
-        "^the certificate speaks of the settings",
+        "^the certificate states the settings",
     ),
     "sigma lowered three times": (
         both(
@@ -1000,16 +1000,16 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
             json_edit(CERTIFICATE, settings={"sigma": 0.029}),
             json_edit("run.json", recipe={"sigma": 0.029}),
         ),
-        "^recipe, reach or history of the model are not those that the certificate speaks of$",
+        "^recipe, reach or history of the model do not match the certificate$",
     ),
     "sigma of the model raised": (
         json_edit("run.json", recipe={"sigma": 0.3}),
-        "^the certificate speaks of the settings",
+        "^the certificate states the settings",
     ),
-    "epsilon of the model": (json_edit("run.json", recipe={"epsilon": 0.1}), "^the certificate speaks of the settings"),
+    "epsilon of the model": (json_edit("run.json", recipe={"epsilon": 0.1}), "^the certificate states the settings"),
     "releases of the model": (
         json_edit("run.json", recipe={"releases": 99}),
-        "^the certificate speaks of the settings",
+        "^the certificate states the settings",
     ),
     "releases not counted": (
         json_edit("run.json", releases=[]),
@@ -1017,7 +1017,7 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
     ),
     "a release of nothing counted last": (
         lambda run: json_edit("run.json", releases=[*gf.load_run(run)[0].releases, 0.0])(run),
-        "^recipe, reach or history of the model are not those that the certificate speaks of$",
+        "^recipe, reach or history of the model do not match the certificate$",
     ),
     "releases left": (json_edit(CERTIFICATE, releases_left=64), "^the signature does not fit"),
     "releases left, unsigned": (
@@ -1043,16 +1043,16 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
         "^the certificate is not the one of the ledger's last entry$",
     ),
     "the signature taken off": (unsigned, "^the certificate is not the one of the ledger's last entry$"),
-    "nothing done": (old_weights, "^the weights are not those"),
+    "nothing done": (old_weights, "^the weights do not match the certificate"),
     "a certificate of another run": (of_another_run(CERTIFICATE), "^the certificate is not that of this run$"),
     "a ledger of another run": (of_another_run(LEDGER), "has 1 entries in its ledger and 2 annexes"),
     "annexes of another run": (of_another_run(ANNEX), "has 2 entries in its ledger and 1 annexes"),
-    "released weights of another run": (of_another_run(RELEASED), "^the released weights are not those"),
+    "released weights of another run": (of_another_run(RELEASED), "^the released weights do not match the certificate"),
     "an annex of another request": (annexes_edit(another_annex), "^the certificate is not that of this run$"),
     "annexes in another order": (annexes_edit(lambda annexes: annexes[::-1]), "^the certificate is not that of this"),
     "an earlier annex of another request": (
         annexes_edit(lambda annexes: [another_annex(annexes)[1], annexes[1]]),
-        "^the ledger and the annexes speak of other requests$",
+        "^the ledger and the annexes are about different requests$",
     ),
     "a first entry removed": (
         both(ledger_edit("DELETE FROM entries WHERE number = 1"), annexes_edit(lambda annexes: annexes[1:])),
@@ -1150,7 +1150,7 @@ def test_an_edited_mu_is_caught_whatever_else_fits(run: Path, tmp_path: Path) ->
         other = dataclasses.replace(trained, recipe=recipe)
         value = other.objective(graph).value(other.theta)
         json_edit("run.json", recipe={"mu": recipe.mu}, objective=value)(run)
-        with pytest.raises(gf.Mismatch, match="^the certificate speaks of the objective"):
+        with pytest.raises(gf.Mismatch, match="^the certificate states the objective"):
             gf.verify_run(run)
         claim = restated(outcome(), mu=recipe.mu)
         own = dataclasses.replace(outcome().trained, recipe=recipe)
@@ -1213,7 +1213,7 @@ def test_entries_that_do_not_belong_to_the_certificate_are_caught(tmp_path: Path
     for actual, entries in ((second, one.entries), (first, two.entries)):
         with pytest.raises(gf.Mismatch, match="^the certificate is not the one of the ledger's last entry$"):
             verify(actual, entries=entries)
-    with pytest.raises(gf.Mismatch, match="^the ledger and the annexes speak of other requests$"):
+    with pytest.raises(gf.Mismatch, match="^the ledger and the annexes are about different requests$"):
         verify(second, annexes=two.annexes[1:], entries=two.entries)
     for change in ({"level": "exact"}, {"ratio": 0.5}, {"request_digest": "0" * 64}, {"certificate_digest": "0" * 64}):
         spoilt = (two.entries[0], dataclasses.replace(two.entries[1], **change))
@@ -1252,7 +1252,7 @@ def test_released_models_are_taken_as_well_as_their_weights() -> None:
     given = (result.certificate, result.trained, result.graph)
     names = [check.name for check in gf.verify(*given, released=result.released).checks]
     assert {"noise", "released weights"} <= set(names)
-    with pytest.raises(gf.Mismatch, match="the released weights are not those"):
+    with pytest.raises(gf.Mismatch, match="the released weights do not match the certificate"):
         gf.verify(*given, released=result.trained)
 
 
@@ -1332,7 +1332,7 @@ def test_how_nodes_are_numbered_is_under_the_certificate(
     fitting = json.loads((run / "run.json").read_text())["graph_digest"]
     graph_edit(change)(run)
     assert gf.load_run(run)[0].theta.numel() == 62  # no checksum gives it away
-    with pytest.raises(gf.Mismatch, match="^the graph is not the retained graph that the certificate speaks of$"):
+    with pytest.raises(gf.Mismatch, match="^the graph does not match the certificate$"):
         gf.verify_run(run)
     json_edit("run.json", graph_digest=fitting)(run)
     with pytest.raises(gf.Mismatch, match="its graph is not the one that the model was trained on$"):
@@ -1626,7 +1626,7 @@ def test_noise_of_the_smallest_size_that_is_caught_is_caught(count: int) -> None
 def test_how_little_noise_would_have_been_caught_is_said() -> None:
     message = next(check.result for check in verify(outcome()).checks if check.name == "noise")
     least = largest_detected_sigma(sigma=SIGMA, count=62)
-    assert f"a standard deviation up to {least:.2g} would have been caught in 99 of 100 cases" in message
+    assert f"a standard deviation up to {least:.2g} would be detected in 99 of 100 cases" in message
     assert least == pytest.approx(0.0149, abs=2e-4)
 
 

@@ -46,7 +46,7 @@ from graphforget.validation import whole_number, written_fields
 CANARIES: tuple[Kind, ...] = ("nodes", "edges")
 PROMISE = "promise"  # the array of epsilon and delta, beside the values of a population's model
 WORLD = "world"  # in the file names of the models of the populations
-PIECE_FORMAT = 2  # raised when the arrays of the pieces change, so that pieces of older versions are refused
+PIECE_FORMAT = 2  # raised when the arrays of the checkpoints change, so that those of older versions are refused
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,9 +148,9 @@ def audit(
         seed: Decides all random draws.
         jobs: How many processes work at a time.
         device: The torch device to train on.
-        folder: Where finished pieces are kept, so that a stopped audit can continue; by default a temporary folder.
+        folder: Where checkpoints are stored, so that a stopped audit can continue; by default a temporary folder.
             They reveal deleted data, so remove the folder together with that data.
-        progress: Called with the stage, the number of finished pieces and the number of all pieces.
+        progress: Called with the stage, the number of finished parts and the number of all parts.
         **options: Further options of the method.
 
     Returns:
@@ -191,7 +191,7 @@ def _checked_settings(
     if models < 8 or seeds < 2:
         raise InputError(f"{models} models and {seeds} seeds are too few, at least 8 and 2 are needed")
     if not 0 < share <= 1:
-        raise InputError(f"the share is {share}, it must lie above 0 and up to 1")
+        raise InputError(f"the share is {share}, it must be above 0 and up to 1")
     if whole_number(jobs, "jobs") < 1:
         raise InputError("at least 1 job is needed")
     return {"method": method, "models": models, "seeds": seeds, "share": share, "seed": whole_number(seed, "seed")}
@@ -304,7 +304,7 @@ def _release(case: Case, after: Release | Outcome | None) -> Release:
 
 
 def _identity(case: Case, weights: Iterable[Tensor], settings: dict[str, Any]) -> str:
-    """A digest of everything that finished pieces depend on."""
+    """A digest of everything that the checkpoints depend on."""
     try:
         forget = hashlib.sha256(pickle.dumps(case.forget)).hexdigest()
     except Exception:  # an object's own methods can raise anything

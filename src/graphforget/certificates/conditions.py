@@ -28,18 +28,18 @@ class ConditionCheck:
 BOUNDED, LIPSCHITZ, CONVEX = "bounded losses", "Lipschitz losses", "strong convexity"
 OPTIMUM, REACH = "trained to a minimum", "known reach"  # ids: certificates and histories hold them
 SENTENCES = {
-    BOUNDED: "losses are at most C",
-    LIPSCHITZ: "losses are L-Lipschitz",
+    BOUNDED: "every loss is at most C",
+    LIPSCHITZ: "every loss is L-Lipschitz",
     CONVEX: "the objective is lambda-strongly convex",
-    OPTIMUM: "training ended at a minimum",
-    REACH: "messages travel as far as inspected",
-    "bounded gradients": "gradients of losses are at most c1",
-    "Lipschitz gradients": "gradients of losses are gamma2-Lipschitz",
+    OPTIMUM: "training reached a minimum of the objective",
+    REACH: "messages travel no farther than the inspection measured",
+    "bounded gradients": "the gradient of every loss is at most c1",
+    "Lipschitz gradients": "the gradient of every loss is gamma2-Lipschitz",
     "Lipschitz Hessian": "the Hessian is gamma1-Lipschitz",
     "secret noise": "nobody knows the noise in the objective",
-    "leftover independent of the noise": "what the steps leave does not depend on the noise",
-    "leftover within its bound": "the gradient that is left is at most the bound",
-    "bounded steps": "every request before was answered by a method that bounds what it leaves",
+    "leftover independent of the noise": "the gradient after the steps does not depend on the noise",
+    "leftover within its bound": "the gradient after the steps is at most its bound",
+    "bounded steps": "every earlier request was answered by a method that bounds the remaining gradient",
     "convex loss": "the loss is convex in the logits, as its author declares",
 }
 

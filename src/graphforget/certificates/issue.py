@@ -50,7 +50,7 @@ class Filing:
     key: Ed25519PrivateKey | None = None
 
     def file(self, certificate: Certificate) -> Certificate:
-        """The certificate as it is filed here. One that was filed elsewhere is chained and signed anew."""
+        """The certificate as it is filed here. One that was filed elsewhere is chained and signed again."""
         if certificate.follows != self.follows or (certificate.signature is not None and self.key is None):
             certificate = dataclasses.replace(certificate, follows=self.follows, signature=None)
         return certificate if self.key is None else signed(certificate, self.key)

@@ -45,7 +45,7 @@ def audit(
         typer.Option(help=f"With --before the request file; else the request to rehearse, by default {REHEARSAL}."),
     ] = None,
     out_folder: Annotated[
-        Path | None, typer.Option("--out", help="The folder for result, plot and pieces; by default RUN.audit.")
+        Path | None, typer.Option("--out", help="The folder for result, plot and checkpoints; by default RUN.audit.")
     ] = None,
     method: Annotated[str | None, typer.Option(help="By default that of RUN's certificate, or auto.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="The epsilon to ask the method for.")] = None,
@@ -61,7 +61,7 @@ def audit(
     share: Annotated[float, typer.Option(help="Share of the training nodes in each model of a population.")] = 0.9,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random draws.")] = 0,
     jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 2,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the pieces, which depend on deleted data.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the checkpoints, which depend on deleted data.")] = False,
     option: Option = None,
     device: Device = "cpu",
     as_json: AsJson = False,
@@ -112,5 +112,5 @@ def _folder(run: Path) -> Path:
 
 def _show(result: Audit, folder: Path, *, keep: bool) -> None:
     render_audit(result)
-    pieces = f" and the pieces in {AUDIT_PIECES}, to be removed with the deleted data" if keep else ""
+    pieces = f" and the checkpoints in {AUDIT_PIECES}, to be removed with the deleted data" if keep else ""
     say(f"Written to {folder}: {AUDIT_RESULT}, a plot{pieces}.")

@@ -16,7 +16,7 @@ def demo(
     out_file: Annotated[Path, typer.Option("--out", help="The HTML report to write.")] = Path("graphforget-demo.html"),
     as_json: AsJson = False,
 ) -> None:
-    """Show a deletion on the embedded patients graph: train, plan, forget, certify, verify, catch cheats, report."""
+    """Show a deletion on the patients graph: train, plan, forget, certify, verify, detect planted failures, report."""
     from graphforget.cli.walkthrough import run_demo
 
     with progress(quiet=as_json) as show_progress:

@@ -12,6 +12,9 @@ from graphforget.certificates.releases import Composition
 from graphforget.cli.console import say, show, show_pairs
 
 PRIVATE = "\nPrivate: depends on the deleted data."
+EXPLAINED = {
+    "fresh noise": " (whether the noise differs from that of the previous release; --before RUN compares them)"
+}
 
 
 def training_result(graph: gf.Graph, trained: gf.Trained) -> dict[str, Any]:
@@ -67,7 +70,7 @@ def render_training(result: dict[str, Any]) -> None:
             "noise",
             _noise_of(result["recipe"]),
         ),
-        ("promise", _promise_of(result)),
+        ("guarantee", _guarantee_of(result)),
         ("time", f"{result['seconds']:.2f} s"),
     )
     show_pairs(pair for pair in pairs if pair[1])
@@ -75,7 +78,7 @@ def render_training(result: dict[str, Any]) -> None:
         say(f"Note: {note}.")
 
 
-def _promise_of(result: dict[str, Any]) -> str:
+def _guarantee_of(result: dict[str, Any]) -> str:
     recipe, left = result["recipe"], result["releases_left"]
     if left is None:
         return ""
@@ -162,7 +165,7 @@ def render_outcome(result: dict[str, Any]) -> None:
 def render_verification(verification: gf.Verification) -> None:
     show_pairs((f"ok  {check.name}", check.result) for check in verification.checks)
     for gap in verification.unchecked:
-        say(f"Not checked: {gap}.")
+        say(f"Not checked: {gap}{EXPLAINED.get(gap, '')}.")
 
 
 def ledger_result(entries: tuple[Entry, ...], together: Composition, left: int | None) -> dict[str, Any]:
@@ -187,9 +190,9 @@ def render_ledger(result: dict[str, Any]) -> None:
     if together["epsilon"] is None:
         say(f"\nNo epsilon for all releases together: {together['reason']}.")
     else:
-        releases = f"{together['releases']} release{'s' * (together['releases'] != 1)} in this line of runs"
-        promise = f"epsilon = {together['epsilon']:.3g} at delta = {together['delta']:g}"
-        say(f"\nAll together, {releases} guarantee {promise}.")
+        count = together["releases"]
+        one, several = "1 release of this run guarantees", f"{count} releases of this run together guarantee"
+        say(f"\n{one if count == 1 else several} epsilon = {together['epsilon']:.3g} at delta = {together['delta']:g}.")
     if result["releases_left"] is not None:
         say(f"Releases left: {result['releases_left']}.")
 

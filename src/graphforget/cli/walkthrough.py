@@ -45,7 +45,7 @@ Say = Callable[[str], None]
 SIGMA = 0.01
 REQUEST_ID = "demo-1"
 MISSED = "every check holds"
-FORGED = "the old weights, certified and signed anew"
+FORGED = "the old weights, certified and signed again"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Verified:
 
 
 def run_demo(report: Path, *, progress: Progress | None = None, say: Say | None = None) -> dict[str, Any]:
-    """Trains, forgets, certifies, verifies, catches five cheats, and writes the report. Returns the results as JSON."""
+    """Trains, forgets, certifies, verifies, detects five planted failures and writes the report. Returns the JSON."""
     check_output_path(report)
     say = say or (lambda sentence: None)
     started = time.perf_counter()
@@ -111,7 +111,7 @@ def _train_and_plan(say: Say, progress: Progress | None) -> Start:
         "accuracy to larger noise."
     )
     request, wishes = _request(graph)
-    say("\nThree people write in:\n" + "\n".join(f"  - {line}" for line in wishes))
+    say("\nThe request:\n" + "\n".join(f"  - {line}" for line in wishes))
     planned = plan(trained, graph, request)
     say(
         f"\nPlan: {planned.affected + planned.training_nodes} of {graph.train_rows.numel()} training losses change, "

@@ -129,7 +129,7 @@ def _check_header(path: Path, line: int, header: Sequence[str]) -> None:
         if not name:
             _refuse(path, line, f"column {place + 1} of the header has no name")
         if name in seen:
-            _refuse(path, line, f"column {name!r} stands twice in the header")
+            _refuse(path, line, f"column {name!r} appears twice in the header")
         seen.add(name)
     if not seen - {"id", "label", "split"}:
         _refuse(path, line, "the header names no attribute, id,label,<attributes...> is needed")

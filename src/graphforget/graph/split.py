@@ -28,7 +28,7 @@ def split(graph: Graph, *, seed: int = 0, test: float = 0.1) -> Graph:
         InputError: There are fewer than two labelled nodes, or the share is out of range.
     """
     if not 0 < test < 1:
-        raise InputError(f"the test share is {test}, it must lie between 0 and 1")
+        raise InputError(f"the test share is {test}, it must be between 0 and 1")
     labelled = graph.y != UNLABELLED
     test_mask = _drawn(graph, labelled, share=test, purpose="test", seed=seed)
     train_mask = labelled & ~test_mask
@@ -44,7 +44,7 @@ def hold_out(graph: Graph, *, seed: int = 0, share: float = 0.1) -> Graph:
     Drawn as by `split`; with a share of 0 there are none.
     """
     if not 0 <= share < 1:
-        raise InputError(f"the validation share is {share}, it must lie between 0 and 1")
+        raise InputError(f"the validation share is {share}, it must be between 0 and 1")
     val_mask = _drawn(graph, graph.train_mask, share=share, purpose="validation", seed=seed)
     if torch.equal(val_mask, graph.train_mask):
         raise InputError(f"a validation share of {share} leaves no training node")

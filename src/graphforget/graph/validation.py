@@ -98,7 +98,7 @@ def checked_names(names: Sequence[str] | None, count: int, label: str) -> tuple[
     if len(set(names)) != count:
         seen: set[str] = set()
         twice = next(n for n in names if n in seen or seen.add(n))  # type: ignore[func-returns-value]
-        raise InputError(f"{twice!r} stands twice among the {label}")
+        raise InputError(f"{twice!r} appears twice among the {label}")
     return names
 
 

@@ -24,9 +24,9 @@ IDENTITY = "identity.json"
 
 
 class Checkpoints:
-    """The finished pieces of one long computation, each an .npz file in a folder that only the owner can read.
+    """The finished parts of one long computation, each an .npz file in a folder that only the owner can read.
 
-    `identity` says which computation they belong to. A folder with pieces of another one is refused.
+    `identity` says which computation they belong to. A folder with checkpoints of another one is refused.
     """
 
     def __init__(self, folder: Path, identity: str) -> None:
@@ -34,10 +34,10 @@ class Checkpoints:
         self._loaded: dict[str, Checkpoint] = {}
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            folder.chmod(0o700)  # the pieces may hold personal data
+            folder.chmod(0o700)  # the checkpoints may hold personal data
             self._claim(folder / IDENTITY, identity)
         except (OSError, ValueError) as error:
-            raise InputError(f"pieces cannot be kept in {folder}: {error}") from error
+            raise InputError(f"checkpoints cannot be stored in {folder}: {error}") from error
 
     def _claim(self, file: Path, identity: str) -> None:
         folder = self.folder
@@ -46,7 +46,7 @@ class Checkpoints:
                 raise InputError(f"{folder} holds other files, choose another folder")
             write_atomic(file, json.dumps(identity).encode())
         elif read_json(file) != identity:
-            raise InputError(f"{folder} holds pieces of another run, remove it or choose another folder")
+            raise InputError(f"{folder} holds checkpoints of another run, remove it or choose another folder")
 
     def compute(
         self, names: Sequence[str], compute: Compute, *, jobs: int, stage: str, progress: Progress | None = None

@@ -182,7 +182,9 @@ def _composition(composed: Composition, certificate: Certificate) -> tuple[str, 
         return (f"There is no epsilon for all {composed.releases} releases together: {composed.reason}.",)
     promise = f"epsilon = {composed.epsilon:.3g} at delta = {composed.delta:g}"
     left = "" if certificate.releases_left is None else f"; {certificate.releases_left} more are covered"
-    return (f"All {composed.releases} releases so far together promise {promise}{left}.",)
+    count = composed.releases
+    releases = "1 release so far guarantees" if count == 1 else f"All {count} releases so far together guarantee"
+    return (f"{releases} {promise}{left}.",)
 
 
 def _number(value: float | None) -> str:

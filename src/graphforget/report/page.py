@@ -68,7 +68,7 @@ def check_output_path(path: str | Path) -> None:
     """Raises `InputError` if `write` could not write to this path, so that no work is done in vain."""
     folder = Path(path).absolute().parent
     if inside_run(path):
-        raise InputError(f"{path} lies inside a run directory, choose a path outside")
+        raise InputError(f"{path} is inside a run directory, choose a path outside")
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise InputError(f"the report cannot be written to {path}: {folder} is not a folder that can be written to")
 

@@ -117,7 +117,7 @@ class Request:
                 raise InputError(f'{entry!r} is no attribute entry, {{"node": u, "columns": [..]}} is needed')
             node = _name(entry["node"], "node")
             if node in attributes:
-                raise InputError(f"node {node!r} stands twice among the attributes")
+                raise InputError(f"node {node!r} appears twice among the attributes")
             attributes[node] = entry.get("columns", "all")
         return cls(content.get("nodes", ()), content.get("edges", ()), attributes)
 
@@ -154,7 +154,7 @@ class Request:
                 case ["attribute", node, "", column] if node and column and attributes.get(node) != "all":
                     attributes.setdefault(node, []).append(column)
                 case ["attribute", node, "", _] if node:
-                    raise InputError(f"line {number} of {path}: node {node!r} stands twice among the attributes")
+                    raise InputError(f"line {number} of {path}: node {node!r} appears twice among the attributes")
                 case _:
                     raise InputError(
                         f"line {number} of {path} is {','.join(line)!r}, which is no node, edge or attribute"
@@ -256,7 +256,7 @@ def _unique_rows(named: Iterable[tuple[Any, int]], label: str) -> list[int]:
     rows: dict[int, Any] = {}
     for name, row in named:
         if row in rows:
-            raise InputError(f"{label} {name!r} stands twice in the request")
+            raise InputError(f"{label} {name!r} appears twice in the request")
         rows[row] = name
     return list(rows)
 
@@ -265,7 +265,7 @@ def _refuse_twice(names: tuple[Any, ...], label: str) -> None:
     seen: set[Any] = set()
     for name in names:
         if name in seen:
-            raise InputError(f"{label} {name!r} stands twice in the request")
+            raise InputError(f"{label} {name!r} appears twice in the request")
         seen.add(name)
 
 

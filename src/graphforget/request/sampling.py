@@ -37,7 +37,7 @@ class Drawing:
         if (self.share is None) == (self.count is None):
             raise InputError("either a share or a number is to be drawn")
         if self.share is not None and not 0 < self.share < 1:
-            raise InputError(f"a share of {100 * self.share:g}% cannot be drawn, it must lie between 0 and 100")
+            raise InputError(f"a share of {100 * self.share:g}% cannot be drawn, it must be between 0 and 100")
         if self.count is not None and self.count < 1:
             raise InputError(f"{self.count} cannot be drawn, at least 1 is needed")
 

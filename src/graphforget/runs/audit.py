@@ -60,8 +60,8 @@ def audit_run(
         before: The run directory from before the deletion.
         request: The request of the deletion, or a file that holds it. For a rehearsal also a drawing, such as
             `node:5%`.
-        out: A folder for the result, a plot and, until the audit is done, its finished pieces.
-        keep: Whether to leave the finished pieces in `out`. They depend on what was deleted.
+        out: A folder for the result, a plot and, until the audit is done, its checkpoints.
+        keep: Whether to leave the checkpoints in `out`. They depend on what was deleted.
         model: An instance of the user's own module, if the run has one.
         loss: The user's own loss, if the run has one.
         seed: The seed of the drawing and of the audit.
@@ -125,7 +125,7 @@ def _request_of_deletion(
 ) -> Request:
     """The request of a deletion that is audited after the fact, by the method that made it."""
     if request is None or (isinstance(request, str) and not Path(request).is_file()):
-        raise InputError("to audit the deletion itself, its request file is needed beside the run from before it")
+        raise InputError("--before needs --request: the request file of that deletion (Python: before= and request=)")
     if options["method"] != certificate.method:
         raise InputError(
             f"the deletion was made by {certificate.method!r}, it cannot be audited as {options['method']!r}"
@@ -144,7 +144,7 @@ def _check_place(out: Path) -> None:
     if (out / AUDIT_RESULT).exists():
         raise InputError(f"{out} holds the result of an audit already, remove it or choose another folder")
     if inside_run(out / AUDIT_RESULT):
-        raise InputError(f"{out} lies in the run directory of a model, which an audit leaves as it is")
+        raise InputError(f"{out} is in the run directory of a model, which an audit leaves as it is")
 
 
 def _drawn_or_read(request: str | Path | None, graph: Graph, seed: int) -> Request:

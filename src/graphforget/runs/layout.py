@@ -71,7 +71,7 @@ def check_writable(folder: str | Path, *, force: bool = False) -> None:
             f"{named} holds {foreign_files(folder)[0]!r}, which is not the run's own: move it elsewhere first"
         )
     if inside_run(folder):
-        raise InputError(f"{named} lies inside another run directory, choose a place outside")
+        raise InputError(f"{named} is inside another run directory, choose a place outside")
     anchor = next(parent for parent in folder.parents if parent.exists())
     if not anchor.is_dir() or not os.access(anchor, os.W_OK):
         raise InputError(f"{anchor} is not a folder that can be written to")

@@ -88,7 +88,7 @@ def read_run(
         raise DamagedRun(f"{folder} is damaged: its graph is not the one that the model was trained on")
     if not math.isclose(value, trained.objective_value, rel_tol=1e-6):
         values = f"the objective is {value:.10g} instead of {trained.objective_value:.10g}"
-        message = f"{folder} does not fit together: {values}"
+        message = f"{folder} is inconsistent: {values}"
         if model is None and loss is None:
             raise DamagedRun(message)
         raise InputError(f"{message}, so the given model or loss is not the one of the training")

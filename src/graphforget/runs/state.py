@@ -36,14 +36,14 @@ def check_state(place: Path, trained: Trained, graph: Graph, history: History) -
     }
     for name, digest in digests.items():
         if certificate.digests[name] != digest:
-            raise Mismatch(f"{name}: not what the last certificate speaks of")
+            raise Mismatch(f"{name}: does not match the last certificate")
     check_annexes(history)
 
 
 def check_annexes(history: History) -> None:
     """Raises `Mismatch` unless every annex, also that of a refused request, is the one that its entry names."""
     if history.ledger.annex_digests != tuple(annex.digest for annex in history.own_annexes):
-        raise Mismatch("the ledger and the annexes speak of other requests")
+        raise Mismatch("the ledger and the annexes are about different requests")
 
 
 def as_certified(trained: Trained, entries: tuple[Entry, ...]) -> Trained:

@@ -23,7 +23,7 @@ def versions() -> dict[str, str]:
 def environment(*, device: str = "cpu") -> dict[str, Any]:
     """Versions, threads and machine, as JSON values. Training gives the same bits only if all of these are equal.
 
-    Threads and torch's settings may change while a program runs, so they are read anew. Torch's deterministic
+    Threads and torch's settings may change while a program runs, so they are read again. Torch's deterministic
     algorithms are always on in training.
     """
     return {

@@ -39,7 +39,7 @@ def replayed(
     `model`.
 
     Raises:
-        Refused: The recipe cannot have made these weights, or a parameter of the module cannot be drawn anew.
+        Refused: The recipe cannot have made these weights, or a parameter of the module cannot be drawn again.
     """
     recipe = trained.recipe
     if objective_noise_vector is None and recipe.noise_seed is None:
@@ -85,7 +85,7 @@ def refuse_untrained(trained: Trained) -> None:
     if recipe.epochs == 0 and (recipe.polish_steps == 0 or recipe.model not in MODELS):
         raise Refused(
             f"the recipe has {recipe.epochs} epochs and {recipe.polish_steps} polish steps, so it did not make these "
-            "weights and cannot make them anew; train the model on the retained graph as it was trained before"
+            "weights and cannot make them again; train the model on the retained graph as it was trained before"
         )
 
 
@@ -94,7 +94,7 @@ def fresh_module(old: Trained, graph: Graph, recipe: Recipe, make: Callable[[], 
     refuse_untrained(old)
     if recipe.model in MODELS:
         if make is not None:
-            raise InputError(f"{recipe.model} is a built-in model and is made anew by itself, leave model out")
+            raise InputError(f"{recipe.model} is a built-in model and is made again by itself, leave model out")
         shape: dict[str, Any] = {"columns": graph.num_columns, "classes": graph.num_classes, "seed": recipe.seed}
         return build(recipe.model, **shape, **recipe.options)
     with torch.random.fork_rng(devices=[]):
@@ -122,7 +122,7 @@ def _reset(old: nn.Module) -> nn.Module:
     unset = [name for name, parameter in trainable(module) if not torch.isfinite(parameter).all()]
     if unset:
         raise Refused(
-            f"parameter {unset[0]!r} is not drawn anew by any reset_parameters(), so hand a function over that makes a "
+            f"parameter {unset[0]!r} is not drawn again by any reset_parameters(), so give a function that makes a "
             "fresh module, model=..."
         )
     return module

@@ -47,7 +47,7 @@ def fit_shards(
     """Splits the training nodes and trains every shard's model from fresh weights. There is no warm start."""
     started = time.perf_counter() if started is None else started
     if warm:
-        raise InputError("an ensemble on shards cannot be continued, only its shards be trained anew")
+        raise InputError("an ensemble on shards cannot be continued, only its shards can be trained again")
     if recipe.objective_noise:
         raise InputError("an ensemble on shards takes no noise in its objective")
     report = progress or (lambda stage, done, total: None)

@@ -46,7 +46,7 @@ IDEA = MethodInfo(
 )
 GRAPHERASER = MethodInfo(
     name="grapheraser",
-    title="GraphEraser, the touched shards trained anew",
+    title="GraphEraser, the touched shards trained again",
     reference="Chen et al., CCS 2022",
     level="exact",
     models="sharded",

@@ -47,7 +47,7 @@ class Evidence:
 
     def part(self, name: str) -> Evidence:
         """Raises `Mismatch`: no model of this version has parts with claims of their own."""
-        raise Mismatch(f"the claim speaks of a part {name!r}, and the model has none")
+        raise Mismatch(f"the claim is about a part {name!r}, and the model has none")
 
     @property
     def noise(self) -> Tensor | None:

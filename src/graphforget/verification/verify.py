@@ -30,8 +30,8 @@ from graphforget.verification.evidence import Evidence
 from graphforget.verification.noise import check_fresh, check_gaussian, largest_detected_sigma
 
 CANNOT_BE_CHECKED = (
-    "that the noise came from a secret source, and was left out along no single direction: the signer vouches for it",
-    "that nobody drew the noise several times and kept what suited them: the signer vouches for it",
+    "that the noise came from a secret source and covers every direction of the weights: the signer vouches for it",
+    "that the noise was drawn once, and not chosen from several draws: the signer vouches for it",
 )
 
 
@@ -190,7 +190,7 @@ def _graph(evidence: Evidence) -> str:
     if dict(evidence.certificate.algorithms) != ALGORITHMS:
         raise Mismatch("the certificate's digests are of algorithms that this version does not know")
     if evidence.certificate.digests["graph"] != evidence.trained.graph_commitment(evidence.graph):
-        raise Mismatch("the graph is not the retained graph that the certificate speaks of")
+        raise Mismatch("the graph does not match the certificate")
     if evidence.certificate.training_nodes != evidence.graph.train_rows.numel():
         raise Mismatch("the number of training nodes is not that of the retained graph")
     size = f"{evidence.graph.num_nodes:,} nodes and {evidence.graph.num_edges:,} edges"
@@ -202,7 +202,7 @@ def _model(evidence: Evidence) -> str:
     for name, ours in subject(evidence.trained, strongly_convex=evidence.strongly_convex).items():
         theirs = dict(getattr(stated, name))
         if theirs != ours:
-            raise Mismatch(f"the certificate speaks of the {name} {theirs}, this one is {ours}")
+            raise Mismatch(f"the certificate states the {name} {theirs}, the model has {ours}")
     if stated.releases_left != evidence.trained.releases_left:
         raise Mismatch(
             f"the certificate has {stated.releases_left} releases left, the model {evidence.trained.releases_left}"
@@ -239,9 +239,9 @@ def _weights(evidence: Evidence) -> str | None:
     if not evidence.annexes:
         return None
     if evidence.annexes[-1].weights(evidence.trained.theta) != evidence.certificate.digests["weights"]:
-        raise Mismatch("the weights are not those that the certificate speaks of")
+        raise Mismatch("the weights do not match the certificate")
     if evidence.annexes[-1].state(evidence.trained.state_summary()) != evidence.certificate.digests["state"]:
-        raise Mismatch("recipe, reach or history of the model are not those that the certificate speaks of")
+        raise Mismatch("recipe, reach or history of the model do not match the certificate")
     return "the salted digests of the weights and of what is written down of them are the certificate's"
 
 
@@ -249,7 +249,7 @@ def _released(evidence: Evidence) -> str | None:
     if evidence.released is None:
         return None
     if weights_digest(evidence.released) != evidence.certificate.digests["released"]:
-        raise Mismatch("the released weights are not those that the certificate speaks of")
+        raise Mismatch("the released weights do not match the certificate")
     return "the digest of the released weights is the certificate's"
 
 
@@ -269,8 +269,8 @@ def _noise(evidence: Evidence) -> str | None:
         raise Mismatch("the released weights are not on the grid: their last digits tell of the private ones")
     least = largest_detected_sigma(sigma=sigma, count=added.numel())
     return (
-        f"as if from N(0, {sigma:g}^2), {added.numel():,} weights; a standard deviation up to {least:.2g} would have "
-        "been caught in 99 of 100 cases, one between that and sigma not surely"
+        f"as if from N(0, {sigma:g}^2), {added.numel():,} weights; a standard deviation up to {least:.2g} would be "
+        "detected in 99 of 100 cases; one closer to sigma could pass"
     )
 
 
@@ -289,7 +289,7 @@ def _request(evidence: Evidence) -> str | None:
         return None
     own = evidence.annexes[-1]
     if (own.request, own.digest) != (evidence.certificate.digests["request"], evidence.certificate.digests["annex"]):
-        raise Mismatch("the annex is not that of the request that the certificate speaks of")
+        raise Mismatch("the annex does not match the certificate")
     for annex in evidence.annexes:
         kind = annex.still_in(evidence.graph)
         if kind is not None:
@@ -315,7 +315,7 @@ def _ledger(evidence: Evidence) -> str | None:
     stated = [c.digests["annex"] for c in ledger.certificates if c is not None]
     own = [annex.digest for annex in evidence.annexes if annex.released][-len(stated) :]
     if evidence.annexes and own != stated:  # those of an earlier format stand before them
-        raise Mismatch("the ledger and the annexes speak of other requests")
+        raise Mismatch("the ledger and the annexes are about different requests")
     return f"unbroken, {_count(len(ledger.entries), 'request')}, the last one that of this certificate"
 
 

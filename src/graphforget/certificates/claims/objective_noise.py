@@ -45,7 +45,7 @@ class ObjectiveNoise(ConditionalClaim):
 
     kind = "objective-noise/1"
 
-    epsilon: float | None  # None: nothing follows
+    epsilon: float | None  # None: no guarantee
     delta: float
     noise: float
     budget: float
@@ -111,11 +111,11 @@ class ObjectiveNoise(ConditionalClaim):
     @property
     def statement(self) -> str:
         if self.epsilon is None:
-            return "nothing follows, because something that the claim needs does not hold"
+            return "no guarantee: at least one condition of the claim fails"
         return (
             f"if every condition listed holds, the weights are ({self.epsilon:.4g}, {self.delta:g})-indistinguishable "
-            "from the optimum on the retained graph, to which training anew leads, with fresh noise of standard "
-            f"deviation {self.noise:g} in the objective"
+            "from the optimum on the retained graph, to which training from scratch leads, with fresh noise of "
+            f"standard deviation {self.noise:g} in the objective"
         )
 
     def recheck(self, subject: Subject) -> str:

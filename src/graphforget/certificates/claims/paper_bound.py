@@ -30,7 +30,7 @@ class PaperBound(ConditionalClaim):
 
     kind = "paper-bound/1"
 
-    epsilon: float | None  # None: nothing follows
+    epsilon: float | None  # None: no guarantee
     delta: float
     sigma: float
     constants: Constants
@@ -92,7 +92,7 @@ class PaperBound(ConditionalClaim):
     @property
     def statement(self) -> str:
         if self.epsilon is None:
-            return "nothing follows for this model, because something that the paper's bound needs does not hold"
+            return "no guarantee for this model: at least one condition of the paper's bound fails"
         return (
             f"if every condition listed holds, the released weights are ({self.epsilon:g}, {self.delta:g})-"
             f"indistinguishable from retrained weights with the same noise of standard deviation {self.sigma:.4g}"
