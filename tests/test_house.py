@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from planted_faults import read_faults
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "graphforget"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
@@ -75,3 +77,12 @@ def test_every_question_has_an_answer() -> None:
     design = (ROOT / "docs" / "design.md").read_text()
     rooms = [path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()]
     assert [room for room in rooms if f"`{room}/" not in design] == []
+
+
+def test_every_planted_fault_can_be_planted() -> None:
+    """`python tests/planted_faults.py` shows that the tests catch them."""
+    faults = read_faults()
+    assert len(faults) >= 30
+    for fault in faults:
+        assert fault.planted((PACKAGE / fault.file).read_text())
+        assert all((ROOT / "tests" / name).exists() for name in fault.tests.split())
