@@ -48,7 +48,7 @@ class Chain:
     """The entries 1, 2, ... of an unbroken chain. Making one checks it, so whoever is given one need not check again.
 
     Raises:
-        Broken: An entry is missing, was changed, or does not continue from the entry before it.
+        BrokenChain: An entry is missing, was changed, or does not continue from the entry before it.
     """
 
     entries: tuple[Entry, ...] = ()

@@ -62,7 +62,7 @@ def compare(
 
 
 def _read_or_draw(request: str, graph: gf.Graph, *, seed: int) -> gf.Request:
-    """The request in a file, or one that is draw_request at random, such as `node:5%`."""
+    """The request in a file, or one that is drawn at random, such as `node:5%`."""
     from graphforget.request.sampling import Drawing, draw_request
 
     path = Path(request)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,10 +10,10 @@ import typer
 from graphforget.certificates.releases import compose_since_training
 from graphforget.cli.options import AsJson, Run
 from graphforget.cli.render import ledger_result, render_ledger, render_measured
-from graphforget.errors import InputError, Mismatch, OtherVersion
+from graphforget.errors import InputError, Mismatch
 from graphforget.runs.history import history_of
-from graphforget.runs.layout import CERTIFICATE, RUN_FILE, open_run
-from graphforget.runs.run_file import RunFile, read_run_file
+from graphforget.runs.layout import CERTIFICATE, open_run
+from graphforget.runs.run_file import read_run_file
 
 
 def ledger(
@@ -30,7 +29,7 @@ def ledger(
 ) -> None:
     """List the answered requests of a run, the guarantee of all releases together, and the number of releases left."""
     with open_run(run) as place:
-        state, history = _read(place), history_of(place)
+        state, history = read_run_file(place), history_of(place)
         has_certificate = (place / CERTIFICATE).exists()
     if not history.entries:
         if history.earlier is not None:
@@ -56,14 +55,3 @@ def ledger(
     render_ledger(result)
     if private:
         render_measured(measured)
-
-
-def _read(place: Path) -> RunFile:
-    try:
-        return read_run_file(place)
-    except FileNotFoundError as error:
-        raise InputError(f"{place} is not a run directory: {place / RUN_FILE} is missing") from error
-    except OtherVersion:
-        raise
-    except InputError as error:
-        raise InputError(f"{place} is damaged: {error}") from error

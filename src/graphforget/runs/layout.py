@@ -19,8 +19,6 @@ from graphforget.runs.locks import parent_lock
 FORMAT = 4
 RUN_FILE = "run.json"
 LARGEST = 2**30  # bytes of one file of tensors
-AUDIT_RESULT, AUDIT_PICTURE, AUDIT_PIECES = "audit.json", "audit.png", "pieces"
-REHEARSAL = "node:5%"  # what the audit of a run forgets if no request is given
 WIDEST = 2**24  # columns or classes of a graph that is read
 EARLIER_FORMAT = 3  # strongly convex models of it can be read and go on
 MODEL_FILES = ("weights.safetensors", "graph.safetensors", "graph.json")
@@ -35,6 +33,8 @@ LIMITS = {  # bytes of each file; what is larger is neither written nor read
     ANNEX: 2**29,
     **dict.fromkeys((LEDGER, EARLIER_LEDGER), LEDGER_LARGEST),
 }
+AUDIT_RESULT, AUDIT_PICTURE, AUDIT_PIECES = "audit.json", "audit.png", "pieces"  # in the folder of an audit
+REHEARSAL = "node:5%"  # what the audit of a run forgets if no request is given
 
 
 class DamagedRun(InputError):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from graphforget.errors import InputError, OtherVersion
+from graphforget.errors import InputError
 from graphforget.files import error_reason, read_bytes
 from graphforget.graph.digest import digest_of_format_2
 from graphforget.graph.graph import Graph
@@ -64,11 +64,10 @@ def read_run(
     folder: Path, *, model: nn.Module | None = None, loss: Loss | LossFunction | None = None
 ) -> tuple[Trained, Graph]:
     """What `load_run` does, for a caller that has opened the run."""
+    run = read_run_file(folder)
     try:
-        run, graph, weights = _files(folder)
+        graph, weights = _files(folder, run)
     except FileNotFoundError as error:
-        if not (folder / "run.json").exists():
-            raise InputError(f"{folder} is not a run directory: {folder / 'run.json'} is missing") from error
         raise DamagedRun(f"{folder} is not a run directory: it is damaged, {error.filename} is missing") from error
     except (OSError, RuntimeError) as error:
         raise DamagedRun(f"{folder} cannot be read: {error_reason(error)}") from error
@@ -95,10 +94,9 @@ def read_run(
     return trained, graph
 
 
-def _files(folder: Path) -> tuple[RunFile, Graph, dict[str, Tensor]]:
-    """The content of the files, after a check of their types, their sizes and their checksums in run.json."""
+def _files(folder: Path, run: RunFile) -> tuple[Graph, dict[str, Tensor]]:
+    """The content of the other files, after a check of their types, their sizes and their checksums in run.json."""
     try:
-        run = read_run_file(folder)
         foreign = [name for name in run.sha256 if name not in LIMITS]
         if foreign:
             raise DamagedRun(f"run.json has a checksum of {foreign[0][:80]!r}, which is not a file of a run")
@@ -111,11 +109,9 @@ def _files(folder: Path) -> tuple[RunFile, Graph, dict[str, Tensor]]:
             if run.sha256.get(name) != checksum(content):
                 raise DamagedRun(f"{name} is not the file that was written")
         graph = _graph(tensors, read_fields(GraphFile, parse_json(names, name="graph.json"), "graph.json"))
-    except OtherVersion:
-        raise
     except InputError as error:
         raise DamagedRun(f"{folder} is damaged: {error}") from error
-    return run, graph, weights
+    return graph, weights
 
 
 def _of_earlier_format(trained: Trained, graph: Graph, *, released: bool) -> Trained:

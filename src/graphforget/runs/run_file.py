@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from graphforget.errors import InputError, OtherVersion
+from graphforget.files import error_reason
 from graphforget.graph.reach import Reach
 from graphforget.json_files import read_json
 from graphforget.privacy.salt import new_salt
-from graphforget.runs.layout import EARLIER_FORMAT, FORMAT, LIMITS, RUN_FILE
+from graphforget.runs.layout import EARLIER_FORMAT, FORMAT, LIMITS, RUN_FILE, DamagedRun
 from graphforget.training.recipe import HistoryEntry, Recipe
 from graphforget.validation import LARGEST_STORED, named_in_files, read_fields
 
@@ -73,7 +74,26 @@ class GraphFile:
 
 
 def read_run_file(folder: Path) -> RunFile:
-    """The fields of run.json. A run that this version cannot go on from is an `OtherVersion`."""
+    """The fields of run.json.
+
+    Raises:
+        InputError: There is no run.json, so this is not a run directory.
+        OtherVersion: This version cannot continue the run.
+        DamagedRun: run.json cannot be read, or is not as it was written.
+    """
+    try:
+        return _fields(folder)
+    except FileNotFoundError as error:
+        raise InputError(f"{folder} is not a run directory: {folder / RUN_FILE} is missing") from error
+    except OSError as error:
+        raise DamagedRun(f"{folder} cannot be read: {error_reason(error)}") from error
+    except OtherVersion:
+        raise
+    except InputError as error:
+        raise DamagedRun(f"{folder} is damaged: {error}") from error
+
+
+def _fields(folder: Path) -> RunFile:
     content = read_json(folder / RUN_FILE, name=RUN_FILE, largest=LIMITS[RUN_FILE])
     format = content.get("format") if isinstance(content, dict) else None
     if type(format) is not int or format not in (FORMAT, EARLIER_FORMAT):

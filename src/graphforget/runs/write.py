@@ -24,6 +24,7 @@ from graphforget.runs.layout import (
     LEDGER,
     LIMITS,
     MODEL_FILES,
+    RUN_FILE,
     check_free,
     checksum,
     clear_leftovers,
@@ -158,8 +159,8 @@ def _write(
     sums = {name: checksum((folder / name).read_bytes()) for name in (*MODEL_FILES, *extras)}
     salt = {"graph_salt": trained.graph_salt.hex()}
     run = {"format": FORMAT, "audience": "private", **trained.summary(), **salt, "sha256": sums, "versions": versions()}
-    (folder / "run.json").write_text(json.dumps(run, indent=2) + "\n")
-    (folder / "run.json").chmod(0o600)  # what was measured, and checksums that names could be tried against
+    (folder / RUN_FILE).write_text(json.dumps(run, indent=2) + "\n")
+    (folder / RUN_FILE).chmod(0o600)  # what was measured, and checksums that names could be tried against
     for path in folder.iterdir():
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size > LIMITS[path.name]:
@@ -169,7 +170,7 @@ def _write(
 
 def rewrite_checksums(folder: str | Path) -> None:
     """Writes new checksums. For tests and demonstrations that plant errors which no checksum shows."""
-    path = Path(folder) / "run.json"
+    path = Path(folder) / RUN_FILE
     run = json.loads(path.read_text())
     sums = {name: checksum((Path(folder) / name).read_bytes()) for name in run["sha256"]}
     path.write_text(json.dumps(run | {"sha256": sums}, indent=2) + "\n")

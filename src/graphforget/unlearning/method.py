@@ -68,9 +68,9 @@ class Method(ABC, Generic[Options]):
     title: ClassVar[str]
     reference: ClassVar[str]
     level: ClassVar[Level]
-    kinds: ClassVar[frozenset[Kind]] = frozenset(KINDS)
-    models: ClassVar[str] = "all but sharded"
-    sequential: ClassVar[str] = "yes"
+    kinds: ClassVar[frozenset[Kind]] = MethodInfo.kinds
+    models: ClassVar[str] = MethodInfo.models
+    sequential: ClassVar[str] = MethodInfo.sequential
     keeps_untouched: ClassVar[bool] = True
     refuses_no_op: ClassVar[bool] = True
     takes_shards: ClassVar[bool] = False

@@ -16,7 +16,7 @@ from graphforget.request.request import Request
 from graphforget.training.trained import Trained
 from graphforget.unlearning.catalogue import AUTO
 from graphforget.unlearning.registry import named_choice
-from graphforget.unlearning.selection import RETRAIN, Choice, LevelPolicy, Otherwise, choose
+from graphforget.unlearning.selection import RETRAIN, Choice, LevelPolicy, Otherwise, choose, expected_choice
 from graphforget.unlearning.task import Task
 
 
@@ -89,7 +89,8 @@ def plan(
     task = Task.of(trained, graph, request, device=device)
     choice: Choice | None = None
     try:
-        choice = choose(task, policy=policy, options=options, named=named)
+        chosen = choose(task, policy=policy, options=options, named=named)
+        choice = expected_choice(task, policy=policy, named=chosen) if chosen is named else chosen
         meaning = MEANING[choice.level] if choice.level else ""
     except Refused as refusal:
         meaning = f"would be refused: {refusal}"

@@ -50,14 +50,12 @@ class Choice:
     level: Level | None = None
 
 
-def choose(
-    task: Task, *, policy: LevelPolicy, options: Mapping[str, Any], named: Choice | None = None, look: bool = True
-) -> Choice:
+def choose(task: Task, *, policy: LevelPolicy, options: Mapping[str, Any], named: Choice | None = None) -> Choice:
     """Newton steps if they can be certified, else retraining, which is `exact`.
 
     The choice follows from the model and never from the request, so it reveals nothing about the request. A `named`
-    method is used. If it cannot reach the required level, retraining replaces it; `look` says whether this is
-    determined here or later, by running the method.
+    method is used. Whether it reaches the required level is found out by running it, or before that by
+    `expected_choice`.
 
     Raises:
         Refused: Retraining is needed and was ruled out, or does not reach the level either.
@@ -68,7 +66,7 @@ def choose(
         return retraining(task, policy=policy, options=model_option(options), why=reason)
     if named is None:
         return _automatic(task, policy, options)
-    return _expected(task, policy, named) if look else named
+    return named
 
 
 def retraining(task: Task, *, policy: LevelPolicy, options: Mapping[str, Any], why: str) -> Choice:
@@ -108,8 +106,12 @@ def _automatic(task: Task, policy: LevelPolicy, options: Mapping[str, Any]) -> C
     return retraining(task, policy=policy, options=options, why=reason)
 
 
-def _expected(task: Task, policy: LevelPolicy, named: Choice) -> Choice:
-    """The named method with its expected level, or retraining if the method does not reach the required level."""
+def expected_choice(task: Task, *, policy: LevelPolicy, named: Choice) -> Choice:
+    """The named method with its expected level, or retraining if the method does not reach the required level.
+
+    Raises:
+        Refused: The method would be refused, and so would retraining.
+    """
     method, trained = named.method, task.trained
     try:
         level = method.expected_level(task, named.options)

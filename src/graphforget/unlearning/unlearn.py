@@ -105,7 +105,7 @@ def unlearn(
         chosen=_differing(given, trained),
         filing=filing or Filing(),
     )
-    choice = choose(task, policy=policy, options=options, named=named, look=False)
+    choice = choose(task, policy=policy, options=options, named=named)
     return _run(task, choice, policy, options)
 
 
