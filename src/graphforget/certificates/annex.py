@@ -165,6 +165,19 @@ def weights_digest(theta: Tensor, *, salt: bytes = b"") -> str:
     return hashlib.sha256(b"graphforget-weights-1" + _framed(salt) + content).hexdigest()
 
 
+def released_digest(theta: Tensor, state: Mapping[str, Tensor]) -> str:
+    """SHA-256 of a release: the weights, and the tensors that are released beside them, each with its name."""
+    weights = weights_digest(theta)
+    if not state:
+        return weights
+    sha = hashlib.sha256(b"graphforget-release-1" + _framed(weights.encode()))
+    for name in sorted(state):
+        value = state[name].detach().cpu().contiguous()
+        header = json.dumps([name, str(value.dtype), list(value.shape)]).encode()
+        sha.update(_framed(header) + _framed(value.numpy().tobytes()))
+    return sha.hexdigest()
+
+
 def _as_bits(columns: tuple[int, ...]) -> str:
     """Column numbers as the bits of a hexadecimal number, which is short also for many columns."""
     import numpy as np

@@ -38,6 +38,8 @@ def subject(trained: Trained, *, strongly_convex: bool) -> dict[str, dict[str, A
         objective["noise"] = recipe.objective_noise
     if is_affine(trained.module) and assumed_convex(trained.loss):
         objective["rounding"] = "bounded" if is_bounded(trained.module, trained.loss) else "estimated"
+    if trained.is_stacked:
+        objective["parts"] = "given" if trained.stacked.has_given_parts else "hashed"
     model = {"name": recipe.model, "options": recipe.options, "parameters": trained.theta.numel()}
     return {"model": model, "objective": objective, "settings": {name: getattr(recipe, name) for name in SETTINGS}}
 

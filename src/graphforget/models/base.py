@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from graphforget.graph.reach import Reach
-from graphforget.linalg.sparse import Matrix, as_matrix, scale_rows_to_unit
+from graphforget.linalg.sparse import Matrix, SparseMatrix, as_matrix, scale_rows_to_unit
 from graphforget.models.propagation import adjacency, normalised_adjacency
 
 
@@ -41,6 +41,10 @@ class GraphModel(nn.Module):
     @abstractmethod
     def propagation(self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> object:
         """The form of the edges that the layers use."""
+
+    def marked_symmetric(self, propagation: object) -> object:
+        """The same propagation, known to be symmetric: its transpose need not be computed."""
+        return propagation.symmetric() if isinstance(propagation, SparseMatrix) else propagation
 
     @abstractmethod
     def logits(self, x: Matrix, propagation: object) -> Tensor:

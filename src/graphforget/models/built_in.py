@@ -16,10 +16,14 @@ from graphforget.models.object_attributes import MODULE_INTERNALS
 from graphforget.models.published import PublishedEraser, PublishedGCN
 from graphforget.models.sage import SAGE
 from graphforget.models.sharded import SHARD_OF, Sharded
+from graphforget.models.stacked import MEMBERS, Stacked
 
 ENSEMBLES = frozenset({Sharded, PublishedEraser})
-MODEL_TYPES = frozenset({FixedPropagation, SGC, SIGN, MeanSGC, GCN, GAT, GIN, PublishedGCN, SAGE}) | ENSEMBLES
+MODEL_TYPES = frozenset({FixedPropagation, SGC, SIGN, MeanSGC, GCN, GAT, GIN, PublishedGCN, SAGE, Stacked}) | ENSEMBLES
 LAYER_TYPES = frozenset({Linear, GATLayer, GINLayer, nn.ModuleList})
+BUFFERS: dict[type, tuple[str, ...]] = {Stacked: MEMBERS, **dict.fromkeys(ENSEMBLES, (SHARD_OF,))}
+# Attributes that hold modules of any type, which are searched by themselves.
+INNER_MODULES: dict[type, tuple[str, ...]] = {Stacked: ("make", "encoders")}
 
 
 @functools.cache
@@ -54,12 +58,14 @@ def alteration(module: nn.Module) -> str:
                 continue
             if hasattr(type(part), attribute):
                 return f"attribute '{attribute}' of {where} was replaced"
+            if attribute in INNER_MODULES.get(type(part), ()):
+                continue
             if type(part) not in MODEL_TYPES | LAYER_TYPES and attribute == "_base":  # of a linearised model
                 continue
             finding = first_captured_value(value, registered=registered)
             if finding:
                 return f"attribute '{attribute}' of {where} holds {finding.kind}, which may carry data"
-        extra = [buffer for buffer in part._buffers if not (type(part) in ENSEMBLES and buffer == SHARD_OF)]
+        extra = [buffer for buffer in part._buffers if buffer not in BUFFERS.get(type(part), ())]
         if extra:
             return f"buffer '{extra[0]}' was added to {where}"
         frozen = [key for key, item in part._parameters.items() if item is not None and not item.requires_grad]

@@ -58,7 +58,7 @@ class GAT(GraphModel):
         scale_rows: bool = True,
     ) -> None:
         super().__init__(scale_rows=scale_rows)
-        self.dropout = dropout
+        self.dropout, self.width = dropout, heads * hidden
         self.first = GATLayer(columns, hidden, heads=heads, dropout=dropout)
         self.second = GATLayer(heads * hidden, classes, heads=1, dropout=dropout)
 

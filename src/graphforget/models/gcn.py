@@ -20,7 +20,7 @@ class GCN(NormalisedModel):
         self, columns: int, classes: int, *, hidden: int = 64, dropout: float = 0.5, scale_rows: bool = True
     ) -> None:
         super().__init__(scale_rows=scale_rows)
-        self.dropout = dropout
+        self.dropout, self.width = dropout, hidden
         self.first = Linear(columns, hidden, bias=False)
         self.first_bias = torch.nn.Parameter(torch.zeros(hidden))
         self.second = Linear(hidden, classes, bias=False)

@@ -41,7 +41,7 @@ class GIN(PlainModel):
         self, columns: int, classes: int, *, hidden: int = 64, dropout: float = 0.5, scale_rows: bool = True
     ) -> None:
         super().__init__(scale_rows=scale_rows)
-        self.dropout = dropout
+        self.dropout, self.width = dropout, hidden
         self.first = GINLayer(columns, hidden, hidden, dropout=dropout)
         self.second = GINLayer(hidden, hidden, classes, dropout=dropout)
         self.read_input = Linear(columns, classes, bias=False)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from graphforget.graph.graph import Graph
-from graphforget.linalg.sparse import SparseMatrix, converted
+from graphforget.linalg.sparse import converted
 from graphforget.models.base import GraphModel
 from graphforget.models.built_in import is_built_in
 from graphforget.models.linearised import base_of
@@ -36,9 +36,7 @@ def _inputs(module: nn.Module, graph: Graph, *, dtype: torch.dtype, device: str 
     if isinstance(module, GraphModel):
         attributes, propagation = module.prepare(x, edge_index)
         symmetric = is_built_in(module) and module.symmetric_propagation  # a subclass may weigh messages differently
-        if symmetric and not graph.directed and isinstance(propagation, SparseMatrix):
-            propagation = propagation.symmetric()
-        return attributes, propagation
+        return attributes, module.marked_symmetric(propagation) if symmetric and not graph.directed else propagation
     if x.layout == torch.sparse_csr and not accepts_sparse(module, x):
         x = x.to_dense()
     return x, edge_index

@@ -17,6 +17,7 @@ from graphforget.models.built_in import alteration, has_built_in_type, is_built_
 from graphforget.models.captured import first_captured_value, reachable_digest
 from graphforget.models.object_attributes import attributes
 from graphforget.models.parameters import trainable
+from graphforget.models.stacked import as_stacked
 from graphforget.request.footprint import footprint
 from graphforget.request.request import Request
 
@@ -32,6 +33,7 @@ class Inspection:
 
     reach: Reach
     certification_blockers: tuple[str, ...]
+    fits_statistics: bool = False  # normalisation over nodes is fitted with the weights, on the same data
 
     @property
     def obstacles(self) -> tuple[str, ...]:
@@ -66,11 +68,40 @@ def inspect(
         if declared is not None:
             raise InputError(f"the reach of {type(module).__name__} is known, declare one only for your own modules")
         return Inspection(module.reach, tuple(data_carriers(module)))  # type: ignore[arg-type]
+    certification_blockers = list(data_carriers(module))
+    reach, complaint, _ = _tried_reach(module, columns, classes, declared)
+    if complaint:
+        certification_blockers.append(complaint)
+        reach = Reach(None)
+    return Inspection(reach, tuple(certification_blockers))
+
+
+def inspect_encoder(module: nn.Module, *, columns: int, classes: int) -> Inspection:
+    """Inspects a fresh module that is to be an encoder of a stacked model.
+
+    It is trained on its own part alone and then applied to the whole graph, so it may have any reach and may normalise
+    over nodes. Its outputs must follow from its inputs, and it must carry no data from elsewhere.
+
+    Raises:
+        InputError: The module does not run, or caches graphs.
+    """
+    if is_built_in(module):
+        return Inspection(module.reach, tuple(data_carriers(module)))  # type: ignore[arg-type]
+    blockers = list(data_carriers(module, fits_statistics=True))
+    reach, complaint, refutes = _tried_reach(module, columns, classes, None)
+    if complaint and not refutes:
+        blockers.append(complaint)
+    return Inspection(Reach(None) if complaint else reach, tuple(blockers), fits_statistics=True)
+
+
+def _tried_reach(
+    module: nn.Module, columns: int, classes: int | None, declared: Reach | None
+) -> tuple[Reach, str, bool]:
+    """The reach, the first failed trial in words (empty if none failed), and whether it refutes the reach."""
     _refuse_cached_graphs(module)
     own = getattr(module, "reach", None)
     if not isinstance(own, Reach | None):
         raise InputError(f"the module's 'reach' is {own!r}, a graphforget.Reach is needed")
-    certification_blockers = list(data_carriers(module))
     try:
         reach = declared or own or _counted_reach(_copy(module), columns)
         with torch.random.fork_rng(devices=[]):
@@ -85,10 +116,7 @@ def inspect(
         raise InputError(f"the model does not run as model(x, edge_index) on {columns} columns: {message}") from error
     if complaint and refutes and (declared or own):
         raise InputError(f"the model's declared reach ({reach}) is too small: {complaint}")
-    if complaint:
-        certification_blockers.append(complaint)
-        reach = Reach(None)
-    return Inspection(reach, tuple(certification_blockers))
+    return reach, complaint, refutes
 
 
 # -- inspection ------------------------------------------------------------------------------------------------------
@@ -103,30 +131,33 @@ def _refuse_cached_graphs(module: nn.Module) -> None:
             )
 
 
-def data_carriers(module: nn.Module) -> Iterator[str]:
+def data_carriers(module: nn.Module, *, fits_statistics: bool = False) -> Iterator[str]:
     """Everything in the module, except its trainable parameters, that may hold training data or results of training.
 
     The search follows attributes, class attributes and methods through containers, objects, closures and globals
-    (`captured.py`). An unaltered model of this package holds none; for a linearised model its base is searched.
+    (`captured.py`). An unaltered model of this package holds none; for a linearised model its base is searched, for a
+    stacked model its encoders. With `fits_statistics`, BatchNorm and its like count as parameters.
     """
     if has_built_in_type(module):
         altered = alteration(module)
         if not altered:
-            base = getattr(module, "base", None)
+            base, stacked = getattr(module, "base", None), as_stacked(module)
             yield from data_carriers(base) if isinstance(base, nn.Module) else ()
+            yield from stacked.findings if stacked is not None else ()
             return
         yield altered
     registered = _registered(module)
     for name, part in module.named_modules():
         where = _place(name, part)
-        if isinstance(part, nn.modules.batchnorm._NormBase):
+        if isinstance(part, nn.modules.batchnorm._NormBase) and not (fits_statistics and _has_plain_statistics(part)):
             yield f"{where} carries statistics of the training data"
             continue
         if isinstance(part, torch.jit.ScriptModule):
             yield f"{where} is compiled and cannot be looked into"
             continue
         for buffer in part._buffers:
-            if not (buffer == "eps" and _has_constant_eps(part)):
+            fitted = fits_statistics and isinstance(part, nn.modules.batchnorm._NormBase)
+            if not fitted and not (buffer == "eps" and _has_constant_eps(part)):
                 yield f"buffer '{f'{name}.{buffer}'.lstrip('.')}' may carry statistics of the training data"
         for attribute, value in attributes(part):
             finding = first_captured_value(value, registered=registered)
@@ -166,6 +197,12 @@ def _registered(module: nn.Module) -> dict[int, object]:
 
 def _place(name: str, part: nn.Module) -> str:
     return f"layer '{name}' ({type(part).__name__})" if name else f"the module ({type(part).__name__})"
+
+
+def _has_plain_statistics(part: nn.Module) -> bool:
+    """Whether it is torch's own normalisation layer, with no other buffers than torch gives it."""
+    own = ("running_mean", "running_var", "num_batches_tracked")
+    return type(part).__module__.startswith("torch.nn.") and set(part._buffers) <= set(own)
 
 
 def _has_constant_eps(part: nn.Module) -> bool:

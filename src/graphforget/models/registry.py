@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -20,7 +21,9 @@ from graphforget.models.gcn import GCN
 from graphforget.models.gin import GIN
 from graphforget.models.linearised import Linearised, base_of, linearised
 from graphforget.models.published import PublishedEraser, PublishedGCN
+from graphforget.models.sage import SAGE
 from graphforget.models.sharded import Sharded
+from graphforget.models.stacked import Stacked
 from graphforget.validation import whole_number
 
 
@@ -45,6 +48,9 @@ class ModelEntry:
 
 
 LINEARISED_SIGMA = 0.05
+PARTS = 4
+ENCODER_DEFAULTS: dict[str, Any] = {}
+ENCODER_SCHEDULE: dict[str, Any] = {"epochs": 60, "learning_rate": 0.03}
 
 
 def _linearised(name: str, base: Callable[..., nn.Module], **defaults: Any) -> ModelEntry:
@@ -53,6 +59,37 @@ def _linearised(name: str, base: Callable[..., nn.Module], **defaults: Any) -> M
 
     title = f"{name.upper()} linearised at public weights"
     return ModelEntry(f"linearised-{name}", title, build, mu=1e-4, affine=True, sigma=LINEARISED_SIGMA)
+
+
+def _stacked(name: str, base: Callable[..., GraphModel], *, encoder_mu: float, **training: Any) -> ModelEntry:
+    def build(
+        columns: int,
+        classes: int,
+        *,
+        parts: int | Sequence[str] = PARTS,
+        hops: int = 2,
+        encoder_mu: float = encoder_mu,
+        **options: Any,
+    ) -> nn.Module:
+        make = functools.partial(base, columns, classes, **ENCODER_DEFAULTS | options)
+        with torch.device("meta"):  # its shape is enough
+            shape = make()
+        return Stacked(
+            make,
+            columns,
+            classes,
+            parts=parts,
+            hops=hops,
+            encoder_mu=encoder_mu,
+            width=shape.width,  # type: ignore[arg-type]
+            encoder_reach=shape.reach,
+            scale_rows=shape.scale_rows,
+        )
+
+    title = f"{name.upper()} encoders on parts, one certified head"
+    return ModelEntry(
+        f"stacked-{name}", title, build, mu=1e-4, affine=True, polish_steps=0, sigma=LINEARISED_SIGMA, **training
+    )
 
 
 def _sharded(name: str, base: Callable[..., GraphModel], **training: Any) -> ModelEntry:
@@ -98,6 +135,10 @@ MODELS = {
         _linearised("gcn", GCN, hidden=256),
         _linearised("gat", GAT, hidden=32),
         _linearised("gin", GIN, hidden=256),
+        _stacked("gcn", GCN, encoder_mu=5e-4, **ENCODER_SCHEDULE),
+        _stacked("gat", GAT, encoder_mu=1e-3, **ENCODER_SCHEDULE),
+        _stacked("gin", GIN, encoder_mu=5e-3, **ENCODER_SCHEDULE),
+        _stacked("sage", SAGE, encoder_mu=5e-4, **ENCODER_SCHEDULE),
         _sharded("sgc", SGC, mu=1e-4),
         _sharded("gcn", GCN, mu=5e-4, epochs=200),
         _sharded("gat", GAT, mu=1e-3, epochs=200),
@@ -115,7 +156,7 @@ MODELS = {
 }
 
 
-AFFINE = (FixedPropagation, SGC, SIGN, MeanSGC, Linearised)
+AFFINE = (FixedPropagation, SGC, SIGN, MeanSGC, Linearised, Stacked)
 
 
 def is_affine(module: nn.Module) -> TypeGuard[AffineModel]:

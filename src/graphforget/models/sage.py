@@ -19,7 +19,7 @@ class SAGE(GraphModel):
 
     def __init__(self, columns: int, classes: int, *, hidden: int = 32, dropout: float = 0.5) -> None:
         super().__init__(scale_rows=True)
-        self.dropout = dropout
+        self.dropout, self.width = dropout, hidden
         self.near, self.own = Linear(columns, hidden, bias=False), Linear(columns, hidden)
         self.far, self.out = Linear(hidden, classes, bias=False), Linear(hidden, classes)
 

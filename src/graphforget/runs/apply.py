@@ -232,7 +232,7 @@ def _save(
     files = {
         CERTIFICATE: public_json(certificate.to_dict()),
         OUTCOME: public_json(public),
-        RELEASED: save_bytes({"theta": outcome.released_theta.contiguous()}),
+        RELEASED: save_bytes({"theta": outcome.released_theta.contiguous()} | outcome.trained.released_state),
     }
     _write(folder, outcome.trained, outcome.graph, history, outcome.annex, entry, files, key=key, overwrite=overwrite)
     return Answer(outcome.answer(), folder, request_id, outcome)

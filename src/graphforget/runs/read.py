@@ -21,6 +21,7 @@ from graphforget.models.inspection import data_carriers
 from graphforget.models.parameters import assign, flatten
 from graphforget.models.registry import MODELS, build, count_parameters, is_affine
 from graphforget.models.sharded import as_ensemble
+from graphforget.models.stacked import as_stacked
 from graphforget.privacy.gaussian import release_ratio
 from graphforget.runs.layout import (
     CERTIFICATE,
@@ -34,7 +35,7 @@ from graphforget.runs.layout import (
     open_run,
 )
 from graphforget.runs.run_file import GraphFile, RunFile, read_run_file
-from graphforget.runs.tensors import SPARSE, TENSORS, read_tensors
+from graphforget.runs.tensors import RELEASED_STATE, SPARSE, TENSORS, read_tensors
 from graphforget.training.losses import Loss, LossFunction, as_loss, assumed_convex, captured_by_loss, is_recorded
 from graphforget.training.trained import Trained
 from graphforget.validation import read_fields
@@ -171,10 +172,14 @@ def _trained(
     # A user's own module or loss may have captured data since the training.
     captured = [*(() if recipe.model in MODELS else data_carriers(module)), *captured_by_loss(loss)]
     module = module.double().eval()
+    released = {name: weights.pop(name) for name in list(weights) if name.startswith(RELEASED_STATE)}
     module.load_state_dict({name.removeprefix("state."): value for name, value in weights.items()}, strict=False)
-    ensemble = as_ensemble(module)
+    ensemble, stacked = as_ensemble(module), as_stacked(module)
     if ensemble is not None:
         ensemble.check_shards(graph.train_mask)
+    if stacked is not None:
+        stacked.check_members(graph)
+        stacked.load_released_state({name.removeprefix(RELEASED_STATE): part for name, part in released.items()})
     assign(module, theta)
     if recipe.model in MODELS and run.reach != getattr(module, "reach", run.reach):
         raise DamagedRun("run.json: the reach is not that of the model")

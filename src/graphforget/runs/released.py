@@ -16,7 +16,7 @@ from graphforget.runs.layout import CERTIFICATE, LARGEST, RELEASED, open_run
 from graphforget.runs.read import read_run
 from graphforget.runs.tensors import read_tensors
 from graphforget.training.losses import Loss, LossFunction
-from graphforget.training.trained import Trained
+from graphforget.training.trained import Trained, same_tensors
 
 
 def releases_so_far(folder: str | Path, *, delta: float) -> Composition:
@@ -54,18 +54,20 @@ def load_released(
     """
     with open_run(folder) as place:
         trained, graph = read_run(place, model=model, loss=loss)
-        theta = released_weights(place, like=trained.theta)
+        theta = released_weights(place, trained)
         sigma = Certificate.read(place / CERTIFICATE).sigma
     return trained.released(theta, graph, noise=float(sigma or 0.0)), graph
 
 
-def released_weights(folder: Path, *, like: Tensor | None = None) -> Tensor:
-    """The released weights, as many as `like` has."""
+def released_weights(folder: Path, trained: Trained) -> Tensor:
+    """The released weights of `trained`. Its encoders must be released with them as they are, and nothing else."""
     try:
         tensors = read_tensors(folder / RELEASED, largest=LARGEST)[0]
-        theta = tensors.get("theta") if len(tensors) == 1 else None  # nothing else may be released with it
     except FileNotFoundError as error:
         raise InputError(f"{folder} holds no released weights: it has not answered any request") from error
-    if theta is None or theta.dtype != torch.float64 or (like is not None and theta.shape != like.shape):
+    theta = tensors.pop("theta", None)
+    if theta is None or theta.dtype != torch.float64 or theta.shape != trained.theta.shape:
         raise InputError(f"{folder / RELEASED} does not hold as many weights as the model has, in float64")
+    if not same_tensors(tensors, trained.released_state):
+        raise InputError(f"{folder / RELEASED} holds other tensors beside the weights than the model releases")
     return theta

@@ -49,7 +49,7 @@ def verify_run(
         loss: The user's own loss, if the run has one.
         before: The run directory of the release before. Its noise must be independent of this one's.
         head: The head of the ledger, as it was kept elsewhere. The run must be at it or past it.
-        replay: Whether to train again and compare the weights, for `exact` claims.
+        replay: Whether to train again and compare the weights, for `exact` claims and for encoders.
         device: The torch device of a replay.
         progress: The callback to report to.
 
@@ -97,7 +97,7 @@ def _evidence(
         history = _history(place, folder, trained)
         try:
             certificate = Certificate.read(place / CERTIFICATE)
-            released = released_weights(place, like=trained.theta)
+            released = released_weights(place, trained)
             public = read_json(place / OUTCOME, name=OUTCOME)
         except OtherVersion:
             raise

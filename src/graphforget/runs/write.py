@@ -34,7 +34,7 @@ from graphforget.runs.layout import (
 )
 from graphforget.runs.locks import hold_lock, parent_lock, run_lock
 from graphforget.runs.run_file import GraphFile
-from graphforget.runs.tensors import TENSORS
+from graphforget.runs.tensors import RELEASED_STATE, TENSORS
 from graphforget.training.environment import versions
 from graphforget.training.trained import Trained
 
@@ -140,7 +140,8 @@ def _write(
     flat = {"theta": trained.theta.contiguous()} | (
         {} if trained.objective_noise_vector is None else {"tilt": trained.objective_noise_vector}
     )
-    save_file(flat | _untrained_state(trained.module), folder / "weights.safetensors")
+    released = {f"{RELEASED_STATE}{name}": value.clone() for name, value in trained.released_state.items()}
+    save_file(flat | _untrained_state(trained.module) | released, folder / "weights.safetensors")
     tensors: dict[str, Tensor] = {name: getattr(graph, name).contiguous() for name in TENSORS}
     if graph.x.layout == torch.sparse_csr:
         tensors |= {

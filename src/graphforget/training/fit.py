@@ -21,6 +21,7 @@ from graphforget.models.inputs import model_inputs
 from graphforget.models.inspection import Inspection, attribute_state, changed_attributes, data_carriers
 from graphforget.models.parameters import assign, flatten, trainable
 from graphforget.models.registry import is_affine
+from graphforget.models.stacked import as_stacked
 from graphforget.privacy.noise import noise
 from graphforget.progress import Progress
 from graphforget.training.losses import Loss, assumed_convex, captured_by_loss
@@ -76,7 +77,8 @@ def fit_one(
     convex = is_affine(module) and assumed_convex(loss)
     before = None if is_built_in(module) else attribute_state(module)
     noise_vector = _objective_noise(module, recipe) if objective_noise_vector is None else objective_noise_vector
-    part = training_input(graph, inspection.reach)
+    # The embeddings of a stacked model are computed once, for training and for everything after it.
+    part = graph if as_stacked(module) is not None else training_input(graph, inspection.reach)
     unkeyed = False if convex else _adam(module, part, recipe, loss, noise_vector, device, progress)
     objective = Objective(module, part, mu=recipe.mu, loss=loss, objective_noise_vector=noise_vector, device=device)
     start = flatten(module).to(objective.like)
@@ -125,7 +127,8 @@ def _blockers_after_training(
     module or the loss holds now, and attributes that training changed. `before` is `attribute_state` before training;
     it is None for a model of this package, which has no such attributes.
     """
-    findings = [*inspection.certification_blockers, *([NOT_REPLAYABLE] if unkeyed else []), *data_carriers(module)]
+    findings = [*inspection.certification_blockers, *([NOT_REPLAYABLE] if unkeyed else [])]
+    findings += data_carriers(module, fits_statistics=inspection.fits_statistics)
     if before is not None:
         findings += changed_attributes(before, module)
     return tuple(dict.fromkeys([*findings, *captured_by_loss(loss)]))

@@ -77,6 +77,11 @@ class Recipe:
         return max(0, math.floor((self.releases - spent**2) * (1 + 1e-9) + 1e-9))
 
 
+def derived_seed(seed: int, number: int) -> int:
+    """A seed of 63 bits for one model of several; different for every model and every seed."""
+    return (1_000_003 * seed + number) % 2**63
+
+
 @dataclass(frozen=True)
 class HistoryEntry:
     """A request that was unlearned since the model was trained: numbers only, no names."""

@@ -24,7 +24,7 @@ from graphforget.models.sharded import Sharded
 from graphforget.progress import Progress
 from graphforget.training.fit import deterministic, fit_one
 from graphforget.training.losses import CrossEntropy, Loss, captured_by_loss
-from graphforget.training.recipe import Recipe
+from graphforget.training.recipe import Recipe, derived_seed
 from graphforget.training.sharded_objective import ShardedObjective, shard_part
 from graphforget.training.trained import Trained
 from graphforget.training.training_input import training_input
@@ -82,7 +82,7 @@ def train_shards(
         part = shard_part(graph, module, number)
         fresh = _fresh(recipe, graph, number)
         if part.train_mask.any():
-            own = dataclasses.replace(recipe, seed=_seed(recipe, number))
+            own = dataclasses.replace(recipe, seed=derived_seed(recipe.seed, number))
             fresh = fit_one(fresh, part, own, loss, inspection, device=device).module
         module.models[number] = fresh.double().eval()
     module = module.double().eval()
@@ -162,12 +162,7 @@ def _embedding(part: Graph, *, seed: int, progress: Progress) -> Tensor:
 def _fresh(recipe: Recipe, graph: Graph, number: int) -> torch.nn.Module:
     """A model of the ensemble's architecture with fresh weights."""
     one = dict(recipe.options) | {"shards": 1}
-    shape = {"columns": graph.num_columns, "classes": graph.num_classes, "seed": _seed(recipe, number)}
+    shape = {"columns": graph.num_columns, "classes": graph.num_classes, "seed": derived_seed(recipe.seed, number)}
     made = build(recipe.model, **shape, **one)
     assert isinstance(made, Sharded)
     return made.models[0]
-
-
-def _seed(recipe: Recipe, number: int) -> int:
-    """A seed of 63 bits for this shard; different for every shard and every seed of the recipe."""
-    return (1_000_003 * recipe.seed + number) % 2**63

@@ -19,9 +19,11 @@ from graphforget.models.inspection import Inspection, inspect
 from graphforget.models.parameters import trainable
 from graphforget.models.registry import LINEARISED_SIGMA, MODELS, ModelEntry, build, is_affine
 from graphforget.models.sharded import as_ensemble
+from graphforget.models.stacked import as_stacked
 from graphforget.privacy.gaussian import LARGEST_DELTA, release_ratio
 from graphforget.privacy.noise import with_noise
 from graphforget.progress import Progress
+from graphforget.training.encoders import fit_stacked
 from graphforget.training.environment import checked_device, environment
 from graphforget.training.fit import fit_one
 from graphforget.training.loss_checks import check_loss
@@ -274,4 +276,7 @@ def fit(
     ensemble = as_ensemble(module)
     if ensemble is not None:
         return fit_shards(ensemble, graph, recipe, loss, inspection, **common)
+    stacked = as_stacked(module)
+    if stacked is not None:
+        return fit_stacked(stacked, graph, recipe, loss, inspection, **common)
     return fit_one(module, graph, recipe, loss, inspection, objective_noise_vector=objective_noise_vector, **common)

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import hashlib
 import hmac
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,7 @@ from graphforget.models.linearised import base_of
 from graphforget.models.parameters import assign
 from graphforget.models.registry import is_affine, reach_is_proven
 from graphforget.models.sharded import Sharded, as_ensemble
+from graphforget.models.stacked import Stacked, as_stacked
 from graphforget.privacy.salt import new_salt
 from graphforget.training.losses import Loss, is_convex
 from graphforget.training.objective import Objective
@@ -82,6 +84,25 @@ class Trained:
         if ensemble is None:
             raise InputError(f"the model is a {type(self.module).__name__}, an ensemble on shards is needed")
         return ensemble
+
+    @property
+    def is_stacked(self) -> bool:
+        """Whether it has encoders that are trained on parts of the graph, and one head."""
+        return as_stacked(self.module) is not None
+
+    @property
+    def stacked(self) -> Stacked:
+        """Its module as a stacked model. Raises `InputError` if it is none."""
+        stacked = as_stacked(self.module)
+        if stacked is None:
+            raise InputError(f"the model is a {type(self.module).__name__}, a stacked model is needed")
+        return stacked
+
+    @property
+    def released_state(self) -> dict[str, Tensor]:
+        """The tensors that are released beside the weights, as they are: the encoders of a stacked model."""
+        stacked = as_stacked(self.module)
+        return {} if stacked is None else stacked.released_state()
 
     @property
     def is_linearised(self) -> bool:
@@ -184,7 +205,7 @@ class Trained:
         """The model to publish: weights `theta`, which carry `noise`, and their measurements on `graph`.
 
         The noise in the objective is left out, because with it the weights would disclose the data that it hides. The
-        history of requests is left out too.
+        history of requests is left out too, and which node is in which given part.
         """
         private: dict[str, Any] = {
             "objective_noise_vector": None,
@@ -194,6 +215,8 @@ class Trained:
             "seconds": 0.0,
         }
         released = self.with_weights(theta, noise=noise, **private)
+        if released.is_stacked:
+            released.stacked.drop_members(None)
         return released.measured_on(released.objective(graph))
 
     def logits(self, graph: Graph) -> Tensor:
@@ -218,7 +241,7 @@ class Trained:
         """The state that later requests depend on, beside the weights and the graph."""
         measured = ("objective", "gradient_norm_over_mu", "seconds", "graph_digest", "parameters", "notes")
         facts = {name: value for name, value in self.summary().items() if name not in measured}
-        private_state = {"tilt": self.objective_noise_vector} | dict(self.module.named_buffers())
+        private_state = {"tilt": self.objective_noise_vector} | dict(self.module.named_buffers()) | self.released_state
         digests = {name: digest_of(value) for name, value in private_state.items() if value is not None}
         return facts | ({"kept": digests} if digests else {})
 
@@ -243,6 +266,14 @@ class Trained:
             "releases_left": self.releases_left,
             "notes": list(self.notes),
         }
+
+
+def same_tensors(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
+    """Whether both hold the same tensors under the same names, bit for bit."""
+    if first.keys() != second.keys():
+        return False
+    pairs = ((value, second[name]) for name, value in first.items())
+    return all(a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b) for a, b in pairs)
 
 
 def digest_of(values: Tensor) -> str:

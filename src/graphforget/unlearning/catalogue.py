@@ -28,7 +28,7 @@ NEWTON = MethodInfo(
     title="Newton steps on the retained graph, to a measured distance",
     reference="-",
     level="certified",
-    models="sgc, sign, linearised",
+    models="sgc, sign, linearised, stacked",
 )
 RETRAIN = MethodInfo(
     name="retrain",

@@ -53,6 +53,7 @@ class Method(ABC, Generic[Options]):
         keeps_untouched: Whether the weights stay if the footprint is empty.
         refuses_no_op: Whether unchanged weights are refused if the footprint is not empty.
         takes_shards: Whether it supports an ensemble on shards.
+        takes_encoders: Whether it supports a stacked model, whose encoders are trained on parts.
         takes_sigma: Whether a caller may set the noise for one request.
     """
 
@@ -74,6 +75,7 @@ class Method(ABC, Generic[Options]):
     keeps_untouched: ClassVar[bool] = True
     refuses_no_op: ClassVar[bool] = True
     takes_shards: ClassVar[bool] = False
+    takes_encoders: ClassVar[bool] = False
     takes_sigma: ClassVar[bool] = False
 
     # -- different for each method -------------------------------------------------------------------------------
@@ -82,6 +84,8 @@ class Method(ABC, Generic[Options]):
         """The reason why the method does not support this model, in words, or None."""
         if trained.is_ensemble and not self.takes_shards:
             return "the model is an ensemble on shards, which only 'grapheraser' and 'retrain' support"
+        if trained.is_stacked and not self.takes_encoders:
+            return "the model has encoders on parts of the graph, which only 'newton' and 'retrain' train again"
         return None
 
     @abstractmethod

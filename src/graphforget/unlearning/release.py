@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphforget.certificates.annex import Annex, weights_digest
+from graphforget.certificates.annex import Annex, released_digest
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.document import Certificate
@@ -104,6 +104,6 @@ def write_certificate(
             "state": annex.state(trained.state_summary()),
             "graph": trained.graph_commitment(task.retained),
             "weights": annex.weights(trained.theta),
-            "released": weights_digest(released),
+            "released": released_digest(released, trained.released_state),
         },
     )

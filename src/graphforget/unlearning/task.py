@@ -17,6 +17,7 @@ from graphforget.models.registry import reach_is_proven
 from graphforget.progress import Progress
 from graphforget.request.footprint import Footprint, footprint
 from graphforget.request.request import Request
+from graphforget.training.encoders import with_renewed_encoders
 from graphforget.training.environment import checked_device, environment
 from graphforget.training.objective import Objective
 from graphforget.training.recipe import HistoryEntry
@@ -84,16 +85,33 @@ class Task:
         return self.trained.objective(self.graph, device=self.device)
 
     @cached_property
+    def renewed(self) -> Trained:
+        """The model with the encoders that training on the retained graph gives; without encoders the model itself."""
+        return self._renewed[0]
+
+    @property
+    def renewed_parts(self) -> list[int]:
+        """The parts of a stacked model whose encoders were trained again."""
+        return self._renewed[1]
+
+    @cached_property
+    def _renewed(self) -> tuple[Trained, list[int]]:
+        if not self.trained.is_stacked:
+            return self.trained, []
+        where: Any = {"device": self.device, "progress": self.progress}
+        return with_renewed_encoders(self.trained, self.graph, self.retained, self.request, **where)
+
+    @cached_property
     def after(self) -> Objective:
-        return self.trained.objective(self.retained, device=self.device)
+        return self.renewed.objective(self.retained, device=self.device)
 
     @cached_property
     def training_unchanged(self) -> bool:
         """Whether training on the retained graph would give the present weights again, bit for bit."""
         trained = self.trained
         replayable = not trained.history and not trained.certification_blockers and reach_is_proven(trained.module)
-        if trained.is_ensemble or not (self.touched.empty and replayable):
-            return False  # GraphEraser compares the shards one by one
+        if trained.is_ensemble or trained.is_stacked or not (self.touched.empty and replayable):
+            return False  # shards and encoders are compared one by one
         if trained.recipe.environment != environment(device=self.device):
             return False
         return same_training_input(self.graph, self.retained, trained.reach)

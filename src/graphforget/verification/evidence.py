@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +11,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from torch import Tensor
 
 from graphforget.certificates.annex import Annex
+from graphforget.certificates.claims.base import Subject
+from graphforget.certificates.claims.combined import ENCODERS, HEAD
 from graphforget.certificates.document import Certificate
 from graphforget.certificates.residual import Residual, residual
 from graphforget.errors import InputError, Mismatch
@@ -45,9 +48,16 @@ class Evidence:
         except InputError as error:  # the claim is about an optimum, and the objective is not convex
             raise Mismatch(str(error)) from error
 
-    def part(self, name: str) -> Evidence:
-        """Raises `Mismatch`: no model of this version has parts with claims of their own."""
-        raise Mismatch(f"the claim is about a part {name!r}, and the model has none")
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The parts of the model that have claims of their own."""
+        return (ENCODERS, HEAD) if self.trained.is_stacked else ()
+
+    def part(self, name: str) -> Subject:
+        """Raises `Mismatch` if the model has no such part."""
+        if name not in self.parts:
+            raise Mismatch(f"the claim is about a part {name!r}, and the model has none")
+        return self if name == HEAD else EncodersOf(self)
 
     @property
     def noise(self) -> Tensor | None:
@@ -55,3 +65,33 @@ class Evidence:
         if self.released is None:
             return None
         return self.released - (self.measured.centre if self.certificate.claim.centred else self.trained.theta)
+
+
+@dataclass(frozen=True, eq=False)
+class EncodersOf:
+    """The encoders of a stacked model as the subject of a claim. They are trained again, and no step moves them."""
+
+    whole: Evidence
+
+    @property
+    def trained(self) -> Trained:
+        return dataclasses.replace(self.whole.trained, history=())
+
+    @property
+    def graph(self) -> Graph:
+        return self.whole.graph
+
+    @property
+    def strongly_convex(self) -> bool:
+        return False
+
+    @property
+    def measured(self) -> Residual:
+        raise Mismatch("the claim is about an optimum, and encoders have none")
+
+    @property
+    def replayed(self) -> bool:
+        return self.whole.replayed
+
+    def part(self, name: str) -> Subject:
+        raise Mismatch(f"the claim is about a part {name!r} of the encoders, and they have none")

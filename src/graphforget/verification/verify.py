@@ -12,7 +12,7 @@ import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from torch import Tensor, nn
 
-from graphforget.certificates.annex import Annex, weights_digest
+from graphforget.certificates.annex import Annex, released_digest
 from graphforget.certificates.chain import START, Entry
 from graphforget.certificates.document import Certificate
 from graphforget.certificates.issue import ALGORITHMS, subject
@@ -22,9 +22,10 @@ from graphforget.errors import InputError, Mismatch, Refused
 from graphforget.graph.graph import Graph
 from graphforget.privacy.noise import grid
 from graphforget.progress import Progress
+from graphforget.training.encoders import with_replayed_encoders
 from graphforget.training.environment import environment
 from graphforget.training.retraining import replayed
-from graphforget.training.trained import Trained
+from graphforget.training.trained import Trained, same_tensors
 from graphforget.verification.entries import check_entries
 from graphforget.verification.evidence import Evidence
 from graphforget.verification.noise import check_fresh, check_gaussian, largest_detected_sigma
@@ -89,7 +90,7 @@ def verify(
         follows: The hash that the first entry continues from.
         key: The public key of the signer. Without it nobody knows who signed.
         before: The evidence of the release before this one. With it the noise is compared with the noise before.
-        replay: Whether to train again and compare the weights, for `exact` claims.
+        replay: Whether to train again and compare the weights, for `exact` claims and for encoders.
         model: Makes a fresh module for the replay, if the model is a user's own module.
         device: The torch device of a replay.
         progress: The callback to report to.
@@ -111,6 +112,8 @@ def verify(
         True
     """
     if isinstance(released, Trained):
+        if not same_tensors(released.released_state, trained.released_state):
+            raise Mismatch("the released model has other encoders than the private one")
         released = released.theta
     ledger = check_entries(entries, follows=follows) if entries else None
     evidence = Evidence(
@@ -160,7 +163,7 @@ def _replayed(
     progress: Progress | None,
 ) -> bool:
     """Whether training again gives the same weights. Raises `Mismatch` if it gives others."""
-    if certificate.level != "exact":
+    if not certificate.claim.replayable:
         raise InputError(f"a replay is for level 'exact', and this certificate has {certificate.level!r}")
     recorded, here = trained.recipe.environment, environment(device=device)
     others = [name for name in {**recorded, **here} if recorded.get(name) != here.get(name)]
@@ -168,8 +171,13 @@ def _replayed(
         there, now = recorded.get(others[0]), here.get(others[0])
         message = f"the training ran with {others[0]} = {there}, this is {now}"
         raise Refused(f"{message}, and bits are the same only in the same environment")
-    again = replayed(trained, graph, model=model, device=device, progress=progress)
-    if not torch.equal(again.theta, trained.theta):
+    if certificate.level == "exact":
+        again = replayed(trained, graph, model=model, device=device, progress=progress)
+        same = torch.equal(again.theta, trained.theta)
+    else:  # of a stacked model the encoders are exact
+        again = with_replayed_encoders(trained, graph, device=device, progress=progress)
+        same = True
+    if not same or not same_tensors(again.released_state, trained.released_state):
         raise Mismatch("training again on the retained graph gives other weights")
     return True
 
@@ -223,6 +231,8 @@ def _model(evidence: Evidence) -> str:
 
 def _claim(evidence: Evidence) -> str:
     claim = evidence.certificate.claim
+    if not claim.covers(evidence.parts):
+        raise Mismatch(f"the claim is not about all parts of the model: {', '.join(evidence.parts) or 'it has none'}")
     result = claim.recheck(evidence)
     counted = (
         counted_ratio(claim, evidence.certificate.settings) if evidence.trained.releases_left is not None else None
@@ -248,7 +258,7 @@ def _weights(evidence: Evidence) -> str | None:
 def _released(evidence: Evidence) -> str | None:
     if evidence.released is None:
         return None
-    if weights_digest(evidence.released) != evidence.certificate.digests["released"]:
+    if released_digest(evidence.released, evidence.trained.released_state) != evidence.certificate.digests["released"]:
         raise Mismatch("the released weights do not match the certificate")
     return "the digest of the released weights is the certificate's"
 

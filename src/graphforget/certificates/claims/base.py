@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
@@ -40,7 +40,7 @@ class Subject(Protocol):
         """Whether training was run again and gave the same weights, bit for bit."""
 
     def part(self, name: str) -> Subject:
-        """The part of an ensemble with this name. Raises `Mismatch` if there is none."""
+        """The part of the model with this name. Raises `Mismatch` if there is none."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,15 @@ class Claim(ABC):
     def counted_ratio(self) -> float | None:
         """The part of the model's budget that a release takes. None if releases are not counted."""
         return self.ratio if self.centred else None
+
+    @property
+    def replayable(self) -> bool:
+        """Whether training again can show that the claim holds, or that a part of it does."""
+        return self.level == "exact"
+
+    def covers(self, parts: Sequence[str]) -> bool:
+        """Whether it is about all parts of a model whose parts have claims of their own; none for other models."""
+        return not parts or self.level in ("exact", "empirical")
 
     @property
     def centred(self) -> bool:

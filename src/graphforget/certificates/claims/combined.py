@@ -1,14 +1,16 @@
-"""A claim about an ensemble whose parts are released together: one claim for each part."""
+"""A claim about a model whose parts are released together: one claim for each part."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 from graphforget.certificates.claims.base import Claim, Subject
 from graphforget.certificates.levels import LEVELS, Level
 from graphforget.errors import InputError
+
+ENCODERS, HEAD = "encoders", "head"  # the parts of a stacked model
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Combined(Claim):
             raise InputError("a combined claim cannot hold another one")
         if sum(part.level in ("certified", "conditional") for part in self.parts.values()) > 1:
             raise InputError("a combined claim has two parts with an epsilon, one is possible")
+        if sum(bool(part.number("sigma")) for part in self.parts.values()) > 1:
+            raise InputError("a combined claim has two parts with noise, one is possible")
 
     @property
     def weakest(self) -> Claim:
@@ -44,12 +48,24 @@ class Combined(Claim):
         return "; ".join(f"{name}: {part.statement}" for name, part in self.parts.items())
 
     @property
+    def conditions(self) -> tuple[str, ...]:
+        """The ids of what any part is conditional on."""
+        return tuple(dict.fromkeys(one for part in self.parts.values() for one in getattr(part, "conditions", ())))
+
+    @property
     def ratio(self) -> float | None:
         return self.weakest.ratio
 
     @property
     def counted_ratio(self) -> float | None:
         return self.weakest.counted_ratio
+
+    @property
+    def replayable(self) -> bool:
+        return any(part.replayable for part in self.parts.values())
+
+    def covers(self, parts: Sequence[str]) -> bool:
+        return set(parts) == set(self.parts)
 
     @property
     def centred(self) -> bool:

@@ -6,8 +6,12 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
+
 from graphforget.certificates.claims.base import Claim
+from graphforget.certificates.claims.combined import ENCODERS, HEAD, Combined
 from graphforget.certificates.claims.empirical import Empirical
+from graphforget.certificates.claims.exact import Exact
 from graphforget.certificates.claims.residual_ball import ResidualBall
 from graphforget.certificates.levels import Level
 from graphforget.certificates.residual import residual, rounding_allowance
@@ -17,6 +21,7 @@ from graphforget.linalg.newton import newton_cg
 from graphforget.privacy.gaussian import LARGEST_DELTA, tolerance
 from graphforget.privacy.rounding import rounded_up
 from graphforget.training.losses import is_convex
+from graphforget.training.objective import Objective
 from graphforget.training.recipe import ROUNDING_FLOOR
 from graphforget.training.retraining import trained_anew
 from graphforget.training.trained import Trained
@@ -59,10 +64,11 @@ class Newton(Method[NewtonOptions], info=NEWTON):
     options = NewtonOptions
     keeps_untouched = False  # `change` decides whether a step is needed
     refuses_no_op = False
+    takes_encoders = True
 
     def unsupported(self, trained: Trained) -> str | None:
         if not trained.strongly_convex:
-            return "the objective is not strongly convex by construction, as that of sgc, sign and linearised models is"
+            return "the objective is not strongly convex by construction, as that of sgc, sign or a stacked model is"
         if trained.objective_noise_vector is not None:
             return "the model was trained with noise in its objective, which only 'cgu' and 'ceu' support"
         if not trained.recipe.sigma:
@@ -76,7 +82,7 @@ class Newton(Method[NewtonOptions], info=NEWTON):
         return certified_level(trained)
 
     def change(self, task: Task, options: NewtonOptions) -> MethodResult:
-        trained, target = task.trained, task.target
+        trained, target = task.renewed, task.target
         check_noise(trained, target)
         allowed, mu = release_tolerance(trained, target), trained.recipe.mu
         objective, theta = task.after, task.theta
@@ -100,7 +106,7 @@ class Newton(Method[NewtonOptions], info=NEWTON):
             "products": minimum.products,
             "distances": [rounded_up(norm / (2 * mu)) for norm in norms],
             "retrained": False,
-        }
+        } | ({"encoders": trained.stacked.num_parts, "renewed": len(task.renewed_parts)} if trained.is_stacked else {})
         updated = trained.with_update(
             minimum.theta,
             objective,
@@ -109,7 +115,7 @@ class Newton(Method[NewtonOptions], info=NEWTON):
         )
         if task.training_unchanged and minimum.steps == 0:
             updated = dataclasses.replace(updated, history=())  # training on the retained graph gives the same weights
-        return released_around_centre(task, updated, details, gradient=minimum.gradient)
+        return released_around_centre(task, updated, details, objective=objective, gradient=minimum.gradient)
 
 
 def release_tolerance(trained: Trained, target: PrivacyTarget) -> float:
@@ -125,7 +131,12 @@ def certified_level(trained: Trained) -> Level:
 
 
 def released_around_centre(
-    task: Task, trained: Trained, details: dict[str, Any], *, gradient: Any = None
+    task: Task,
+    trained: Trained,
+    details: dict[str, Any],
+    *,
+    objective: Objective | None = None,
+    gradient: Tensor | None = None,
 ) -> MethodResult:
     """Every path of a strongly convex model with noise ends here: the test of the radius, and one claim.
 
@@ -137,8 +148,8 @@ def released_around_centre(
     target, allowed = task.target, release_tolerance(trained, task.target)
     if target.delta > LARGEST_DELTA:
         raise Refused(f"delta is {target.delta:g}, and over {LARGEST_DELTA:g} nothing is certified")
-    theta = trained.theta.to(task.after.like)
-    measured = residual(task.after, theta, gradient=gradient)
+    objective = objective or trained.objective(task.retained, device=task.device)
+    measured = residual(objective, trained.theta.to(objective.like), gradient=gradient)
     if not measured.radius <= allowed:
         reason = f"the optimum may be {measured.radius:.2e} away, over the tolerance {allowed:.2e}"
         rounding = measured.rounding / measured.mu
@@ -152,7 +163,8 @@ def released_around_centre(
         )
         return MethodResult(trained, claim, {"obstacles": list(trained.certification_blockers)}, details, centre=centre)
     ball = ResidualBall.issue(measured, trained, epsilon=target.epsilon, delta=target.delta)
-    return MethodResult(trained, ball, ball.measurements(measured), details, centre=centre)
+    claim = Combined({ENCODERS: Exact(), HEAD: ball}) if trained.is_stacked else ball
+    return MethodResult(trained, claim, ball.measurements(measured), details, centre=centre)
 
 
 def tolerance_below_rounding(allowed: float, rounding: float) -> str:

@@ -1,0 +1,189 @@
+"""Trains a stacked model: an encoder on each part of the graph, then the head on all training nodes."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from graphforget.errors import InputError
+from graphforget.graph.graph import Graph
+from graphforget.graph.reach import Reach
+from graphforget.models.inspection import Inspection
+from graphforget.models.propagation import normalised_adjacency
+from graphforget.models.stacked import Encoders, Stacked, embedding, encoder_inputs
+from graphforget.progress import Progress
+from graphforget.request.request import Request
+from graphforget.training.environment import environment
+from graphforget.training.fit import deterministic, fit_one
+from graphforget.training.losses import Loss
+from graphforget.training.recipe import Recipe, derived_seed
+from graphforget.training.trained import Trained
+from graphforget.training.training_input import same_training_input
+
+
+def fit_stacked(
+    module: Stacked,
+    graph: Graph,
+    recipe: Recipe,
+    loss: Loss,
+    inspection: Inspection,
+    *,
+    warm: bool = False,
+    device: str = "cpu",
+    progress: Progress | None = None,
+    started: float | None = None,
+) -> Trained:
+    """Trains all encoders from fresh weights, then the head to its optimum. `module` is changed."""
+    started = time.perf_counter() if started is None else started
+    if warm:
+        raise InputError("the training of a stacked model cannot be continued, only its encoders can be trained again")
+    if recipe.objective_noise:
+        raise InputError("a stacked model takes no noise in its objective")
+    module, blockers = with_encoders(
+        module, graph, recipe, loss, range(module.num_parts), device=device, progress=progress
+    )
+    inspection = dataclasses.replace(
+        inspection, certification_blockers=tuple(dict.fromkeys([*inspection.certification_blockers, *blockers]))
+    )
+    return fit_one(module, graph, recipe, loss, inspection, device=device, progress=progress, started=started)
+
+
+@deterministic()
+def with_encoders(
+    module: Stacked,
+    graph: Graph,
+    recipe: Recipe,
+    loss: Loss,
+    parts: Iterable[int],
+    *,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> tuple[Stacked, tuple[str, ...]]:
+    """A copy whose encoders of these parts are trained from fresh weights on `graph`; the others stay as they are.
+
+    Returns the copy, and everything that training found in the encoders that rules out a certificate.
+    """
+    numbers = list(parts)
+    old = module.encoders or Encoders((nn.Module(),) * module.num_parts, (0.0,) * module.num_parts)
+    module = copy.deepcopy(module)
+    module.drop_members(graph)
+    part_of = module.part_of(graph, seed=recipe.seed) if numbers else torch.zeros(0)
+    modules, scales = list(old.modules), list(old.scales)
+    blockers: list[str] = []
+    for done, number in enumerate(numbers):
+        if progress is not None:
+            progress("encoders", done, len(numbers))
+        modules[number], scales[number], found = _trained_encoder(
+            module, graph.induced(part_of == number), recipe, loss, number, device=device
+        )
+        blockers += found
+    if numbers:
+        module.encoders = Encoders(tuple(modules), tuple(scales))
+    return module, tuple(dict.fromkeys(blockers))
+
+
+def _trained_encoder(
+    module: Stacked, part: Graph, recipe: Recipe, loss: Loss, number: int, *, device: str
+) -> tuple[nn.Module, float, tuple[str, ...]]:
+    """The encoder of one part, the mean row norm of its embedding there, and what rules out a certificate.
+
+    It depends on the part, the recipe and the number of the part alone.
+    """
+    own = encoder_recipe(module, recipe, number)
+    fresh = fresh_encoder(module, seed=own.seed)
+    if not part.train_mask.any():
+        return fresh.double().eval(), 0.0, ()
+    inspection = Inspection(_training_reach(module), (), fits_statistics=not module.built_in_encoders)
+    fitted = fit_one(fresh, part, own, loss, inspection, device=device)
+    return fitted.module, _mean_row_norm(fitted.module, part), fitted.certification_blockers
+
+
+def encoder_recipe(module: Stacked, recipe: Recipe, number: int) -> Recipe:
+    """How the encoder of a part is trained: as the recipe says, with a seed and an L2 term of its own."""
+    return dataclasses.replace(
+        recipe,
+        seed=derived_seed(recipe.seed, number),
+        mu=module.encoder_mu,
+        tolerance=max(recipe.tolerance, 1e-3),
+        sigma=0.0,
+        floor=None,
+    )
+
+
+def fresh_encoder(module: Stacked, *, seed: int) -> nn.Module:
+    """An encoder with fresh weights drawn by the seed; the caller's random state does not change."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return module.make()
+
+
+def touched_parts(trained: Trained, graph: Graph, retained: Graph, request: Request, *, device: str) -> list[int]:
+    """The parts whose encoder would be another one if it were trained on the retained graph.
+
+    A part is touched if what its training reads changes, bit for bit. An edge between two parts touches neither. In
+    another environment training gives other bits, so all parts count as touched.
+    """
+    module, recipe = trained.stacked, trained.recipe
+    if recipe.environment != environment(device=device):
+        return list(range(module.num_parts))
+    before, after = (module.part_of(one, seed=recipe.seed) for one in (graph, retained))
+    reach = _training_reach(module)
+
+    def touched(number: int) -> bool:
+        return not same_training_input(graph.induced(before == number), retained.induced(after == number), reach)
+
+    return [number for number in _named_parts(before, graph, request) if touched(number)]
+
+
+def with_renewed_encoders(
+    trained: Trained, graph: Graph, retained: Graph, request: Request, *, device: str, progress: Progress
+) -> tuple[Trained, list[int]]:
+    """The model with the encoders that training on the retained graph gives, and the parts that were trained again.
+
+    The weights of the head stay: they are a start for its optimum on the retained graph.
+    """
+    touched = touched_parts(trained, graph, retained, request, device=device)
+    recipe = dataclasses.replace(trained.recipe, environment=environment(device=device))
+    module, blockers = with_encoders(
+        trained.stacked, retained, recipe, trained.loss, touched, device=device, progress=progress
+    )
+    found = tuple(dict.fromkeys([*trained.certification_blockers, *blockers]))
+    return dataclasses.replace(trained, module=module, recipe=recipe, certification_blockers=found), touched
+
+
+def with_replayed_encoders(
+    trained: Trained, graph: Graph, *, device: str = "cpu", progress: Progress | None = None
+) -> Trained:
+    """The model with all encoders trained again on `graph`, by its recipe and seeds."""
+    where: Any = {"device": device, "progress": progress}
+    fresh, parts = trained.stacked.untrained(), range(trained.stacked.num_parts)
+    module, _ = with_encoders(fresh, graph, trained.recipe, trained.loss, parts, **where)
+    return dataclasses.replace(trained, module=module)
+
+
+def _named_parts(part_of: Tensor, graph: Graph, request: Request) -> list[int]:
+    """The parts that hold something that the request names: no other part can change."""
+    resolved = request.resolve(graph)
+    source, target = part_of[graph.edge_index[:, resolved.edge_mask]]
+    rows = torch.cat([resolved.node_rows, resolved.full_rows, resolved.partial_rows])
+    named = torch.cat([part_of[rows], source[source == target]]).unique()
+    return named[named >= 0].tolist()
+
+
+def _training_reach(module: Stacked) -> Reach:
+    """How far an encoder's training reads; a module of a user may read the whole of its part."""
+    return module.encoder_reach if module.built_in_encoders else Reach(None)
+
+
+def _mean_row_norm(encoder: nn.Module, part: Graph) -> float:
+    """The mean norm of the rows of `S E` on the encoder's own part; 1 if all of them are 0."""
+    x = part.x.to(torch.float64)
+    propagation: Any = normalised_adjacency(part.edge_index, part.num_nodes, dtype=torch.float64)
+    rows = propagation @ embedding(encoder, *encoder_inputs(encoder, x, part.edge_index))
+    return float(rows.norm(dim=1).mean()) or 1.0
