@@ -16,6 +16,8 @@ from .errors import Mismatch as Mismatch
 from .errors import Refused as Refused
 from .graph.graph import Graph as Graph
 from .graph.reach import Reach as Reach
+from .models.constructions import boosted as boosted
+from .models.constructions import stacked as stacked
 from .models.inspection import Inspection as Inspection
 from .models.inspection import inspect as inspect
 from .models.linearised import linearised as linearised

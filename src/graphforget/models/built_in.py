@@ -7,7 +7,9 @@ import functools
 from torch import nn
 
 from graphforget.models.base import Linear
+from graphforget.models.boosted import Boosted
 from graphforget.models.captured import first_captured_value
+from graphforget.models.composite import CompositeModel
 from graphforget.models.fixed import SGC, SIGN, FixedPropagation, MeanSGC
 from graphforget.models.gat import GAT, GATLayer
 from graphforget.models.gcn import GCN
@@ -19,11 +21,13 @@ from graphforget.models.sharded import SHARD_OF, Sharded
 from graphforget.models.stacked import MEMBERS, Stacked
 
 ENSEMBLES = frozenset({Sharded, PublishedEraser})
-MODEL_TYPES = frozenset({FixedPropagation, SGC, SIGN, MeanSGC, GCN, GAT, GIN, PublishedGCN, SAGE, Stacked}) | ENSEMBLES
+COMPOSITES = frozenset({Stacked, Boosted})
+NETWORKS = frozenset({GCN, GAT, GIN, SAGE, PublishedGCN})
+MODEL_TYPES = frozenset({FixedPropagation, SGC, SIGN, MeanSGC}) | NETWORKS | ENSEMBLES | COMPOSITES
 LAYER_TYPES = frozenset({Linear, GATLayer, GINLayer, nn.ModuleList})
 BUFFERS: dict[type, tuple[str, ...]] = {Stacked: MEMBERS, **dict.fromkeys(ENSEMBLES, (SHARD_OF,))}
 # Attributes that hold modules of any type, which are searched by themselves.
-INNER_MODULES: dict[type, tuple[str, ...]] = {Stacked: ("make", "encoders")}
+INNER_MODULES: dict[type, tuple[str, ...]] = {Stacked: ("make", "encoders"), Boosted: ("make", "network")}
 
 
 @functools.cache
@@ -36,6 +40,11 @@ def _model_types() -> frozenset[type]:
 def has_built_in_type(module: nn.Module) -> bool:
     """Whether its class is one of this package's models; a subclass is not, whatever its `__module__` says."""
     return type(module) in _model_types()
+
+
+def as_composite(module: nn.Module) -> CompositeModel | None:
+    """The module as a model of which more is released than its weights, by its exact type; None for any other."""
+    return module if isinstance(module, CompositeModel) and type(module) in COMPOSITES else None
 
 
 def is_built_in(module: nn.Module) -> bool:

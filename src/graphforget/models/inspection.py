@@ -13,11 +13,10 @@ from torch import Tensor, nn
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
-from graphforget.models.built_in import alteration, has_built_in_type, is_built_in
+from graphforget.models.built_in import alteration, as_composite, has_built_in_type, is_built_in
 from graphforget.models.captured import first_captured_value, reachable_digest
 from graphforget.models.object_attributes import attributes
 from graphforget.models.parameters import trainable
-from graphforget.models.stacked import as_stacked
 from graphforget.request.footprint import footprint
 from graphforget.request.request import Request
 
@@ -136,14 +135,15 @@ def data_carriers(module: nn.Module, *, fits_statistics: bool = False) -> Iterat
 
     The search follows attributes, class attributes and methods through containers, objects, closures and globals
     (`captured.py`). An unaltered model of this package holds none; for a linearised model its base is searched, for a
-    stacked model its encoders. With `fits_statistics`, BatchNorm and its like count as parameters.
+    stacked or boosted model a fresh module of the user. With `fits_statistics`, the statistics of BatchNorm count as
+    parameters.
     """
     if has_built_in_type(module):
         altered = alteration(module)
         if not altered:
-            base, stacked = getattr(module, "base", None), as_stacked(module)
+            base, composite = getattr(module, "base", None), as_composite(module)
             yield from data_carriers(base) if isinstance(base, nn.Module) else ()
-            yield from stacked.findings if stacked is not None else ()
+            yield from composite.findings if composite is not None else ()
             return
         yield altered
     registered = _registered(module)

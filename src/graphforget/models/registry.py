@@ -14,6 +14,7 @@ from torch import nn
 from graphforget.errors import InputError
 from graphforget.models.affine import AffineModel
 from graphforget.models.base import GraphModel
+from graphforget.models.boosted import Boosted
 from graphforget.models.built_in import alteration, is_built_in
 from graphforget.models.fixed import SGC, SIGN, FixedPropagation, MeanSGC
 from graphforget.models.gat import GAT
@@ -23,7 +24,7 @@ from graphforget.models.linearised import Linearised, base_of, linearised
 from graphforget.models.published import PublishedEraser, PublishedGCN
 from graphforget.models.sage import SAGE
 from graphforget.models.sharded import Sharded
-from graphforget.models.stacked import Stacked
+from graphforget.models.stacked import Stacked, as_stacked
 from graphforget.validation import whole_number
 
 
@@ -51,6 +52,7 @@ LINEARISED_SIGMA = 0.05
 PARTS = 4
 ENCODER_DEFAULTS: dict[str, Any] = {}
 ENCODER_SCHEDULE: dict[str, Any] = {"epochs": 60, "learning_rate": 0.03}
+NETWORK_SCHEDULE: dict[str, Any] = {"epochs": 20, "learning_rate": 0.03}
 
 
 def _linearised(name: str, base: Callable[..., nn.Module], **defaults: Any) -> ModelEntry:
@@ -89,6 +91,22 @@ def _stacked(name: str, base: Callable[..., GraphModel], *, encoder_mu: float, *
     title = f"{name.upper()} encoders on parts, one certified head"
     return ModelEntry(
         f"stacked-{name}", title, build, mu=1e-4, affine=True, polish_steps=0, sigma=LINEARISED_SIGMA, **training
+    )
+
+
+def _boosted(name: str, base: Callable[..., GraphModel], *, network_mu: float, **training: Any) -> ModelEntry:
+    def build(
+        columns: int, classes: int, *, start: str = "sign", network_mu: float = network_mu, **options: Any
+    ) -> nn.Module:
+        make = functools.partial(base, columns, classes, **options)
+        with torch.device("meta"):  # its shape is enough
+            shape = make()
+        given: Any = {"network_reach": shape.reach, "scale_rows": shape.scale_rows}
+        return Boosted(make, columns, classes, start=start, network_mu=network_mu, **given)
+
+    title = f"certified start, {name.upper()} trained from it"
+    return ModelEntry(
+        f"boosted-{name}", title, build, mu=1e-4, affine=True, polish_steps=0, sigma=LINEARISED_SIGMA, **training
     )
 
 
@@ -139,6 +157,10 @@ MODELS = {
         _stacked("gat", GAT, encoder_mu=1e-3, **ENCODER_SCHEDULE),
         _stacked("gin", GIN, encoder_mu=5e-3, **ENCODER_SCHEDULE),
         _stacked("sage", SAGE, encoder_mu=5e-4, **ENCODER_SCHEDULE),
+        _boosted("gcn", GCN, network_mu=5e-4, **NETWORK_SCHEDULE),
+        _boosted("gat", GAT, network_mu=1e-3, **NETWORK_SCHEDULE),
+        _boosted("gin", GIN, network_mu=5e-3, **NETWORK_SCHEDULE),
+        _boosted("sage", SAGE, network_mu=5e-4, **NETWORK_SCHEDULE),
         _sharded("sgc", SGC, mu=1e-4),
         _sharded("gcn", GCN, mu=5e-4, epochs=200),
         _sharded("gat", GAT, mu=1e-3, epochs=200),
@@ -156,7 +178,7 @@ MODELS = {
 }
 
 
-AFFINE = (FixedPropagation, SGC, SIGN, MeanSGC, Linearised, Stacked)
+AFFINE = (FixedPropagation, SGC, SIGN, MeanSGC, Linearised, Stacked, Boosted)
 
 
 def is_affine(module: nn.Module) -> TypeGuard[AffineModel]:
@@ -170,7 +192,8 @@ def is_affine(module: nn.Module) -> TypeGuard[AffineModel]:
 
 def reach_is_proven(module: nn.Module) -> bool:
     """Whether its reach is known by construction: a model of this package, or one of them linearised."""
-    return is_built_in(base_of(module))
+    stacked = as_stacked(module)
+    return is_built_in(base_of(module)) and (stacked is None or stacked.built_in_encoders)
 
 
 def build(name: str, *, columns: int, classes: int, seed: int = 0, **options: Any) -> nn.Module:

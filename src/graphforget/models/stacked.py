@@ -6,8 +6,6 @@ deterministic functions of their own parts.
 
 from __future__ import annotations
 
-import copy
-import hashlib
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,13 +20,23 @@ from graphforget.graph.hashing import node_hashes, salt, salted, uniform
 from graphforget.graph.reach import Reach
 from graphforget.linalg.jacobian import Jacobian
 from graphforget.linalg.sparse import Matrix, SparseMatrix
-from graphforget.models.affine import AffineModel
-from graphforget.models.base import GraphModel, NormalisedModel
+from graphforget.models.composite import (
+    ENCODERS,
+    HEAD,
+    CompositeModel,
+    checked_mu,
+    converted_module,
+    inner_inputs,
+    inner_state,
+    load_inner_state,
+    state_digest,
+)
 from graphforget.models.fixed import FixedPropagation
 from graphforget.validation import whole_number
 
 MOST_PARTS = 1000
 OUTSIDE = -1  # the part of a node that is in none
+SCALES = "encoders.scales"
 MEMBERS = ("member_numbers", "member_parts")
 
 
@@ -48,45 +56,28 @@ class Encoders:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of all weights and scales. For this process: names of prepared inputs, not documents."""
-        sha = hashlib.sha256(repr(self.scales).encode())
-        for name, value in self.state().items():
-            sha.update(name.encode())
-            sha.update(value.numpy().tobytes())
-        return sha.hexdigest()
+        return state_digest(self.state())
 
     def state(self) -> dict[str, Tensor]:
-        """All tensors by name: they are released as they are."""
-        named = {
-            f"encoders.{k}.{name}": value.detach().contiguous()
-            for k, module in enumerate(self.modules)
-            for name, value in module.state_dict().items()
-        }
-        return named | {"encoders.scales": torch.tensor(self.scales, dtype=torch.float64)}
+        """All tensors by name."""
+        named: dict[str, Tensor] = {}
+        for k, module in enumerate(self.modules):
+            named |= inner_state(module, f"encoders.{k}.")
+        return named | {SCALES: torch.tensor(self.scales, dtype=torch.float64)}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Tensor], fresh: Sequence[nn.Module]) -> Encoders:
         """The encoders whose `state` this is, in fresh modules. Raises `InputError` if a tensor does not fit."""
         rest = dict(state)
-        scales = rest.pop("encoders.scales", None)
+        scales = rest.pop(SCALES, None)
         if scales is None or scales.dtype != torch.float64 or scales.shape != (len(fresh),):
             raise InputError(f"the scales of {len(fresh)} encoders are missing")
         if not torch.isfinite(scales).all() or (scales < 0).any():
             raise InputError("a scale of an encoder is no finite number from 0")
-        for k, module in enumerate(fresh):
-            module.double().eval()
-            own = module.state_dict()
-            given = {name: rest.pop(f"encoders.{k}.{name}", None) for name in own}
-            for name, value in own.items():
-                part = given[name]
-                if part is None or part.shape != value.shape or part.dtype != value.dtype:
-                    raise InputError(f"the tensor {name!r} of encoder {k} is missing, or of another shape")
-                if part.is_floating_point() and not torch.isfinite(part).all():
-                    raise InputError(f"the tensor {name!r} of encoder {k} holds NaN or infinity")
-            module.load_state_dict(given)
+        modules = [load_inner_state(module, rest, f"encoders.{k}.") for k, module in enumerate(fresh)]
         if rest:
             raise InputError(f"there is no tensor {next(iter(rest))[:80]!r} in these encoders")
-        return cls(tuple(fresh), tuple(scales.tolist()))
+        return cls(tuple(modules), tuple(scales.tolist()))
 
     def embeddings(self, x: Tensor, edge_index: Tensor, propagation: SparseMatrix, *, width: int) -> Tensor:
         """`[S E_1 / scale_1, ..., S E_K / scale_K]` for every node, by one pass of each encoder over the graph."""
@@ -97,8 +88,8 @@ class Encoders:
                 blocks.append(torch.zeros(x.shape[0], width, dtype=x.dtype, device=x.device))
                 continue
             if prepared is None:  # all encoders are of one type
-                prepared = encoder_inputs(module, x, edge_index)
-            blocks.append((propagation @ embedding(_as(module, x), *prepared)) / scale)
+                prepared = inner_inputs(module, x, edge_index)
+            blocks.append((propagation @ embedding(converted_module(module, x), *prepared)) / scale)
         return torch.cat(blocks, dim=1)
 
 
@@ -110,13 +101,14 @@ class StackedInputs:
     embeddings: Tensor
 
 
-class Stacked(NormalisedModel, AffineModel):
+class Stacked(CompositeModel):
     """`[X, S X, ..., S^H X, E_1, ..., E_K, 1] W` with `E_k` the embedding by encoder k: linear in `W`.
 
     Its only parameters are `W`, the weights of the head. `make` makes an encoder with fresh weights.
     """
 
     has_fixed_features = True
+    claim_parts, replayed_part = (ENCODERS, HEAD), ENCODERS
     member_numbers: Tensor
     member_parts: Tensor
 
@@ -137,7 +129,7 @@ class Stacked(NormalisedModel, AffineModel):
     ) -> None:
         super().__init__(scale_rows=scale_rows)
         self.part_names = checked_parts(parts)
-        self.encoder_mu, self.width = checked_mu(encoder_mu), width
+        self.encoder_mu, self.width = checked_mu(encoder_mu, "encoder_mu"), width
         self.fixed = FixedPropagation(
             columns, classes, powers=tuple(range(whole_number(hops, "hops") + 1)), scale_rows=scale_rows
         )
@@ -303,13 +295,6 @@ class _StackedJacobian(Jacobian):
 # -- encoders --------------------------------------------------------------------------------------------------------
 
 
-def encoder_inputs(module: nn.Module, x: Tensor, edge_index: Tensor) -> tuple[Any, Any]:
-    """The inputs of an encoder: a model of this package prepares the graph, any other gets `(x, edge_index)`."""
-    if isinstance(module, GraphModel):
-        return module.prepare(x, edge_index)
-    return (x.to_dense() if x.layout == torch.sparse_csr else x), edge_index
-
-
 def embedding(module: nn.Module, x: Any, edge_index: Any) -> Tensor:
     """The embedding of every node: by the module's own `embed`, if it has one, otherwise its outputs."""
     embed = getattr(module, "embed", None)
@@ -318,14 +303,6 @@ def embedding(module: nn.Module, x: Any, edge_index: Any) -> Tensor:
     if not isinstance(out, Tensor) or out.dim() != 2:
         raise InputError("the embedding of the encoder is not a matrix of nodes x columns")
     return out
-
-
-def _as(module: nn.Module, like: Tensor) -> nn.Module:
-    """The encoder for inputs of this type and device: itself, or a copy."""
-    first = next(module.parameters())
-    if first.dtype == like.dtype and first.device == like.device:
-        return module
-    return copy.deepcopy(module).to(like)
 
 
 def as_stacked(module: nn.Module) -> Stacked | None:
@@ -346,9 +323,3 @@ def checked_parts(parts: Any) -> int | tuple[str, ...]:
     if not 1 <= count <= MOST_PARTS:
         raise InputError(f"the number of parts is {count}, a whole number from 1 to {MOST_PARTS} is needed")
     return count
-
-
-def checked_mu(mu: Any) -> float:
-    if isinstance(mu, bool) or not isinstance(mu, int | float) or not 0 < mu < 1e100:
-        raise InputError(f"encoder_mu is {mu!r}, a positive number is needed")
-    return float(mu)

@@ -17,6 +17,8 @@ from graphforget.graph.digest import digest_of_format_2
 from graphforget.graph.graph import Graph
 from graphforget.graph.validation import checked_edges, is_symmetric
 from graphforget.json_files import parse_json
+from graphforget.models.built_in import as_composite
+from graphforget.models.constructions import Construction
 from graphforget.models.inspection import data_carriers
 from graphforget.models.parameters import assign, flatten
 from graphforget.models.registry import MODELS, build, count_parameters, is_affine
@@ -179,7 +181,9 @@ def _trained(
         ensemble.check_shards(graph.train_mask)
     if stacked is not None:
         stacked.check_members(graph)
-        stacked.load_released_state({name.removeprefix(RELEASED_STATE): part for name, part in released.items()})
+    composite = as_composite(module)
+    if composite is not None:
+        composite.load_released_state({name.removeprefix(RELEASED_STATE): part for name, part in released.items()})
     assign(module, theta)
     if recipe.model in MODELS and run.reach != getattr(module, "reach", run.reach):
         raise DamagedRun("run.json: the reach is not that of the model")
@@ -228,6 +232,12 @@ def _module(run: RunFile, theta: Tensor, graph: Graph, model: nn.Module | None) 
         module = build(recipe.model, **shape, seed=recipe.seed, **recipe.options)
     elif model is None:
         raise InputError(f"this model is a {recipe.model}, give an instance of it as model=...")
+    elif isinstance(model, Construction):
+        if (model.name, model.options) != (recipe.model, recipe.options):
+            raise InputError(
+                f"this model is a {recipe.model} with {recipe.options}, not {model.name} with {model.options}"
+            )
+        module = model.build(columns=graph.num_columns, classes=graph.num_classes)
     else:
         module = copy.deepcopy(model)
     _check_size(theta, flatten(module).numel())

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
+from graphforget.models.composite import inner_inputs
 from graphforget.models.inspection import Inspection
 from graphforget.models.propagation import normalised_adjacency
-from graphforget.models.stacked import Encoders, Stacked, embedding, encoder_inputs
+from graphforget.models.stacked import Encoders, Stacked, embedding
 from graphforget.progress import Progress
 from graphforget.request.request import Request
 from graphforget.training.environment import environment
@@ -185,5 +186,5 @@ def _mean_row_norm(encoder: nn.Module, part: Graph) -> float:
     """The mean norm of the rows of `S E` on the encoder's own part; 1 if all of them are 0."""
     x = part.x.to(torch.float64)
     propagation: Any = normalised_adjacency(part.edge_index, part.num_nodes, dtype=torch.float64)
-    rows = propagation @ embedding(encoder, *encoder_inputs(encoder, x, part.edge_index))
+    rows = propagation @ embedding(encoder, *inner_inputs(encoder, x, part.edge_index))
     return float(rows.norm(dim=1).mean()) or 1.0

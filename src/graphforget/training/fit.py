@@ -79,7 +79,8 @@ def fit_one(
     noise_vector = _objective_noise(module, recipe) if objective_noise_vector is None else objective_noise_vector
     # The embeddings of a stacked model are computed once, for training and for everything after it.
     part = graph if as_stacked(module) is not None else training_input(graph, inspection.reach)
-    unkeyed = False if convex else _adam(module, part, recipe, loss, noise_vector, device, progress)
+    common: Any = {"device": device, "progress": progress}
+    unkeyed = False if convex else train_by_adam(module, part, recipe, loss, linear_term=noise_vector, **common)
     objective = Objective(module, part, mu=recipe.mu, loss=loss, objective_noise_vector=noise_vector, device=device)
     start = flatten(module).to(objective.like)
     if convex:
@@ -143,24 +144,27 @@ def _newton(objective: Objective, start: Tensor, recipe: Recipe, progress: Progr
     return minimum.theta, minimum.status == "converged"
 
 
-def _adam(
+def train_by_adam(
     module: nn.Module,
     graph: Graph,
     recipe: Recipe,
     loss: Loss,
-    objective_noise_vector: Tensor | None,
-    device: str,
-    progress: Progress | None,
+    *,
+    inputs: tuple[Any, Any] | None = None,
+    linear_term: Tensor | None = None,
+    device: str = "cpu",
+    progress: Progress | None = None,
 ) -> bool:
     """Full-batch Adam on `F` with dropout on, from the module's own weights, which it changes.
 
-    Dropout is keyed by node number. Returns whether the module drew any other random number.
+    `inputs` are those of the module on `graph`, if they are not to be made here; `linear_term` is the noise in the
+    objective. Dropout is keyed by node number. Returns whether the module drew any other random number.
     """
     module.to(device=device, dtype=torch.float32).train()
-    inputs = model_inputs(module, graph, dtype=torch.float32, device=device)
+    inputs = model_inputs(module, graph, dtype=torch.float32, device=device) if inputs is None else inputs
     rows, labels = graph.train_rows.to(device), graph.y[graph.train_rows].to(device)
     parameters = [p for _, p in trainable(module)]
-    linear_term = None if objective_noise_vector is None else objective_noise_vector.to(parameters[0]) / rows.numel()
+    linear_term = None if linear_term is None else linear_term.to(parameters[0]) / rows.numel()
     optimiser = torch.optim.Adam(parameters, lr=recipe.learning_rate)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)

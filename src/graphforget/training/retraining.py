@@ -97,8 +97,8 @@ def fresh_module(old: Trained, graph: Graph, recipe: Recipe, make: Callable[[], 
             raise InputError(f"{recipe.model} is a built-in model and is made again by itself, leave model out")
         shape: dict[str, Any] = {"columns": graph.num_columns, "classes": graph.num_classes, "seed": recipe.seed}
         return build(recipe.model, **shape, **recipe.options)
-    if old.is_stacked:
-        return old.stacked.untrained()
+    if old.composite is not None:
+        return old.composite.untrained()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         if make is not None:

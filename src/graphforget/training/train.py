@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import math
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -15,6 +16,8 @@ from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
 from graphforget.graph.validation import is_symmetric
+from graphforget.models.boosted import as_boosted
+from graphforget.models.constructions import Construction
 from graphforget.models.inspection import Inspection, inspect
 from graphforget.models.parameters import trainable
 from graphforget.models.registry import LINEARISED_SIGMA, MODELS, ModelEntry, build, is_affine
@@ -23,6 +26,7 @@ from graphforget.models.stacked import as_stacked
 from graphforget.privacy.gaussian import LARGEST_DELTA, release_ratio
 from graphforget.privacy.noise import with_noise
 from graphforget.progress import Progress
+from graphforget.training.boosting import fit_boosted
 from graphforget.training.encoders import fit_stacked
 from graphforget.training.environment import checked_device, environment
 from graphforget.training.fit import fit_one
@@ -43,7 +47,7 @@ OWN_MODEL = ModelEntry("own", "a model of one's own", nn.Module, mu=5e-4, affine
 # Longer than 50 lines because of the documentation of its parameters.
 def train(
     graph: Graph,
-    model: str | nn.Module = "sgc",
+    model: str | nn.Module | Construction = "sgc",
     *,
     seed: int = 0,
     mu: float | None = None,
@@ -77,11 +81,11 @@ def train(
     Args:
         graph: The graph; it is not changed.
         model: The name of a built-in model (`graphforget models` lists them), or a `torch.nn.Module` that is called as
-            `module(x, edge_index)`. A module is copied, never changed.
+            `module(x, edge_index)`. A module is copied, never changed. Or the result of `stacked` or `boosted`.
         seed: Seed of the initial weights and of dropout.
         mu: Weight of the L2 term in the objective. Each model has its own default, as for the next four settings.
         loss: The name of a built-in loss, a `Loss`, or a callable `(logits, labels) -> one loss per node`.
-        epochs: Epochs of Adam.
+        epochs: Epochs of Adam, for networks, for encoders of a stacked model and for the network of a boosted one.
         learning_rate: Learning rate of Adam.
         polish_steps: Steps of L-BFGS after Adam.
         tolerance: The largest `||grad F|| / mu` of a strongly convex objective. The default is the smallest of 1e-3, a
@@ -115,9 +119,11 @@ def train(
     started = time.perf_counter()
     _check_graph(graph)
     seed, device = whole_number(seed, "seed"), checked_device(device)
-    name, module = _module(graph, model, seed, options)
-    defaults = MODELS.get(name, OWN_MODEL)
+    name, module, options = _module(graph, model, seed, options)
+    defaults = MODELS.get(model.defaults if isinstance(model, Construction) else name, OWN_MODEL)
     loss = as_loss(defaults.loss if loss is None else loss)
+    if isinstance(model, Construction) and epochs is None:
+        epochs = model.epochs
     recipe = _recipe(
         module,
         loss,
@@ -242,16 +248,33 @@ def _number(value: Any, label: str) -> float:
     return float(value)
 
 
-def _module(graph: Graph, model: str | nn.Module, seed: int, options: dict[str, Any]) -> tuple[str, nn.Module]:
+def _module(
+    graph: Graph, model: str | nn.Module | Construction, seed: int, options: dict[str, Any]
+) -> tuple[str, nn.Module, dict[str, Any]]:
+    """The name of the model, the untrained module, and its options for the recipe, which name no node."""
     if isinstance(model, str):
-        return model.lower(), build(model, columns=graph.num_columns, classes=graph.num_classes, seed=seed, **options)
-    if not isinstance(model, nn.Module):
+        return model.lower(), *_built(graph, model, seed, options)
+    if not isinstance(model, nn.Module | Construction):
         raise InputError(f"the model is a {type(model).__name__}, a name or a torch.nn.Module is needed")
     if options:
         raise InputError(f"option {next(iter(options))!r} belongs to built-in models, set it on your module instead")
+    if isinstance(model, Construction):
+        return model.name, model.on(graph), model.options
     if not trainable(model):
         raise InputError("the model has no trainable parameter")
-    return f"{type(model).__module__}.{type(model).__qualname__}", copy.deepcopy(model)
+    return f"{type(model).__module__}.{type(model).__qualname__}", copy.deepcopy(model), {}
+
+
+def _built(graph: Graph, name: str, seed: int, options: dict[str, Any]) -> tuple[nn.Module, dict[str, Any]]:
+    """A built-in model, and its options. Given parts are options by their names; their nodes go into the model."""
+    parts = options.get("parts")
+    if isinstance(parts, Mapping):
+        options = options | {"parts": list(map(str, parts))}
+    module = build(name, columns=graph.num_columns, classes=graph.num_classes, seed=seed, **options)
+    stacked = as_stacked(module)
+    if stacked is not None and isinstance(parts, Mapping):
+        stacked.set_members(graph, {str(part): nodes for part, nodes in parts.items()})
+    return module, options
 
 
 def fit(
@@ -276,7 +299,9 @@ def fit(
     ensemble = as_ensemble(module)
     if ensemble is not None:
         return fit_shards(ensemble, graph, recipe, loss, inspection, **common)
-    stacked = as_stacked(module)
+    stacked, boosted = as_stacked(module), as_boosted(module)
     if stacked is not None:
         return fit_stacked(stacked, graph, recipe, loss, inspection, **common)
+    if boosted is not None:
+        return fit_boosted(boosted, graph, recipe, loss, inspection, **common)
     return fit_one(module, graph, recipe, loss, inspection, objective_noise_vector=objective_noise_vector, **common)

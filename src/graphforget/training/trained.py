@@ -16,6 +16,9 @@ from torch import Tensor, nn
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
+from graphforget.models.boosted import Boosted, as_boosted
+from graphforget.models.built_in import as_composite
+from graphforget.models.composite import CompositeModel
 from graphforget.models.inputs import model_inputs
 from graphforget.models.linearised import base_of
 from graphforget.models.parameters import assign
@@ -100,9 +103,27 @@ class Trained:
 
     @property
     def released_state(self) -> dict[str, Tensor]:
-        """The tensors that are released beside the weights, as they are: the encoders of a stacked model."""
-        stacked = as_stacked(self.module)
-        return {} if stacked is None else stacked.released_state()
+        """The tensors that are released beside the weights, as they are: encoders, or a network."""
+        composite = as_composite(self.module)
+        return {} if composite is None else composite.released_state()
+
+    @property
+    def is_boosted(self) -> bool:
+        """Whether it is a convex start with a network that is trained from what is released of it."""
+        return as_boosted(self.module) is not None
+
+    @property
+    def boosted(self) -> Boosted:
+        """Its module as a boosted model. Raises `InputError` if it is none."""
+        boosted = as_boosted(self.module)
+        if boosted is None:
+            raise InputError(f"the model is a {type(self.module).__name__}, a boosted model is needed")
+        return boosted
+
+    @property
+    def composite(self) -> CompositeModel | None:
+        """Its module, if more is released of it than its weights; None for any other."""
+        return as_composite(self.module)
 
     @property
     def is_linearised(self) -> bool:

@@ -19,6 +19,7 @@ from graphforget.models.registry import reach_is_proven
 from graphforget.privacy.salt import new_salt
 from graphforget.request.kinds import KINDS, Kind
 from graphforget.request.request import Request
+from graphforget.training.boosting import with_network
 from graphforget.training.trained import Trained
 from graphforget.unlearning.catalogue import MethodInfo
 from graphforget.unlearning.outcome import MethodResult, Outcome, account
@@ -53,7 +54,7 @@ class Method(ABC, Generic[Options]):
         keeps_untouched: Whether the weights stay if the footprint is empty.
         refuses_no_op: Whether unchanged weights are refused if the footprint is not empty.
         takes_shards: Whether it supports an ensemble on shards.
-        takes_encoders: Whether it supports a stacked model, whose encoders are trained on parts.
+        takes_composites: Whether it supports stacked and boosted models, of which a part is trained anew.
         takes_sigma: Whether a caller may set the noise for one request.
     """
 
@@ -75,7 +76,7 @@ class Method(ABC, Generic[Options]):
     keeps_untouched: ClassVar[bool] = True
     refuses_no_op: ClassVar[bool] = True
     takes_shards: ClassVar[bool] = False
-    takes_encoders: ClassVar[bool] = False
+    takes_composites: ClassVar[bool] = False
     takes_sigma: ClassVar[bool] = False
 
     # -- different for each method -------------------------------------------------------------------------------
@@ -84,8 +85,8 @@ class Method(ABC, Generic[Options]):
         """The reason why the method does not support this model, in words, or None."""
         if trained.is_ensemble and not self.takes_shards:
             return "the model is an ensemble on shards, which only 'grapheraser' and 'retrain' support"
-        if trained.is_stacked and not self.takes_encoders:
-            return "the model has encoders on parts of the graph, which only 'newton' and 'retrain' train again"
+        if trained.composite is not None and not self.takes_composites:
+            return f"the model has {trained.composite.replayed_part!r}, which only 'newton' and 'retrain' train anew"
         return None
 
     @abstractmethod
@@ -156,6 +157,7 @@ class Method(ABC, Generic[Options]):
         claim, released, notes = add_noise(task, change, centre)
         earlier = () if change.restarts else task.trained.releases
         trained = count_release(change.trained, earlier, claim)
+        trained = with_network(trained, released, task.retained, device=task.device, progress=task.progress)
         all_notes = (*change.notes, *notes, *weak_guarantee_notes(task, claim), *task.notes)
         seconds = time.perf_counter() - task.started - change.uncounted
         salt = new_salt()

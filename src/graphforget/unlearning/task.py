@@ -17,6 +17,7 @@ from graphforget.models.registry import reach_is_proven
 from graphforget.progress import Progress
 from graphforget.request.footprint import Footprint, footprint
 from graphforget.request.request import Request
+from graphforget.training.boosting import without_network
 from graphforget.training.encoders import with_renewed_encoders
 from graphforget.training.environment import checked_device, environment
 from graphforget.training.objective import Objective
@@ -86,7 +87,10 @@ class Task:
 
     @cached_property
     def renewed(self) -> Trained:
-        """The model with the encoders that training on the retained graph gives; without encoders the model itself."""
+        """The model with the encoders that training on the retained graph gives, and without a network of before.
+
+        A model without either is the model itself.
+        """
         return self._renewed[0]
 
     @property
@@ -96,6 +100,8 @@ class Task:
 
     @cached_property
     def _renewed(self) -> tuple[Trained, list[int]]:
+        if self.trained.is_boosted:
+            return without_network(self.trained), []
         if not self.trained.is_stacked:
             return self.trained, []
         where: Any = {"device": self.device, "progress": self.progress}
@@ -110,8 +116,8 @@ class Task:
         """Whether training on the retained graph would give the present weights again, bit for bit."""
         trained = self.trained
         replayable = not trained.history and not trained.certification_blockers and reach_is_proven(trained.module)
-        if trained.is_ensemble or trained.is_stacked or not (self.touched.empty and replayable):
-            return False  # shards and encoders are compared one by one
+        if trained.is_ensemble or trained.composite is not None or not (self.touched.empty and replayable):
+            return False  # shards and encoders are compared one by one, networks made anew
         if trained.recipe.environment != environment(device=self.device):
             return False
         return same_training_input(self.graph, self.retained, trained.reach)

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from graphforget.certificates.annex import Annex
 from graphforget.certificates.claims.base import Subject
-from graphforget.certificates.claims.combined import ENCODERS, HEAD
 from graphforget.certificates.document import Certificate
 from graphforget.certificates.residual import Residual, residual
 from graphforget.errors import InputError, Mismatch
@@ -51,13 +50,15 @@ class Evidence:
     @property
     def parts(self) -> tuple[str, ...]:
         """The parts of the model that have claims of their own."""
-        return (ENCODERS, HEAD) if self.trained.is_stacked else ()
+        composite = self.trained.composite
+        return () if composite is None else composite.claim_parts
 
     def part(self, name: str) -> Subject:
         """Raises `Mismatch` if the model has no such part."""
         if name not in self.parts:
             raise Mismatch(f"the claim is about a part {name!r}, and the model has none")
-        return self if name == HEAD else EncodersOf(self)
+        composite = self.trained.composite
+        return ReplayedPart(self) if composite is not None and name == composite.replayed_part else self
 
     @property
     def noise(self) -> Tensor | None:
@@ -68,8 +69,8 @@ class Evidence:
 
 
 @dataclass(frozen=True, eq=False)
-class EncodersOf:
-    """The encoders of a stacked model as the subject of a claim. They are trained again, and no step moves them."""
+class ReplayedPart:
+    """Encoders or a network as the subject of a claim. They are trained again, and no step moves them."""
 
     whole: Evidence
 
@@ -87,11 +88,11 @@ class EncodersOf:
 
     @property
     def measured(self) -> Residual:
-        raise Mismatch("the claim is about an optimum, and encoders have none")
+        raise Mismatch("the claim is about an optimum, and this part has none")
 
     @property
     def replayed(self) -> bool:
         return self.whole.replayed
 
     def part(self, name: str) -> Subject:
-        raise Mismatch(f"the claim is about a part {name!r} of the encoders, and they have none")
+        raise Mismatch(f"the claim is about a part {name!r} of a part, which has none")

@@ -22,6 +22,7 @@ from graphforget.errors import InputError, Mismatch, Refused
 from graphforget.graph.graph import Graph
 from graphforget.privacy.noise import grid
 from graphforget.progress import Progress
+from graphforget.training.boosting import with_network
 from graphforget.training.encoders import with_replayed_encoders
 from graphforget.training.environment import environment
 from graphforget.training.retraining import replayed
@@ -113,7 +114,7 @@ def verify(
     """
     if isinstance(released, Trained):
         if not same_tensors(released.released_state, trained.released_state):
-            raise Mismatch("the released model has other encoders than the private one")
+            raise Mismatch("the released model has other encoders, or another network, than the private one")
         released = released.theta
     ledger = check_entries(entries, follows=follows) if entries else None
     evidence = Evidence(
@@ -133,7 +134,7 @@ def verify_evidence(
     """What `verify` does, for a caller that has the evidence, with its ledger checked."""
     certificate = evidence.certificate
     if replay:
-        same = _replayed(certificate, evidence.trained, evidence.graph, model, device, progress)
+        same = _replayed(evidence, model, device, progress)
         evidence = dataclasses.replace(evidence, replayed=same)
     checks: list[Check] = []
     unchecked: list[str] = []
@@ -155,14 +156,13 @@ def verify_evidence(
 
 
 def _replayed(
-    certificate: Certificate,
-    trained: Trained,
-    graph: Graph,
+    evidence: Evidence,
     model: Callable[[], nn.Module] | None,
     device: str,
     progress: Progress | None,
 ) -> bool:
     """Whether training again gives the same weights. Raises `Mismatch` if it gives others."""
+    certificate, trained, graph = evidence.certificate, evidence.trained, evidence.graph
     if not certificate.claim.replayable:
         raise InputError(f"a replay is for level 'exact', and this certificate has {certificate.level!r}")
     recorded, here = trained.recipe.environment, environment(device=device)
@@ -174,9 +174,14 @@ def _replayed(
     if certificate.level == "exact":
         again = replayed(trained, graph, model=model, device=device, progress=progress)
         same = torch.equal(again.theta, trained.theta)
-    else:  # of a stacked model the encoders are exact
-        again = with_replayed_encoders(trained, graph, device=device, progress=progress)
+    else:  # the encoders are exact, or the network is, given the released start
         same = True
+        if trained.is_stacked:
+            again = with_replayed_encoders(trained, graph, device=device, progress=progress)
+        elif evidence.released is None:
+            raise InputError("a replay of the network needs the released weights that it was trained from")
+        else:
+            again = with_network(trained, evidence.released, graph, device=device, progress=progress)
     if not same or not same_tensors(again.released_state, trained.released_state):
         raise Mismatch("training again on the retained graph gives other weights")
     return True

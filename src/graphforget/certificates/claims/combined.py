@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from graphforget.certificates.claims.base import Claim, Subject
+from graphforget.certificates.claims.exact import Exact
 from graphforget.certificates.levels import LEVELS, Level
 from graphforget.errors import InputError
-
-ENCODERS, HEAD = "encoders", "head"  # the parts of a stacked model
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,11 @@ class Combined(Claim):
         if sum(bool(part.number("sigma")) for part in self.parts.values()) > 1:
             raise InputError("a combined claim has two parts with noise, one is possible")
 
+    @classmethod
+    def of(cls, claim: Claim, parts: Sequence[str], *, exact: str) -> Self:
+        """`claim` about one part, and that the part named `exact` is what training gives."""
+        return cls({name: Exact() if name == exact else claim for name in parts})
+
     @property
     def weakest(self) -> Claim:
         return max(self.parts.values(), key=lambda part: LEVELS.index(part.level))
@@ -45,7 +49,7 @@ class Combined(Claim):
 
     @property
     def statement(self) -> str:
-        return "; ".join(f"{name}: {part.statement}" for name, part in self.parts.items())
+        return "; and given these, ".join(f"{name}: {part.statement}" for name, part in self.parts.items())
 
     @property
     def conditions(self) -> tuple[str, ...]:

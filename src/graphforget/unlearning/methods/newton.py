@@ -9,9 +9,8 @@ from typing import Any
 from torch import Tensor
 
 from graphforget.certificates.claims.base import Claim
-from graphforget.certificates.claims.combined import ENCODERS, HEAD, Combined
+from graphforget.certificates.claims.combined import Combined
 from graphforget.certificates.claims.empirical import Empirical
-from graphforget.certificates.claims.exact import Exact
 from graphforget.certificates.claims.residual_ball import ResidualBall
 from graphforget.certificates.levels import Level
 from graphforget.certificates.residual import residual, rounding_allowance
@@ -64,7 +63,7 @@ class Newton(Method[NewtonOptions], info=NEWTON):
     options = NewtonOptions
     keeps_untouched = False  # `change` decides whether a step is needed
     refuses_no_op = False
-    takes_encoders = True
+    takes_composites = True
 
     def unsupported(self, trained: Trained) -> str | None:
         if not trained.strongly_convex:
@@ -163,7 +162,8 @@ def released_around_centre(
         )
         return MethodResult(trained, claim, {"obstacles": list(trained.certification_blockers)}, details, centre=centre)
     ball = ResidualBall.issue(measured, trained, epsilon=target.epsilon, delta=target.delta)
-    claim = Combined({ENCODERS: Exact(), HEAD: ball}) if trained.is_stacked else ball
+    composite = trained.composite
+    claim = ball if composite is None else Combined.of(ball, composite.claim_parts, exact=composite.replayed_part)
     return MethodResult(trained, claim, ball.measurements(measured), details, centre=centre)
 
 

@@ -63,7 +63,7 @@ class Retrain(Method[RetrainOptions], info=RETRAIN):
     keeps_untouched = False
     refuses_no_op = False
     takes_shards = True
-    takes_encoders = True
+    takes_composites = True
 
     def gradients(self, trained: Trained) -> int:
         recipe = trained.recipe

@@ -1,0 +1,98 @@
+"""What a convex model has in common whose release holds more than its weights: encoders, or a network."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from graphforget.errors import InputError
+from graphforget.models.affine import AffineModel
+from graphforget.models.base import GraphModel, NormalisedModel
+
+ENCODERS, HEAD = "encoders", "head"  # the parts of a stacked model
+START, NETWORK = "start", "network"  # the parts of a boosted model
+
+
+class CompositeModel(NormalisedModel, AffineModel):
+    """A model whose parameters are those of its convex part. The other part follows from training and is a state.
+
+    `claim_parts` names both in the order in which one follows from the other. `replayed_part` is the one that training
+    gives, bit for bit.
+    """
+
+    claim_parts: ClassVar[tuple[str, str]]
+    replayed_part: ClassVar[str]
+    make: Callable[[], nn.Module]  # a module with fresh weights, for the part that is no parameter
+    findings: tuple[str, ...]  # everything in such a module that rules out a certificate, in words
+
+    @abstractmethod
+    def released_state(self) -> dict[str, Tensor]:
+        """The tensors of the part that is no parameter. They are released as they are."""
+
+    @abstractmethod
+    def load_released_state(self, state: Mapping[str, Tensor]) -> None:
+        """Reads the result of `released_state`. Raises `InputError` for anything else."""
+
+    @abstractmethod
+    def untrained(self) -> CompositeModel:
+        """The same architecture without that part, its parameters at 0."""
+
+
+def inner_state(module: nn.Module, prefix: str) -> dict[str, Tensor]:
+    """All tensors of a module by name."""
+    return {f"{prefix}{name}": value.detach().contiguous() for name, value in module.state_dict().items()}
+
+
+def load_inner_state(module: nn.Module, state: dict[str, Tensor], prefix: str) -> nn.Module:
+    """Takes the tensors of a fresh module out of `state` and loads them, in float64.
+
+    Raises:
+        InputError: A tensor is missing, has another shape or type, or is not finite.
+    """
+    module.double().eval()
+    own = module.state_dict()
+    given = {name: state.pop(f"{prefix}{name}", None) for name in own}
+    for name, value in own.items():
+        part = given[name]
+        if part is None or part.shape != value.shape or part.dtype != value.dtype:
+            raise InputError(f"the tensor {prefix + name!r} is missing, or of another shape")
+        if part.is_floating_point() and not torch.isfinite(part).all():
+            raise InputError(f"the tensor {prefix + name!r} holds NaN or infinity")
+    module.load_state_dict(given)
+    return module
+
+
+def state_digest(state: Mapping[str, Tensor]) -> str:
+    """SHA-256 of named tensors. For this process: it names prepared inputs and is in no document."""
+    sha = hashlib.sha256()
+    for name, value in state.items():
+        sha.update(name.encode() + value.numpy().tobytes())
+    return sha.hexdigest()
+
+
+def inner_inputs(module: nn.Module, x: Tensor, edge_index: Tensor) -> tuple[Any, Any]:
+    """The inputs of an inner module: a model of this package prepares the graph, any other gets `(x, edge_index)`."""
+    if isinstance(module, GraphModel):
+        return module.prepare(x, edge_index)
+    return (x.to_dense() if x.layout == torch.sparse_csr else x), edge_index
+
+
+def converted_module(module: nn.Module, like: Tensor) -> nn.Module:
+    """The module for inputs of this type and device: itself, or a copy."""
+    first = next(module.parameters())
+    if first.dtype == like.dtype and first.device == like.device:
+        return module
+    return copy.deepcopy(module).to(like)
+
+
+def checked_mu(mu: Any, name: str) -> float:
+    """The weight of an inner module's L2 term."""
+    if isinstance(mu, bool) or not isinstance(mu, int | float) or not 0 < mu < 1e100:
+        raise InputError(f"{name} is {mu!r}, a positive number is needed")
+    return float(mu)

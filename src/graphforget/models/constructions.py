@@ -1,0 +1,277 @@
+"""`gf.stacked` and `gf.boosted`: models that are built from a user's own module and can be certified."""
+
+from __future__ import annotations
+
+import inspect as signatures
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from graphforget.errors import InputError
+from graphforget.graph.graph import Graph
+from graphforget.models.boosted import POWERS, Boosted
+from graphforget.models.captured import first_captured_value
+from graphforget.models.composite import CompositeModel, checked_mu, inner_inputs
+from graphforget.models.inspection import Inspection, inspect_encoder
+from graphforget.models.parameters import trainable
+from graphforget.models.stacked import Stacked, checked_parts, embedding
+from graphforget.validation import whole_number
+
+PARTS = 4
+HOPS = 2
+INNER_MU = 5e-4  # the L2 term of a user's own encoder or network
+
+MakeModule = Callable[..., nn.Module]
+Parts = int | Mapping[str, Iterable[int | str]]
+
+
+@dataclass(frozen=True)
+class Construction(ABC):
+    """How to build a model from a user's own module, once the numbers of columns and classes are known."""
+
+    make_module: MakeModule
+    epochs: int | None = None  # None: by default
+
+    kind: ClassVar[str]
+
+    @property
+    def name(self) -> str:
+        """The name of the model in its recipe."""
+        made = self.make_module
+        path = f"{getattr(made, '__module__', '')}.{getattr(made, '__qualname__', type(made).__qualname__)}"
+        return f"{self.kind}:{path}"
+
+    @property
+    def defaults(self) -> str:
+        """The built-in model whose training defaults apply."""
+        return f"{self.kind}-gcn"
+
+    @property
+    @abstractmethod
+    def options(self) -> dict[str, Any]:
+        """The settings, as the recipe records them. They name no node."""
+
+    @abstractmethod
+    def build(self, *, columns: int, classes: int) -> CompositeModel:
+        """The untrained model. Raises `InputError` if the user's module cannot be part of one."""
+
+    def on(self, graph: Graph) -> CompositeModel:
+        """The untrained model for a graph."""
+        return self.build(columns=graph.num_columns, classes=graph.num_classes)
+
+    def _maker(self, columns: int, classes: int) -> tuple[Callable[[], nn.Module], nn.Module, Inspection]:
+        """A function without arguments that makes a fresh module, one such module, and its inspection."""
+        make = _without_arguments(self.make_module, columns, classes)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            first = _made(make)
+            torch.manual_seed(1)
+            second = _made(make)
+        _check_fresh(first, second)
+        inspection = inspect_encoder(first, columns=columns, classes=classes)
+        held = first_captured_value(self.make_module, registered={})
+        if held:
+            place = f" in '{held.path}'" if held.path else ""
+            raise InputError(
+                f"the function that makes the module holds {held.kind}{place}, which may carry data: let it take "
+                "numbers only, or (columns, classes)"
+            )
+        return make, first, inspection
+
+
+@dataclass(frozen=True)
+class StackedConstruction(Construction):
+    """See `stacked`."""
+
+    parts: Parts = PARTS
+    hops: int = HOPS
+    encoder_mu: float = INNER_MU
+
+    kind: ClassVar[str] = "stacked"
+
+    def __post_init__(self) -> None:
+        checked_parts(self.parts)
+        whole_number(self.hops, "hops")
+        checked_mu(self.encoder_mu, "encoder_mu")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        parts = checked_parts(self.parts)
+        names = parts if isinstance(parts, int) else list(parts)
+        return {"parts": names, "hops": self.hops, "encoder_mu": self.encoder_mu}
+
+    def build(self, *, columns: int, classes: int) -> Stacked:
+        make, fresh, inspection = self._maker(columns, classes)
+        small = torch.ones(2, columns)
+        edges = torch.tensor([[0, 1], [1, 0]])
+        width = embedding(fresh.eval(), *inner_inputs(fresh, small, edges)).shape[1]
+        return Stacked(
+            make,
+            columns,
+            classes,
+            parts=self.options["parts"],
+            hops=self.hops,
+            encoder_mu=self.encoder_mu,
+            width=width,
+            encoder_reach=inspection.reach,
+            findings=inspection.certification_blockers,
+            built_in_encoders=False,
+        )
+
+    def on(self, graph: Graph) -> Stacked:
+        module = self.build(columns=graph.num_columns, classes=graph.num_classes)
+        if isinstance(self.parts, Mapping):
+            module.set_members(graph, self.parts)
+        return module
+
+
+@dataclass(frozen=True)
+class BoostedConstruction(Construction):
+    """See `boosted`."""
+
+    start: str = "sign"
+    network_mu: float = INNER_MU
+
+    kind: ClassVar[str] = "boosted"
+
+    def __post_init__(self) -> None:
+        if self.start not in POWERS:
+            raise InputError(f"the start is {self.start!r}, it must be one of {', '.join(POWERS)}")
+        checked_mu(self.network_mu, "network_mu")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"start": self.start, "network_mu": self.network_mu}
+
+    def build(self, *, columns: int, classes: int) -> Boosted:
+        make, _, inspection = self._maker(columns, classes)
+        return Boosted(
+            make,
+            columns,
+            classes,
+            **self.options,
+            network_reach=inspection.reach,
+            findings=inspection.certification_blockers,
+            built_in_network=False,
+        )
+
+
+def stacked(
+    make_module: MakeModule,
+    *,
+    parts: Parts = PARTS,
+    hops: int = HOPS,
+    encoder_mu: float = INNER_MU,
+    epochs: int | None = None,
+) -> StackedConstruction:
+    """Any GNN, built so that it can be certified: encoders on parts of the graph, and one linear head.
+
+    The nodes are split into parts. An encoder is trained on each part alone. The head reads the embeddings by all
+    encoders and the attributes propagated 0 to `hops` times. A request trains only the encoders of the parts that it
+    touches again, and moves the head by Newton steps. Every request reaches level `certified`.
+
+    Args:
+        make_module: Makes a module with fresh weights that is called as `module(x, edge_index)` and returns one number
+            a class; for example its class. It is called without arguments, or with the numbers of columns and classes.
+            If the module has a method `embed(x, edge_index)`, this gives its embedding, otherwise its outputs do.
+        parts: The number of parts. A keyed hash of its number decides in which part a node is. Or the nodes of each
+            part by a name of the part, such as `{"consented": nodes}`: only requests that touch them then train an
+            encoder again. Whether a node is in a part must not depend on other nodes.
+        hops: How often attributes are propagated for the head.
+        encoder_mu: Weight of the L2 term of an encoder.
+        epochs: Epochs of an encoder's training. `gf.train(epochs=)` is the same.
+
+    Returns:
+        The model for `gf.train`.
+
+    Raises:
+        InputError: An argument is out of its range.
+
+    Example:
+        >>> import graphforget as gf
+        >>> from torch_geometric.nn import GraphSAGE
+        >>> def make_module(columns: int, classes: int) -> GraphSAGE:
+        ...     return GraphSAGE(columns, 16, num_layers=2, out_channels=classes)
+        >>> graph = gf.load("patients")
+        >>> trained = gf.train(graph, gf.stacked(make_module, parts=4), epochs=20)
+        >>> gf.unlearn(trained, graph, gf.Request(nodes=["patient-0017"])).level
+        'certified'
+    """
+    return StackedConstruction(make_module, epochs, parts, hops, encoder_mu)
+
+
+def boosted(
+    make_module: MakeModule, *, start: str = "sign", network_mu: float = INNER_MU, epochs: int | None = None
+) -> BoostedConstruction:
+    """A certified convex model, and any network that is trained from its released weights.
+
+    The network adds to the logits of the start. It is trained anew for every release, for a few epochs, and has the
+    guarantee of the start: it is computed from the released start and the retained graph.
+
+    Args:
+        make_module: Makes a module with fresh weights, as for `stacked`.
+        start: "sign" or "sgc".
+        network_mu: Weight of the L2 term of the network.
+        epochs: Epochs of the network's training. `gf.train(epochs=)` is the same.
+
+    Returns:
+        The model for `gf.train`.
+
+    Raises:
+        InputError: An argument is out of its range.
+    """
+    return BoostedConstruction(make_module, epochs, start, network_mu)
+
+
+def _without_arguments(make: MakeModule, columns: int, classes: int) -> Callable[[], nn.Module]:
+    """The function with the arguments that it needs: none, or the numbers of columns and classes."""
+    if isinstance(make, nn.Module) or not callable(make):
+        raise InputError("a function that makes a fresh module is needed, such as the module's class")
+    try:
+        signature = signatures.signature(make)
+    except (TypeError, ValueError):
+        return make
+    for arguments in ((), (columns, classes)):
+        try:
+            signature.bind(*arguments)
+        except TypeError:
+            continue
+        return (lambda: make(columns, classes)) if arguments else make
+    raise InputError("the function that makes the module must take no arguments, or (columns, classes)")
+
+
+def _made(make: Callable[[], nn.Module]) -> nn.Module:
+    try:
+        module = make()
+    except Exception as error:  # a user's own code can raise any exception there is
+        raise InputError(
+            f"the module cannot be made: {type(error).__name__}: {' '.join(str(error).split())}"
+        ) from error
+    if not isinstance(module, nn.Module):
+        raise InputError(f"the function made a {type(module).__name__}, a torch.nn.Module is needed")
+    if not trainable(module):
+        raise InputError("the module has no trainable parameter")
+    return module
+
+
+def _check_fresh(first: nn.Module, second: nn.Module) -> None:
+    """Raises `InputError` unless two modules, made under different seeds, have fresh weights and statistics."""
+    if [(n, p.shape) for n, p in first.state_dict().items()] != [(n, p.shape) for n, p in second.state_dict().items()]:
+        raise InputError("the function makes modules of different shapes")
+    drawn = []
+    for (name, one), (_, other) in zip(trainable(first), trainable(second), strict=True):
+        constant = bool((one == one.flatten()[0]).all()) if one.numel() else True
+        if not constant and torch.equal(one, other):
+            raise InputError(f"the function makes the same parameter {name!r} whatever the seed, so it is not fresh")
+        drawn.append(not constant)
+    if not any(drawn):
+        raise InputError("the function makes modules of which no parameter is drawn at random")
+    for name, part in first.named_modules():
+        if isinstance(part, nn.modules.batchnorm._NormBase) and part.running_mean is not None:
+            assert part.running_var is not None
+            if part.running_mean.any() or not (part.running_var == 1).all():
+                raise InputError(f"layer {name!r} of a fresh module has statistics already, which may carry data")
