@@ -88,7 +88,7 @@ def _stacked(name: str, base: Callable[..., GraphModel], *, encoder_mu: float, *
             scale_rows=shape.scale_rows,
         )
 
-    title = f"{name.upper()} encoders on parts, one certified head"
+    title = f"{name.upper()} encoders, certified head"
     return ModelEntry(
         f"stacked-{name}", title, build, mu=1e-4, affine=True, polish_steps=0, sigma=LINEARISED_SIGMA, **training
     )
@@ -104,7 +104,7 @@ def _boosted(name: str, base: Callable[..., GraphModel], *, network_mu: float, *
         given: Any = {"network_reach": shape.reach, "scale_rows": shape.scale_rows}
         return Boosted(make, columns, classes, start=start, network_mu=network_mu, **given)
 
-    title = f"certified start, {name.upper()} trained from it"
+    title = f"certified start, then {name.upper()}"
     return ModelEntry(
         f"boosted-{name}", title, build, mu=1e-4, affine=True, polish_steps=0, sigma=LINEARISED_SIGMA, **training
     )

@@ -174,16 +174,7 @@ def _trained(
     # A user's own module or loss may have captured data since the training.
     captured = [*(() if recipe.model in MODELS else data_carriers(module)), *captured_by_loss(loss)]
     module = module.double().eval()
-    released = {name: weights.pop(name) for name in list(weights) if name.startswith(RELEASED_STATE)}
-    module.load_state_dict({name.removeprefix("state."): value for name, value in weights.items()}, strict=False)
-    ensemble, stacked = as_ensemble(module), as_stacked(module)
-    if ensemble is not None:
-        ensemble.check_shards(graph.train_mask)
-    if stacked is not None:
-        stacked.check_members(graph)
-    composite = as_composite(module)
-    if composite is not None:
-        composite.load_released_state({name.removeprefix(RELEASED_STATE): part for name, part in released.items()})
+    _load_state(module, weights, graph)
     assign(module, theta)
     if recipe.model in MODELS and run.reach != getattr(module, "reach", run.reach):
         raise DamagedRun("run.json: the reach is not that of the model")
@@ -209,6 +200,19 @@ def _trained(
         graph_salt=bytes.fromhex(run.graph_salt),
         notes=run.notes,
     )
+
+
+def _load_state(module: nn.Module, weights: dict[str, Tensor], graph: Graph) -> None:
+    """Loads all but the parameters: buffers, and what is released beside the parameters."""
+    released = {name: weights.pop(name) for name in list(weights) if name.startswith(RELEASED_STATE)}
+    module.load_state_dict({name.removeprefix("state."): value for name, value in weights.items()}, strict=False)
+    ensemble, stacked, composite = as_ensemble(module), as_stacked(module), as_composite(module)
+    if ensemble is not None:
+        ensemble.check_shards(graph.train_mask)
+    if stacked is not None:
+        stacked.check_members(graph)
+    if composite is not None:
+        composite.load_released_state({name.removeprefix(RELEASED_STATE): part for name, part in released.items()})
 
 
 def _vectors(run: RunFile, weights: dict[str, Tensor]) -> tuple[Tensor, Tensor | None]:

@@ -79,14 +79,13 @@ def fit_one(
     noise_vector = _objective_noise(module, recipe) if objective_noise_vector is None else objective_noise_vector
     # The embeddings of a stacked model are computed once, for training and for everything after it.
     part = graph if as_stacked(module) is not None else training_input(graph, inspection.reach)
-    common: Any = {"device": device, "progress": progress}
-    unkeyed = False if convex else train_by_adam(module, part, recipe, loss, linear_term=noise_vector, **common)
+    adam: Any = {"linear_term": noise_vector, "device": device, "progress": progress}
+    unkeyed = False if convex else train_by_adam(module, part, recipe, loss, **adam)
     objective = Objective(module, part, mu=recipe.mu, loss=loss, objective_noise_vector=noise_vector, device=device)
     start = flatten(module).to(objective.like)
-    if convex:
-        theta, converged = _newton(objective, start if warm else torch.zeros_like(start), recipe, progress)
-    else:
-        theta, converged = lbfgs(objective, start, recipe, progress), False
+    start = torch.zeros_like(start) if convex and not warm else start
+    minimise = _newton if convex else _polish
+    theta, converged = minimise(objective, start, recipe, progress)
     value, gradient = objective.value_and_gradient(theta)
     module = module.double().eval().cpu()
     assign(module, theta)
@@ -186,6 +185,10 @@ def train_by_adam(
     if not torch.isfinite(flatten(module)).all():
         raise InputError(f"training diverged, lower the learning rate {recipe.learning_rate}")
     return dropout.unkeyed
+
+
+def _polish(objective: Objective, start: Tensor, recipe: Recipe, progress: Progress | None) -> tuple[Tensor, bool]:
+    return lbfgs(objective, start, recipe, progress), False  # nothing is known of the optimum
 
 
 def lbfgs(objective: Objective, start: Tensor, recipe: Recipe, progress: Progress | None) -> Tensor:

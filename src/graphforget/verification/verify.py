@@ -18,18 +18,15 @@ from graphforget.certificates.document import Certificate
 from graphforget.certificates.issue import ALGORITHMS, subject
 from graphforget.certificates.releases import counted_in, counted_ratio
 from graphforget.certificates.signing import check_signature
-from graphforget.errors import InputError, Mismatch, Refused
+from graphforget.errors import Mismatch
 from graphforget.graph.graph import Graph
 from graphforget.privacy.noise import grid
 from graphforget.progress import Progress
-from graphforget.training.boosting import with_network
-from graphforget.training.encoders import with_replayed_encoders
-from graphforget.training.environment import environment
-from graphforget.training.retraining import replayed
 from graphforget.training.trained import Trained, same_tensors
 from graphforget.verification.entries import check_entries
 from graphforget.verification.evidence import Evidence
 from graphforget.verification.noise import check_fresh, check_gaussian, largest_detected_sigma
+from graphforget.verification.replay import check_by_replay
 
 CANNOT_BE_CHECKED = (
     "that the noise came from a secret source and covers every direction of the weights: the signer vouches for it",
@@ -134,8 +131,8 @@ def verify_evidence(
     """What `verify` does, for a caller that has the evidence, with its ledger checked."""
     certificate = evidence.certificate
     if replay:
-        same = _replayed(evidence, model, device, progress)
-        evidence = dataclasses.replace(evidence, replayed=same)
+        check_by_replay(evidence, model=model, device=device, progress=progress)
+        evidence = dataclasses.replace(evidence, replayed=True)
     checks: list[Check] = []
     unchecked: list[str] = []
     for name, check in CHECKS:
@@ -153,38 +150,6 @@ def verify_evidence(
         names = ", ".join(certificate.chosen)
         unchecked.append(f"why this was chosen for this request, which may tell of it: {names}")
     return Verification(tuple(checks), tuple(unchecked))
-
-
-def _replayed(
-    evidence: Evidence,
-    model: Callable[[], nn.Module] | None,
-    device: str,
-    progress: Progress | None,
-) -> bool:
-    """Whether training again gives the same weights. Raises `Mismatch` if it gives others."""
-    certificate, trained, graph = evidence.certificate, evidence.trained, evidence.graph
-    if not certificate.claim.replayable:
-        raise InputError(f"a replay is for level 'exact', and this certificate has {certificate.level!r}")
-    recorded, here = trained.recipe.environment, environment(device=device)
-    others = [name for name in {**recorded, **here} if recorded.get(name) != here.get(name)]
-    if others:
-        there, now = recorded.get(others[0]), here.get(others[0])
-        message = f"the training ran with {others[0]} = {there}, this is {now}"
-        raise Refused(f"{message}, and bits are the same only in the same environment")
-    if certificate.level == "exact":
-        again = replayed(trained, graph, model=model, device=device, progress=progress)
-        same = torch.equal(again.theta, trained.theta)
-    else:  # the encoders are exact, or the network is, given the released start
-        same = True
-        if trained.is_stacked:
-            again = with_replayed_encoders(trained, graph, device=device, progress=progress)
-        elif evidence.released is None:
-            raise InputError("a replay of the network needs the released weights that it was trained from")
-        else:
-            again = with_network(trained, evidence.released, graph, device=device, progress=progress)
-    if not same or not same_tensors(again.released_state, trained.released_state):
-        raise Mismatch("training again on the retained graph gives other weights")
-    return True
 
 
 # Each check returns its result in words, or None if the evidence for it is missing. Later checks rely on earlier ones.
