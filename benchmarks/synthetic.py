@@ -16,7 +16,7 @@ SHOP_NODES, SHOP_NEIGHBOURS, SHOP_COLUMNS, SHOP_CLASSES = 13_752, 36, 767, 10
 
 
 def nonlinear(
-    *, nodes: int = 4_000, neighbours: int = 8, columns: int = 32, noise: float = 1.0, seed: int = 0
+    *, nodes: int = 4_000, neighbours: int = 8, columns: int = 32, noise: float = 1.4, seed: int = 0
 ) -> gf.Graph:
     """Two hidden signs a node. Attributes show each sign by a shift, neighbours share both, the label is their product.
 

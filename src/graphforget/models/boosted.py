@@ -22,7 +22,7 @@ from graphforget.models.composite import (
     NETWORK,
     START,
     CompositeModel,
-    checked_mu,
+    checked_positive,
     converted_module,
     inner_inputs,
     inner_state,
@@ -106,7 +106,7 @@ class Boosted(CompositeModel):
         super().__init__(scale_rows=scale_rows)
         if start not in POWERS:
             raise InputError(f"the start is {start!r}, it must be one of {', '.join(POWERS)}")
-        self.start_name, self.network_mu = start, checked_mu(network_mu, "network_mu")
+        self.start_name, self.network_mu = start, checked_positive(network_mu, "network_mu")
         self.start = FixedPropagation(columns, classes, powers=POWERS[start], scale_rows=scale_rows)
         self.make, self.findings, self.built_in_network = make, findings, built_in_network
         self.network: Network | None = None

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from graphforget.errors import InputError
 from graphforget.models.affine import AffineModel
 from graphforget.models.base import GraphModel, NormalisedModel
+from graphforget.validation import LARGEST_STORED
 
 ENCODERS, HEAD = "encoders", "head"  # the parts of a stacked model
 START, NETWORK = "start", "network"  # the parts of a boosted model
@@ -91,8 +92,8 @@ def converted_module(module: nn.Module, like: Tensor) -> nn.Module:
     return copy.deepcopy(module).to(like)
 
 
-def checked_mu(mu: Any, name: str) -> float:
-    """The weight of an inner module's L2 term."""
-    if isinstance(mu, bool) or not isinstance(mu, int | float) or not 0 < mu < 1e100:
-        raise InputError(f"{name} is {mu!r}, a positive number is needed")
-    return float(mu)
+def checked_positive(value: Any, name: str) -> float:
+    """A setting that is a positive number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < LARGEST_STORED:
+        raise InputError(f"{name} is {value!r}, a positive number is needed")
+    return float(value)

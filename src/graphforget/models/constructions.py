@@ -15,14 +15,12 @@ from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.models.boosted import POWERS, Boosted
 from graphforget.models.captured import first_captured_value
-from graphforget.models.composite import CompositeModel, checked_mu, inner_inputs
+from graphforget.models.composite import CompositeModel, checked_positive, inner_inputs
 from graphforget.models.inspection import Inspection, inspect_encoder
 from graphforget.models.parameters import trainable
-from graphforget.models.stacked import Stacked, checked_parts, embedding
+from graphforget.models.stacked import EMBEDDING_NORM, HOPS, PARTS, Stacked, checked_parts, embedding
 from graphforget.validation import whole_number
 
-PARTS = 4
-HOPS = 2
 INNER_MU = 5e-4  # the L2 term of a user's own encoder or network
 
 MakeModule = Callable[..., nn.Module]
@@ -90,19 +88,22 @@ class StackedConstruction(Construction):
     parts: Parts = PARTS
     hops: int = HOPS
     encoder_mu: float = INNER_MU
+    embedding_norm: float = EMBEDDING_NORM
 
     kind: ClassVar[str] = "stacked"
 
     def __post_init__(self) -> None:
         checked_parts(self.parts)
         whole_number(self.hops, "hops")
-        checked_mu(self.encoder_mu, "encoder_mu")
+        checked_positive(self.encoder_mu, "encoder_mu")
+        checked_positive(self.embedding_norm, "embedding_norm")
 
     @property
     def options(self) -> dict[str, Any]:
         parts = checked_parts(self.parts)
         names = parts if isinstance(parts, int) else list(parts)
-        return {"parts": names, "hops": self.hops, "encoder_mu": self.encoder_mu}
+        numbers = {"encoder_mu": self.encoder_mu, "embedding_norm": self.embedding_norm}
+        return {"parts": names, "hops": self.hops, **numbers}
 
     def build(self, *, columns: int, classes: int) -> Stacked:
         make, fresh, inspection = self._maker(columns, classes)
@@ -113,9 +114,7 @@ class StackedConstruction(Construction):
             make,
             columns,
             classes,
-            parts=self.options["parts"],
-            hops=self.hops,
-            encoder_mu=self.encoder_mu,
+            **self.options,
             width=width,
             encoder_reach=inspection.reach,
             findings=inspection.certification_blockers,
@@ -141,7 +140,7 @@ class BoostedConstruction(Construction):
     def __post_init__(self) -> None:
         if self.start not in POWERS:
             raise InputError(f"the start is {self.start!r}, it must be one of {', '.join(POWERS)}")
-        checked_mu(self.network_mu, "network_mu")
+        checked_positive(self.network_mu, "network_mu")
 
     @property
     def options(self) -> dict[str, Any]:
@@ -166,6 +165,7 @@ def stacked(
     parts: Parts = PARTS,
     hops: int = HOPS,
     encoder_mu: float = INNER_MU,
+    embedding_norm: float = EMBEDDING_NORM,
     epochs: int | None = None,
 ) -> StackedConstruction:
     """Any GNN, built so that it can be certified: encoders on parts of the graph, and one linear head.
@@ -183,6 +183,8 @@ def stacked(
             encoder again. Whether a node is in a part must not depend on other nodes.
         hops: How often attributes are propagated for the head.
         encoder_mu: Weight of the L2 term of an encoder.
+        embedding_norm: The mean norm of a row of an encoder's embedding, where rows of attributes have norm 1. The
+            smaller it is, the more the head's L2 term weighs against the encoders.
         epochs: Epochs of an encoder's training. `gf.train(epochs=)` is the same.
 
     Returns:
@@ -201,7 +203,7 @@ def stacked(
         >>> gf.unlearn(trained, graph, gf.Request(nodes=["patient-0017"])).level
         'certified'
     """
-    return StackedConstruction(make_module, epochs, parts, hops, encoder_mu)
+    return StackedConstruction(make_module, epochs, parts, hops, encoder_mu, embedding_norm)
 
 
 def boosted(

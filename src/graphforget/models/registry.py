@@ -24,7 +24,7 @@ from graphforget.models.linearised import Linearised, base_of, linearised
 from graphforget.models.published import PublishedEraser, PublishedGCN
 from graphforget.models.sage import SAGE
 from graphforget.models.sharded import Sharded
-from graphforget.models.stacked import Stacked, as_stacked
+from graphforget.models.stacked import EMBEDDING_NORM, HOPS, PARTS, Stacked, as_stacked
 from graphforget.validation import whole_number
 
 
@@ -49,9 +49,8 @@ class ModelEntry:
 
 
 LINEARISED_SIGMA = 0.05
-PARTS = 4
-ENCODER_DEFAULTS: dict[str, Any] = {}
-ENCODER_SCHEDULE: dict[str, Any] = {"epochs": 60, "learning_rate": 0.03}
+ENCODER_WIDTHS = {"gcn": 32, "gat": 4, "gin": 32, "sage": 32}  # hidden units of an encoder, of each of its heads
+ENCODER_SCHEDULE: dict[str, Any] = {"epochs": 40, "learning_rate": 0.03}
 NETWORK_SCHEDULE: dict[str, Any] = {"epochs": 20, "learning_rate": 0.03}
 
 
@@ -69,11 +68,12 @@ def _stacked(name: str, base: Callable[..., GraphModel], *, encoder_mu: float, *
         classes: int,
         *,
         parts: int | Sequence[str] = PARTS,
-        hops: int = 2,
+        hops: int = HOPS,
         encoder_mu: float = encoder_mu,
+        embedding_norm: float = EMBEDDING_NORM,
         **options: Any,
     ) -> nn.Module:
-        make = functools.partial(base, columns, classes, **ENCODER_DEFAULTS | options)
+        make = functools.partial(base, columns, classes, **{"hidden": ENCODER_WIDTHS[name]} | options)
         with torch.device("meta"):  # its shape is enough
             shape = make()
         return Stacked(
@@ -83,6 +83,7 @@ def _stacked(name: str, base: Callable[..., GraphModel], *, encoder_mu: float, *
             parts=parts,
             hops=hops,
             encoder_mu=encoder_mu,
+            embedding_norm=embedding_norm,
             width=shape.width,  # type: ignore[arg-type]
             encoder_reach=shape.reach,
             scale_rows=shape.scale_rows,

@@ -24,7 +24,7 @@ from graphforget.models.composite import (
     ENCODERS,
     HEAD,
     CompositeModel,
-    checked_mu,
+    checked_positive,
     converted_module,
     inner_inputs,
     inner_state,
@@ -34,6 +34,9 @@ from graphforget.models.composite import (
 from graphforget.models.fixed import FixedPropagation
 from graphforget.validation import whole_number
 
+PARTS = 4
+HOPS = 3
+EMBEDDING_NORM = 0.2  # small, so that the head trusts an encoder only where this pays
 MOST_PARTS = 1000
 OUTSIDE = -1  # the part of a node that is in none
 SCALES = "encoders.scales"
@@ -79,8 +82,10 @@ class Encoders:
             raise InputError(f"there is no tensor {next(iter(rest))[:80]!r} in these encoders")
         return cls(tuple(modules), tuple(scales.tolist()))
 
-    def embeddings(self, x: Tensor, edge_index: Tensor, propagation: SparseMatrix, *, width: int) -> Tensor:
-        """`[S E_1 / scale_1, ..., S E_K / scale_K]` for every node, by one pass of each encoder over the graph."""
+    def embeddings(
+        self, x: Tensor, edge_index: Tensor, propagation: SparseMatrix, *, width: int, norm: float
+    ) -> Tensor:
+        """`norm [S E_1 / scale_1, ..., S E_K / scale_K]` for every node, by one pass of each encoder over the graph."""
         prepared: tuple[Any, Any] | None = None
         blocks = []
         for module, scale in zip(self.modules, self.scales, strict=True):
@@ -89,7 +94,7 @@ class Encoders:
                 continue
             if prepared is None:  # all encoders are of one type
                 prepared = inner_inputs(module, x, edge_index)
-            blocks.append((propagation @ embedding(converted_module(module, x), *prepared)) / scale)
+            blocks.append((propagation @ embedding(converted_module(module, x), *prepared)).mul_(norm / scale))
         return torch.cat(blocks, dim=1)
 
 
@@ -121,6 +126,7 @@ class Stacked(CompositeModel):
         parts: int | Sequence[str],
         hops: int,
         encoder_mu: float,
+        embedding_norm: float,
         width: int,
         encoder_reach: Reach,
         scale_rows: bool = True,
@@ -129,7 +135,8 @@ class Stacked(CompositeModel):
     ) -> None:
         super().__init__(scale_rows=scale_rows)
         self.part_names = checked_parts(parts)
-        self.encoder_mu, self.width = checked_mu(encoder_mu, "encoder_mu"), width
+        self.encoder_mu, self.width = checked_positive(encoder_mu, "encoder_mu"), width
+        self.embedding_norm = checked_positive(embedding_norm, "embedding_norm")
         self.fixed = FixedPropagation(
             columns, classes, powers=tuple(range(whole_number(hops, "hops") + 1)), scale_rows=scale_rows
         )
@@ -226,6 +233,7 @@ class Stacked(CompositeModel):
             parts=self.part_names,
             hops=max(self.fixed.powers),
             encoder_mu=self.encoder_mu,
+            embedding_norm=self.embedding_norm,
             width=self.width,
             encoder_reach=self.encoder_reach,
             scale_rows=self.scale_rows,
@@ -243,12 +251,13 @@ class Stacked(CompositeModel):
         rows, inputs = self.fixed.prepare(x, edge_index)
         propagation = self.propagation(edge_index, x.shape[0], x.dtype) if isinstance(inputs, Tensor) else inputs
         assert isinstance(propagation, SparseMatrix)
-        embeddings = self.encoders.embeddings(x, edge_index, propagation, width=self.width)
+        embeddings = self.encoders.embeddings(x, edge_index, propagation, width=self.width, norm=self.embedding_norm)
         return rows, StackedInputs(inputs, embeddings)
 
     @property
     def preparation(self) -> Hashable:
-        return type(self), self.fixed.preparation, None if self.encoders is None else self.encoders.digest
+        encoders = None if self.encoders is None else self.encoders.digest
+        return type(self), self.fixed.preparation, self.embedding_norm, encoders
 
     def marked_symmetric(self, propagation: object) -> object:
         assert isinstance(propagation, StackedInputs)
