@@ -57,6 +57,11 @@ class SparseMatrix:
             self._turned._turned_from = weakref.ref(self)
         return self._turned
 
+    def to(self, dtype: torch.dtype) -> SparseMatrix:
+        """The same matrix in another precision."""
+        matrix = SparseMatrix(with_values(self.csr, self.csr.values().to(dtype)))
+        return matrix.symmetric() if self._is_symmetric else matrix
+
     def symmetric(self) -> SparseMatrix:
         """Marks the matrix as symmetric, which the caller guarantees, and returns it."""
         self._is_symmetric = True
@@ -188,6 +193,10 @@ class DenseMatrix:
     @property
     def nnz(self) -> int:
         return self.values.numel()
+
+    def to(self, dtype: torch.dtype) -> DenseMatrix:
+        """The same matrix in another precision."""
+        return DenseMatrix(self.values.to(dtype))
 
     def __matmul__(self, dense: Tensor) -> Tensor:
         return self.values @ dense

@@ -79,6 +79,10 @@ class BoostedInputs:
     start: Any
     added: Tensor | None
 
+    def to(self, dtype: torch.dtype) -> BoostedInputs:
+        """The same inputs in another precision."""
+        return BoostedInputs(self.start.to(dtype), None if self.added is None else self.added.to(dtype))
+
 
 class Boosted(CompositeModel):
     """`start(G) + gate * network(G)`. Its only parameters are those of the start, which is linear in them.

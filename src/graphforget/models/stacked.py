@@ -105,6 +105,10 @@ class StackedInputs:
     fixed: Any
     embeddings: Tensor
 
+    def to(self, dtype: torch.dtype) -> StackedInputs:
+        """The same inputs in another precision."""
+        return StackedInputs(self.fixed.to(dtype), self.embeddings.to(dtype))
+
 
 class Stacked(CompositeModel):
     """`[X, S X, ..., S^H X, E_1, ..., E_K, 1] W` with `E_k` the embedding by encoder k: linear in `W`.
@@ -291,14 +295,15 @@ class _StackedJacobian(Jacobian):
         x, stacked = inputs
         self._fixed = module.fixed.logits_jacobian((x, stacked.fixed), rows, nodes=nodes)
         self._embeddings = stacked.embeddings.index_select(0, rows)
+        self._turned = self._embeddings.T.contiguous()  # products with few columns are fastest along long rows
         self._shape, self._size = module.weight.shape, module.weight.numel()
         self.value = self._fixed.value
 
     def apply(self, v: Tensor) -> Tensor:
-        return self._fixed.apply(v[self._size :]).addmm_(self._embeddings, v[: self._size].view(self._shape))
+        return self._fixed.apply(v[self._size :]) + (v[: self._size].view(self._shape).T.contiguous() @ self._turned).T
 
     def adjoint(self, u: Tensor) -> Tensor:
-        return torch.cat([(self._embeddings.T @ u).flatten(), self._fixed.adjoint(u)])
+        return torch.cat([(u.T @ self._embeddings).T.flatten(), self._fixed.adjoint(u)])
 
 
 # -- encoders --------------------------------------------------------------------------------------------------------

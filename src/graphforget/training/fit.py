@@ -139,7 +139,8 @@ def _newton(objective: Objective, start: Tensor, recipe: Recipe, progress: Progr
         if progress is not None:
             progress(f"Newton, ||grad F||/mu = {norm / recipe.mu:.1e}", step, 0)
 
-    minimum = newton_cg(objective, start, gradient_tolerance=recipe.tolerance * recipe.mu, on_step=report)
+    tolerance = recipe.tolerance * recipe.mu
+    minimum = newton_cg(objective.for_newton(), start, gradient_tolerance=tolerance, on_step=report)
     return minimum.theta, minimum.status == "converged"
 
 

@@ -14,6 +14,7 @@ from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
 from graphforget.linalg.jacobian import Jacobian
+from graphforget.linalg.newton import SmoothFunction
 from graphforget.linalg.solution import Product
 from graphforget.models.affine import AffineModel
 from graphforget.models.inputs import model_inputs
@@ -34,6 +35,7 @@ class LossSum:
         loss: Loss,
         dtype: torch.dtype = torch.float64,
         device: str | torch.device = "cpu",
+        inputs: tuple[Any, Any] | None = None,
     ) -> None:
         self.like = torch.empty(0, dtype=dtype, device=device)  # the parameters' type and device
         if not (is_affine(module) and module.can_share(self.like)):
@@ -44,7 +46,7 @@ class LossSum:
         self.size = sum(p.numel() for _, p in trainable(module))
         self.nodes, self.rows = graph.num_nodes, rows.to(device)
         self.labels = graph.y.to(device)[self.rows]
-        self.inputs = model_inputs(self.module, graph, dtype=dtype, device=device)
+        self.inputs = model_inputs(self.module, graph, dtype=dtype, device=device) if inputs is None else inputs
         self._cache: dict[str, Any] = {}
         self._last_logits: tuple[Tensor, int, Tensor] | None = None
 
@@ -143,6 +145,7 @@ class Objective:
         objective_noise_vector: Tensor | None = None,
         dtype: torch.dtype = torch.float64,
         device: str | torch.device = "cpu",
+        inputs: tuple[Any, Any] | None = None,
     ) -> None:
         if not mu > 0:
             raise InputError(f"mu is {mu}, the weight of the L2 term must be positive")
@@ -152,11 +155,13 @@ class Objective:
         self.graph, self.mu, self.m = graph, mu, graph.train_rows.numel()
         self._module, self._loss = module, as_loss(loss)
         self._where: dict[str, Any] = {"dtype": dtype, "device": device}
-        self.data = LossSum(module, graph, graph.train_rows, loss=self._loss, **self._where)
+        self.data = LossSum(module, graph, graph.train_rows, loss=self._loss, inputs=inputs, **self._where)
 
     def in_single_precision(self) -> Objective:
         """The same in float32: half the time and memory of a product, for solves that need few digits."""
         where = self._where | {"dtype": torch.float32}
+        if self._has_fixed_features:  # no need to prepare the graph again
+            where["inputs"] = tuple(part.to(torch.float32) for part in self.data.inputs)
         return Objective(
             self._module,
             self.graph,
@@ -165,6 +170,20 @@ class Objective:
             objective_noise_vector=self.objective_noise_vector,
             **where,
         )
+
+    @property
+    def _has_fixed_features(self) -> bool:
+        model = self.data.affine_model
+        return model is not None and model.has_fixed_features
+
+    def for_newton(self) -> SmoothFunction:
+        """The same function for Newton's method: curvature products in float32 where this is safe.
+
+        A Newton step needs few digits of the curvature, and rows of unit length cannot overflow float32. The gradient
+        that decides whether a step was good is always the one of float64.
+        """
+        unit_rows = getattr(self.data.module, "scale_rows", False)
+        return MixedPrecision(self) if self._has_fixed_features and unit_rows else self
 
     @property
     def size(self) -> int:
@@ -212,3 +231,22 @@ class Objective:
 
     def _regularised(self, product: Product) -> Product:
         return lambda v: (product(v) / self.m).add_(v, alpha=self.mu)
+
+
+class MixedPrecision:
+    """An objective with value and gradient in float64 and curvature products in float32."""
+
+    def __init__(self, objective: Objective) -> None:
+        self._objective = objective
+
+    @cached_property
+    def _single(self) -> Objective:
+        return self._objective.in_single_precision()
+
+    def value_and_gradient(self, theta: Tensor) -> tuple[float, Tensor]:
+        return self._objective.value_and_gradient(theta)
+
+    def hessian(self, theta: Tensor) -> Product:
+        """`v -> (H + mu I) v`, rounded to float32."""
+        product = self._single.hessian(theta.to(self._single.like))
+        return lambda v: product(v.to(self._single.like)).to(v)

@@ -99,7 +99,7 @@ class Newton(Method[NewtonOptions], info=NEWTON):
                 task, {"steps": 0, "products": 0, "distances": []}, why=tolerance_below_rounding(allowed, slack / mu)
             )
         steps: Any = {"min_steps": 0 if task.training_unchanged else 1, "max_steps": options.steps}
-        minimum = newton_cg(objective, theta, gradient_tolerance=largest_norm, on_step=report, **steps)
+        minimum = newton_cg(objective.for_newton(), theta, gradient_tolerance=largest_norm, on_step=report, **steps)
         details: dict[str, Any] = {
             "steps": minimum.steps,
             "products": minimum.products,
