@@ -39,6 +39,8 @@ MODELS: dict[str, tuple[str | type[nn.Module], dict[str, Any]]] = {
     "own": (OwnGCN, {"epochs": 30, "polish_steps": 10}),
     "cgu": ("cgu", {"mu": 0.1, "objective_noise": 1.0}),
     "noisy-gcn": ("gcn", {"hidden": 16, "epochs": 30, "polish_steps": 10, "objective_noise": 0.1}),
+    "stacked-gcn": ("stacked-gcn", {"hidden": 5, "epochs": 20, "parts": 2}),
+    "boosted-gcn": ("boosted-gcn", {"hidden": 5, "epochs": 20}),
     "sharded-gcn": ("sharded-gcn", {"hidden": 5, "epochs": 20, "shards": 2}),
     "sharded-sgc": ("sharded-sgc", {"shards": 3, "partition": "blpa", "aggregation": "learned"}),
 }

@@ -17,7 +17,7 @@ from typing import Any
 from graphforget.certificates.chain import START
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.kinds import read_claim
-from graphforget.certificates.levels import ESTIMATED, MEANING, NOT_COVERED, Level
+from graphforget.certificates.levels import ESTIMATED, GIVEN_PARTS, MEANING, NOT_COVERED, Level
 from graphforget.errors import InputError, OtherVersion
 from graphforget.files import error_reason
 from graphforget.json_files import read_json
@@ -158,7 +158,9 @@ def _check_schema(content: Any) -> None:
 
 
 def not_covered(objective: Mapping[str, Any]) -> tuple[str, ...]:
-    return (*NOT_COVERED, *([ESTIMATED] if objective.get("rounding") == "estimated" else []))
+    more = [ESTIMATED] if objective.get("rounding") == "estimated" else []
+    more += [GIVEN_PARTS] if objective.get("parts") == "given" else []
+    return (*NOT_COVERED, *more)
 
 
 def canonical(content: Any) -> bytes:

@@ -102,6 +102,7 @@ def render_plan(plan: gf.Plan, *, floor: float | None) -> None:
             ("method", plan.method),
             ("best level", plan.meaning if plan.level is None else f"{plan.level}: {plan.meaning}"),
             ("time", f"about {plan.seconds:.2g} s; training took {plan.retrain_seconds:.2g} s"),
+            *_encoder_lines(plan),
             ("releases left", "not counted" if plan.releases_left is None else str(plan.releases_left)),
             *([] if floor is None else [("floor", f"{floor:g}: a release with a lower score is refused")]),
         )
@@ -112,6 +113,12 @@ def render_plan(plan: gf.Plan, *, floor: float | None) -> None:
     say("\nNot covered at any level (delete these copies yourself, and note the limits):")
     for gap in plan.not_covered:
         say(f"  - {gap}")
+
+
+def _encoder_lines(plan: gf.Plan) -> list[tuple[str, str]]:
+    if plan.encoders is None:
+        return []
+    return [("encoders", f"{plan.renewed_encoders} of {plan.encoders} are trained again")]
 
 
 def render_outcome(result: dict[str, Any]) -> None:

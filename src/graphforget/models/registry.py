@@ -45,6 +45,7 @@ class ModelEntry:
     polish_steps: int = 100
     sigma: float = 0.0  # noise in every release; costs at most 0.15 points of validation F1 (`benchmarks/noise.py`)
     objective_noise: float = 0.0  # noise in the objective
+    has_epochs: bool = True  # whether anything of it is trained by Adam
     loss: str = "cross_entropy"
 
 

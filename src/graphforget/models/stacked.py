@@ -47,8 +47,8 @@ MEMBERS = ("member_numbers", "member_parts")
 class Encoders:
     """Trained encoders, one a part, in float64. They are never changed, only replaced.
 
-    `scales` holds the mean row norm of each encoder's embedding on its own part. 0 stands for a part without a
-    training node, whose columns are 0.
+    `scales` holds the mean row norm of each encoder's embedding at the training nodes of its own part. 0 stands for a
+    part without a training node, whose columns are 0.
     """
 
     modules: tuple[nn.Module, ...]

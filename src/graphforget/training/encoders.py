@@ -25,7 +25,7 @@ from graphforget.training.fit import deterministic, fit_one
 from graphforget.training.losses import Loss
 from graphforget.training.recipe import Recipe, derived_seed
 from graphforget.training.trained import Trained
-from graphforget.training.training_input import same_training_input
+from graphforget.training.training_input import same_training_input, training_input
 
 
 def fit_stacked(
@@ -101,6 +101,7 @@ def _trained_encoder(
     if not part.train_mask.any():
         return fresh.double().eval(), 0.0, ()
     inspection = Inspection(_training_reach(module), (), fits_statistics=not module.built_in_encoders)
+    part = training_input(part, inspection.reach)
     fitted = fit_one(fresh, part, own, loss, inspection, device=device)
     return fitted.module, _mean_row_norm(fitted.module, part), fitted.certification_blockers
 
@@ -183,8 +184,11 @@ def _training_reach(module: Stacked) -> Reach:
 
 
 def _mean_row_norm(encoder: nn.Module, part: Graph) -> float:
-    """The mean norm of the rows of `S E` on the encoder's own part; 1 if all of them are 0."""
+    """The mean norm of the rows of `S E` of the training nodes; 1 if all of them are 0.
+
+    It is computed on what the encoder's training reads and nothing else, so it changes only when the encoder does.
+    """
     x = part.x.to(torch.float64)
     propagation: Any = normalised_adjacency(part.edge_index, part.num_nodes, dtype=torch.float64)
     rows = propagation @ embedding(encoder, *inner_inputs(encoder, x, part.edge_index))
-    return float(rows.norm(dim=1).mean()) or 1.0
+    return float(rows[part.train_rows].norm(dim=1).mean()) or 1.0

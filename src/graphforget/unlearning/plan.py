@@ -13,11 +13,15 @@ from graphforget.graph.graph import Graph
 from graphforget.request.footprint import footprint
 from graphforget.request.kinds import Kind
 from graphforget.request.request import Request
+from graphforget.training.boosting import with_network
+from graphforget.training.encoders import touched_parts, with_encoders
 from graphforget.training.trained import Trained
 from graphforget.unlearning.catalogue import AUTO
 from graphforget.unlearning.registry import named_choice
 from graphforget.unlearning.selection import RETRAIN, Choice, LevelPolicy, Otherwise, choose, expected_choice
 from graphforget.unlearning.task import Task
+
+MEASURED = 3  # epochs, to estimate the time of a training
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,8 @@ class Plan:
     seconds: float  # estimate
     retrain_seconds: float  # the time of training
     releases_left: int | None  # before this one; None if releases are not counted
+    encoders: int | None = None  # of a stacked model
+    renewed_encoders: int | None = None  # of these, the ones that are trained again
     not_covered: tuple[str, ...] = NOT_COVERED
 
     def to_dict(self) -> dict[str, Any]:
@@ -96,15 +102,41 @@ def plan(
         meaning = f"would be refused: {refusal}"
     unchanged = choice is not None and (choice.method.leaves_weights_unchanged(task) or task.training_unchanged)
     gradients = 0 if choice is None or unchanged else choice.method.gradients(trained)
+    parts = _renewed_parts(task, choice)
     return Plan(
         method=choice.method.name if choice else str(method),
         level=choice.level if choice else None,
         meaning=meaning,
-        seconds=_gradient_seconds(task) * gradients if gradients else 0.0,
+        seconds=(_gradient_seconds(task) * gradients if gradients else 0.0) + _training_seconds(task, parts),
         retrain_seconds=trained.seconds,
         releases_left=trained.releases_left,
+        encoders=trained.stacked.num_parts if trained.is_stacked else None,
+        renewed_encoders=len(parts) if trained.is_stacked else None,
         **_counts(task),
     )
+
+
+def _renewed_parts(task: Task, choice: Choice | None) -> list[int]:
+    """The parts of a stacked model whose encoders are trained again; retraining trains all of them."""
+    if choice is None or not task.trained.is_stacked:
+        return []
+    if choice.method is RETRAIN:
+        return list(range(task.trained.stacked.num_parts))
+    return touched_parts(task.trained, task.graph, task.retained, task.request, device=task.device)
+
+
+def _training_seconds(task: Task, parts: list[int]) -> float:
+    """The time to train these encoders, or the network of a boosted model: that of a few epochs, measured now."""
+    trained, epochs = task.trained, task.trained.recipe.epochs
+    if not (parts or trained.is_boosted) or not epochs:
+        return 0.0
+    short = dataclasses.replace(trained, recipe=dataclasses.replace(trained.recipe, epochs=min(MEASURED, epochs)))
+    started = time.perf_counter()
+    if trained.is_boosted:
+        with_network(short, trained.theta, task.graph, device=task.device)
+    else:
+        with_encoders(trained.stacked, task.graph, short.recipe, trained.loss, parts[:1], device=task.device)
+    return (time.perf_counter() - started) * max(len(parts), 1) * epochs / short.recipe.epochs
 
 
 def _counts(task: Task) -> dict[str, Any]:
