@@ -6,8 +6,9 @@ import copy
 import dataclasses
 import hashlib
 import hmac
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +27,12 @@ from graphforget.training.objective import Objective
 from graphforget.training.recipe import HistoryEntry, Recipe
 from graphforget.training.sharded_objective import ShardedObjective
 from graphforget.validation import written_fields
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+# Trains a module on a PyG `Data`; the operator's own training of an adopted model.
+RetrainFunction = Callable[["Data"], nn.Module]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +59,7 @@ class Trained:
     releases: tuple[float, ...] = ()  # the ratio that each release since training may have, see `releases_left`
     graph_salt: bytes = field(default_factory=new_salt, repr=False)  # for the graph's digest in public documents
     notes: tuple[str, ...] = ()  # warnings for the person who trained it
+    retrain: RetrainFunction | None = field(default=None, repr=False)  # of an adopted model: its own training
 
     @property
     def obstacles(self) -> tuple[str, ...]:
@@ -192,6 +200,7 @@ class Trained:
             "releases": (),
             "notes": (),
             "seconds": 0.0,
+            "retrain": None,
         }
         released = self.with_weights(theta, noise=noise, **private)
         return released.measured_on(released.objective(graph))
@@ -243,6 +252,13 @@ class Trained:
             "releases_left": self.releases_left,
             "notes": list(self.notes),
         }
+
+
+def same_state(first: Trained, second: Trained) -> bool:
+    """Whether weights and buffers are equal, bit for bit."""
+    buffers = [dict(trained.module.named_buffers()) for trained in (first, second)]
+    same = buffers[0].keys() == buffers[1].keys() and all(torch.equal(b, buffers[1][n]) for n, b in buffers[0].items())
+    return same and torch.equal(first.theta, second.theta)
 
 
 def digest_of(values: Tensor) -> str:

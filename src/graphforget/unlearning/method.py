@@ -92,6 +92,10 @@ class Method(ABC, Generic[Options]):
         """The best level for this model if the request touches its training. May raise `Refused`."""
         return "empirical" if trained.certification_blockers else self.level
 
+    def conditions(self, trained: Trained) -> tuple[str, ...]:
+        """The ids of the conditions, known before the request, of an `exact` result for this model."""
+        return ()
+
     @abstractmethod
     def change(self, task: Task, options: Options) -> MethodResult:
         """Computes the model on `task.retained`."""

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from graphforget.certificates.conditions import sentence
 from graphforget.certificates.levels import MEANING, NOT_COVERED, Level
 from graphforget.errors import Refused
 from graphforget.graph.graph import Graph
@@ -35,10 +36,12 @@ class Plan:
     affected: int  # retained training nodes whose loss may change
     untouched: int  # training nodes whose loss stays the same
     affected_by: dict[Kind, int]  # the same for each kind of request alone
-    seconds: float  # estimate
-    retrain_seconds: float  # the time of training
+    seconds: float | None  # estimate; None if nothing is known of the time of training
+    retrain_seconds: float | None  # the time of training, if it is known
     releases_left: int | None  # before this one; None if releases are not counted
     not_covered: tuple[str, ...] = NOT_COVERED
+    conditions: tuple[str, ...] = ()  # of an `exact` result, in words
+    advice: tuple[str, ...] = ()  # how to reach other levels with an adopted model
 
     def to_dict(self) -> dict[str, Any]:
         return {"audience": "private", **dataclasses.asdict(self)}
@@ -95,14 +98,16 @@ def plan(
     except Refused as refusal:
         meaning = f"would be refused: {refusal}"
     unchanged = choice is not None and (choice.method.leaves_weights_unchanged(task) or task.training_unchanged)
-    gradients = 0 if choice is None or unchanged else choice.method.gradients(trained)
+    conditions = choice.method.conditions(trained) if choice is not None and choice.level == "exact" else ()
     return Plan(
         method=choice.method.name if choice else str(method),
         level=choice.level if choice else None,
         meaning=meaning,
-        seconds=_gradient_seconds(task) * gradients if gradients else 0.0,
-        retrain_seconds=trained.seconds,
+        seconds=0.0 if choice is None or unchanged else _seconds(task, choice),
+        retrain_seconds=_training_seconds(trained),
         releases_left=trained.releases_left,
+        conditions=tuple(map(sentence, conditions)),
+        advice=_advice(trained),
         **_counts(task),
     )
 
@@ -122,6 +127,32 @@ def _counts(task: Task) -> dict[str, Any]:
         "untouched": m - touched.removed.numel() - touched.affected.numel(),
         "affected_by": {k: footprint(graph, request.only(k), reach).affected.numel() for k in request.kinds},
     }
+
+
+def _advice(trained: Trained) -> tuple[str, ...]:
+    """What can be had with a model that was trained elsewhere, in words."""
+    if not trained.recipe.adopted:
+        return ()
+    name = type(trained.module).__qualname__
+    own = "exact: give the function that trains the model, gf.adopt(..., retrain=...) or --retrain"
+    return (
+        *([] if trained.retrain is not None else [own]),
+        "empirical, without a guarantee: method 'idea' or 'gif' with level 'empirical'",
+        f"certified: train the same class as gf.train(graph, gf.stacked({name}, parts=4))",
+    )
+
+
+def _seconds(task: Task, choice: Choice) -> float | None:
+    """The expected time of a method."""
+    if task.trained.recipe.adopted and choice.method is RETRAIN:
+        return _training_seconds(task.trained)
+    gradients = choice.method.gradients(task.trained)
+    return _gradient_seconds(task) * gradients if gradients else 0.0
+
+
+def _training_seconds(trained: Trained) -> float | None:
+    """The time of the last training; None if it was not here."""
+    return None if trained.recipe.adopted and not trained.recipe.environment else trained.seconds
 
 
 def _gradient_seconds(task: Task) -> float:

@@ -24,7 +24,7 @@ from graphforget.privacy.noise import grid
 from graphforget.progress import Progress
 from graphforget.training.environment import environment
 from graphforget.training.retraining import replayed
-from graphforget.training.trained import Trained
+from graphforget.training.trained import Trained, same_state
 from graphforget.verification.entries import check_entries
 from graphforget.verification.evidence import Evidence
 from graphforget.verification.noise import check_fresh, check_gaussian, largest_detected_sigma
@@ -169,8 +169,9 @@ def _replayed(
         message = f"the training ran with {others[0]} = {there}, this is {now}"
         raise Refused(f"{message}, and bits are the same only in the same environment")
     again = replayed(trained, graph, model=model, device=device, progress=progress)
-    if not torch.equal(again.theta, trained.theta):
-        raise Mismatch("training again on the retained graph gives other weights")
+    if not same_state(again, trained):
+        doubt = ", or the training function is not deterministic" if trained.recipe.adopted else ""
+        raise Mismatch(f"training again on the retained graph gives other weights{doubt}")
     return True
 
 

@@ -8,11 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import torch
 from torch import nn
 
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.claims.exact import Exact
+from graphforget.certificates.claims.own_training import OwnTraining
+from graphforget.certificates.conditions import RETAINED_ONLY
 from graphforget.certificates.levels import Level
 from graphforget.errors import InputError, Refused
 from graphforget.graph.graph import Graph
@@ -69,17 +72,22 @@ class Retrain(Method[RetrainOptions], info=RETRAIN):
         return 100 if trained.strongly_convex else recipe.epochs + 2 * recipe.polish_steps
 
     def best_level(self, trained: Trained, graph: Graph, options: RetrainOptions) -> Level:
-        _refuse_continued_shards(trained, options)
+        _refuse_continued(trained, options)
         if options.start == "continued":
             return "empirical"
+        if trained.recipe.adopted and trained.retrain is not None:
+            return "exact"
         fresh_module(trained, graph, trained.recipe, options.model)
         return certified_level(trained) if has_noised_optimum(trained) else super().best_level(trained, graph, options)
+
+    def conditions(self, trained: Trained) -> tuple[str, ...]:
+        return (RETAINED_ONLY,) if trained.recipe.adopted else ()
 
     def leaves_weights_unchanged(self, task: Task) -> bool:
         return False  # `change` decides
 
     def change(self, task: Task, options: RetrainOptions) -> MethodResult:
-        _refuse_continued_shards(task.trained, options)
+        _refuse_continued(task.trained, options)
         trained, start = task.trained, options.start
         details: dict[str, Any] = {"start": start, "untouched": False, "retrained": True}
         given: Any = {"device": task.device, "progress": task.progress}
@@ -105,6 +113,7 @@ class Retrain(Method[RetrainOptions], info=RETRAIN):
         else:
             given |= {"noise_seed": task.noise_seed, **own}
             fitted = trained_anew(trained, task.retained, seed=seed, **given)
+            _refuse_same_weights(task, fitted)
         return MethodResult(fitted, _claim(fitted), details=details | {"seed": seed})
 
 
@@ -121,12 +130,25 @@ def continue_training(old: Trained, graph: Graph, *, device: str = "cpu", progre
     return dataclasses.replace(fitted, recipe=old.recipe)
 
 
-def _refuse_continued_shards(trained: Trained, options: RetrainOptions) -> None:
+def _refuse_continued(trained: Trained, options: RetrainOptions) -> None:
     if options.start == "continued" and trained.is_ensemble:
         raise Refused("the training of an ensemble on shards cannot be continued, its shards can only be retrained")
+    if options.start == "continued" and trained.recipe.adopted:
+        raise Refused("the training of an adopted model cannot be continued, because it is not known here")
+
+
+def _refuse_same_weights(task: Task, fitted: Trained) -> None:
+    """Nobody here knows what the function of an adopted model does: it could read the old weights from a file."""
+    if fitted.recipe.adopted and not task.touched.empty and torch.equal(fitted.theta, task.trained.theta):
+        raise Refused(
+            "retrain gave the same weights as before although the request may touch the training, so nothing was "
+            "forgotten and nothing was released"
+        )
 
 
 def _claim(fitted: Trained) -> Claim:
+    if fitted.recipe.adopted:
+        return OwnTraining(sigma=fitted.recipe.sigma)
     if fitted.certification_blockers:
         return Empirical("the model was retrained, but it may carry data past its weights")
     return Exact(sigma=fitted.recipe.sigma)
