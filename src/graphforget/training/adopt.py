@@ -127,8 +127,8 @@ def _graph_of(data: Any) -> tuple[Graph, Data]:
     repeated = count_repeated_edges(data.edge_index, graph.num_nodes)
     if repeated:
         raise InputError(
-            f"the Data has {repeated:,} repeated edges, which the module counts again and a Graph holds once, so train "
-            "the module without them (data.coalesce())"
+            f"the Data repeats {repeated:,} of its edges, which the module counts again and a Graph holds once, so "
+            "train the module without repetitions (data.coalesce())"
         )
     return graph, data
 

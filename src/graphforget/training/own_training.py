@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import time
 from typing import Any
 
@@ -14,6 +15,7 @@ from graphforget.errors import InputError, Refused
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
 from graphforget.models.captured import first_captured_value
+from graphforget.models.code_references import is_installed_code
 from graphforget.models.inputs import model_inputs
 from graphforget.models.inspection import data_carriers
 from graphforget.models.parameters import flatten
@@ -28,13 +30,17 @@ from graphforget.training.trained import RetrainFunction, Trained
 def checked_retrain(retrain: Any) -> RetrainFunction:
     """The function, after a search of its closure, defaults and globals for data.
 
+    The code of installed packages is not searched, unless it is the package of the function itself.
+
     Raises:
         InputError: It cannot be called, or it reaches something that may hold deleted data.
     """
     if isinstance(retrain, nn.Module) or not callable(retrain):
         kind = type(retrain).__name__
         raise InputError(f"retrain is a {kind}, a function that takes a PyG Data and returns a module is needed")
-    finding = first_captured_value(retrain, registered={})
+    package = str(getattr(retrain, "__module__", "")).partition(".")[0]
+    skipped = functools.partial(is_installed_code, except_package=package)
+    finding = first_captured_value(retrain, registered={}, skipped=skipped)
     if finding is not None:
         place = f" in '{finding.path.lstrip('.')}'" if finding.path else ""
         raise InputError(

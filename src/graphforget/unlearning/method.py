@@ -92,9 +92,9 @@ class Method(ABC, Generic[Options]):
         """The best level for this model if the request touches its training. May raise `Refused`."""
         return "empirical" if trained.certification_blockers else self.level
 
-    def conditions(self, trained: Trained) -> tuple[str, ...]:
-        """The ids of the conditions, known before the request, of an `exact` result for this model."""
-        return ()
+    def planned_claim(self, trained: Trained) -> Claim | None:
+        """The claim for this model, if it is known before the request."""
+        return None
 
     @abstractmethod
     def change(self, task: Task, options: Options) -> MethodResult:

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.conditions import sentence
 from graphforget.certificates.levels import MEANING, NOT_COVERED, Level
 from graphforget.errors import Refused
@@ -40,7 +41,7 @@ class Plan:
     retrain_seconds: float | None  # the time of training, if it is known
     releases_left: int | None  # before this one; None if releases are not counted
     not_covered: tuple[str, ...] = NOT_COVERED
-    conditions: tuple[str, ...] = ()  # of an `exact` result, in words
+    conditions: tuple[str, ...] = ()  # of the claim, in words, if they are known before the request
     advice: tuple[str, ...] = ()  # how to reach other levels with an adopted model
 
     def to_dict(self) -> dict[str, Any]:
@@ -91,14 +92,15 @@ def plan(
     (named.method if named else RETRAIN).check(trained, graph, request)
     task = Task.of(trained, graph, request, device=device)
     choice: Choice | None = None
+    claim: Claim | None = None
     try:
         chosen = choose(task, policy=policy, options=options, named=named)
         choice = expected_choice(task, policy=policy, named=chosen) if chosen is named else chosen
-        meaning = MEANING[choice.level] if choice.level else ""
+        claim = choice.method.planned_claim(trained)
+        meaning = claim.definition if claim else MEANING[choice.level] if choice.level else ""
     except Refused as refusal:
         meaning = f"would be refused: {refusal}"
     unchanged = choice is not None and (choice.method.leaves_weights_unchanged(task) or task.training_unchanged)
-    conditions = choice.method.conditions(trained) if choice is not None and choice.level == "exact" else ()
     return Plan(
         method=choice.method.name if choice else str(method),
         level=choice.level if choice else None,
@@ -106,7 +108,7 @@ def plan(
         seconds=0.0 if choice is None or unchanged else _seconds(task, choice),
         retrain_seconds=_training_seconds(trained),
         releases_left=trained.releases_left,
-        conditions=tuple(map(sentence, conditions)),
+        conditions=tuple(map(sentence, getattr(claim, "conditions", ()))),
         advice=_advice(trained),
         **_counts(task),
     )
