@@ -99,7 +99,8 @@ def test_a_run_that_hides_where_it_was_trained_does_not_verify(run: Path) -> Non
 
 
 @pytest.mark.slow
-def test_the_audit_of_a_run_calls_the_function(run: Path, tmp_path: Path) -> None:
-    gf.answer(run, REQUEST, out=tmp_path / "after", **OWN)
-    audit = gf.audit_run(tmp_path / "after", before=run, request=REQUEST, models=8, seeds=2, **OWN)
+def test_the_audit_of_a_run_calls_the_function(run: Path, graph: gf.Graph, tmp_path: Path) -> None:
+    request = gf.Request(nodes=[graph.name_of(int(graph.train_rows[0]))])
+    gf.answer(run, request, out=tmp_path / "after", **OWN)
+    audit = gf.audit_run(tmp_path / "after", before=run, request=request, models=8, seeds=2, **OWN)
     assert audit.claim["level"] == "exact"

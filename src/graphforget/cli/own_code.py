@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -120,7 +121,8 @@ def _state_dict(path: Path) -> dict[str, Tensor]:
 
         return read_tensors(path, largest=LARGEST)[0]
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings(action="ignore"):  # of a file that is refused anyway
+            state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file can raise anything
         raise InputError(
             f"{path} is not a state_dict of tensors, and a pickled module is not read because it could run code: save "
