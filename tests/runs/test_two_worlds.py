@@ -116,7 +116,7 @@ def published(world: World, place: Path, model: str, run: Run, key: Path) -> dic
     name, options, how = MODELS[model]
     adopted = ADOPTED.get(model)
     module = () if adopted is None else ("--module", f"adopted_cases:{adopted.__name__}")
-    own = {} if adopted is None else {"model": adopted()}
+    own: Any = {} if adopted is None else {"model": adopted()}
     if adopted is None:
         trained = gf.train(world.graph, name, seed=0, **options)
     else:

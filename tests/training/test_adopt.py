@@ -7,13 +7,12 @@ import functools
 import re
 from typing import Any
 
-import networkx
 import pytest
 import torch
+from matplotlib import pyplot
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.nn import BatchNorm, GCNConv
-from tqdm import tqdm
 
 import graphforget as gf
 from adopted_cases import RETRAIN, Normalised, PlainGCN, TwoLayers, half_loss, plain_loop, retrain_gcn
@@ -252,8 +251,8 @@ PATTERN = re.compile("[a-z]+")
 
 
 def uses_other_libraries(data: Data) -> nn.Module:
-    for _ in tqdm([PATTERN.pattern]):
-        networkx.Graph()
+    if PATTERN.match("plot"):
+        pyplot.plot([1.0])
     return plain_loop(PlainGCN(), data)
 
 

@@ -26,6 +26,7 @@ from graphforget.verification.evidence import Evidence
 from graphforget.verification.verify import Verification, verify_evidence
 
 
+# Longer than 50 lines because of its documentation.
 def verify_run(
     folder: str | Path,
     *,
