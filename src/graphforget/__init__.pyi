@@ -37,6 +37,7 @@ from .runs.released import load_released as load_released
 from .runs.released import releases_so_far as releases_so_far
 from .runs.verify import verify_run as verify_run
 from .runs.write import save_run as save_run
+from .training.adopt import adopt as adopt
 from .training.losses import Loss as Loss
 from .training.objective import Objective as Objective
 from .training.recipe import Recipe as Recipe

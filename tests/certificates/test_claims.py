@@ -22,6 +22,7 @@ from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.claims.exact import Exact
 from graphforget.certificates.claims.kinds import KINDS, read_claim
 from graphforget.certificates.claims.objective_noise import ObjectiveNoise
+from graphforget.certificates.claims.own_training import OwnTraining
 from graphforget.certificates.claims.paper_bound import PaperBound
 from graphforget.certificates.claims.residual_ball import DECLARED_CONVEX, ResidualBall
 from graphforget.certificates.conditions import CONVEX
@@ -42,6 +43,7 @@ NOISE = ObjectiveNoise(epsilon=1.0, delta=1e-5, noise=2.0, budget=0.5, condition
 EXAMPLES: dict[str, Claim] = {
     "exact": Exact(),
     "exact with noise": Exact(sigma=0.5),
+    "own training": OwnTraining(),
     "ball": BALL,
     "ball with a condition": dataclasses.replace(BALL, conditions=(DECLARED_CONVEX,)),
     "paper": PAPER,
@@ -54,7 +56,7 @@ EXAMPLES: dict[str, Claim] = {
     "combined": Combined({"shards": Exact(), "aggregation": BALL}),
 }
 LEVEL = {
-    **dict.fromkeys(("exact", "exact with noise"), "exact"),
+    **dict.fromkeys(("exact", "exact with noise", "own training"), "exact"),
     **dict.fromkeys(("ball", "combined"), "certified"),
     **dict.fromkeys(("ball with a condition", "paper", "noise", "noise with constants"), "conditional"),
     **dict.fromkeys(("void paper", "void noise", "empirical", "empirical and void"), "empirical"),
@@ -111,13 +113,15 @@ def test_what_is_no_claim_is_refused(content: Any) -> None:
 WRONG: tuple[Any, ...] = (None, "text", "1", True, [], {}, [1.0], NAN, INF, -INF, -1.0, 10**400)
 
 
-@pytest.mark.parametrize("name", ["exact", "ball", "paper", "noise", "noise with constants", "empirical"])
+@pytest.mark.parametrize(
+    "name", ["exact", "own training", "ball", "paper", "noise", "noise with constants", "empirical"]
+)
 def test_a_field_of_another_type_is_refused(name: str) -> None:
     content = on_paper(EXAMPLES[name])
     for field in content:
         for wrong in WRONG:
             allowed = {
-                "conditions": wrong == [],
+                "conditions": wrong == [] and name != "own training",  # which has one condition, always
                 "reason": isinstance(wrong, str),
                 "constants": wrong == {} or (wrong is None and name.startswith("noise")),  # {}: the paper's own
                 "epsilon": wrong is None and name.split()[0] in ("paper", "noise"),

@@ -19,6 +19,7 @@ import torch
 from safetensors.torch import load_file
 
 import graphforget as gf
+from adopted_cases import Normalised, plain_loop
 from cases import CLASSES, COLUMNS, Run, random_graph
 from graphforget.report.content import run_content
 
@@ -54,7 +55,9 @@ MODELS: dict[str, tuple[str, dict[str, Any], list[str]]] = {  # the model's name
     "sgc without noise": ("sgc", {"sigma": 0.0}, []),
     "stacked": ("stacked-gcn", {"hidden": 3, "epochs": 3, "parts": 3}, []),
     "boosted": ("boosted-gcn", {"hidden": 3, "epochs": 3}, []),
+    "adopted": ("adopted", {}, ["--retrain", "adopted_cases:retrain_normalised"]),
 }
+ADOPTED = {"adopted": Normalised}  # trained elsewhere, in each of the worlds
 NOISED = ("sgc", "sign", "linearised-gcn", "cgu", "retrained sgc", "sgc, smaller epsilon", "stacked", "boosted")
 # The others release the same bits in both worlds. So do stacked models, but for the weights of their heads.
 KINDS = ("nodes", "edges", "attributes", "mixed")
@@ -114,17 +117,23 @@ def two_worlds(seed: int, kind: str) -> tuple[World, World]:
 def published(world: World, place: Path, model: str, run: Run, key: Path) -> dict[str, Any]:
     """Everything that leaves the operator's hands for the request, by its name."""
     name, options, how = MODELS[model]
-    trained = gf.train(world.graph, name, seed=0, **options)
+    adopted = ADOPTED.get(model)
+    module = () if adopted is None else ("--module", f"adopted_cases:{adopted.__name__}")
+    own: Any = {} if adopted is None else {"model": adopted()}
+    if adopted is None:
+        trained = gf.train(world.graph, name, seed=0, **options)
+    else:
+        trained = gf.adopt(plain_loop(adopted(), world.graph.to_pyg()), world.graph)
     folder, request, page = place / "run", place / "request.json", place / "report.html"
     gf.save_run(folder, trained, world.graph)
     request.write_text(json.dumps(world.request.to_dict()))
     codes = {}
     documents: dict[str, Any] = {}
     for command, *arguments in (
-        ("unlearn", str(request), "--in-place", "--key", str(key), "--id", "one", *how),
-        ("verify", "--key", f"{key}.pub"),
+        ("unlearn", str(request), "--in-place", "--key", str(key), "--id", "one", *how, *module),
+        ("verify", "--key", f"{key}.pub", *module),
         ("ledger",),
-        ("report", "--out", str(page)),
+        ("report", "--out", str(page), *module),
     ):
         ended = run(command, folder, *arguments, "--json")
         codes[command] = ended.code
@@ -132,7 +141,7 @@ def published(world: World, place: Path, model: str, run: Run, key: Path) -> dic
         documents[command] = json.loads(ended.stdout)
     del documents["unlearn"]["private"], documents["report"]["report"]
     documents["unlearn"] = {name: value for name, value in documents["unlearn"].items() if name != "run"}
-    story = dataclasses.asdict(run_content(folder, key=gf.public_key(f"{key}.pub")))
+    story = dataclasses.asdict(run_content(folder, key=gf.public_key(f"{key}.pub"), **own))
     assert story["audience"].startswith("public")
     for part in ("pictures", "certificate", "made"):  # drawn from the score; the document, compared above; the time
         del story[part]

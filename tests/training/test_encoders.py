@@ -196,6 +196,7 @@ def test_a_plan_says_how_many_encoders_are_trained_again() -> None:
     trained, graph = example()
     plan = gf.plan(trained, graph, gf.Request(nodes=[4]))
     assert (plan.method, plan.level, plan.encoders, plan.renewed_encoders) == ("newton", "certified", 3, 1)
+    assert plan.seconds is not None
     assert plan.seconds > 0
     everything = gf.plan(trained, graph, gf.Request(nodes=[4]), method="retrain")
     assert everything.renewed_encoders == 3

@@ -27,6 +27,7 @@ class ConditionCheck:
 
 BOUNDED, LIPSCHITZ, CONVEX = "bounded losses", "Lipschitz losses", "strong convexity"
 OPTIMUM, REACH = "trained to a minimum", "known reach"  # ids: certificates and histories hold them
+RETAINED_ONLY = "training reads the retained graph only"
 SENTENCES = {
     BOUNDED: "every loss is at most C",
     LIPSCHITZ: "every loss is L-Lipschitz",
@@ -41,6 +42,7 @@ SENTENCES = {
     "leftover within its bound": "the gradient after the steps is at most its bound",
     "bounded steps": "every earlier request was answered by a method that bounds the remaining gradient",
     "convex loss": "the loss is convex in the logits, as its author declares",
+    RETAINED_ONLY: "the training function reads nothing that depends on deleted data, only the retained graph",
 }
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from graphforget.certificates.chain import START
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.kinds import read_claim
-from graphforget.certificates.levels import ESTIMATED, GIVEN_PARTS, MEANING, NOT_COVERED, Level
+from graphforget.certificates.levels import ESTIMATED, GIVEN_PARTS, NOT_COVERED, Level
 from graphforget.errors import InputError, OtherVersion
 from graphforget.files import error_reason
 from graphforget.json_files import read_json
@@ -80,7 +80,7 @@ class Certificate:
     @property
     def definition(self) -> str:
         """What its level means, in words."""
-        return MEANING[self.level]
+        return self.claim.definition
 
     @property
     def not_covered(self) -> tuple[str, ...]:

@@ -13,7 +13,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from graphforget.certificates.chain import START
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.document import Certificate, not_covered
-from graphforget.certificates.levels import MEANING
 from graphforget.certificates.residual import is_bounded
 from graphforget.certificates.signing import signed
 from graphforget.graph.digest import DIGEST
@@ -62,7 +61,7 @@ def issue_certificate(claim: Claim, *, filing: Filing, **about: Any) -> Certific
     """A certificate for `claim`, dated now, as it is filed."""
     words = {
         "statement": claim.statement,
-        "definition": MEANING[claim.level],
+        "definition": claim.definition,
         "not_covered": list(not_covered(about["objective"])),
     }
     certificate = Certificate(

@@ -9,6 +9,7 @@ from typing import Annotated, Any, cast
 import typer
 
 import graphforget as gf
+from graphforget.cli.adopt import adopt
 from graphforget.cli.audit import audit
 from graphforget.cli.compare import compare
 from graphforget.cli.console import print_error
@@ -35,6 +36,7 @@ COMMANDS: dict[Callable[..., Any], str] = {  # each with an example
     datasets: "graphforget datasets --json",
     models: "graphforget models --json",
     train: "graphforget train --data cora --model sgc --out runs/cora",
+    adopt: "graphforget adopt model.safetensors --module mypackage.models:MyGNN --data graph.pt --out runs/mine",
     methods: "graphforget methods --json",
     compare: "graphforget compare --data cora --model gcn --request node:5%",
     plan: "graphforget plan runs/cora request.json",

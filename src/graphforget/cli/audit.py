@@ -13,6 +13,7 @@ import typer
 import graphforget as gf
 from graphforget.cli.console import print_error, progress, say
 from graphforget.cli.options import AsJson, Device, Option, Run, named_options
+from graphforget.cli.own_code import LossPath, ModuleOption, ModulePath, RetrainPath, own_code
 from graphforget.cli.render_audit import render_audit
 from graphforget.runs.layout import AUDIT_PIECES, AUDIT_RESULT, REHEARSAL
 
@@ -63,6 +64,10 @@ def audit(
     jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 2,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the checkpoints, which depend on deleted data.")] = False,
     option: Option = None,
+    module: ModulePath = None,
+    module_option: ModuleOption = None,
+    loss: LossPath = None,
+    retrain: RetrainPath = None,
     device: Device = "cpu",
     as_json: AsJson = False,
 ) -> None:
@@ -77,6 +82,7 @@ def audit(
     """
     folder = _folder(run) if out_folder is None else out_folder
     options = named_options(option, reserved=(gf.audit, gf.audit_run))
+    own = own_code(module, module_option, loss, retrain)
     with _interrupted(folder), progress(quiet=as_json) as report:
         result = gf.audit_run(
             run,
@@ -94,6 +100,7 @@ def audit(
             jobs=jobs,
             device=device,
             progress=report,
+            **own,
             **options,
         )
     if as_json:

@@ -101,7 +101,8 @@ def render_plan(plan: gf.Plan, *, floor: float | None) -> None:
             ("  by kind", ", ".join(f"{kind}: {count:,}" for kind, count in plan.affected_by.items())),
             ("method", plan.method),
             ("best level", plan.meaning if plan.level is None else f"{plan.level}: {plan.meaning}"),
-            ("time", f"about {plan.seconds:.2g} s; training took {plan.retrain_seconds:.2g} s"),
+            *(("condition", condition) for condition in plan.conditions),
+            ("time", _time_of(plan)),
             *_encoder_lines(plan),
             ("releases left", "not counted" if plan.releases_left is None else str(plan.releases_left)),
             *([] if floor is None else [("floor", f"{floor:g}: a release with a lower score is refused")]),
@@ -110,6 +111,10 @@ def render_plan(plan: gf.Plan, *, floor: float | None) -> None:
     if plan.level == "conditional":
         say("\n'unlearn' measures the conditions. If one fails, which is common, the request is refused (exit code 3),")
         say("unless you ask for --level empirical; --method retrain trains the model again instead.")
+    if plan.advice:
+        say("\nThe model was trained elsewhere. Other levels:")
+        for way in plan.advice:
+            say(f"  - {way}")
     say("\nNot covered at any level (delete these copies yourself, and note the limits):")
     for gap in plan.not_covered:
         say(f"  - {gap}")
@@ -121,10 +126,18 @@ def _encoder_lines(plan: gf.Plan) -> list[tuple[str, str]]:
     return [("encoders", f"{plan.renewed_encoders} of {plan.encoders} are trained again")]
 
 
+def _time_of(plan: gf.Plan) -> str:
+    if plan.retrain_seconds is None:
+        return "that of your training, which is not known" if plan.seconds is None else f"about {plan.seconds:.2g} s"
+    return f"about {plan.seconds or 0.0:.2g} s; training took {plan.retrain_seconds:.2g} s"
+
+
 def render_outcome(result: dict[str, Any]) -> None:
     certificate, private = result["certificate"], result["private"]
     claim = certificate["claim"]
     pairs = [("level", f"{result['level']}: {certificate['words']['statement']}")]
+    if result["level"] == "exact":
+        pairs += [("condition", sentence(condition)) for condition in claim.get("conditions", ())]
     if claim.get("sigma"):
         pairs.append(("noise", f"sigma = {claim['sigma']:.4g}"))
     if certificate["releases_left"] is not None:

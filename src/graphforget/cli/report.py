@@ -11,6 +11,7 @@ import typer
 import graphforget as gf
 from graphforget.cli.console import say
 from graphforget.cli.options import AsJson, Run
+from graphforget.cli.own_code import LossPath, ModuleOption, ModulePath, own_code
 
 
 def report(
@@ -20,6 +21,9 @@ def report(
     private: Annotated[
         bool, typer.Option("--private", help="Include the private measurements. Do not publish it.")
     ] = False,
+    module: ModulePath = None,
+    module_option: ModuleOption = None,
+    loss: LossPath = None,
     as_json: AsJson = False,
 ) -> None:
     """Verify a run and write one self-contained HTML page about its last deletion. It names nobody."""
@@ -29,7 +33,8 @@ def report(
 
     signer = None if key is None else gf.public_key(key)
     check_output_path(out_file)
-    write_report(out_file, run_content(run, key=signer, private=private))
+    own = own_code(module, module_option, loss)
+    write_report(out_file, run_content(run, key=signer, private=private, **own))
     if as_json:
         print(json.dumps({"report": str(out_file), "audience": "private" if private else "public"}))
         return

@@ -23,6 +23,7 @@ from graphforget.cli.options import (
     read_request,
     say_where,
 )
+from graphforget.cli.own_code import LossPath, ModuleOption, ModulePath, RetrainPath, own_code
 from graphforget.cli.render import render_outcome, render_plan
 from graphforget.errors import InputError
 from graphforget.unlearning.catalogue import AUTO
@@ -35,12 +36,16 @@ def plan(
     level: LevelName = None,
     otherwise: OtherwiseName = "retrain",
     option: Option = None,
+    module: ModulePath = None,
+    module_option: ModuleOption = None,
+    loss: LossPath = None,
+    retrain: RetrainPath = None,
     device: Device = "cpu",
     as_json: AsJson = False,
 ) -> None:
     """Show the footprint of a request, the expected level and the expected time. Changes nothing."""
     request, options = read_request(request_file), named_options(option, reserved=(gf.plan,))
-    trained, graph = gf.load_run(run)
+    trained, graph = gf.load_run(run, **own_code(module, module_option, loss, retrain))
     settings: dict[str, Any] = {"method": method, "level": level, "otherwise": otherwise, "device": device}
     result = gf.plan(trained, graph, request, **settings, **options)
     if as_json:
@@ -73,6 +78,10 @@ def unlearn(
     key: Annotated[Path | None, typer.Option(help="A private key ('graphforget keygen') to sign with.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the method's own randomness.")] = None,
     option: Option = None,
+    module: ModulePath = None,
+    module_option: ModuleOption = None,
+    loss: LossPath = None,
+    retrain: RetrainPath = None,
     device: Device = "cpu",
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing run directory.")] = False,
     as_json: AsJson = False,
@@ -86,13 +95,14 @@ def unlearn(
     settings: dict[str, Any] = {"method": method, "level": level, "otherwise": otherwise, "device": device}
     settings |= {"epsilon": epsilon, "delta": delta, "sigma": sigma, "seed": seed}
     settings |= named_options(option, reserved=(gf.unlearn, gf.answer))
+    own = own_code(module, module_option, loss, retrain)
     saved = run if in_place else out_folder
     with progress(quiet=as_json) as report:
         if saved is None:
-            result = _rehearse(run, request, progress=report, **settings)
+            result = _rehearse(run, request, own, progress=report, **settings)
         else:
             where: dict[str, Any] = {"out": out_folder, "request_id": request_id, "key": signer, "force": force}
-            answer = gf.answer(run, request, progress=report, **where, **settings)
+            answer = gf.answer(run, request, progress=report, **where, **own, **settings)
             result = answer.summary | {"run": str(saved), "request_id": answer.request_id, "repeated": answer.repeated}
     if as_json:
         print(json.dumps(result))
@@ -100,9 +110,9 @@ def unlearn(
     _show(result, saved)
 
 
-def _rehearse(run: Path, request: gf.Request, **settings: Any) -> dict[str, Any]:
+def _rehearse(run: Path, request: gf.Request, own: dict[str, Any], **settings: Any) -> dict[str, Any]:
     """The answer of a request whose outcome is not saved. It is private, because nobody counts its noise."""
-    trained, graph = gf.load_run(run)
+    trained, graph = gf.load_run(run, **own)
     outcome = gf.unlearn(trained, graph, request, **settings)
     return outcome.answer() | {"audience": "private", "run": None, "request_id": None, "repeated": False}
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import graphforget as gf
 from graphforget.cli.console import progress, say
 from graphforget.cli.options import AsJson, Device, Run
+from graphforget.cli.own_code import LossPath, ModuleOption, ModulePath, RetrainPath, own_code
 from graphforget.cli.render import render_verification
 
 
@@ -27,6 +28,10 @@ def verify(
         str | None, typer.Option(help="A head that 'ledger --head' printed: the ledger of RUN must contain it.")
     ] = None,
     replay: Annotated[bool, typer.Option("--replay", help="Train again and compare, for level exact.")] = False,
+    module: ModulePath = None,
+    module_option: ModuleOption = None,
+    loss: LossPath = None,
+    retrain: RetrainPath = None,
     device: Device = "cpu",
     as_json: AsJson = False,
 ) -> None:
@@ -36,11 +41,11 @@ def verify(
     """
     signer = None if key is None else gf.public_key(key)
     graph = None if data is None else gf.load(data)
+    own = own_code(module, module_option, loss, retrain)
     try:
         with progress(quiet=as_json or not replay) as report:
-            result = gf.verify_run(
-                run, key=signer, graph=graph, before=before, head=head, replay=replay, device=device, progress=report
-            )
+            how: Any = {"before": before, "head": head, "replay": replay, "device": device}
+            result = gf.verify_run(run, key=signer, graph=graph, progress=report, **how, **own)
     except gf.Mismatch as mismatch:
         if as_json:
             print(json.dumps({"audience": "private", "ok": False, "mismatch": str(mismatch)}))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 SMALL = 2**24  # a tensor may have so many numbers in a file of any size
 
@@ -18,6 +22,15 @@ def read_pyg_file(path: Path) -> Graph:
 
     See `Graph.from_pyg` for what the data must hold.
     """
+    data = read_pyg_data(path)
+    try:
+        return Graph.from_pyg(data, name=path.stem)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def read_pyg_data(path: Path) -> Data:
+    """The PyG `Data` of a file, or a `HeteroData`, which no graph can be made of."""
     from torch_geometric.data import Data, HeteroData
     from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
     from torch_geometric.data.storage import BaseStorage, EdgeStorage, GlobalStorage, NodeStorage
@@ -45,10 +58,7 @@ def read_pyg_file(path: Path) -> Graph:
         and (data.edge_index.dim() != 2 or data.edge_index.shape[0] != 2)
     ):
         raise InputError(f"{path} holds edges of shape {tuple(data.edge_index.shape)}, 2 x E is needed")
-    try:
-        return Graph.from_pyg(data, name=path.stem)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
+    return data
 
 
 def _invalid_tensors(data: object, size: int) -> list[str]:

@@ -9,7 +9,7 @@ libraries is allowed. Anything else is a finding, and so is an object that canno
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -27,18 +27,21 @@ class CapturedValue(NamedTuple):
     path: str
 
 
-def first_captured_value(value: object, *, registered: Mapping[int, object]) -> CapturedValue | None:
+def first_captured_value(
+    value: object, *, registered: Mapping[int, object], skipped: Callable[[object], bool] = lambda item: False
+) -> CapturedValue | None:
     """The first object reachable from `value` that may hold data.
 
     Args:
         value: The start of the search.
         registered: Tensors and modules, by id, that are not searched because the caller checks them otherwise.
+        skipped: Whether an object is not searched.
 
     Returns:
         The finding, such as `("a numpy array", ".scaler.mean_")`, or None.
     """
     floats = 0
-    for count, (path, item, contents) in enumerate(_reachable_objects(value, registered)):
+    for count, (path, item, contents) in enumerate(_reachable_objects(value, registered, skipped)):
         if contents.finding:
             return CapturedValue(contents.finding, path)
         floats += isinstance(item, float | np.floating)
@@ -60,13 +63,15 @@ def reachable_digest(value: object, *, registered: Mapping[int, object]) -> str:
     return digest.hexdigest()
 
 
-def _reachable_objects(start: object, registered: Mapping[int, object]) -> Iterator[tuple[str, object, ObjectContents]]:
+def _reachable_objects(
+    start: object, registered: Mapping[int, object], skipped: Callable[[object], bool] = lambda item: False
+) -> Iterator[tuple[str, object, ObjectContents]]:
     """All objects reachable from `start`, each once: its path, the object, its contents."""
     visited: dict[int, object] = {}  # keeps the objects alive, so that no id is reused
     stack: list[tuple[str, object]] = [("", start)]
     while stack:
         path, item = stack.pop()
-        if id(item) in visited or id(item) in registered:
+        if id(item) in visited or id(item) in registered or skipped(item):
             continue
         if type(item) not in (bool, int, float, complex, str):  # Python shares these objects, so each occurrence counts
             visited[id(item)] = item

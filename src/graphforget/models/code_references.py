@@ -99,3 +99,23 @@ def is_library_class(kind: type) -> bool:
     for name in kind.__qualname__.split("."):
         item = getattr(item, name, None)
     return item is kind or not (kind.__flags__ & 1 << 9)  # a class written in C cannot forge it
+
+
+def is_installed_code(item: object, *, except_package: str) -> bool:
+    """Whether it is a function or a class of an installed package, other than `except_package`."""
+    if isinstance(item, types.FunctionType):
+        name = str(item.__globals__.get("__name__"))
+    elif isinstance(item, type):
+        name = item.__module__
+    else:
+        return False
+    module = sys.modules.get(name)
+    parts = (getattr(module, "__file__", None) or "").split(os.sep)
+    if name.partition(".")[0] == except_package or not {"site-packages", "dist-packages"} & set(parts):
+        return False
+    if isinstance(item, types.FunctionType):
+        return vars(module) is item.__globals__
+    found: Any = module
+    for part in item.__qualname__.split("."):
+        found = getattr(found, part, None)
+    return found is item

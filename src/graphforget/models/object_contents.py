@@ -12,6 +12,7 @@ import io
 import logging
 import pathlib
 import random
+import re
 import threading
 import types
 import weakref
@@ -97,6 +98,8 @@ def _read_scalar(value: object) -> ObjectContents | None:
         return ObjectContents(finding, _subclass_references(value), value.encode("utf-8", "surrogatepass"))
     if isinstance(value, pathlib.PurePath) and is_library_class(kind):
         return ObjectContents(references=((".path", str(value)),))
+    if isinstance(value, re.Pattern):
+        return ObjectContents(references=((".pattern", value.pattern),))
     if kind is object:
         return ObjectContents()
     of_typing = kind.__module__ == "typing" and is_library_class(kind)

@@ -32,13 +32,15 @@ from graphforget.verification.verify import Verification
 Scene = tuple[np.ndarray, np.ndarray, list[Role], dict[Role, str]]
 
 
-def run_content(run: str | Path, *, key: Ed25519PublicKey | None = None, private: bool = False) -> ReportContent:
+def run_content(
+    run: str | Path, *, key: Ed25519PublicKey | None = None, private: bool = False, **own: Any
+) -> ReportContent:
     """The report on the last deletion of a run directory, which is verified now. It names nobody.
 
-    With `private` it includes what was measured, and must not be published. Raises `Mismatch` if the verification
-    fails.
+    With `private` it includes what was measured, and must not be published. `own` is the user's own module and loss, as
+    `verify_run` takes them. Raises `Mismatch` if the verification fails.
     """
-    verification = verify_run(run, key=key)
+    verification = verify_run(run, key=key, **own)
     history = read_history(run)
     last = [entry for entry in history.entries if entry.level != REFUSED][-1]
     public = parse_json(last.answer)

@@ -50,7 +50,7 @@ from graphforget.runs.read import read_run
 from graphforget.runs.state import check_state
 from graphforget.runs.write import write_run
 from graphforget.training.losses import Loss, LossFunction
-from graphforget.training.trained import Trained
+from graphforget.training.trained import RetrainFunction, Trained
 from graphforget.unlearning.outcome import Outcome
 from graphforget.unlearning.selection import LevelPolicy
 from graphforget.unlearning.unlearn import unlearn
@@ -83,6 +83,7 @@ def answer(
     key: Ed25519PrivateKey | None = None,
     model: nn.Module | None = None,
     loss: Loss | LossFunction | None = None,
+    retrain: RetrainFunction | None = None,
     force: bool = False,
     progress: Progress | None = None,
     **options: Any,
@@ -101,6 +102,7 @@ def answer(
         key: The key that signs the certificate and the ledger.
         model: An instance of the user's own module, if the run has one.
         loss: The user's own loss, if the run has one.
+        retrain: The training function of an adopted model.
         force: Whether to overwrite a run directory at `out`.
         progress: The callback to report to.
         **options: Those of `unlearn`.
@@ -131,7 +133,7 @@ def answer(
             if entry is not None:
                 return _repeated(entry, history, Path(run), options.get("level"))
             check_writable(target, force=overwrite)
-            trained, graph = read_run(place, model=model, loss=loss)
+            trained, graph = read_run(place, model=model, loss=loss, retrain=retrain)
             check_state(place, trained, graph, history)
         filing = Filing(history.head, key)
         try:

@@ -32,6 +32,7 @@ from graphforget.runs.read import load_run
 from graphforget.runs.released import load_released
 from graphforget.training.environment import versions
 from graphforget.training.losses import Loss, LossFunction
+from graphforget.training.trained import RetrainFunction
 from graphforget.unlearning.registry import find
 
 
@@ -45,6 +46,7 @@ def audit_run(
     keep: bool = False,
     model: nn.Module | None = None,
     loss: Loss | LossFunction | None = None,
+    retrain: RetrainFunction | None = None,
     seed: int = 0,
     **options: Any,
 ) -> Audit:
@@ -64,6 +66,7 @@ def audit_run(
         keep: Whether to leave the checkpoints in `out`. They depend on what was deleted.
         model: An instance of the user's own module, if the run has one.
         loss: The user's own loss, if the run has one.
+        retrain: The training function of an adopted model.
         seed: The seed of the drawing and of the audit.
         **options: Those of `audit`.
 
@@ -81,13 +84,13 @@ def audit_run(
     after = None
     own: Any = {"model": model, "loss": loss}
     if before is None:
-        trained, graph = load_run(run, **own)
+        trained, graph = load_run(run, retrain=retrain, **own)
         audited = request if isinstance(request, Request) else _drawn_or_read(request, graph, seed)
     else:
         if certificate is None:
             raise InputError(f"{run} holds no certificate: it has not answered any request")
         audited = _request_of_deletion(request, certificate, options)
-        trained, graph = load_run(before, **own)
+        trained, graph = load_run(before, retrain=retrain, **own)
         private, retained = load_run(run, **own)
         if graph.without(audited).digest != retained.digest:
             raise Mismatch(f"the graph of {run} is not that of {before} without what the request names")

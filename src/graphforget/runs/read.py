@@ -39,12 +39,17 @@ from graphforget.runs.layout import (
 from graphforget.runs.run_file import GraphFile, RunFile, read_run_file
 from graphforget.runs.tensors import RELEASED_STATE, SPARSE, TENSORS, read_tensors
 from graphforget.training.losses import Loss, LossFunction, as_loss, assumed_convex, captured_by_loss, is_recorded
-from graphforget.training.trained import Trained
+from graphforget.training.own_training import checked_retrain
+from graphforget.training.trained import RetrainFunction, Trained
 from graphforget.validation import read_fields
 
 
 def load_run(
-    folder: str | Path, *, model: nn.Module | None = None, loss: Loss | LossFunction | None = None
+    folder: str | Path,
+    *,
+    model: nn.Module | None = None,
+    loss: Loss | LossFunction | None = None,
+    retrain: RetrainFunction | None = None,
 ) -> tuple[Trained, Graph]:
     """Reads a run directory.
 
@@ -52,19 +57,25 @@ def load_run(
         folder: The run directory.
         model: An instance of the module, if it is not a built-in one: a run directory cannot store it safely.
         loss: The loss, if it is not a built-in one.
+        retrain: The training function of an adopted model, as in `adopt`; without it the model cannot be retrained.
 
     Returns:
         The model and its graph.
 
     Raises:
-        InputError: The folder is not a run directory, is damaged, or `model` or `loss` is missing or another one.
+        InputError: The folder is not a run directory, is damaged, or `model` or `loss` is missing or another one,
+            or `retrain` is given for a model that was trained here.
     """
     with open_run(folder) as place:
-        return read_run(place, model=model, loss=loss)
+        return read_run(place, model=model, loss=loss, retrain=retrain)
 
 
 def read_run(
-    folder: Path, *, model: nn.Module | None = None, loss: Loss | LossFunction | None = None
+    folder: Path,
+    *,
+    model: nn.Module | None = None,
+    loss: Loss | LossFunction | None = None,
+    retrain: RetrainFunction | None = None,
 ) -> tuple[Trained, Graph]:
     """What `load_run` does, for a caller that has opened the run."""
     run = read_run_file(folder)
@@ -76,6 +87,7 @@ def read_run(
         raise DamagedRun(f"{folder} cannot be read: {error_reason(error)}") from error
     try:
         trained = _trained(run, weights, graph, model, loss)
+        trained = dataclasses.replace(trained, retrain=_retrain(run, retrain))
         digest = graph.digest
         if run.format == EARLIER_FORMAT:
             if digest_of_format_2(graph) != trained.graph_digest:
@@ -215,6 +227,14 @@ def _load_state(module: nn.Module, weights: dict[str, Tensor], graph: Graph) -> 
         composite.load_released_state({name.removeprefix(RELEASED_STATE): part for name, part in released.items()})
 
 
+def _retrain(run: RunFile, retrain: RetrainFunction | None) -> RetrainFunction | None:
+    if retrain is None:
+        return None
+    if not run.recipe.adopted:
+        raise InputError(f"this model is a {run.recipe.model} that was trained here, so it takes no retrain")
+    return checked_retrain(retrain)
+
+
 def _vectors(run: RunFile, weights: dict[str, Tensor]) -> tuple[Tensor, Tensor | None]:
     """Takes the flat parameters and the objective's noise out of the tensors of the weights' file."""
     theta, objective_noise_vector = weights.pop("theta", None), weights.pop("tilt", None)
@@ -235,7 +255,7 @@ def _module(run: RunFile, theta: Tensor, graph: Graph, model: nn.Module | None) 
         _check_size(theta, count_parameters(recipe.model, **shape, options=recipe.options))
         module = build(recipe.model, **shape, seed=recipe.seed, **recipe.options)
     elif model is None:
-        raise InputError(f"this model is a {recipe.model}, give an instance of it as model=...")
+        raise InputError(f"this model is a {recipe.model}, give an instance of it as model=... (--module)")
     elif isinstance(model, Construction):
         if (model.name, model.options) != (recipe.model, recipe.options):
             raise InputError(

@@ -21,11 +21,12 @@ from graphforget.runs.read import read_run
 from graphforget.runs.released import released_weights
 from graphforget.runs.state import as_certified, check_annexes
 from graphforget.training.losses import Loss, LossFunction
-from graphforget.training.trained import Trained
+from graphforget.training.trained import RetrainFunction, Trained
 from graphforget.verification.evidence import Evidence
 from graphforget.verification.verify import Verification, verify_evidence
 
 
+# Longer than 50 lines because of its documentation.
 def verify_run(
     folder: str | Path,
     *,
@@ -33,6 +34,7 @@ def verify_run(
     graph: Graph | None = None,
     model: nn.Module | None = None,
     loss: Loss | LossFunction | None = None,
+    retrain: RetrainFunction | None = None,
     before: str | Path | None = None,
     head: str | None = None,
     replay: bool = False,
@@ -47,6 +49,7 @@ def verify_run(
         graph: The retained graph from the verifier's own records, used instead of the one in the run directory.
         model: An instance of the user's own module, if the run has one.
         loss: The user's own loss, if the run has one.
+        retrain: The training function of an adopted model, for a replay.
         before: The run directory of the release before. Its noise must be independent of this one's.
         head: The head of the ledger, as it was kept elsewhere. The run must be at it or past it.
         replay: Whether to train again and compare the weights, for `exact` claims and for encoders.
@@ -60,7 +63,7 @@ def verify_run(
         Mismatch: Something does not match. The message names the first such thing.
         InputError: The run holds no certificate, or an argument cannot be used.
     """
-    evidence, history, notes = _evidence(folder, model=model, loss=loss)
+    evidence, history, notes = _evidence(folder, model=model, loss=loss, retrain=retrain)
     if head is not None:
         check_head(history, head)
     if graph is not None:
@@ -86,12 +89,16 @@ def check_head(history: History, head: str) -> None:
 
 
 def _evidence(
-    folder: str | Path, *, model: nn.Module | None, loss: Loss | LossFunction | None
+    folder: str | Path,
+    *,
+    model: nn.Module | None,
+    loss: Loss | LossFunction | None,
+    retrain: RetrainFunction | None = None,
 ) -> tuple[Evidence, History, tuple[str, ...]]:
     """What the certificate of a run is checked against, its history, and notes on what cannot be checked."""
     with open_run(folder) as place:
         try:
-            trained, graph = read_run(place, model=model, loss=loss)
+            trained, graph = read_run(place, model=model, loss=loss, retrain=retrain)
         except DamagedRun as damage:
             raise Mismatch(str(damage)) from damage
         history = _history(place, folder, trained)

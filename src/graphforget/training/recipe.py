@@ -16,6 +16,7 @@ RELEASES = 64  # a weekly batch for a year, and twelve urgent requests
 MOST_STEPS = 10**6  # epochs or polish steps of a training
 # Gradients are measured in float64; below this norm what is measured may be rounding.
 ROUNDING_FLOOR = 1e-12
+ADOPTED = "adopted"  # among the options of a model that was trained elsewhere; files and certificates show it
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,11 @@ class Recipe:
         release_ratio(epsilon=self.epsilon, delta=self.delta, releases=self.releases)  # checks all three
         if self.floor is not None and not 0 <= self.floor <= 1:
             raise InputError(f"floor is {self.floor!r}, a share of the nodes from 0 to 1 is needed")
+
+    @property
+    def adopted(self) -> bool:
+        """Whether the model was trained elsewhere (`gf.adopt`), so that no training by this recipe made its weights."""
+        return self.options.get(ADOPTED) is True
 
     def releases_left(self, ratios: Sequence[float]) -> int | None:
         """How many more releases `epsilon` and `delta` cover after some of these ratios; None without noise."""

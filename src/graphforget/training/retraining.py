@@ -17,6 +17,7 @@ from graphforget.models.parameters import trainable
 from graphforget.models.registry import MODELS, build, is_affine
 from graphforget.progress import Progress
 from graphforget.training.losses import assumed_convex
+from graphforget.training.own_training import retrained_by_own_function
 from graphforget.training.recipe import Recipe
 from graphforget.training.train import fit
 from graphforget.training.trained import Trained
@@ -68,8 +69,13 @@ def trained_anew(
 ) -> Trained:
     """Trains a model of the same kind from fresh weights, by the same recipe with these seeds.
 
-    `objective_noise_vector` is the noise in the objective, if none is to be drawn.
+    An adopted model is trained by its own function. `objective_noise_vector` is the noise in the objective, if none is
+    to be drawn.
     """
+    if old.recipe.adopted:
+        if model is not None:
+            raise InputError("an adopted model is retrained by its own function, leave model out")
+        return retrained_by_own_function(old, graph, seed=seed, device=device)
     recipe = dataclasses.replace(old.recipe, seed=seed, noise_seed=noise_seed)
     module = fresh_module(old, graph, recipe, model)
     options: Any = {"objective_noise_vector": objective_noise_vector, "device": device, "progress": progress}
@@ -79,6 +85,12 @@ def trained_anew(
 def refuse_untrained(trained: Trained) -> None:
     """Raises `Refused` if training by the recipe cannot have made the weights, and so cannot make them again."""
     recipe = trained.recipe
+    if recipe.adopted:
+        raise Refused(
+            "the model was trained elsewhere and has no function that trains it again, so no guarantee is possible: "
+            "give that function (retrain=..., --retrain), ask for method 'idea' at level 'empirical', or train the "
+            "class as a stacked model, which can be certified"
+        )
     fitted = trained.ensemble.models[0] if trained.is_ensemble else trained.module
     if is_affine(fitted) and assumed_convex(trained.loss):
         return

@@ -117,7 +117,7 @@ def train(
         (True, 64)
     """
     started = time.perf_counter()
-    _check_graph(graph)
+    check_graph(graph)
     seed, device = whole_number(seed, "seed"), checked_device(device)
     name, module, options = _module(graph, model, seed, options)
     defaults = MODELS.get(model.defaults if isinstance(model, Construction) else name, OWN_MODEL)
@@ -151,7 +151,8 @@ def train(
     return dataclasses.replace(trained, notes=(*precision_notes, *_notes(trained, graph)))
 
 
-def _check_graph(graph: Graph) -> None:
+def check_graph(graph: Graph) -> None:
+    """Raises `InputError` unless it is a graph that holds both directions of every edge that has two."""
     if not isinstance(graph, Graph):
         raise InputError(f"the graph is a {type(graph).__name__}, a graphforget.Graph is needed")
     if not graph.directed and not is_symmetric(graph.edge_index, graph.num_nodes):  # gradients depend on it

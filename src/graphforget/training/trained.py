@@ -6,9 +6,9 @@ import copy
 import dataclasses
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,12 @@ from graphforget.training.objective import Objective
 from graphforget.training.recipe import HistoryEntry, Recipe
 from graphforget.training.sharded_objective import ShardedObjective
 from graphforget.validation import written_fields
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+# Trains a module on a PyG `Data`; the operator's own training of an adopted model.
+RetrainFunction = Callable[["Data"], nn.Module]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +63,7 @@ class Trained:
     releases: tuple[float, ...] = ()  # the ratio that each release since training may have, see `releases_left`
     graph_salt: bytes = field(default_factory=new_salt, repr=False)  # for the graph's digest in public documents
     notes: tuple[str, ...] = ()  # warnings for the person who trained it
+    retrain: RetrainFunction | None = field(default=None, repr=False)  # of an adopted model: its own training
 
     @property
     def obstacles(self) -> tuple[str, ...]:
@@ -234,6 +241,7 @@ class Trained:
             "releases": (),
             "notes": (),
             "seconds": 0.0,
+            "retrain": None,
         }
         released = self.with_weights(theta, noise=noise, **private)
         if released.is_stacked:
@@ -295,6 +303,13 @@ def same_tensors(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> b
         return False
     pairs = ((value, second[name]) for name, value in first.items())
     return all(a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b) for a, b in pairs)
+
+
+def same_state(first: Trained, second: Trained) -> bool:
+    """Whether weights, buffers and what is released beside the weights are equal, bit for bit."""
+    buffers = (dict(trained.module.named_buffers()) for trained in (first, second))
+    same = same_tensors(*buffers) and same_tensors(first.released_state, second.released_state)
+    return same and torch.equal(first.theta, second.theta)
 
 
 def digest_of(values: Tensor) -> str:

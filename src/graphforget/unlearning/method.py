@@ -97,6 +97,10 @@ class Method(ABC, Generic[Options]):
         """The best level for this model if the request touches its training. May raise `Refused`."""
         return "empirical" if trained.certification_blockers else self.level
 
+    def planned_claim(self, trained: Trained) -> Claim | None:
+        """The claim for this model, if it is known before the request."""
+        return None
+
     @abstractmethod
     def change(self, task: Task, options: Options) -> MethodResult:
         """Computes the model on `task.retained`."""

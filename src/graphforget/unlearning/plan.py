@@ -7,6 +7,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from graphforget.certificates.claims.base import Claim
+from graphforget.certificates.conditions import sentence
 from graphforget.certificates.levels import MEANING, NOT_COVERED, Level
 from graphforget.errors import Refused
 from graphforget.graph.graph import Graph
@@ -39,12 +41,14 @@ class Plan:
     affected: int  # retained training nodes whose loss may change
     untouched: int  # training nodes whose loss stays the same
     affected_by: dict[Kind, int]  # the same for each kind of request alone
-    seconds: float  # estimate
-    retrain_seconds: float  # the time of training
+    seconds: float | None  # estimate; None if nothing is known of the time of training
+    retrain_seconds: float | None  # the time of training, if it is known
     releases_left: int | None  # before this one; None if releases are not counted
     encoders: int | None = None  # of a stacked model
     renewed_encoders: int | None = None  # of these, the ones that are trained again
     not_covered: tuple[str, ...] = NOT_COVERED
+    conditions: tuple[str, ...] = ()  # of the claim, in words, if they are known before the request
+    advice: tuple[str, ...] = ()  # how to reach other levels with an adopted model
 
     def to_dict(self) -> dict[str, Any]:
         return {"audience": "private", **dataclasses.asdict(self)}
@@ -94,24 +98,27 @@ def plan(
     (named.method if named else RETRAIN).check(trained, graph, request)
     task = Task.of(trained, graph, request, device=device)
     choice: Choice | None = None
+    claim: Claim | None = None
     try:
         chosen = choose(task, policy=policy, options=options, named=named)
         choice = expected_choice(task, policy=policy, named=chosen) if chosen is named else chosen
-        meaning = MEANING[choice.level] if choice.level else ""
+        claim = choice.method.planned_claim(trained)
+        meaning = claim.definition if claim else MEANING[choice.level] if choice.level else ""
     except Refused as refusal:
         meaning = f"would be refused: {refusal}"
     unchanged = choice is not None and (choice.method.leaves_weights_unchanged(task) or task.training_unchanged)
-    gradients = 0 if choice is None or unchanged else choice.method.gradients(trained)
     parts = _renewed_parts(task, choice)
     return Plan(
         method=choice.method.name if choice else str(method),
         level=choice.level if choice else None,
         meaning=meaning,
-        seconds=(_gradient_seconds(task) * gradients if gradients else 0.0) + _training_seconds(task, parts),
-        retrain_seconds=trained.seconds,
+        seconds=0.0 if choice is None or unchanged else _seconds(task, choice, parts),
+        retrain_seconds=_training_seconds(trained),
         releases_left=trained.releases_left,
         encoders=trained.stacked.num_parts if trained.is_stacked else None,
         renewed_encoders=len(parts) if trained.is_stacked else None,
+        conditions=tuple(map(sentence, getattr(claim, "conditions", ()))),
+        advice=_advice(trained),
         **_counts(task),
     )
 
@@ -125,7 +132,7 @@ def _renewed_parts(task: Task, choice: Choice | None) -> list[int]:
     return touched_parts(task.trained, task.graph, task.retained, task.request, device=task.device)
 
 
-def _training_seconds(task: Task, parts: list[int]) -> float:
+def _renewal_seconds(task: Task, parts: list[int]) -> float:
     """The time to train these encoders, or the network of a boosted model: that of a few epochs, measured now."""
     trained, epochs = task.trained, task.trained.recipe.epochs
     if not (parts or trained.is_boosted) or not epochs:
@@ -154,6 +161,32 @@ def _counts(task: Task) -> dict[str, Any]:
         "untouched": m - touched.removed.numel() - touched.affected.numel(),
         "affected_by": {k: footprint(graph, request.only(k), reach).affected.numel() for k in request.kinds},
     }
+
+
+def _advice(trained: Trained) -> tuple[str, ...]:
+    """What can be had with a model that was trained elsewhere, in words."""
+    if not trained.recipe.adopted:
+        return ()
+    name = type(trained.module).__qualname__
+    own = "exact: give the function that trains the model, gf.adopt(..., retrain=...) or --retrain"
+    return (
+        *([] if trained.retrain is not None else [own]),
+        "empirical, without a guarantee: method 'idea' or 'gif' with level 'empirical'",
+        f"certified: train the same class as gf.train(graph, gf.stacked({name}, parts=4))",
+    )
+
+
+def _seconds(task: Task, choice: Choice, parts: list[int]) -> float | None:
+    """The expected time of a method, with the training of the encoders of these parts."""
+    if task.trained.recipe.adopted and choice.method is RETRAIN:
+        return _training_seconds(task.trained)
+    gradients = choice.method.gradients(task.trained)
+    return (_gradient_seconds(task) * gradients if gradients else 0.0) + _renewal_seconds(task, parts)
+
+
+def _training_seconds(trained: Trained) -> float | None:
+    """The time of the last training; None if it was not here."""
+    return None if trained.recipe.adopted and not trained.recipe.environment else trained.seconds
 
 
 def _gradient_seconds(task: Task) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
-from graphforget.certificates.levels import Level
+from graphforget.certificates.levels import MEANING, Level
 from graphforget.errors import InputError
 
 if TYPE_CHECKING:
@@ -61,6 +61,11 @@ class Claim(ABC):
     @abstractmethod
     def statement(self) -> str:
         """The claim in words, for people. Nothing is computed from them."""
+
+    @property
+    def definition(self) -> str:
+        """What its level means, in words."""
+        return MEANING[self.level]
 
     @abstractmethod
     def recheck(self, subject: Subject) -> str:

@@ -48,6 +48,8 @@ class Exact(Claim):
 
     def recheck(self, subject: Subject) -> str:
         trained = subject.trained
+        if trained.recipe.adopted:
+            raise Mismatch("the level is too high: the model was adopted, and nobody here knows how it was trained")
         if trained.certification_blockers:
             raise Mismatch(f"the level is too high for this model: {trained.certification_blockers[0]}")
         if trained.history:

@@ -9,12 +9,13 @@ from graphforget.certificates.claims.combined import Combined
 from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.claims.exact import Exact
 from graphforget.certificates.claims.objective_noise import ObjectiveNoise
+from graphforget.certificates.claims.own_training import OwnTraining
 from graphforget.certificates.claims.paper_bound import PaperBound
 from graphforget.certificates.claims.residual_ball import ResidualBall
 from graphforget.errors import InputError
 
 KINDS: dict[str, type[Claim]] = {
-    claim.kind: claim for claim in (Exact, ResidualBall, PaperBound, ObjectiveNoise, Empirical, Combined)
+    claim.kind: claim for claim in (Exact, OwnTraining, ResidualBall, PaperBound, ObjectiveNoise, Empirical, Combined)
 }
 
 

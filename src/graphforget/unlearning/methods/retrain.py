@@ -8,17 +8,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+import torch
 from torch import nn
 
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.claims.exact import Exact
+from graphforget.certificates.claims.own_training import OwnTraining
 from graphforget.certificates.levels import Level
 from graphforget.errors import InputError, Refused
 from graphforget.graph.graph import Graph
 from graphforget.models.inspection import Inspection
 from graphforget.progress import Progress
-from graphforget.training.retraining import fresh_module, trained_anew
+from graphforget.training.retraining import fresh_module, refuse_untrained, trained_anew
 from graphforget.training.train import fit
 from graphforget.training.trained import Trained
 from graphforget.unlearning.catalogue import RETRAIN
@@ -70,17 +72,22 @@ class Retrain(Method[RetrainOptions], info=RETRAIN):
         return 100 if trained.strongly_convex else recipe.epochs + 2 * recipe.polish_steps
 
     def best_level(self, trained: Trained, graph: Graph, options: RetrainOptions) -> Level:
-        _refuse_continued_shards(trained, options)
+        _refuse_impossible(trained, options)
         if options.start == "continued":
             return "empirical"
+        if trained.recipe.adopted:
+            return "exact"
         fresh_module(trained, graph, trained.recipe, options.model)
         return certified_level(trained) if has_noised_optimum(trained) else super().best_level(trained, graph, options)
+
+    def planned_claim(self, trained: Trained) -> Claim | None:
+        return OwnTraining(sigma=trained.recipe.sigma) if trained.recipe.adopted else None
 
     def leaves_weights_unchanged(self, task: Task) -> bool:
         return False  # `change` decides
 
     def change(self, task: Task, options: RetrainOptions) -> MethodResult:
-        _refuse_continued_shards(task.trained, options)
+        _refuse_impossible(task.trained, options)
         trained, start = task.trained, options.start
         details: dict[str, Any] = {"start": start, "untouched": False, "retrained": True}
         given: Any = {"device": task.device, "progress": task.progress}
@@ -106,6 +113,7 @@ class Retrain(Method[RetrainOptions], info=RETRAIN):
         else:
             given |= {"noise_seed": task.noise_seed, **own}
             fitted = trained_anew(trained, task.retained, seed=seed, **given)
+            _refuse_same_weights(task, fitted)
         return MethodResult(fitted, _claim(fitted), details=details | {"seed": seed})
 
 
@@ -122,12 +130,27 @@ def continue_training(old: Trained, graph: Graph, *, device: str = "cpu", progre
     return dataclasses.replace(fitted, recipe=old.recipe)
 
 
-def _refuse_continued_shards(trained: Trained, options: RetrainOptions) -> None:
+def _refuse_impossible(trained: Trained, options: RetrainOptions) -> None:
     if options.start == "continued" and trained.is_ensemble:
         raise Refused("the training of an ensemble on shards cannot be continued, its shards can only be retrained")
+    if trained.recipe.adopted and trained.retrain is None:
+        refuse_untrained(trained)
+    if options.start == "continued" and trained.recipe.adopted:
+        raise Refused("the training of an adopted model cannot be continued, because it is not known here")
+
+
+def _refuse_same_weights(task: Task, fitted: Trained) -> None:
+    """Nobody here knows what the function of an adopted model does: it could read the old weights from a file."""
+    if fitted.recipe.adopted and not task.touched.empty and torch.equal(fitted.theta, task.trained.theta):
+        raise Refused(
+            "retrain gave the same weights as before although the request may touch the training, so nothing was "
+            "forgotten and nothing was released"
+        )
 
 
 def _claim(fitted: Trained) -> Claim:
+    if fitted.recipe.adopted:
+        return OwnTraining(sigma=fitted.recipe.sigma)
     if fitted.certification_blockers:
         return Empirical("the model was retrained, but it may carry data past its weights")
     return Exact(sigma=fitted.recipe.sigma)
