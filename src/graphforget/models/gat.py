@@ -69,7 +69,11 @@ class GAT(GraphModel):
         keys = (target * num_nodes + source).unique()
         return Pattern(keys // num_nodes, keys % num_nodes, num_nodes)
 
+    def embed(self, x: Matrix, propagation: object) -> Tensor:
+        """The n x h activations that the last layer reads, before dropout, from the results of `prepare`."""
+        return functional.elu(self.first(x, propagation))
+
     def logits(self, x: Matrix, propagation: object) -> Tensor:
-        hidden = functional.elu(self.first(x, propagation))
-        out: Tensor = self.second(functional.dropout(hidden, self.dropout, self.training), propagation)
+        hidden = functional.dropout(self.embed(x, propagation), self.dropout, self.training)
+        out: Tensor = self.second(hidden, propagation)
         return out

@@ -26,8 +26,12 @@ class GCN(NormalisedModel):
         self.second = Linear(hidden, classes, bias=False)
         self.second_bias = torch.nn.Parameter(torch.zeros(classes))
 
+    def embed(self, x: Matrix, propagation: object) -> Tensor:
+        """The n x h activations that the last layer reads, before dropout, from the results of `prepare`."""
+        assert isinstance(propagation, SparseMatrix)
+        return (propagation @ self.first(x) + self.first_bias).relu()
+
     def logits(self, x: Matrix, propagation: object) -> Tensor:
         assert isinstance(propagation, SparseMatrix)
-        hidden = (propagation @ self.first(x) + self.first_bias).relu()
-        hidden = functional.dropout(hidden, self.dropout, self.training)
+        hidden = functional.dropout(self.embed(x, propagation), self.dropout, self.training)
         return propagation @ self.second(hidden) + self.second_bias

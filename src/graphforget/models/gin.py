@@ -47,7 +47,15 @@ class GIN(PlainModel):
         self.read_input = Linear(columns, classes, bias=False)
         self.read_first = Linear(hidden, classes, bias=False)
 
+    def embed(self, x: Matrix, propagation: object) -> Tensor:
+        """The n x h activations of the first layer, before dropout, from the results of `prepare`.
+
+        The last layer reads them; the logits also add a linear readout of them and one of the input.
+        """
+        activations: Tensor = self.first(x, propagation).relu()
+        return activations
+
     def logits(self, x: Matrix, propagation: object) -> Tensor:
-        hidden = functional.dropout(self.first(x, propagation).relu(), self.dropout, self.training)
+        hidden = functional.dropout(self.embed(x, propagation), self.dropout, self.training)
         out: Tensor = self.second(hidden, propagation) + self.read_first(hidden) + self.read_input(x)
         return out

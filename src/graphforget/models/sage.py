@@ -26,9 +26,13 @@ class SAGE(GraphModel):
     def propagation(self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> Matrix:
         return mean_adjacency(edge_index, num_nodes, dtype=dtype)
 
+    def embed(self, x: Matrix, propagation: object) -> Tensor:
+        """The n x h activations that the last layer reads, before dropout, from the results of `prepare`."""
+        assert isinstance(propagation, SparseMatrix)
+        return (propagation @ self.near(x) + self.own(x)).relu()
+
     def logits(self, x: Matrix, propagation: object) -> Tensor:
         assert isinstance(propagation, SparseMatrix)
-        hidden = (propagation @ self.near(x) + self.own(x)).relu()
-        hidden = functional.dropout(hidden, self.dropout, self.training)
+        hidden = functional.dropout(self.embed(x, propagation), self.dropout, self.training)
         out: Tensor = propagation @ self.far(hidden) + self.out(hidden)
         return out
