@@ -18,7 +18,7 @@ def read_heterophilous(path: Path, name: str) -> Graph:
     try:
         with np.load(path, allow_pickle=False) as content:
             x, labels = content["node_features"], content["node_labels"]
-            edges = content["edges"].astype(np.int64, casting="safe").T
+            edges = content["edges"].astype(np.int64, casting="safe").reshape(-1, 2).T
             train, val, test = (torch.from_numpy(content[f"{part}_masks"][0]) for part in ("train", "val", "test"))
             proper = edges[0] != edges[1]
             return Graph.create(

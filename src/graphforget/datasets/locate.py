@@ -22,9 +22,8 @@ class RawFiles:
 
     folder: str
     checksums: Mapping[str, str]
-    publisher: Literal["Planetoid", "Coauthor", "HeterophilousGraphDataset"] = (
-        "Planetoid"  # PyG's class with the address
-    )
+    # The class of PyG that knows the address.
+    publisher: Literal["Planetoid", "Coauthor", "HeterophilousGraphDataset"] = "Planetoid"
 
 
 RAW_FILES: Mapping[str, RawFiles] = {
