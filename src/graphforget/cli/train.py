@@ -12,7 +12,7 @@ import graphforget as gf
 from graphforget.cli.console import progress
 from graphforget.cli.options import AsJson, Device, named_options, say_where
 from graphforget.cli.render import render_training, training_result
-from graphforget.models.registry import RECIPES
+from graphforget.models.schedules import RECIPES
 from graphforget.runs.layout import check_free
 from graphforget.training.recipe import RELEASES
 

@@ -22,19 +22,9 @@ from graphforget.models.gin import GIN
 from graphforget.models.linearised import Linearised, base_of, linearised
 from graphforget.models.published import PublishedEraser, PublishedGCN
 from graphforget.models.sage import SAGE
+from graphforget.models.schedules import PAPER, QUICK, RECIPES, Schedule
 from graphforget.models.sharded import Sharded
 from graphforget.validation import whole_number
-
-RECIPES = ("quick", "paper")  # the first is the default
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How long a model that is not convex is trained: epochs of Adam, then steps of L-BFGS (the polish)."""
-
-    epochs: int
-    learning_rate: float
-    polish_steps: int
 
 
 @dataclass(frozen=True)
@@ -72,8 +62,6 @@ class ModelEntry:
 
 
 LINEARISED_SIGMA = 0.05
-QUICK = Schedule(epochs=60, learning_rate=0.01, polish_steps=0)  # of most networks
-PAPER = Schedule(epochs=300, learning_rate=0.01, polish_steps=100)
 
 
 def _network(
@@ -130,7 +118,7 @@ MODELS = {
         _network("gcn", "GCN, two layers", GCN, QUICK, PAPER, mu=5e-4),
         _network("gat", "GAT, two layers, eight heads", GAT, QUICK, Schedule(300, 0.01, 20), mu=1e-3),
         _network("gin", "GIN, two layers, no BatchNorm", GIN, QUICK, Schedule(200, 0.01, 3), mu=5e-3),
-        _network("sage", "GraphSAGE, two layers, mean of neighbours", SAGE, QUICK, PAPER, mu=5e-4),
+        _network("sage", "GraphSAGE, two layers, mean", SAGE, QUICK, PAPER, mu=5e-4),
         _linearised("gcn", GCN, hidden=256),
         _linearised("gat", GAT, hidden=32),
         _linearised("gin", GIN, hidden=256),

@@ -17,17 +17,8 @@ from graphforget.graph.reach import Reach
 from graphforget.graph.validation import is_symmetric
 from graphforget.models.inspection import Inspection, inspect
 from graphforget.models.parameters import trainable
-from graphforget.models.registry import (
-    LINEARISED_SIGMA,
-    MODELS,
-    PAPER,
-    QUICK,
-    RECIPES,
-    ModelEntry,
-    Schedule,
-    build,
-    is_affine,
-)
+from graphforget.models.registry import LINEARISED_SIGMA, MODELS, ModelEntry, build, is_affine
+from graphforget.models.schedules import PAPER, QUICK, RECIPES, Schedule
 from graphforget.models.sharded import as_ensemble
 from graphforget.privacy.gaussian import LARGEST_DELTA, release_ratio
 from graphforget.privacy.noise import with_noise
