@@ -14,6 +14,7 @@ import argparse
 import itertools
 import json
 import statistics
+import time
 from pathlib import Path
 from typing import Any
 
@@ -48,22 +49,24 @@ def main() -> None:
             measured.append(rows[_key(run)])
         means = [statistics.fmean(row[name] for row in measured) for name in ("score", "seconds")]
         table.append(f"| {data} | {model} | {json.dumps(point)} | {means[0]:.2f} | {means[1]:.1f} |")
-    print("| data | model | settings | validation score | seconds |\n|---|---|---|---|---|")
+    print("| data | model | settings | validation score | processor seconds |\n|---|---|---|---|---|")
     print("\n".join(table))
 
 
 def measure(*, data: str, split: str, model: str, seed: int, settings: dict[str, Any]) -> dict[str, float]:
-    """The score on validation nodes after training with these settings, and the seconds of the training."""
+    """The score on validation nodes after training with these settings, and the processor seconds of the training."""
     graph = gf.load(data, seed=seed, split=split)
     if split == "random":
         graph = graph.hold_out(seed=seed)
+    started = time.process_time()  # which other processes do not change
     trained = gf.train(graph, model, seed=seed, **settings)
+    seconds = time.process_time() - started
     if split == "public" and graph.num_classes == 2:
         logits, labels = (values[graph.val_mask] for values in (trained.logits(graph), graph.y))
         score = float(roc_auc_score(labels, logits[:, 1] - logits[:, 0]))
     else:
         score = trained.micro_f1(graph, graph.val_mask)
-    return {"score": round(100 * score, 3), "residual": trained.residual, "seconds": round(trained.seconds, 2)}
+    return {"score": round(100 * score, 3), "residual": trained.residual, "seconds": round(seconds, 2)}
 
 
 def _key(run: dict[str, Any]) -> str:
