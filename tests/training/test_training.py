@@ -275,7 +275,7 @@ def test_a_network_is_trained_by_the_quick_recipe_unless_the_papers_is_named(
     quick, paper = entry.schedule("quick"), present(entry.paper)
     assert asked() == asked(recipe="quick") == quick
     assert asked(recipe="paper") == paper == entry.schedule("paper")
-    assert quick.epochs + 2 * quick.polish_steps < (paper.epochs + 2 * paper.polish_steps) / 2
+    assert quick.epochs + 2 * quick.polish_steps < 0.55 * (paper.epochs + 2 * paper.polish_steps)
     own: dict[str, Any] = {"epochs": 7, "learning_rate": 0.5, "polish_steps": 2}
     for name, value in own.items():
         assert asked(recipe="paper", **{name: value}) == dataclasses.replace(paper, **{name: value})

@@ -22,7 +22,7 @@ from graphforget.models.gin import GIN
 from graphforget.models.linearised import Linearised, base_of, linearised
 from graphforget.models.published import PublishedEraser, PublishedGCN
 from graphforget.models.sage import SAGE
-from graphforget.models.schedules import CAUTIOUS, PAPER, QUICK, RECIPES, Schedule
+from graphforget.models.schedules import PAPER, QUICK, RECIPES, Schedule
 from graphforget.models.sharded import Sharded
 from graphforget.validation import whole_number
 
@@ -116,8 +116,8 @@ MODELS = {
             loss="one_vs_rest",
         ),
         _network("gcn", "GCN, two layers", GCN, QUICK, PAPER, mu=5e-4),
-        _network("gat", "GAT, two layers, eight heads", GAT, CAUTIOUS, Schedule(300, 0.01, 20), mu=1e-3),
-        _network("gin", "GIN, two layers, no BatchNorm", GIN, CAUTIOUS, Schedule(200, 0.01, 3), mu=5e-3),
+        _network("gat", "GAT, two layers, eight heads", GAT, Schedule(60, 0.01, 0), Schedule(300, 0.01, 20), mu=1e-3),
+        _network("gin", "GIN, two layers, no BatchNorm", GIN, Schedule(100, 0.01, 3), Schedule(200, 0.01, 3), mu=5e-3),
         _network("sage", "GraphSAGE, two layers, mean", SAGE, QUICK, PAPER, mu=5e-4),
         _linearised("gcn", GCN, hidden=256),
         _linearised("gat", GAT, hidden=32),
