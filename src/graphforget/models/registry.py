@@ -22,7 +22,7 @@ from graphforget.models.gin import GIN
 from graphforget.models.linearised import Linearised, base_of, linearised
 from graphforget.models.published import PublishedEraser, PublishedGCN
 from graphforget.models.sage import SAGE
-from graphforget.models.schedules import PAPER, QUICK, RECIPES, Schedule
+from graphforget.models.schedules import PAPER, RECIPES, Schedule
 from graphforget.models.sharded import Sharded
 from graphforget.validation import whole_number
 
@@ -115,10 +115,10 @@ MODELS = {
             objective_noise=1.0,
             loss="one_vs_rest",
         ),
-        _network("gcn", "GCN, two layers", GCN, QUICK, PAPER, mu=5e-4),
+        _network("gcn", "GCN, two layers", GCN, Schedule(60, 0.03, 0), PAPER, mu=5e-4),
         _network("gat", "GAT, two layers, eight heads", GAT, Schedule(60, 0.01, 0), Schedule(300, 0.01, 20), mu=1e-3),
         _network("gin", "GIN, two layers, no BatchNorm", GIN, Schedule(100, 0.01, 3), Schedule(200, 0.01, 3), mu=5e-3),
-        _network("sage", "GraphSAGE, two layers, mean", SAGE, QUICK, PAPER, mu=5e-4),
+        _network("sage", "GraphSAGE, two layers, mean", SAGE, Schedule(200, 0.03, 0), PAPER, mu=5e-4),
         _linearised("gcn", GCN, hidden=256),
         _linearised("gat", GAT, hidden=32),
         _linearised("gin", GIN, hidden=256),

@@ -16,7 +16,5 @@ class Schedule:
     polish_steps: int
 
 
-# The quick ones were chosen on validation nodes (docs/models.md, "Recipes").
-QUICK = Schedule(epochs=60, learning_rate=0.03, polish_steps=0)
-CAUTIOUS = Schedule(epochs=100, learning_rate=0.01, polish_steps=0)  # of modules of one's own
+QUICK = Schedule(epochs=100, learning_rate=0.01, polish_steps=0)  # of modules of one's own
 PAPER = Schedule(epochs=300, learning_rate=0.01, polish_steps=100)

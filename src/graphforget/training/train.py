@@ -18,7 +18,7 @@ from graphforget.graph.validation import is_symmetric
 from graphforget.models.inspection import Inspection, inspect
 from graphforget.models.parameters import trainable
 from graphforget.models.registry import LINEARISED_SIGMA, MODELS, ModelEntry, build, is_affine
-from graphforget.models.schedules import CAUTIOUS, PAPER, RECIPES, Schedule
+from graphforget.models.schedules import PAPER, QUICK, RECIPES, Schedule
 from graphforget.models.sharded import as_ensemble
 from graphforget.privacy.gaussian import LARGEST_DELTA, release_ratio
 from graphforget.privacy.noise import with_noise
@@ -42,7 +42,7 @@ OWN_MODEL = ModelEntry(
     nn.Module,
     mu=5e-4,
     affine=False,
-    **dataclasses.asdict(CAUTIOUS),
+    **dataclasses.asdict(QUICK),
     paper=PAPER,
     sigma=LINEARISED_SIGMA,
 )
