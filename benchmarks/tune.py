@@ -37,9 +37,7 @@ def main() -> None:
     rows = {_key(row["run"]): row for row in map(json.loads, lines)}
     points = [dict(zip(args.grid, values, strict=True)) for values in itertools.product(*args.grid.values())]
     for model in args.models:
-        gf.train(
-            gf.load("patients"), model, epochs=1
-        )  # warms up, so that the first run takes no longer than the others
+        gf.train(gf.load("patients"), model, epochs=1)  # a warm-up, so that the first run takes no longer
     table = []
     for data, model, point in itertools.product(args.data, args.models, points):
         measured = []
