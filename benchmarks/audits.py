@@ -51,7 +51,7 @@ WAYS = {"honest": None, "no-op": no_op, "wrong nodes": wrong}
 
 def one(model: str, scenario: str, *, request: str, jobs: int, folder: Path) -> Row:
     graph = gf.load("cora")
-    trained = gf.train(graph, model)
+    trained = gf.train(graph, model, recipe="paper")
     planted, forget = WAYS[scenario], WAYS_TO_FORGET[model]
     audit = gf.audit(
         trained,

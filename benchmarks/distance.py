@@ -55,7 +55,7 @@ def main() -> None:
 
 def _trained(model: str, seed: int) -> tuple[gf.Trained, gf.Graph]:
     graph = gf.load("cora", seed=seed)
-    return gf.train(graph, model, seed=seed), graph
+    return gf.train(graph, model, seed=seed, recipe="paper"), graph
 
 
 def _to_optimum(start: Start, kind: Kind, *, share: float, seed: int, polish: int) -> Row:

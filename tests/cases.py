@@ -126,6 +126,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "gcn": built_in("gcn", hidden=5),
     "gat": built_in("gat", hidden=2, heads=2),
     "gin": built_in("gin", hidden=5),
+    "sage": built_in("sage", hidden=5),
     "linearised-gcn": built_in("linearised-gcn", hidden=5),
     "linearised-gat": built_in("linearised-gat", hidden=2, heads=2),
     "own-gcn": OwnGCN,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import os
@@ -142,11 +143,10 @@ def test_models(run: Run) -> None:
     for row in rows:
         entry = gf.MODELS[row["name"]]
         assert row["certifiable"] is (entry.affine and row["name"] != "cgu")
-        assert (row["mu"], row["epochs"], row["learning_rate"]) == (
-            entry.mu,
-            entry.epochs,
-            entry.learning_rate,
-        )
+        quick = {name: row[name] for name in ("epochs", "learning_rate", "polish_steps")}
+        assert quick == dataclasses.asdict(entry.schedule("quick"))
+        assert row["paper_recipe"] == dataclasses.asdict(entry.schedule("paper"))
+        assert row["mu"] == entry.mu
 
 
 @pytest.mark.parametrize(("command", "names"), [("datasets", list(gf.DATASETS)), ("models", list(gf.MODELS))])
@@ -455,7 +455,7 @@ def test_progress_is_told_stage_by_stage(run: Run, club: Path, monkeypatch: pyte
         return train(*given, progress=lambda *report: seen.append(report), **named)
 
     monkeypatch.setattr(gf, "train", watched)
-    assert run("train", "--data", club, "--model", "gcn", "--epochs", "3").code == 0
+    assert run("train", "--data", club, "--model", "gcn", "--recipe", "paper", "--epochs", "3").code == 0
     assert seen[:3] == [("Adam", 1, 3), ("Adam", 2, 3), ("Adam", 3, 3)]
     assert {stage for stage, _, _ in seen[3:]} == {"polish"}
 
@@ -523,6 +523,7 @@ REFUSED: list[tuple[list[str], str]] = [
     (["--mu", "-1"], "mu is -1.0, "),
     (["--mu", "nan"], "mu is nan, "),
     (["--mu", "inf"], "mu is inf, "),
+    (["--recipe", "slow", "--model", "gcn"], "there is no recipe 'slow', only quick and paper"),
     (["--learning-rate", "-1", "--model", "gcn"], "learning_rate is -1.0, "),
     (["--learning-rate", "nan", "--model", "gcn"], "learning_rate is nan, "),
     (["--learning-rate", "1e30", "--model", "gcn", "--epochs", "5"], "training diverged"),

@@ -17,6 +17,7 @@ import pytest
 import torch
 from sklearn.datasets import load_breast_cancer
 from torch_geometric.data import Data, HeteroData, InMemoryDataset
+from torch_geometric.datasets import HeterophilousGraphDataset
 from torch_geometric.io import read_planetoid_data
 
 from graphforget.datasets.locate import RAW_FILES, raw_folder
@@ -34,11 +35,21 @@ PUBLISHED = {  # nodes, undirected edges, columns, classes
     "pubmed": (19_717, 44_324, 500, 3),
     "cs": (18_333, 81_894, 6_805, 15),
     "physics": (34_493, 247_962, 8_415, 5),
+    "tolokers": (11_758, 519_000, 10, 2),
+    "minesweeper": (10_000, 39_402, 7, 2),
 }
+DENSE = ("tolokers", "minesweeper")
 
 
 def size(graph: Graph) -> tuple[int, int, int, int]:
     return graph.num_nodes, graph.num_edges, graph.num_columns, graph.num_classes
+
+
+def need(raw_data: Path, name: str) -> None:
+    """Skips the test if the raw files are absent of a dataset that is not one of the paper's five."""
+    folder = raw_data / RAW_FILES[name].folder / "raw"
+    if not folder.is_dir():
+        pytest.skip(f"the raw files of {name} are not in {folder}")
 
 
 def no_self_loops(graph: Graph) -> bool:
@@ -63,14 +74,15 @@ class Evil:
         return os.mkdir, (str(self.folder),)
 
 
-# -- the registry and the six names --------------------------------------------------------------------------
+# -- the registry and the names --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_public_datasets_have_their_published_size(raw_data: Path, name: str) -> None:
+    need(raw_data, name)
     graph = load(name)
     assert size(graph) == PUBLISHED[name]
-    assert graph.x.layout == torch.sparse_csr
+    assert graph.x.layout == (torch.strided if name in DENSE else torch.sparse_csr)
     assert graph.x.dtype == torch.float32
     assert graph.name == name
     assert not graph.directed
@@ -271,6 +283,78 @@ def test_coauthor_reader_refuses_damaged_files(tmp_path: Path, content: bytes) -
         load("cs", root=tmp_path)
 
 
+# -- Tolokers and Minesweeper ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_heterophilous_agrees_with_pyg(raw_data: Path, tmp_path: Path, name: str) -> None:
+    need(raw_data, name)
+    shutil.copytree(raw_data / name / "raw", tmp_path / name / "raw", copy_function=shutil.copyfile)
+    (tmp_path / name).chmod(0o755)
+    theirs = HeterophilousGraphDataset(str(tmp_path), name)[0]
+    graph = load(name, split="public")
+    assert torch.equal(graph.x, theirs.x)
+    assert torch.equal(graph.y, theirs.y)
+    keys = [edges[1] * graph.num_nodes + edges[0] for edges in (graph.edge_index, theirs.edge_index)]
+    assert torch.equal(keys[0], keys[1].sort().values)
+    for mask in ("train_mask", "val_mask", "test_mask"):
+        assert torch.equal(getattr(graph, mask), getattr(theirs, mask)[:, 0])  # the first of ten
+
+
+def grid(folder: Path, **changes: Any) -> None:
+    """A small file with each edge once, a self-loop, and two splits."""
+    masks = np.eye(4, dtype=bool)
+    content: dict[str, Any] = {
+        "node_features": np.array([[0.5, 1], [0, 0], [1, 0], [2, 3]], dtype=np.float32),
+        "node_labels": np.array([0, 1, 1, 0]),
+        "edges": np.array([[0, 1], [2, 2], [3, 1]]),
+        "train_masks": np.stack([masks[0] | masks[1], masks[2] | masks[3]]),
+        "val_masks": np.stack([masks[2], masks[1]]),
+        "test_masks": np.stack([masks[3], masks[0]]),
+    }
+    raw = folder / "minesweeper" / "raw"
+    raw.mkdir(parents=True)
+    content = {name: value for name, value in (content | changes).items() if value is not None}
+    np.savez(raw / "minesweeper.npz", **content)
+
+
+def test_heterophilous_reader(tmp_path: Path) -> None:
+    grid(tmp_path)
+    graph = load("minesweeper", root=tmp_path, split="public")
+    assert graph.x.tolist() == [[0.5, 1], [0, 0], [1, 0], [2, 3]]
+    assert graph.edge_index.T.tolist() == [[1, 0], [0, 1], [3, 1], [1, 3]]
+    assert [mask.tolist().index(True) for mask in (graph.train_mask, graph.val_mask, graph.test_mask)] == [0, 2, 3]
+    assert int(graph.train_mask.sum()) == 2
+    assert any("self-loop" in note for note in graph.notes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"node_labels": None},
+        {"node_labels": np.array([{}, 1, 1, 0], dtype=object)},
+        {"edges": np.array([[0.5, 1.0]])},
+        {"edges": np.array([0, 1, 2])},
+        {"edges": np.array([[0, 9]])},
+        {"train_masks": np.zeros((0, 4), dtype=bool)},
+        {"val_masks": np.ones((1, 4), dtype=bool)},
+        {"node_features": np.array(["a", "b", "c", "d"])},
+    ],
+)
+def test_heterophilous_reader_refuses_other_files(tmp_path: Path, changes: dict[str, Any]) -> None:
+    grid(tmp_path, **changes)
+    with pytest.raises(InputError, match="is not the file that heterophilous-graphs published"):
+        load("minesweeper", root=tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04 and no more"])
+def test_heterophilous_reader_refuses_damaged_files(tmp_path: Path, content: bytes) -> None:
+    grid(tmp_path)
+    (tmp_path / "minesweeper" / "raw" / "minesweeper.npz").write_bytes(content)
+    with pytest.raises(InputError, match="is not the file that heterophilous-graphs published"):
+        load("minesweeper", root=tmp_path)
+
+
 # -- where the files come from -------------------------------------------------------------------------------
 
 
@@ -288,6 +372,7 @@ def test_the_variable_comes_before_the_cache(no_data: Path, tmp_path: Path, monk
 def test_published_files_are_downloaded_into_the_cache(
     raw_data: Path, no_data: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
+    need(raw_data, name)
     urls: list[str] = []
 
     def fetch(url: str, folder: str) -> str:

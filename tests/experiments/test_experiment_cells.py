@@ -194,8 +194,8 @@ def edges(graph: gf.Graph) -> dict[float, gf.Request]:
 
 @pytest.mark.slow
 def test_a_base_is_the_model_that_training_gives(gcn: gf.Trained, sgc: gf.Trained, graph: gf.Graph) -> None:
-    assert torch.equal(gcn.theta, gf.train(graph, "gcn", seed=SEED, epochs=EPOCHS).theta)
-    assert torch.equal(sgc.theta, gf.train(graph, "sgc", seed=SEED).theta)
+    assert torch.equal(gcn.theta, gf.train(graph, "gcn", seed=SEED, recipe="paper", epochs=EPOCHS).theta)
+    assert torch.equal(sgc.theta, gf.train(graph, "sgc", seed=SEED, recipe="paper").theta)
     assert graph.train_rows.numel() == TRAINING_NODES
     assert graph.num_edges == EDGES
 
@@ -366,7 +366,7 @@ def test_erased_cells_end_where_grapheraser_does(
 ) -> None:
     row, _ = ran(table1.erased, store=store, part=part, data="patients", model="gcn", seed=SEED, epochs=EPOCHS)
     options: dict[str, Any] = {"shards": 5, "partition": part.split()[-1], "aggregation": "learned"}
-    start = gf.train(graph, model, seed=SEED, epochs=EPOCHS, **options)
+    start = gf.train(graph, model, seed=SEED, recipe="paper", epochs=EPOCHS, **options)
     after = unlearn(start, graph, nodes, method="grapheraser", seed=SEED)  # its touched shards, as seeded as before
     assert 0 < after.details["retrained"] <= 5
     assert row["shards"] == 5
@@ -430,7 +430,7 @@ def test_distances_of_a_network_are_to_continued_training_and_to_its_initial_wei
     row, request = network_cells[share].row, edges[share]
     idea = unlearn(gcn, graph, request, method="idea", level="empirical", audit=False).trained
     continued = continue_training(gcn, graph.without(request))
-    fresh = gf.train(graph.without(request), "gcn", seed=SEED, epochs=EPOCHS)
+    fresh = gf.train(graph.without(request), "gcn", seed=SEED, recipe="paper", epochs=EPOCHS)
     assert row["continued"] == near(distance(idea, continued))
     assert row["scratch"] == near(distance(idea, fresh))
     assert row["nothing"] == near(distance(gcn, fresh))
@@ -611,7 +611,7 @@ def forty(random_labels: gf.Graph) -> gf.Request:
 
 @pytest.fixture(scope="module")
 def by_heart(random_labels: gf.Graph, forty: gf.Request, one_thread: None) -> dict[str, gf.Trained]:
-    trained = gf.train(random_labels, "gcn", epochs=60, seed=SEED)
+    trained = gf.train(random_labels, "gcn", recipe="paper", epochs=60, seed=SEED)
     again = unlearn(trained, random_labels, forty, method="retrain").trained
     return {"before": trained, "nothing": trained, "retrain": again}
 
@@ -818,7 +818,7 @@ def test_grapheraser_answers_every_share_of_edges_by_training_shards_anew(
     shares = {"0.1": 0.001, "1": 0.01, "5": 0.05, "10": 0.1}
     assert list(row) == [f"{field} {share}" for share in shares for field in ("seconds", "shards")]
     options: dict[str, Any] = {"shards": 5, "partition": partition_name, "aggregation": "learned"}
-    start = gf.train(graph, "sharded-gcn", seed=SEED, epochs=EPOCHS, **options)
+    start = gf.train(graph, "sharded-gcn", seed=SEED, recipe="paper", epochs=EPOCHS, **options)
     for call, (name, share) in zip(calls, shares.items(), strict=True):
         assert call.request == edges[share]
         assert call.trained.recipe == start.recipe

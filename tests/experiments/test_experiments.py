@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import json
@@ -13,11 +14,14 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import graphforget as gf
 from graphforget.errors import InputError
 from graphforget.experiments import figure_bounds, table1, table_datasets
+from graphforget.experiments.bases import base, sharded, untrained_shards
 from graphforget.experiments.cells import Cell, CellOutcome, Record, Row
 from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.fingerprint import fingerprint
@@ -159,6 +163,53 @@ def test_cells_of_other_settings_are_not_taken_for_ours(tmp_path: Path, monkeypa
         monkeypatch.undo()
         fingerprint.cache_clear()
     assert (tmp_path / "asked-1").read_text() == "xx"
+
+
+RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
+
+
+def test_published_cells_are_of_todays_settings() -> None:
+    """A quicker default recipe or a further model must not turn them into cells of other settings."""
+    records = [RESULTS / f"{name}.jsonl" for name in NAMES if (RESULTS / f"{name}.jsonl").exists()]
+    assert records
+    for path in records:
+        assert "other settings" not in Record(path).left_out
+
+
+def test_the_fingerprint_follows_the_papers_recipe_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def with_gcn(**changes: object) -> str:
+        monkeypatch.setitem(MODELS, "gcn", dataclasses.replace(gcn, **changes))  # type: ignore[arg-type]
+        fingerprint.cache_clear()
+        return fingerprint()
+
+    gcn, before = MODELS["gcn"], fingerprint()
+    paper = gcn.schedule("paper")
+    try:
+        assert with_gcn(epochs=gcn.epochs + 1, learning_rate=0.5) == before
+        assert with_gcn(paper=dataclasses.replace(paper, epochs=paper.epochs + 1)) != before
+        assert with_gcn(mu=2 * gcn.mu) != before
+    finally:
+        monkeypatch.undo()
+        fingerprint.cache_clear()
+
+
+@pytest.mark.parametrize("model", GNNS)
+def test_experiments_train_by_the_papers_recipe(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[str] = []
+
+    def train(graph: gf.Graph, name: str, *, recipe: str, **options: Any) -> gf.Trained:
+        given.append(recipe)
+        return trained(graph, "sgc", seed=options["seed"])
+
+    trained = gf.train
+    monkeypatch.setattr(gf, "train", train)
+    with pytest.raises(InputError, match="holds another model") if model != "sgc" else contextlib.nullcontext():
+        base(tmp_path, "patients", model, 0)
+    sharded(gf.load("patients"), model, "random", 0, data="patients")
+    _, _, recipe = untrained_shards(gf.load("patients"), model, "random", 0, data="patients")
+    assert given == ["paper", "paper"]
+    paper = MODELS[f"sharded-{model}"].schedule("paper")
+    assert (recipe.epochs, recipe.learning_rate, recipe.polish_steps) == dataclasses.astuple(paper)
 
 
 @pytest.mark.slow

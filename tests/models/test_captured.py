@@ -671,7 +671,7 @@ def test_no_class_but_those_of_this_package_is_built_in() -> None:
     assert not is_built_in(subclassed())
     assert not is_affine(subclassed())
     assert not is_built_in(Linear(COLUMNS, CLASSES))
-    for name in ("sgc", "sign", "gcn", "gat", "gin", "linearised-gcn"):
+    for name in ("sgc", "sign", "gcn", "gat", "gin", "sage", "linearised-gcn"):
         assert is_built_in(make(name))
     with pytest.raises(gf.InputError, match="declared reach .* is too small"):
         gf.inspect(forged(), columns=COLUMNS)

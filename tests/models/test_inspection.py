@@ -134,6 +134,7 @@ class One(nn.Module):
         ("gcn", 2, True),
         ("gat", 2, False),
         ("gin", 2, False),
+        ("sage", 2, False),
         ("own-gcn", 2, True),
         ("own-mixture", 2, False),
         ("own-appnp", 3, True),

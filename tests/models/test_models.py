@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, GCNConv, GINConv, SGConv
+from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv, SGConv
+from torch_geometric.utils import add_remaining_self_loops
 
 import graphforget as gf
-from cases import CLASSES, COLUMNS, MODELS, OwnGCN, WithNorm, make, random_graph
+from cases import CLASSES, COLUMNS, MODELS, OwnGCN, WithNorm, logits, make, random_graph
 from graphforget.linalg.sparse import scale_rows_to_unit
 from graphforget.models.gat import GATLayer
 from graphforget.models.gin import GINLayer
@@ -95,6 +97,52 @@ def test_gin_layer_is_pygs(graph: gf.Graph) -> None:
     torch.testing.assert_close(ours(graph.x, adjacency), theirs(graph.x, graph.edge_index), **CLOSE)
 
 
+@pytest.mark.parametrize("include_self", [False, True])
+def test_sage_is_pygs(include_self: bool, graph: gf.Graph) -> None:
+    """With `include_self` it is PyG's on the graph with a self-loop at every node."""
+    ours: Any = build("sage", columns=COLUMNS, classes=CLASSES, hidden=5, include_self=include_self).double().eval()
+    first, second = SAGEConv(COLUMNS, 5).double(), SAGEConv(5, CLASSES).double()
+    with torch.no_grad():
+        for theirs, near, own in ((first, ours.near, ours.own), (second, ours.far, ours.out)):
+            own.bias.copy_(torch.randn_like(own.bias))
+            theirs.lin_l.weight.copy_(near.weight.T)
+            theirs.lin_l.bias.copy_(own.bias)
+            theirs.lin_r.weight.copy_(own.weight.T)
+    edges = graph.edge_index
+    if include_self:
+        edges, _ = add_remaining_self_loops(edges, num_nodes=graph.num_nodes)
+    expected = second(first(unit_rows(graph), edges).relu(), edges)
+    torch.testing.assert_close(ours(graph.x, graph.edge_index), expected, **CLOSE)
+    torch.testing.assert_close(ours(graph.x.to_sparse_csr(), graph.edge_index), expected, **CLOSE)
+
+
+def test_both_forms_of_sage_have_their_own_inputs(graph: gf.Graph) -> None:
+    """The prepared graph is stored by model, and the two forms have different means."""
+    one, other = (build("sage", columns=COLUMNS, classes=CLASSES, include_self=form) for form in (False, True))
+    before = [logits(module.double().eval(), graph) for module in (one, other)]
+    fresh = [logits(module, dataclasses.replace(graph)) for module in (other, one)]
+    assert torch.equal(before[0], fresh[1])
+    assert torch.equal(before[1], fresh[0])
+
+
+@pytest.mark.parametrize("name", ["gcn", "gat", "gin", "sage"])
+def test_the_last_layer_reads_the_embedding(name: str, graph: gf.Graph) -> None:
+    """Another embedding gives the logits that belong to it; a row of zeros gives the biases alone."""
+    module: Any = make(name)
+    inputs = module.prepare(graph.x, graph.edge_index)
+    embedding = module.embed(*inputs)
+    assert embedding.shape[0] == graph.num_nodes
+    biases = {
+        "gcn": lambda: module.second_bias,
+        "gat": lambda: module.second.bias,
+        "gin": lambda: module.second.first_bias.relu() @ module.second.second.weight + module.second.second.bias,
+        "sage": lambda: module.out.bias,
+    }[name]()
+    readout = module.read_input(inputs[0]) if name == "gin" else 0
+    module.embed = lambda x, propagation: torch.zeros_like(embedding)
+    torch.testing.assert_close(module.logits(*inputs), (biases + readout).expand(graph.num_nodes, -1), **CLOSE)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_sparse_and_dense_attributes_give_the_same_logits(name: str, graph: gf.Graph) -> None:
     module = make(name)
@@ -141,7 +189,7 @@ def test_linearising_forgets_trained_weights() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("base", ["gcn", "gat", "gin", "own-gcn", "own-mixture"])
+@pytest.mark.parametrize("base", ["gcn", "gat", "gin", "sage", "own-gcn", "own-mixture"])
 def test_linearised_logits_are_value_plus_jacobian(base: str, graph: gf.Graph) -> None:
     """Against the dense Jacobian."""
     module = Linearised(MODELS[base](), seed=1, columns=COLUMNS).double()

@@ -41,7 +41,9 @@ def test_outside_the_footprint_logits_are_bit_for_bit_equal(name: str, data: st.
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["sgc", "sgc-3", "sign", "gcn", "gat", "gin", "own-gcn", "own-appnp", "own-mlp"])
+@pytest.mark.parametrize(
+    "name", ["sgc", "sgc-3", "sign", "gcn", "gat", "gin", "sage", "own-gcn", "own-appnp", "own-mlp"]
+)
 @pytest.mark.parametrize("directed", [False, True])
 def test_the_footprint_is_not_needlessly_large(name: str, directed: bool) -> None:
     """With full attributes and several random weights, every node that is said to be reached does change."""
@@ -73,7 +75,7 @@ def test_the_papers_v1_is_one_hop_short_for_degree_normalised_layers(name: str, 
     assert gf.paper_sets(path, request, layers=2).v1.tolist() == [1, 2]
 
 
-@pytest.mark.parametrize("name", ["gat", "gin"])
+@pytest.mark.parametrize("name", ["gat", "gin", "sage"])
 def test_plain_layers_reach_k_hops_from_a_removed_node(name: str, path: gf.Graph) -> None:
     request = gf.Request(nodes=[0])
     assert set().union(*(changed_rows(make(name, seed=s), path, request) for s in range(4))) == {1, 2}

@@ -35,7 +35,7 @@ from sharded_cases import SHORT, alone, ensemble, same, short, small, trained_on
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-MODELS = ("sharded-sgc", "sharded-gcn", "sharded-gat", "sharded-gin")
+MODELS = ("sharded-sgc", "sharded-gcn", "sharded-gat", "sharded-gin", "sharded-sage")
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, NoReturn
 
 import pytest
 import torch
@@ -10,13 +11,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import graphforget as gf
-from cases import OwnGCN, WithNorm, random_graph
+from cases import OwnGCN, WithNorm, present, random_graph
 from graphforget.models.parameters import flatten
+from graphforget.models.registry import MODELS as REGISTRY
+from graphforget.models.schedules import Schedule
 from graphforget.training.losses import CrossEntropy
 from graphforget.training.objective import Objective
+from graphforget.training.recipe import Recipe
+from graphforget.training.train import OWN_MODEL
 
-CONVEX = ("sgc", "sign", "linearised-gcn", "linearised-gat", "linearised-gin")
-OTHERS = ("gcn", "gat", "gin")
+CONVEX = ("sgc", "sign", "linearised-gcn", "linearised-gat", "linearised-gin", "linearised-sage")
+OTHERS = ("gcn", "gat", "gin", "sage")
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +95,7 @@ def test_the_polish_lowers_the_gradient_and_the_objective(patients: gf.Graph) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["sgc", "gcn", "gat", "gin", "linearised-gcn"])
+@pytest.mark.parametrize("model", ["sgc", "gcn", "gat", "gin", "sage", "linearised-gcn"])
 def test_the_seed_decides_everything(model: str) -> None:
     graph = random_graph(2, nodes=30, edges=40)
     torch.manual_seed(0)
@@ -189,6 +194,8 @@ def test_a_convex_model_with_a_loss_of_ones_own_is_not_called_convex() -> None:
         ({"reach": gf.Reach(0)}, "the reach of SGC is known"),
         ({"epochs": -1}, "epochs is -1"),
         ({"model": "none"}, "there is no model 'none'"),
+        ({"recipe": "slow"}, "there is no recipe 'slow', only quick and paper"),
+        ({"recipe": None, "model": "gcn"}, "there is no recipe None"),
         ({"model": 3}, "the model is a int"),
         ({"model": nn.Identity()}, "no trainable parameter"),
         ({"model": OwnGCN(), "hidden": 3}, "option 'hidden' belongs to built-in models"),
@@ -243,6 +250,64 @@ def test_scoring_without_nodes_is_refused() -> None:
     trained = gf.train(graph, "sgc")
     with pytest.raises(gf.InputError, match="no node to score"):
         trained.micro_f1(graph, torch.zeros(graph.num_nodes, dtype=torch.bool))
+
+
+SCHEDULE = ("epochs", "learning_rate", "polish_steps")
+
+
+def schedule_of(recipe: Recipe) -> Schedule:
+    return Schedule(*(getattr(recipe, name) for name in SCHEDULE))
+
+
+@pytest.mark.parametrize("model", [*OTHERS, "own"])
+def test_a_network_is_trained_by_the_quick_recipe_unless_the_papers_is_named(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the recipe that training would follow is looked at: the training itself is left out."""
+    monkeypatch.setattr("graphforget.training.train.fit", lambda module, graph, recipe, *_, **__: stopped(recipe))
+    entry = OWN_MODEL if model == "own" else REGISTRY[model]
+
+    def asked(**given: Any) -> Schedule:
+        with pytest.raises(Stopped) as caught:
+            gf.train(random_graph(0), OwnGCN() if model == "own" else model, **given)
+        return schedule_of(caught.value.recipe)
+
+    quick, paper = entry.schedule("quick"), present(entry.paper)
+    assert asked() == asked(recipe="quick") == quick
+    assert asked(recipe="paper") == paper == entry.schedule("paper")
+    assert quick.epochs + 2 * quick.polish_steps < 0.55 * (paper.epochs + 2 * paper.polish_steps)
+    own: dict[str, Any] = {"epochs": 7, "learning_rate": 0.5, "polish_steps": 2}
+    for name, value in own.items():
+        assert asked(recipe="paper", **{name: value}) == dataclasses.replace(paper, **{name: value})
+    assert asked(**own) == Schedule(**own)
+
+
+class Stopped(Exception):
+    def __init__(self, recipe: Recipe) -> None:
+        super().__init__("the test needs no training")
+        self.recipe = recipe
+
+
+def stopped(recipe: Recipe) -> NoReturn:
+    raise Stopped(recipe)
+
+
+@pytest.mark.parametrize("model", ["sgc", "sharded-gcn"])
+def test_the_papers_recipe_changes_nothing_for_convex_models_and_shards(model: str) -> None:
+    graph = random_graph(0, nodes=40, edges=60)
+    options: dict[str, Any] = {"shards": 2, "hidden": 3} if "sharded" in model else {}
+    quick, paper = (gf.train(graph, model, recipe=recipe, **options) for recipe in ("quick", "paper"))
+    assert quick.recipe == paper.recipe
+    assert torch.equal(quick.theta, paper.theta)
+
+
+def test_the_papers_schedules() -> None:
+    """They belong to the tables in docs/results, so they stay as they are."""
+    assert {name: dataclasses.astuple(present(REGISTRY[name].paper)) for name in ("gcn", "gat", "gin")} == {
+        "gcn": (300, 0.01, 100),
+        "gat": (300, 0.01, 20),
+        "gin": (200, 0.01, 3),
+    }
 
 
 def test_progress_is_reported(patients: gf.Graph) -> None:

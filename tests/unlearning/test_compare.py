@@ -89,6 +89,15 @@ def test_retraining_starts_from_the_same_initial_weights() -> None:
     assert found["no_op"].distance == pytest.approx(float((old.theta - twin.theta).norm()), rel=1e-6)
 
 
+@pytest.mark.parametrize("recipe", ["quick", "paper"])
+def test_the_models_are_trained_by_the_given_recipe(recipe: str) -> None:
+    graph = random_graph(3, nodes=40, edges=60)
+    short: dict[str, Any] = {"epochs": 2}
+    found = {row.method: row for row in gf.compare(graph, "gcn", REQUEST, methods=["no_op"], recipe=recipe, **short)}
+    old, twin = (gf.train(each, "gcn", recipe=recipe, **short) for each in (graph, graph.without(REQUEST)))
+    assert found["no_op"].distance == pytest.approx(float((old.theta - twin.theta).norm()), rel=1e-6)
+
+
 @pytest.mark.parametrize("model", ["cgu", "sharded-gcn", "nonsense"])
 def test_only_plain_models_are_compared_on(model: str) -> None:
     with pytest.raises(gf.InputError, match=f"^model '{model}' cannot be compared on, only sgc, sign, gcn"):

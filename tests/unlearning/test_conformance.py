@@ -36,6 +36,7 @@ MODELS: dict[str, tuple[str | type[nn.Module], dict[str, Any]]] = {
     "gcn": ("gcn", {"hidden": 5, "epochs": 30, "polish_steps": 10}),
     "gat": ("gat", {"hidden": 2, "heads": 2, "epochs": 30, "polish_steps": 5}),
     "gin": ("gin", {"hidden": 8, "epochs": 30, "polish_steps": 3}),
+    "sage": ("sage", {"hidden": 5, "epochs": 30, "polish_steps": 10}),
     "own": (OwnGCN, {"epochs": 30, "polish_steps": 10}),
     "cgu": ("cgu", {"mu": 0.1, "objective_noise": 1.0}),
     "noisy-gcn": ("gcn", {"hidden": 16, "epochs": 30, "polish_steps": 10, "objective_noise": 0.1}),

@@ -41,10 +41,12 @@ RECIPES: dict[str, dict[str, Any]] = {
     "gcn": {"hidden": 5, "dropout": 0.5} | SHORT,
     "gat": {"hidden": 2, "heads": 2, "dropout": 0.6} | SHORT,
     "gin": {"hidden": 5, "dropout": 0.3} | SHORT,
+    "sage": {"hidden": 5, "dropout": 0.5} | SHORT,
     "linearised-gcn": {"hidden": 5},
     "sharded-sgc": SHARDS,
     "sharded-gcn": {"hidden": 4, "dropout": 0.5} | SHARDS,
     "sharded-gin": {"hidden": 4, "dropout": 0.5} | SHARDS,
+    "sharded-sage": {"hidden": 4, "dropout": 0.5} | SHARDS,
 }
 SHARDED = [name for name in RECIPES if name.startswith("sharded-")]
 

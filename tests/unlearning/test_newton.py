@@ -32,6 +32,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "linearised-gcn": {"hidden": 4},
     "linearised-gat": {"hidden": 2, "heads": 2},
     "linearised-gin": {"hidden": 4},
+    "linearised-sage": {"hidden": 4},
     "own linearised": {},
 }
 
@@ -227,7 +228,7 @@ def test_the_allowance_covers_what_float64_does_to_the_gradient(data: st.DataObj
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["linearised-gcn", "linearised-gat", "linearised-gin"])
+@pytest.mark.parametrize("model", ["linearised-gcn", "linearised-gat", "linearised-gin", "linearised-sage"])
 def test_for_linearised_models_the_allowance_is_far_above_what_another_order_of_sums_does(model: str) -> None:
     """No exact oracle there: the same nodes in another order round differently, and by how much is told."""
     graph = random_graph(3, nodes=60, edges=150)

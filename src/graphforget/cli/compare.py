@@ -11,8 +11,9 @@ import typer
 
 import graphforget as gf
 from graphforget.cli.console import progress
-from graphforget.cli.options import AsJson, Device, read_request
+from graphforget.cli.options import AsJson, Device, RecipeName, read_request
 from graphforget.cli.render import render_comparison
+from graphforget.models.schedules import RECIPES
 
 
 def compare(
@@ -20,7 +21,7 @@ def compare(
         str, typer.Option(help="A dataset's name, a folder with CSV files or a PyG .pt file.")
     ] = "patients",
     model: Annotated[
-        str, typer.Option(help="The model to compare on: sgc, sign, gcn, gat, gin, linearised-gcn ...")
+        str, typer.Option(help="The model to compare on: sgc, sign, gcn, gat, gin, sage, linearised-gcn ...")
     ] = "gcn",
     request: Annotated[
         str,
@@ -34,6 +35,7 @@ def compare(
     shards: Annotated[
         int | None, typer.Option(min=1, help="Shards of GraphEraser; by default one for 300 training nodes.")
     ] = None,
+    recipe: RecipeName = RECIPES[0],
     epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of Adam, for models that are not convex.")] = None,
     epsilon: Annotated[float, typer.Option(help="The epsilon to guarantee.")] = 1.0,
     delta: Annotated[float, typer.Option(help="The delta to guarantee.")] = 1e-5,
@@ -47,6 +49,7 @@ def compare(
         "methods": None if methods is None else [name.strip() for name in methods.split(",")],
         "shards": max(2, round(graph.train_rows.numel() / 300)) if shards is None else shards,
         "seed": seed,
+        "recipe": recipe,
         "epochs": epochs,
         "epsilon": epsilon,
         "delta": delta,

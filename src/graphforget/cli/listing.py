@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import graphforget as gf
 from graphforget.cli.console import show
 from graphforget.cli.options import AsJson
@@ -37,10 +39,12 @@ def models(as_json: AsJson = False) -> None:
             "sigma": entry.sigma,
             "epochs": entry.epochs,
             "learning_rate": entry.learning_rate,
+            "polish_steps": entry.polish_steps,
+            "paper_recipe": dataclasses.asdict(entry.schedule("paper")),
         }
         for entry in gf.MODELS.values()
     ]
-    show(rows, as_json=as_json, hidden=("epochs", "learning_rate"))
+    show(rows, as_json=as_json, hidden=("epochs", "learning_rate", "polish_steps", "paper_recipe"))
 
 
 def methods(as_json: AsJson = False) -> None:

@@ -32,6 +32,9 @@ Option = Annotated[
     list[str] | None, typer.Option("--option", help="An option of the method, such as solver=lissa. May be repeated.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for machines instead of tables.")]
+RecipeName = Annotated[
+    str, typer.Option("--recipe", help="How long networks are trained: quick, or paper as in the paper's experiments.")
+]
 Device = Annotated[str, typer.Option("--device", help="The torch device to compute on, such as cpu or cuda.")]
 
 

@@ -10,8 +10,9 @@ import typer
 
 import graphforget as gf
 from graphforget.cli.console import progress
-from graphforget.cli.options import AsJson, Device, named_options, say_where
+from graphforget.cli.options import AsJson, Device, RecipeName, named_options, say_where
 from graphforget.cli.render import render_training, training_result
+from graphforget.models.schedules import RECIPES
 from graphforget.runs.layout import check_free
 from graphforget.training.recipe import RELEASES
 
@@ -25,6 +26,7 @@ def train(
     out_folder: Annotated[Path | None, typer.Option("--out", help="The run directory to write.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split, the weights and dropout.")] = 0,
     split: Annotated[str | None, typer.Option(help="random (90/10), public or given; see docs/data.md.")] = None,
+    recipe: RecipeName = RECIPES[0],
     mu: Annotated[float | None, typer.Option(help="Weight of the L2 term; by default the model's own.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of Adam, for models that are not convex.")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Learning rate of Adam.")] = None,
@@ -61,6 +63,7 @@ def train(
             graph,
             model,
             seed=seed,
+            recipe=recipe,
             mu=mu,
             epochs=epochs,
             learning_rate=learning_rate,

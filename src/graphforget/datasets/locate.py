@@ -22,7 +22,8 @@ class RawFiles:
 
     folder: str
     checksums: Mapping[str, str]
-    publisher: Literal["Planetoid", "Coauthor"] = "Planetoid"  # the class of PyG that knows the address
+    # The class of PyG that knows the address.
+    publisher: Literal["Planetoid", "Coauthor", "HeterophilousGraphDataset"] = "Planetoid"
 
 
 RAW_FILES: Mapping[str, RawFiles] = {
@@ -78,6 +79,20 @@ RAW_FILES: Mapping[str, RawFiles] = {
             "ms_academic_phy.npz": "e4d68468eba5fb8f6b280ffd406bd53e6e4295ba1dd2967d6fe99b978e4b3375",
         },
         publisher="Coauthor",
+    ),
+    "tolokers": RawFiles(
+        "tolokers",
+        {
+            "tolokers.npz": "dacf3ac94cec53d03cd2adb5255c08b33dee1656c33ca8164a464bd9450a1667",
+        },
+        publisher="HeterophilousGraphDataset",
+    ),
+    "minesweeper": RawFiles(
+        "minesweeper",
+        {
+            "minesweeper.npz": "e664c8dacf1e8ac466c2c09ed4b237bd2c5541f47a6eae9c6092cb87f16412b3",
+        },
+        publisher="HeterophilousGraphDataset",
     ),
 }
 

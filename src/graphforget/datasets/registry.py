@@ -40,6 +40,14 @@ def _read_coauthor(name: str, root: str | Path | None) -> Graph:
     return read_coauthor(raw_folder(name, root=root) / file, name)
 
 
+def _read_heterophilous(name: str, root: str | Path | None) -> Graph:
+    from graphforget.datasets.heterophilous import read_heterophilous
+    from graphforget.datasets.locate import RAW_FILES, raw_folder
+
+    (file,) = RAW_FILES[name].checksums
+    return read_heterophilous(raw_folder(name, root=root) / file, name)
+
+
 @dataclass(frozen=True)
 class Dataset:
     """A dataset that `load` knows by name. Edges are undirected and counted once."""
@@ -57,6 +65,7 @@ class Dataset:
 _TABLE = "scikit-learn (Wolberg, Street and Mangasarian 1995)"
 _PLANETOID = "Planetoid (Yang, Cohen and Salakhutdinov 2016)"
 _COAUTHOR = "gnn-benchmark (Shchur et al. 2018)"
+_HETEROPHILOUS = "heterophilous-graphs (Platonov et al. 2023)"
 
 DATASETS: Mapping[str, Dataset] = MappingProxyType(
     {
@@ -66,6 +75,8 @@ DATASETS: Mapping[str, Dataset] = MappingProxyType(
         "pubmed": Dataset("PubMed", 19_717, 44_324, 500, 3, _PLANETOID, _read_planetoid, True),
         "cs": Dataset("Coauthor CS", 18_333, 81_894, 6_805, 15, _COAUTHOR, _read_coauthor),
         "physics": Dataset("Coauthor Physics", 34_493, 247_962, 8_415, 5, _COAUTHOR, _read_coauthor),
+        "tolokers": Dataset("Tolokers", 11_758, 519_000, 10, 2, _HETEROPHILOUS, _read_heterophilous, True),
+        "minesweeper": Dataset("Minesweeper", 10_000, 39_402, 7, 2, _HETEROPHILOUS, _read_heterophilous, True),
     }
 )
 
@@ -80,9 +91,9 @@ def load(name_or_path: str | Path, *, seed: int = 0, split: str | None = None, r
             is given as a `Path` or as "./name".
         seed: Decides the random split.
         split: The training and test nodes. "random": 90/10 of the labelled nodes, as in the paper. "public": the
-            fixed split of the benchmark (cora, citeseer and pubmed only). "given": the masks of the files; without
-            masks every labelled node is a training node. None: "given" for files in which a labelled node is not a
-            training node, else "random".
+            fixed split of the benchmark (cora, citeseer and pubmed), or the first of its ten (tolokers and
+            minesweeper). "given": the masks of the files; without masks every labelled node is a training node. None:
+            "given" for files in which a labelled node is not a training node, else "random".
         root: The folder with the raw files of the datasets. By default they are looked for in $GRAPHFORGET_DATA and
             in ~/.cache/graphforget, and downloaded into the latter if necessary. `patients` needs none.
 

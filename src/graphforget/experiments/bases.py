@@ -14,7 +14,7 @@ from torch import Tensor
 
 import graphforget as gf
 from graphforget.errors import InputError
-from graphforget.experiments.fingerprint import fingerprint
+from graphforget.experiments.fingerprint import RECIPE, fingerprint
 from graphforget.experiments.settings import SHARDS, percent
 from graphforget.models.inspection import Inspection
 from graphforget.models.registry import build
@@ -42,7 +42,7 @@ def load_graph(data: str, seed: int) -> gf.Graph:
 
 
 def base(store: Path, data: str, model: str, seed: int, *, epochs: int | None = None) -> tuple[gf.Trained, gf.Graph]:
-    """A model with its default settings (but `epochs` of Adam, if it uses Adam) on a split, and its graph.
+    """A model by the paper's recipe (but `epochs` of Adam, if it uses Adam) on a split, and its graph.
 
     The first process that needs it trains it and stores it in `store`; others wait for it. A stored model that cannot
     be read, or that is another model, is trained again.
@@ -50,7 +50,7 @@ def base(store: Path, data: str, model: str, seed: int, *, epochs: int | None = 
     graph = load_graph(data, seed)
     options: dict[str, Any] = {} if epochs is None or gf.MODELS[model].affine else {"epochs": epochs}
     name = "-".join([data, model, str(seed), *(str(value) for value in options.values())])
-    return _cached(store, name, model, seed, graph, lambda: gf.train(graph, model, seed=seed, **options))
+    return _cached(store, name, model, seed, graph, lambda: gf.train(graph, model, seed=seed, recipe=RECIPE, **options))
 
 
 def retrained_without_edges(
@@ -103,7 +103,7 @@ def _remove(run: Path) -> None:
 
 def sharded(graph: gf.Graph, model: str, method: str, seed: int, *, data: str, epochs: int | None = None) -> gf.Trained:
     """GraphEraser's ensemble of a model with learned weights of its shards, partitioned by `method`; not stored."""
-    return gf.train(graph, f"sharded-{model}", seed=seed, epochs=epochs, **_shards(method, data))
+    return gf.train(graph, f"sharded-{model}", seed=seed, recipe=RECIPE, epochs=epochs, **_shards(method, data))
 
 
 def untrained_shards(
@@ -113,15 +113,16 @@ def untrained_shards(
     entry, options = gf.MODELS[f"sharded-{model}"], _shards(method, data)
     module = build(entry.name, columns=graph.num_columns, classes=graph.num_classes, seed=seed, **options)
     assert isinstance(module, Sharded)
+    schedule = entry.schedule(RECIPE)
     recipe = Recipe(
         model=entry.name,
         options=options,
         seed=seed,
         mu=entry.mu,
         loss=entry.loss,
-        epochs=entry.epochs if epochs is None else epochs,
-        learning_rate=entry.learning_rate,
-        polish_steps=entry.polish_steps,
+        epochs=schedule.epochs if epochs is None else epochs,
+        learning_rate=schedule.learning_rate,
+        polish_steps=schedule.polish_steps,
         tolerance=1e-3,
         environment=environment(),
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 import graphforget as gf
 from graphforget.experiments.bases import sharded
+from graphforget.experiments.fingerprint import RECIPE
 from graphforget.experiments.settings import DELTA, EPSILON, PARTITIONS
 
 NO_OP = "nothing"  # the old weights, queried like the others; the key in stored cells
@@ -42,7 +43,7 @@ def after_each(
             models[method] = gf.unlearn(shards, graph, request, method="grapheraser").trained
         elif method == "cgu":
             models[method] = gf.unlearn(
-                gf.train(graph, "cgu", seed=seed), graph, request, method="cgu", **privacy
+                gf.train(graph, "cgu", seed=seed, recipe=RECIPE), graph, request, method="cgu", **privacy
             ).released
         elif method == "newton":
             models[method] = gf.unlearn(trained, graph, request, method="newton", **privacy).released

@@ -11,6 +11,7 @@ import graphforget as gf
 from graphforget.experiments.bases import base, draw_request, load_graph, sharded
 from graphforget.experiments.cells import Cell, Row
 from graphforget.experiments.experiment import Experiment
+from graphforget.experiments.fingerprint import RECIPE
 from graphforget.experiments.settings import PARTITIONS, SHARES, TITLES, percent
 from graphforget.experiments.table import Spread, Table, TableEntry
 from graphforget.experiments.timing import adam, answer, load_note
@@ -58,7 +59,8 @@ def measured(*, store: Path, method: str, data: str, share: float, seed: int) ->
         trained = sharded(graph, "sgc", method, seed, data=data)
     elif method == "cgu":
         graph = load_graph(data, seed)
-        trained = gf.train(graph, "cgu", seed=seed)  # not stored: the noise in its objective is drawn anew
+        # Not stored: the noise in its objective is drawn anew.
+        trained = gf.train(graph, "cgu", seed=seed, recipe=RECIPE)
     else:
         trained, graph = base(store, data, "sgc", seed)
     request = draw_request(graph, "nodes", share, seed=seed)

@@ -19,6 +19,7 @@ from graphforget.experiments.bases import (
 )
 from graphforget.experiments.cells import Cell, Row
 from graphforget.experiments.experiment import Experiment
+from graphforget.experiments.fingerprint import RECIPE
 from graphforget.experiments.settings import (
     DATA,
     DELTA,
@@ -127,7 +128,7 @@ def _convex(trained: gf.Trained, graph: gf.Graph, request: gf.Request) -> Row:
     assert distance is not None
     values: Row = {}
     for name, noise in CGU.items():
-        start = gf.train(graph, "cgu", seed=trained.recipe.seed, objective_noise=noise)
+        start = gf.train(graph, "cgu", seed=trained.recipe.seed, recipe=RECIPE, objective_noise=noise)
         cgu = gf.unlearn(start, graph, request, method="cgu", **privacy)
         values |= {f"f1 {name}": f1_percent(cgu.released, cgu.graph), f"anew {name}": float(cgu.details["retrained"])}
     return values | {

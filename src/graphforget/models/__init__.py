@@ -1,1 +1,1 @@
-"""Models: SGC, SIGN, GCN, GAT, GIN, any of them or a user's own linearised, and what kind of layers each has."""
+"""Models: SGC, SIGN, GCN, GAT, GIN, GraphSAGE, any of them or a user's own linearised, and their kinds of layers."""

@@ -38,6 +38,12 @@ def mean_adjacency(edge_index: Tensor, num_nodes: int, *, dtype: torch.dtype) ->
     return _matrix(full, (1 / degrees.to(dtype))[full[1]], degrees, is_sorted=is_sorted)
 
 
+def neighbour_mean_adjacency(edge_index: Tensor, num_nodes: int, *, dtype: torch.dtype) -> SparseMatrix:
+    """`D^-1 A` with `D` the number of incoming edges: the mean over the neighbours, 0 for a node without any."""
+    degrees = torch.bincount(edge_index[1], minlength=num_nodes)
+    return _matrix(edge_index, (1 / degrees.to(dtype))[edge_index[1]], degrees)
+
+
 def _with_loops(edge_index: Tensor, n: int) -> tuple[Tensor, bool]:
     """Every node's self-loop once, put where it belongs if the edges are sorted by (target, source); if they are."""
     source, target = edge_index.cpu().numpy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ from graphforget.models.gin import GIN
 from graphforget.models.linearised import Linearised, base_of, linearised
 from graphforget.models.published import PublishedEraser, PublishedGCN
 from graphforget.models.sage import SAGE
+from graphforget.models.schedules import PAPER, RECIPES, Schedule
 from graphforget.models.sharded import Sharded
 from graphforget.models.stacked import EMBEDDING_NORM, HOPS, PARTS, Stacked, as_stacked
 from graphforget.validation import whole_number
@@ -33,6 +35,8 @@ class ModelEntry:
     """A built-in model and its training defaults, chosen on validation nodes (`benchmarks/tune.py`).
 
     `affine` models are trained by Newton's method to their one optimum, the others by Adam and then a polish.
+    `epochs`, `learning_rate` and `polish_steps` are the quick recipe. A network also has the paper's longer schedule;
+    for other models the two recipes are the same.
     """
 
     name: str
@@ -43,16 +47,34 @@ class ModelEntry:
     epochs: int = 300
     learning_rate: float = 0.01
     polish_steps: int = 100
+    paper: Schedule | None = None  # None: as above
     sigma: float = 0.0  # noise in every release; costs at most 0.15 points of validation F1 (`benchmarks/noise.py`)
     objective_noise: float = 0.0  # noise in the objective
     has_epochs: bool = True  # whether anything of it is trained by Adam
     loss: str = "cross_entropy"
+
+    def schedule(self, recipe: str = RECIPES[0]) -> Schedule:
+        """The schedule of the recipe with this name.
+
+        Raises:
+            InputError: There is no recipe with this name.
+        """
+        if recipe not in RECIPES:
+            raise InputError(f"there is no recipe {recipe!r}, only {' and '.join(RECIPES)}")
+        quick = Schedule(self.epochs, self.learning_rate, self.polish_steps)
+        return quick if recipe == "quick" or self.paper is None else self.paper
 
 
 LINEARISED_SIGMA = 0.05
 ENCODER_WIDTHS = {"gcn": 32, "gat": 4, "gin": 32, "sage": 32}  # hidden units of an encoder, of each of its heads
 ENCODER_SCHEDULE: dict[str, Any] = {"epochs": 40, "learning_rate": 0.03}
 NETWORK_SCHEDULE: dict[str, Any] = {"epochs": 20, "learning_rate": 0.03}
+
+
+def _network(
+    name: str, title: str, build: Callable[..., nn.Module], quick: Schedule, paper: Schedule, *, mu: float
+) -> ModelEntry:
+    return ModelEntry(name, title, build, mu=mu, affine=False, **dataclasses.asdict(quick), paper=paper)
 
 
 def _linearised(name: str, base: Callable[..., nn.Module], **defaults: Any) -> ModelEntry:
@@ -149,12 +171,14 @@ MODELS = {
             objective_noise=1.0,
             loss="one_vs_rest",
         ),
-        ModelEntry("gcn", "GCN, two layers", GCN, mu=5e-4, affine=False),
-        ModelEntry("gat", "GAT, two layers, eight heads", GAT, mu=1e-3, affine=False, polish_steps=20),
-        ModelEntry("gin", "GIN, two layers, no BatchNorm", GIN, mu=5e-3, affine=False, epochs=200, polish_steps=3),
+        _network("gcn", "GCN, two layers", GCN, Schedule(60, 0.03, 0), PAPER, mu=5e-4),
+        _network("gat", "GAT, two layers, eight heads", GAT, Schedule(60, 0.01, 0), Schedule(300, 0.01, 20), mu=1e-3),
+        _network("gin", "GIN, two layers, no BatchNorm", GIN, Schedule(100, 0.01, 3), Schedule(200, 0.01, 3), mu=5e-3),
+        _network("sage", "GraphSAGE, two layers, mean", SAGE, Schedule(200, 0.03, 0), PAPER, mu=5e-4),
         _linearised("gcn", GCN, hidden=256),
         _linearised("gat", GAT, hidden=32),
         _linearised("gin", GIN, hidden=256),
+        _linearised("sage", SAGE, hidden=256),
         _stacked("gcn", GCN, encoder_mu=5e-4, **ENCODER_SCHEDULE),
         _stacked("gat", GAT, encoder_mu=1e-3, **ENCODER_SCHEDULE),
         _stacked("gin", GIN, encoder_mu=5e-3, **ENCODER_SCHEDULE),
@@ -167,6 +191,7 @@ MODELS = {
         _sharded("gcn", GCN, mu=5e-4, epochs=200),
         _sharded("gat", GAT, mu=1e-3, epochs=200),
         _sharded("gin", GIN, mu=5e-3, epochs=200),
+        _sharded("sage", SAGE, mu=5e-4, epochs=200),
         ModelEntry(
             "sharded-released",
             "for the paper's Table 1 alone",
@@ -232,8 +257,9 @@ def _check_options(options: dict[str, Any]) -> None:
         if name in options and whole_number(options[name], name) == 0:
             raise InputError(f"{name} is 0, at least 1 is needed")
     whole_number(options.get("weights_seed", 0), "weights_seed")
-    dropout, scaled = options.get("dropout", 0.0), options.get("scale_rows", True)
+    dropout = options.get("dropout", 0.0)
     if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout <= 1:
         raise InputError(f"dropout is {dropout!r}, a number from 0 to 1 is needed")
-    if not isinstance(scaled, bool):
-        raise InputError(f"scale_rows is {scaled!r}, true or false is needed")
+    for name in ("scale_rows", "include_self"):
+        if not isinstance(options.get(name, True), bool):
+            raise InputError(f"{name} is {options[name]!r}, true or false is needed")

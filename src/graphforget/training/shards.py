@@ -30,6 +30,7 @@ from graphforget.training.trained import Trained
 from graphforget.training.training_input import training_input
 
 EMBEDDING_EPOCHS = 30
+EMBEDDING_HIDDEN = 32
 
 
 def fit_shards(
@@ -154,7 +155,7 @@ def _embedding(part: Graph, *, seed: int, progress: Progress) -> Tensor:
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        module = SAGE(part.num_columns, part.num_classes)
+        module = SAGE(part.num_columns, part.num_classes, hidden=EMBEDDING_HIDDEN, include_self=True)
     inspection = Inspection(SAGE.reach, ())
     return fit_one(module, part, recipe, CrossEntropy(), inspection, progress=progress).logits(part)
 

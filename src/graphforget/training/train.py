@@ -21,6 +21,7 @@ from graphforget.models.constructions import Construction
 from graphforget.models.inspection import Inspection, inspect
 from graphforget.models.parameters import trainable
 from graphforget.models.registry import LINEARISED_SIGMA, MODELS, ModelEntry, build, is_affine
+from graphforget.models.schedules import PAPER, QUICK, RECIPES, Schedule
 from graphforget.models.sharded import as_ensemble
 from graphforget.models.stacked import as_stacked
 from graphforget.privacy.gaussian import LARGEST_DELTA, release_ratio
@@ -41,7 +42,16 @@ LARGEST_NOISE_COST = 0.02  # of the score; training warns if noise costs more
 NOISE_DRAWS = 3
 HALF_PRECISION = (torch.float16, torch.bfloat16)
 
-OWN_MODEL = ModelEntry("own", "a model of one's own", nn.Module, mu=5e-4, affine=False, sigma=LINEARISED_SIGMA)
+OWN_MODEL = ModelEntry(
+    "own",
+    "a model of one's own",
+    nn.Module,
+    mu=5e-4,
+    affine=False,
+    **dataclasses.asdict(QUICK),
+    paper=PAPER,
+    sigma=LINEARISED_SIGMA,
+)
 
 
 # Longer than 50 lines because of the documentation of its parameters.
@@ -50,6 +60,7 @@ def train(
     model: str | nn.Module | Construction = "sgc",
     *,
     seed: int = 0,
+    recipe: str = RECIPES[0],
     mu: float | None = None,
     loss: Loss | LossFunction | str | None = None,
     epochs: int | None = None,
@@ -83,9 +94,13 @@ def train(
         model: The name of a built-in model (`graphforget models` lists them), or a `torch.nn.Module` that is called as
             `module(x, edge_index)`. A module is copied, never changed. Or the result of `stacked` or `boosted`.
         seed: Seed of the initial weights and of dropout.
-        mu: Weight of the L2 term in the objective. Each model has its own default, as for the next four settings.
+        recipe: How long a network is trained, unless the settings below say it. "quick": a short schedule, chosen on
+            validation nodes. "paper": the longer one of the paper's experiments, 300 epochs and a polish for a GCN. For
+            convex models and for ensembles on shards both are the same.
+        mu: Weight of the L2 term in the objective. Each model has its own default, as for the loss.
         loss: The name of a built-in loss, a `Loss`, or a callable `(logits, labels) -> one loss per node`.
-        epochs: Epochs of Adam, for networks, for encoders of a stacked model and for the network of a boosted one.
+        epochs: Epochs of Adam, for networks, for encoders of a stacked model and for the network of a boosted one. The
+            default of this and the next two settings comes from `recipe`.
         learning_rate: Learning rate of Adam.
         polish_steps: Steps of L-BFGS after Adam.
         tolerance: The largest `||grad F|| / mu` of a strongly convex objective. The default is the smallest of 1e-3, a
@@ -124,10 +139,11 @@ def train(
     loss = as_loss(defaults.loss if loss is None else loss)
     if isinstance(model, Construction) and epochs is None:
         epochs = model.epochs
-    recipe = _recipe(
+    settings = _recipe(
         module,
         loss,
         defaults,
+        defaults.schedule(recipe),
         model=name,
         options=options,
         seed=seed,
@@ -147,7 +163,7 @@ def train(
     check_loss(loss, classes=graph.num_classes)
     inspection = inspect(module, columns=graph.num_columns, classes=graph.num_classes, declared=reach)
     precision_notes = _precision_notes(module)
-    trained = fit(module, graph, recipe, loss, inspection, device=device, progress=progress, started=started)
+    trained = fit(module, graph, settings, loss, inspection, device=device, progress=progress, started=started)
     return dataclasses.replace(trained, notes=(*precision_notes, *_notes(trained, graph)))
 
 
@@ -163,6 +179,7 @@ def _recipe(
     module: nn.Module,
     loss: Loss,
     defaults: ModelEntry,
+    schedule: Schedule,
     *,
     mu: float | None,
     epochs: int | None,
@@ -195,9 +212,9 @@ def _recipe(
         **identity,
         mu=defaults.mu if mu is None else float(mu),
         loss=loss.name,
-        epochs=defaults.epochs if epochs is None else whole_number(epochs, "epochs"),
-        learning_rate=defaults.learning_rate if learning_rate is None else float(learning_rate),
-        polish_steps=defaults.polish_steps if polish_steps is None else whole_number(polish_steps, "polish_steps"),
+        epochs=schedule.epochs if epochs is None else whole_number(epochs, "epochs"),
+        learning_rate=schedule.learning_rate if learning_rate is None else float(learning_rate),
+        polish_steps=schedule.polish_steps if polish_steps is None else whole_number(polish_steps, "polish_steps"),
         tolerance=min(1e-3, sigma / 50 or 1e-3, ratio * sigma or 1e-3) if tolerance is None else float(tolerance),
         sigma=sigma,
         objective_noise=objective_noise,

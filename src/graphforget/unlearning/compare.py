@@ -12,6 +12,7 @@ from graphforget.ensembles.partition import PARTITIONS
 from graphforget.errors import InputError, Refused
 from graphforget.graph.graph import Graph
 from graphforget.models.registry import MODELS
+from graphforget.models.schedules import RECIPES
 from graphforget.progress import Progress
 from graphforget.request.request import Request
 from graphforget.training.train import train
@@ -97,6 +98,7 @@ def compare(
     methods: Sequence[str] | None = None,
     seed: int = 0,
     shards: int = 10,
+    recipe: str = RECIPES[0],
     epochs: int | None = None,
     epsilon: float = 1.0,
     delta: float = 1e-5,
@@ -119,6 +121,7 @@ def compare(
         methods: Names of methods; "no_op" stands for the old weights. By default all that support the model.
         seed: The seed of training and of retraining.
         shards: The number of shards of GraphEraser.
+        recipe: How long networks are trained, "quick" or "paper"; see `train`.
         epochs: Epochs of Adam, for models that are not convex.
         epsilon: The epsilon to guarantee.
         delta: The delta to guarantee.
@@ -143,7 +146,7 @@ def compare(
     for contender in contenders(model.lower(), methods, shards=shards):
         key = (contender.model, str(contender.options))
         if key not in trained:
-            trained[key] = _train(graph, contender, seed=seed, epochs=epochs, **computing)
+            trained[key] = _train(graph, contender, seed=seed, recipe=recipe, epochs=epochs, **computing)
         start = trained[key]
         row = ComparisonRow(contender.label, contender.model, train_seconds=start.seconds)
         try:
