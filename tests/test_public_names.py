@@ -21,6 +21,7 @@ NAMES = [
         "answer",
         "audit",
         "audit_run",
+        "boosted",
         "compare",
         "footprint",
         "inspect",
@@ -29,7 +30,7 @@ NAMES = [
         "load_released",
     ),
     *("load_run", "make_keys", "paper_sets", "plan", "private_key", "public_key", "releases_so_far", "save_outcome"),
-    *("save_run", "signed", "train", "unlearn", "verify", "verify_run"),
+    *("save_run", "signed", "stacked", "train", "unlearn", "verify", "verify_run"),
 ]
 
 

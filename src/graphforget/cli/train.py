@@ -89,5 +89,5 @@ def train(
 
 def _check_schedule(model: str, epochs: int | None, learning_rate: float | None) -> None:
     entry = gf.MODELS.get(model.lower())
-    if entry is not None and entry.affine and (epochs is not None or learning_rate is not None):
+    if entry is not None and not entry.has_epochs and (epochs is not None or learning_rate is not None):
         raise gf.InputError(f"{model} is trained by Newton's method and takes no epochs and no learning rate")

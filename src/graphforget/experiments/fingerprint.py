@@ -31,5 +31,5 @@ def fingerprint() -> str:
 
 
 def _settings(entry: ModelEntry) -> dict[str, Any]:
-    fields = (field.name for field in dataclasses.fields(entry) if field.name not in ("build", "paper"))
+    fields = (field.name for field in dataclasses.fields(entry) if field.name not in ("build", "paper", "composite"))
     return {name: getattr(entry, name) for name in fields} | dataclasses.asdict(entry.schedule(RECIPE))

@@ -50,8 +50,13 @@ class ModelEntry:
     paper: Schedule | None = None  # None: as above
     sigma: float = 0.0  # noise in every release; costs at most 0.15 points of validation F1 (`benchmarks/noise.py`)
     objective_noise: float = 0.0  # noise in the objective
-    has_epochs: bool = True  # whether anything of it is trained by Adam
+    composite: bool = False  # stacked or boosted: an affine model with a part that is trained by Adam
     loss: str = "cross_entropy"
+
+    @property
+    def has_epochs(self) -> bool:
+        """Whether it, or a part of it, is trained by Adam."""
+        return self.composite or not self.affine
 
     def schedule(self, recipe: str = RECIPES[0]) -> Schedule:
         """The schedule of the recipe with this name.
@@ -67,8 +72,8 @@ class ModelEntry:
 
 LINEARISED_SIGMA = 0.05
 ENCODER_WIDTHS = {"gcn": 32, "gat": 4, "gin": 32, "sage": 32}  # hidden units of an encoder, of each of its heads
-ENCODER_SCHEDULE: dict[str, Any] = {"epochs": 40, "learning_rate": 0.03}
-NETWORK_SCHEDULE: dict[str, Any] = {"epochs": 20, "learning_rate": 0.03}
+ENCODER_SCHEDULE: dict[str, Any] = {"mu": 1e-4, "epochs": 40, "learning_rate": 0.03, "polish_steps": 0}
+NETWORK_SCHEDULE: dict[str, Any] = {"mu": 1e-4, "epochs": 20, "learning_rate": 0.03, "polish_steps": 0}
 
 
 def _network(
@@ -113,9 +118,7 @@ def _stacked(name: str, base: Callable[..., GraphModel], *, encoder_mu: float, *
         )
 
     title = f"{name.upper()} encoders, certified head"
-    return ModelEntry(
-        f"stacked-{name}", title, build, mu=1e-4, affine=True, polish_steps=0, sigma=LINEARISED_SIGMA, **training
-    )
+    return ModelEntry(f"stacked-{name}", title, build, affine=True, composite=True, sigma=LINEARISED_SIGMA, **training)
 
 
 def _boosted(name: str, base: Callable[..., GraphModel], *, network_mu: float, **training: Any) -> ModelEntry:
@@ -129,9 +132,7 @@ def _boosted(name: str, base: Callable[..., GraphModel], *, network_mu: float, *
         return Boosted(make, columns, classes, start=start, network_mu=network_mu, **given)
 
     title = f"certified start, then {name.upper()}"
-    return ModelEntry(
-        f"boosted-{name}", title, build, mu=1e-4, affine=True, polish_steps=0, sigma=LINEARISED_SIGMA, **training
-    )
+    return ModelEntry(f"boosted-{name}", title, build, affine=True, composite=True, sigma=LINEARISED_SIGMA, **training)
 
 
 def _sharded(name: str, base: Callable[..., GraphModel], **training: Any) -> ModelEntry:
