@@ -258,6 +258,7 @@ def test_a_random_partition_is_the_same_without_what_goes(data: st.DataObject, g
     module = build("sharded-gcn", columns=COLUMNS, classes=CLASSES, partition="random", shards=3, hidden=2)
     assert isinstance(module, Sharded)
     retained = graph.without(request)
+    assume(retained.train_rows.numel() >= module.shards)  # fewer are refused, see tests/training/test_sharded.py
     before, after = (ensembles.partition(g, module, seed=seed, progress=lambda *_: None) for g in (graph, retained))
     assert torch.equal(after, before[torch.isin(graph.numbers, retained.numbers)])
 
