@@ -297,10 +297,10 @@ def test_a_models_own_options_reach_the_method() -> None:
 
 
 def test_noised_weights_have_noise_of_that_size_and_none_if_it_is_0() -> None:
-    assert noised(sgc(), sigma=0.0, seed=1) is sgc()
-    draws = torch.stack([noised(sgc(), sigma=0.3, seed=seed).theta - sgc().theta for seed in range(30)])
+    assert noised(sgc(), odd_ones(), sigma=0.0, seed=1) is sgc()
+    draws = torch.stack([noised(sgc(), odd_ones(), sigma=0.3, seed=seed).theta - sgc().theta for seed in range(30)])
     assert float(draws.std()) == pytest.approx(0.3, rel=0.1)
-    assert torch.equal(noised(sgc(), sigma=0.3, seed=4).theta, sgc().theta + draws[4])
+    assert torch.equal(noised(sgc(), odd_ones(), sigma=0.3, seed=4).theta, sgc().theta + draws[4])
 
 
 # -- canaries ------------------------------------------------------------------------------------------------

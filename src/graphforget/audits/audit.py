@@ -185,7 +185,7 @@ def _checked_settings(
     trained: Trained, method: str, *, models: int | None, seeds: int | None, share: float, seed: int, jobs: int
 ) -> dict[str, Any]:
     """The settings of an audit, with defaults filled in."""
-    fast = trained.strongly_convex
+    fast = trained.strongly_convex and trained.composite is None
     models = (64 if fast else 32) if models is None else whole_number(models, "models")
     seeds = (20 if fast else 5) if seeds is None else whole_number(seeds, "seeds")
     if models < 8 or seeds < 2:

@@ -22,7 +22,7 @@ from graphforget.audits.rows import BEFORE, METHOD, NO_OP, RETRAINED
 from graphforget.errors import InputError, Refused
 from graphforget.jobs.checkpoints import Checkpoint, Checkpoints
 from graphforget.progress import Progress
-from graphforget.training.trained import Trained, digest_of
+from graphforget.training.trained import Trained, digest_of, same_tensors
 from graphforget.unlearning.distance import Distance, distance, optimum, optimum_distance_bound
 
 FEWEST = 10  # items; an attack on fewer is left out
@@ -99,7 +99,7 @@ class Measurements:
         self._release = digest_of(released.theta)[:16]
         self.populations = {name: np.stack([piece[name] for piece in populations]) for name in populations[0]}
         *self.retrained, self.shadow = retrained
-        unchanged = noised(case.trained, sigma=self.sigma, seed=case.seeds("nothing", 0)[0])
+        unchanged = noised(case.trained, case.graph, sigma=self.sigma, seed=case.seeds("nothing", 0)[0])
         self.targets: dict[str, list[Answers]] = {
             BEFORE: [queries.answers(case.trained)],
             NO_OP: [queries.answers(unchanged)],
@@ -195,9 +195,7 @@ class Measurements:
         """
         privacy: Any = {"sigma": self.sigma, "delta": self.delta or 1e-5}
         weights: dict[str, Tensor] = {METHOD: self.centre}
-        if self.private.objective_noise_vector is None and (
-            self.private.recipe.seed == self.case.trained.recipe.seed or not self.private.is_linearised
-        ):
+        if self._has_objective_of_before:
             weights[NO_OP] = self.case.trained.theta
         if self.private.strongly_convex:
             best = optimum(self.private, self.case.retained)
@@ -211,6 +209,16 @@ class Measurements:
             name: Distance(float(min((theta - other).norm() for other in same_shape)))
             for name, theta in weights.items()
         }
+
+    @property
+    def _has_objective_of_before(self) -> bool:
+        """Whether the objective is the same function of the weights and the graph as before the deletion."""
+        before, after = self.case.trained, self.private
+        if after.objective_noise_vector is not None or (
+            after.is_linearised and after.recipe.seed != before.recipe.seed
+        ):
+            return False
+        return not after.is_stacked or same_tensors(before.released_state, after.released_state)
 
     def blanked(self) -> dict[str, BlankedLoss]:
         """The mean loss of the nodes whose attributes are blanked, for each model."""

@@ -22,6 +22,7 @@ from graphforget.audits.rows import METHOD, NO_OP, RETRAINED
 from graphforget.graph.graph import Graph
 from graphforget.privacy.noise import with_noise
 from graphforget.request.request import Request
+from graphforget.training.boosting import with_network
 from graphforget.training.retraining import trained_anew
 from graphforget.training.trained import Trained
 from graphforget.unlearning.outcome import Outcome
@@ -44,7 +45,8 @@ class ByMethod:
         outcome = unlearn(trained, graph, request, method=self.method, device=self.device, **options)
         sigma = outcome.certificate.sigma or 0.0
         released = with_noise(outcome.centre, sigma=sigma, seed=noise_seed) if sigma else outcome.released_theta
-        return dataclasses.replace(outcome, released_theta=released)
+        model = with_network(outcome.trained, released, outcome.graph, device=self.device)
+        return dataclasses.replace(outcome, trained=model, released_theta=released)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +70,12 @@ class Case:
         return self.graph.without(self.request)
 
 
-def noised(trained: Trained, *, sigma: float, seed: int) -> Trained:
-    """The model with the noise of a release."""
-    return trained.with_weights(with_noise(trained.theta, sigma=sigma, seed=seed)) if sigma else trained
+def noised(trained: Trained, graph: Graph, *, sigma: float, seed: int) -> Trained:
+    """The model that was trained on `graph` with the noise of a release. A network is trained from what is released."""
+    if not sigma:
+        return trained
+    theta = with_noise(trained.theta, sigma=sigma, seed=seed)
+    return with_network(trained, theta, graph).with_weights(theta)
 
 
 def population(case: Case, items: Items, number: int) -> tuple[dict[str, np.ndarray], Outcome]:
@@ -86,11 +91,11 @@ def population(case: Case, items: Items, number: int) -> tuple[dict[str, np.ndar
     other = trained_anew(case.trained, part, seed=other_seed, noise_seed=other_noise, device=case.device)
     models = {
         NO_OP: start,
-        METHOD: outcome.trained,
+        METHOD: with_network(outcome.trained, outcome.trained.theta, outcome.graph),
         RETRAINED: other,
-        f"released {NO_OP}": noised(start, sigma=sigma, seed=case.seeds("noise", number)[0]),
+        f"released {NO_OP}": noised(start, graph, sigma=sigma, seed=case.seeds("noise", number)[0]),
         f"released {METHOD}": outcome.released,
-        f"released {RETRAINED}": noised(other, sigma=sigma, seed=other_released),
+        f"released {RETRAINED}": noised(other, part, sigma=sigma, seed=other_released),
     }
     values = {name: items.values(model.logits(case.graph), case.graph.y) for name, model in models.items()}
     return values, outcome

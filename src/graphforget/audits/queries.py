@@ -100,7 +100,9 @@ def retrained(case: Case, queries: Queries, number: int, *, sigma: float) -> Ans
     """The answers of a model that is trained on the retained graph, with noise `sigma`, and its weights without it."""
     seed, noise_seed, release_seed, _ = case.seeds("retrained", number)
     model = trained_anew(case.trained, case.retained, seed=seed, noise_seed=noise_seed, device=case.device)
-    return queries.answers(noised(model, sigma=sigma, seed=release_seed)) | {"theta": model.theta.numpy()}
+    return queries.answers(noised(model, case.retained, sigma=sigma, seed=release_seed)) | {
+        "theta": model.theta.numpy()
+    }
 
 
 def with_canaries(case: Case, queries: Queries, *, sigma: float) -> Answers:
@@ -115,5 +117,9 @@ def with_canaries(case: Case, queries: Queries, *, sigma: float) -> Answers:
         outcome = case.forget(start, canaries.planted, canaries.request, forget_seed)
     except (InputError, Refused) as reason:
         return {REFUSED: np.array(str(reason))}
-    models = {BEFORE: start, NO_OP: noised(start, sigma=sigma, seed=release_seed), METHOD: outcome.released}
+    models = {
+        BEFORE: start,
+        NO_OP: noised(start, canaries.planted, sigma=sigma, seed=release_seed),
+        METHOD: outcome.released,
+    }
     return {name: model.logits(canaries.query).numpy() for name, model in models.items()}
