@@ -63,6 +63,7 @@ def dense_features(trained: gf.Trained, graph: gf.Graph) -> np.ndarray:
     degree = a.sum(axis=1)
     s = a / np.sqrt(np.outer(degree, degree))
     powers = [np.linalg.matrix_power(s, hop) @ rows for hop in module.fixed.powers]
+    powers[0] = module.attribute_scale * powers[0]
     blocks = []
     assert module.encoders is not None
     for encoder, scale in zip(module.encoders.modules, module.encoders.scales, strict=True):

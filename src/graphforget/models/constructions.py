@@ -18,7 +18,7 @@ from graphforget.models.captured import first_captured_value
 from graphforget.models.composite import CompositeModel, checked_positive, inner_inputs
 from graphforget.models.inspection import Inspection, inspect_encoder
 from graphforget.models.parameters import trainable
-from graphforget.models.stacked import EMBEDDING_NORM, HOPS, PARTS, Stacked, checked_parts, embedding
+from graphforget.models.stacked import ATTRIBUTE_SCALE, EMBEDDING_NORM, HOPS, PARTS, Stacked, checked_parts, embedding
 from graphforget.validation import whole_number
 
 INNER_MU = 5e-4  # the L2 term of a user's own encoder or network
@@ -89,6 +89,7 @@ class StackedConstruction(Construction):
     hops: int = HOPS
     encoder_mu: float = INNER_MU
     embedding_norm: float = EMBEDDING_NORM
+    attribute_scale: float = ATTRIBUTE_SCALE
 
     kind: ClassVar[str] = "stacked"
 
@@ -97,13 +98,14 @@ class StackedConstruction(Construction):
         whole_number(self.hops, "hops")
         checked_positive(self.encoder_mu, "encoder_mu")
         checked_positive(self.embedding_norm, "embedding_norm")
+        checked_positive(self.attribute_scale, "attribute_scale")
 
     @property
     def options(self) -> dict[str, Any]:
         parts = checked_parts(self.parts)
         names = parts if isinstance(parts, int) else list(parts)
-        numbers = {"encoder_mu": self.encoder_mu, "embedding_norm": self.embedding_norm}
-        return {"parts": names, "hops": self.hops, **numbers}
+        numbers = ("hops", "encoder_mu", "embedding_norm", "attribute_scale")
+        return {"parts": names} | {name: getattr(self, name) for name in numbers}
 
     def build(self, *, columns: int, classes: int) -> Stacked:
         make, fresh, inspection = self._maker(columns, classes)
@@ -166,6 +168,7 @@ def stacked(
     hops: int = HOPS,
     encoder_mu: float = INNER_MU,
     embedding_norm: float = EMBEDDING_NORM,
+    attribute_scale: float = ATTRIBUTE_SCALE,
     epochs: int | None = None,
 ) -> StackedConstruction:
     """Any GNN, built so that it can be certified: encoders on parts of the graph, and one linear head.
@@ -185,6 +188,7 @@ def stacked(
         encoder_mu: Weight of the L2 term of an encoder.
         embedding_norm: The mean norm of a row of an encoder's embedding, where rows of attributes have norm 1. The
             smaller it is, the more the head's L2 term weighs against the encoders.
+        attribute_scale: The factor of a node's own attributes, beside their averages over neighbours.
         epochs: Epochs of an encoder's training. `gf.train(epochs=)` is the same.
 
     Returns:
@@ -203,7 +207,7 @@ def stacked(
         >>> gf.unlearn(trained, graph, gf.Request(nodes=["patient-0017"])).level
         'certified'
     """
-    return StackedConstruction(make_module, epochs, parts, hops, encoder_mu, embedding_norm)
+    return StackedConstruction(make_module, epochs, parts, hops, encoder_mu, embedding_norm, attribute_scale)
 
 
 def boosted(

@@ -19,7 +19,7 @@ from graphforget.models.propagation import mean_adjacency
 
 
 class FixedPropagation(NormalisedModel, AffineModel):
-    """`sum_h S^h X W_h + b` over the given powers `h` of the normalised adjacency `S`.
+    """`sum_h c_h S^h X W_h + b` over the given powers `h` of the normalised adjacency `S`; `c_h` is 1 by default.
 
     Propagation has two forms, and the attributes' layout says which takes fewer operations. Sparse ones are
     propagated on the fly by Horner's rule, `X W_0 + S (X W_1 + S (X W_2 ...))`: a product costs their non-zeros and the
@@ -30,12 +30,20 @@ class FixedPropagation(NormalisedModel, AffineModel):
     bias: nn.Parameter | None
 
     def __init__(
-        self, columns: int, classes: int, *, powers: tuple[int, ...], scale_rows: bool = True, bias: bool = True
+        self,
+        columns: int,
+        classes: int,
+        *,
+        powers: tuple[int, ...],
+        scales: tuple[float, ...] | None = None,
+        scale_rows: bool = True,
+        bias: bool = True,
     ) -> None:
         super().__init__(scale_rows=scale_rows)
         if not powers or powers[0] < 0 or any(b <= a for a, b in pairwise(powers)):
             raise InputError(f"the powers are {powers}, ascending whole numbers from 0 are needed")
         self.powers = tuple(powers)
+        self.scales = dict(zip(powers, scales or (1.0,) * len(powers), strict=True))  # `c_h` of each power
         self.reach = Reach(max(powers), degree_normalised=True)
         self.weight = nn.Parameter(torch.zeros(len(powers), columns, classes))
         self.bias = nn.Parameter(torch.zeros(classes)) if bias else None
@@ -49,12 +57,17 @@ class FixedPropagation(NormalisedModel, AffineModel):
         power = rows.values
         for hop in range(max(self.powers) + 1):
             power = propagation @ power if hop else power
-            parts_by_power += [power] if hop in self.powers else []
+            parts_by_power += [self._scaled(power, hop)] if hop in self.powers else []
         return DenseMatrix(torch.cat(parts_by_power, dim=1)), self._feature_norms(rows, propagation)
 
     @property
     def preparation(self) -> Hashable:
-        return type(self), self.scale_rows, self.powers, self.bias is None
+        return type(self), self.scale_rows, self.powers, tuple(self.scales.values()), self.bias is None
+
+    def _scaled(self, values: Tensor, power: int) -> Tensor:
+        """`c_h` times the values."""
+        scale = self.scales[power]
+        return values if scale == 1 else scale * values
 
     def logits(self, x: Matrix, propagation: object) -> Tensor:
         return self._logits(self.weight, self.bias, x, propagation)
@@ -69,12 +82,12 @@ class FixedPropagation(NormalisedModel, AffineModel):
             return x @ weight.reshape(powers * columns, classes)
         assert isinstance(propagation, SparseMatrix)
         if powers == 1:
-            total = x @ weight[0]
+            total = self._scaled(x @ weight[0], self.powers[0])
             for _ in range(self.powers[0]):
                 total = propagation @ total
             return total
         terms = (x @ weight.permute(1, 0, 2).reshape(columns, powers * classes)).split(classes, dim=1)
-        term_of = dict(zip(self.powers, terms, strict=True))
+        term_of = {power: self._scaled(term, power) for power, term in zip(self.powers, terms, strict=True)}
         total = term_of[max(self.powers)]
         for hop in reversed(range(max(self.powers))):
             total = propagation @ total
@@ -106,7 +119,7 @@ class FixedPropagation(NormalisedModel, AffineModel):
             back, parts_by_power = u, []
             for hop in range(max(self.powers) + 1):
                 back = propagation.T @ back if hop else back
-                parts_by_power += [back] if hop in self.powers else []
+                parts_by_power += [self._scaled(back, hop)] if hop in self.powers else []
             weight = x.T @ (parts_by_power[0] if powers == 1 else torch.cat(parts_by_power, dim=1))
             by_power = weight.view(columns, powers, classes).permute(1, 0, 2)
             return torch.cat([by_power.reshape(-1), *bias])
@@ -126,7 +139,7 @@ class FixedPropagation(NormalisedModel, AffineModel):
         squares = torch.full_like(norms, 0.0 if self.bias is None else 1.0)
         for hop in range(max(self.powers) + 1):
             norms = propagation.csr @ norms if hop else norms
-            squares += norms.square() if hop in self.powers else 0
+            squares += self._scaled(norms, hop).square() if hop in self.powers else 0
         return squares.sqrt().squeeze(1)
 
     # -- as an affine model --------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from graphforget.models.published import PublishedEraser, PublishedGCN
 from graphforget.models.sage import SAGE
 from graphforget.models.schedules import PAPER, RECIPES, Schedule
 from graphforget.models.sharded import Sharded
-from graphforget.models.stacked import EMBEDDING_NORM, HOPS, PARTS, Stacked, as_stacked
+from graphforget.models.stacked import ATTRIBUTE_SCALE, EMBEDDING_NORM, HOPS, PARTS, Stacked, as_stacked
 from graphforget.validation import whole_number
 
 
@@ -99,6 +99,7 @@ def _stacked(name: str, base: Callable[..., GraphModel], *, encoder_mu: float, *
         hops: int = HOPS,
         encoder_mu: float = encoder_mu,
         embedding_norm: float = EMBEDDING_NORM,
+        attribute_scale: float = ATTRIBUTE_SCALE,
         **options: Any,
     ) -> nn.Module:
         make = functools.partial(base, columns, classes, **{"hidden": ENCODER_WIDTHS[name]} | options)
@@ -112,6 +113,7 @@ def _stacked(name: str, base: Callable[..., GraphModel], *, encoder_mu: float, *
             hops=hops,
             encoder_mu=encoder_mu,
             embedding_norm=embedding_norm,
+            attribute_scale=attribute_scale,
             width=shape.width,  # type: ignore[arg-type]
             encoder_reach=shape.reach,
             scale_rows=shape.scale_rows,

@@ -37,6 +37,7 @@ from graphforget.validation import whole_number
 PARTS = 4
 HOPS = 3
 EMBEDDING_NORM = 0.2  # small, so that the head trusts an encoder only where this pays
+ATTRIBUTE_SCALE = 0.5  # likewise for a node's own attributes, beside averages over its neighbours
 MOST_PARTS = 1000
 OUTSIDE = -1  # the part of a node that is in none
 SCALES = "encoders.scales"
@@ -111,7 +112,7 @@ class StackedInputs:
 
 
 class Stacked(CompositeModel):
-    """`[X, S X, ..., S^H X, E_1, ..., E_K, 1] W` with `E_k` the embedding by encoder k: linear in `W`.
+    """`[c X, S X, ..., S^H X, E_1, ..., E_K, 1] W` with `E_k` the embedding by encoder k: linear in `W`.
 
     Its only parameters are `W`, the weights of the head. `make` makes an encoder with fresh weights.
     """
@@ -131,6 +132,7 @@ class Stacked(CompositeModel):
         hops: int,
         encoder_mu: float,
         embedding_norm: float,
+        attribute_scale: float,
         width: int,
         encoder_reach: Reach,
         scale_rows: bool = True,
@@ -141,8 +143,14 @@ class Stacked(CompositeModel):
         self.part_names = checked_parts(parts)
         self.encoder_mu, self.width = checked_positive(encoder_mu, "encoder_mu"), width
         self.embedding_norm = checked_positive(embedding_norm, "embedding_norm")
+        self.attribute_scale = checked_positive(attribute_scale, "attribute_scale")
+        averages = whole_number(hops, "hops")
         self.fixed = FixedPropagation(
-            columns, classes, powers=tuple(range(whole_number(hops, "hops") + 1)), scale_rows=scale_rows
+            columns,
+            classes,
+            powers=tuple(range(averages + 1)),
+            scales=(self.attribute_scale, *(1.0,) * averages),
+            scale_rows=scale_rows,
         )
         self.weight = nn.Parameter(torch.zeros(self.num_parts * width, classes))
         self.make = make
@@ -238,6 +246,7 @@ class Stacked(CompositeModel):
             hops=max(self.fixed.powers),
             encoder_mu=self.encoder_mu,
             embedding_norm=self.embedding_norm,
+            attribute_scale=self.attribute_scale,
             width=self.width,
             encoder_reach=self.encoder_reach,
             scale_rows=self.scale_rows,
