@@ -61,7 +61,11 @@ def adopt(
     """
     if out_folder is not None:
         check_free(out_folder, force=force)
+    from torch import nn
+
     own = made_module(module, module_option)
+    if not isinstance(own, nn.Module):
+        raise gf.InputError(f"{module} is a {own.kind} model, which is trained here: use 'graphforget train --module'")
     load_checkpoint(own, checkpoint)
     graph, given = _graph(data, seed=seed, split=split)
     trained = gf.adopt(

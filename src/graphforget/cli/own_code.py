@@ -21,7 +21,9 @@ from graphforget.errors import InputError
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-MODULE_HELP = "Your own module: the import path of its class or of a function that makes it, package.file:Name."
+    from graphforget.models.constructions import OwnModel
+
+MODULE_HELP = "Your own module, package.file:Name: its class, a function that makes it, or a stacked or boosted model."
 ModulePath = Annotated[str | None, typer.Option("--module", help=MODULE_HELP)]
 ModuleOption = Annotated[
     list[str] | None,
@@ -67,11 +69,17 @@ def imported(path: str) -> Any:
     return value
 
 
-def made_module(path: str, options: list[str] | None) -> nn.Module:
-    """The module that the class or function at `path` makes with these options."""
+def made_module(path: str, options: list[str] | None) -> OwnModel:
+    """The module that the class or function at `path` makes with these options, or the stacked or boosted model."""
     from torch import nn
 
+    from graphforget.models.constructions import Construction
+
     make: Callable[..., Any] = imported(path)
+    if isinstance(make, Construction):
+        if options:
+            raise InputError(f"{path} is a {make.kind} model, so it takes no --module-option")
+        return make
     if isinstance(make, nn.Module) or not callable(make):
         raise InputError(f"{path} is a {type(make).__name__}, the class of a module or a function is needed")
     given = named_options(options)

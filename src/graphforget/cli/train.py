@@ -11,6 +11,7 @@ import typer
 import graphforget as gf
 from graphforget.cli.console import progress
 from graphforget.cli.options import AsJson, Device, RecipeName, named_options, say_where
+from graphforget.cli.own_code import ModuleOption, ModulePath, made_module
 from graphforget.cli.render import render_training, training_result
 from graphforget.models.schedules import RECIPES
 from graphforget.runs.layout import check_free
@@ -48,6 +49,8 @@ def train(
     option: Annotated[
         list[str] | None, typer.Option("--option", help="An option of the model, such as shards=20. May be repeated.")
     ] = None,
+    module: ModulePath = None,
+    module_option: ModuleOption = None,
     device: Device = "cpu",
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing run directory.")] = False,
     as_json: AsJson = False,
@@ -55,13 +58,15 @@ def train(
     """Train a model; with --out save it and its graph in a run directory."""
     if out_folder is not None:
         check_free(out_folder, force=force)
-    _check_schedule(model, epochs, learning_rate)
+    own = None if module is None else made_module(module, module_option)
+    if own is None:
+        _check_schedule(model, epochs, learning_rate)
     graph = gf.load(data, seed=seed, split=split)
     options = named_options(option, reserved=(gf.train,)) | ({} if hidden is None else {"hidden": hidden})
     with progress(quiet=as_json) as report:
         trained = gf.train(
             graph,
-            model,
+            model if own is None else own,
             seed=seed,
             recipe=recipe,
             mu=mu,

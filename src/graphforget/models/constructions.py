@@ -161,6 +161,9 @@ class BoostedConstruction(Construction):
         )
 
 
+OwnModel = nn.Module | Construction  # a model of the user
+
+
 def stacked(
     make_module: MakeModule,
     *,

@@ -37,7 +37,7 @@ from graphforget.validation import whole_number
 PARTS = 4
 HOPS = 3
 EMBEDDING_NORM = 0.2  # small, so that the head trusts an encoder only where this pays
-ATTRIBUTE_SCALE = 0.5  # likewise for a node's own attributes, beside averages over its neighbours
+ATTRIBUTE_SCALE = 0.6  # likewise for a node's own attributes, beside averages over its neighbours
 MOST_PARTS = 1000
 OUTSIDE = -1  # the part of a node that is in none
 SCALES = "encoders.scales"

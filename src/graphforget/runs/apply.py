@@ -18,7 +18,6 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from safetensors.torch import save as save_bytes
-from torch import nn
 
 from graphforget.certificates.annex import Annex
 from graphforget.certificates.chain import REFUSED, Entry
@@ -29,6 +28,7 @@ from graphforget.certificates.signing import entry_signer
 from graphforget.errors import FloorMissed, InputError, Refused
 from graphforget.files import read_bytes
 from graphforget.graph.graph import Graph
+from graphforget.models.constructions import OwnModel
 from graphforget.progress import Progress
 from graphforget.request.request import Request
 from graphforget.runs.history import History, history_of, read_history
@@ -81,7 +81,7 @@ def answer(
     out: str | Path | None = None,
     request_id: str | None = None,
     key: Ed25519PrivateKey | None = None,
-    model: nn.Module | None = None,
+    model: OwnModel | None = None,
     loss: Loss | LossFunction | None = None,
     retrain: RetrainFunction | None = None,
     force: bool = False,
@@ -100,7 +100,7 @@ def answer(
             one request at a time, also if several processes ask.
         request_id: An id that makes it safe to ask twice: the same id gets the first answer again, to the bit.
         key: The key that signs the certificate and the ledger.
-        model: An instance of the user's own module, if the run has one.
+        model: An instance of the user's own module, or the result of `stacked` or `boosted`, if the run has one.
         loss: The user's own loss, if the run has one.
         retrain: The training function of an adopted model.
         force: Whether to overwrite a run directory at `out`.
@@ -152,7 +152,7 @@ def _answered_at(
     request_id: str | None,
     request: Request,
     *,
-    model: nn.Module | None,
+    model: OwnModel | None,
     loss: Loss | LossFunction | None,
 ) -> tuple[Entry, History] | None:
     """The entry that answered the request at `target`, and the history there, if that continues the source's.

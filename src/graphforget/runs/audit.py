@@ -10,13 +10,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from graphforget.audits.audit import Audit, Release, audit
 from graphforget.certificates.document import Certificate
 from graphforget.errors import InputError, Mismatch, Refused
 from graphforget.files import write_atomic
 from graphforget.graph.graph import Graph
+from graphforget.models.constructions import OwnModel
 from graphforget.request.request import Request
 from graphforget.request.sampling import Drawing, draw_request
 from graphforget.runs.layout import (
@@ -44,7 +43,7 @@ def audit_run(
     request: str | Path | Request | None = None,
     out: str | Path | None = None,
     keep: bool = False,
-    model: nn.Module | None = None,
+    model: OwnModel | None = None,
     loss: Loss | LossFunction | None = None,
     retrain: RetrainFunction | None = None,
     seed: int = 0,
@@ -64,7 +63,7 @@ def audit_run(
             `node:5%`.
         out: A folder for the result, a plot and, until the audit is done, its checkpoints.
         keep: Whether to leave the checkpoints in `out`. They depend on what was deleted.
-        model: An instance of the user's own module, if the run has one.
+        model: An instance of the user's own module, or the result of `stacked` or `boosted`, if the run has one.
         loss: The user's own loss, if the run has one.
         retrain: The training function of an adopted model.
         seed: The seed of the drawing and of the audit.

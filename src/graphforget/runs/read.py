@@ -18,7 +18,7 @@ from graphforget.graph.graph import Graph
 from graphforget.graph.validation import checked_edges, is_symmetric
 from graphforget.json_files import parse_json
 from graphforget.models.built_in import as_composite
-from graphforget.models.constructions import Construction
+from graphforget.models.constructions import Construction, OwnModel
 from graphforget.models.inspection import data_carriers
 from graphforget.models.parameters import assign, flatten
 from graphforget.models.registry import MODELS, build, count_parameters, is_affine
@@ -47,7 +47,7 @@ from graphforget.validation import read_fields
 def load_run(
     folder: str | Path,
     *,
-    model: nn.Module | None = None,
+    model: OwnModel | None = None,
     loss: Loss | LossFunction | None = None,
     retrain: RetrainFunction | None = None,
 ) -> tuple[Trained, Graph]:
@@ -55,7 +55,8 @@ def load_run(
 
     Args:
         folder: The run directory.
-        model: An instance of the module, if it is not a built-in one: a run directory cannot store it safely.
+        model: An instance of the module, or the result of `stacked` or `boosted`, if the model is not a built-in one: a
+            run directory cannot store it safely.
         loss: The loss, if it is not a built-in one.
         retrain: The training function of an adopted model, as in `adopt`; without it the model cannot be retrained.
 
@@ -73,7 +74,7 @@ def load_run(
 def read_run(
     folder: Path,
     *,
-    model: nn.Module | None = None,
+    model: OwnModel | None = None,
     loss: Loss | LossFunction | None = None,
     retrain: RetrainFunction | None = None,
 ) -> tuple[Trained, Graph]:
@@ -174,7 +175,7 @@ def _trained(
     run: RunFile,
     weights: dict[str, Tensor],
     graph: Graph,
-    model: nn.Module | None,
+    model: OwnModel | None,
     own_loss: Loss | LossFunction | None,
 ) -> Trained:
     recipe = run.recipe
@@ -247,7 +248,7 @@ def _vectors(run: RunFile, weights: dict[str, Tensor]) -> tuple[Tensor, Tensor |
     return theta, objective_noise_vector
 
 
-def _module(run: RunFile, theta: Tensor, graph: Graph, model: nn.Module | None) -> nn.Module:
+def _module(run: RunFile, theta: Tensor, graph: Graph, model: OwnModel | None) -> nn.Module:
     """A fresh module of the run's type, or a copy of the user's own, with as many parameters as `theta`."""
     recipe = run.recipe
     if recipe.model in MODELS:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from graphforget.certificates.document import Certificate
 from graphforget.certificates.releases import Composition, compose_since_training
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
+from graphforget.models.constructions import OwnModel
 from graphforget.runs.history import read_history
 from graphforget.runs.layout import CERTIFICATE, LARGEST, RELEASED, open_run
 from graphforget.runs.read import read_run
@@ -37,13 +38,13 @@ def releases_so_far(folder: str | Path, *, delta: float) -> Composition:
 
 
 def load_released(
-    folder: str | Path, *, model: nn.Module | None = None, loss: Loss | LossFunction | None = None
+    folder: str | Path, *, model: OwnModel | None = None, loss: Loss | LossFunction | None = None
 ) -> tuple[Trained, Graph]:
     """Reads the released model of a run directory.
 
     Args:
         folder: The run directory.
-        model: An instance of the user's own module, if the run has one.
+        model: An instance of the user's own module, or the result of `stacked` or `boosted`, if the run has one.
         loss: The user's own loss, if the run has one.
 
     Returns:

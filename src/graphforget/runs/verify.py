@@ -7,13 +7,13 @@ import re
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from torch import nn
 
 from graphforget.certificates.document import Certificate
 from graphforget.errors import InputError, Mismatch, OtherVersion
 from graphforget.files import error_reason
 from graphforget.graph.graph import Graph
 from graphforget.json_files import read_json
+from graphforget.models.constructions import OwnModel
 from graphforget.progress import Progress
 from graphforget.runs.history import History, history_of
 from graphforget.runs.layout import ANNEX, CERTIFICATE, LEDGER, OUTCOME, DamagedRun, foreign_files, open_run
@@ -32,7 +32,7 @@ def verify_run(
     *,
     key: Ed25519PublicKey | None = None,
     graph: Graph | None = None,
-    model: nn.Module | None = None,
+    model: OwnModel | None = None,
     loss: Loss | LossFunction | None = None,
     retrain: RetrainFunction | None = None,
     before: str | Path | None = None,
@@ -47,7 +47,7 @@ def verify_run(
         folder: The run directory.
         key: The public key of the signer.
         graph: The retained graph from the verifier's own records, used instead of the one in the run directory.
-        model: An instance of the user's own module, if the run has one.
+        model: An instance of the user's own module, or the result of `stacked` or `boosted`, if the run has one.
         loss: The user's own loss, if the run has one.
         retrain: The training function of an adopted model, for a replay.
         before: The run directory of the release before. Its noise must be independent of this one's.
@@ -91,7 +91,7 @@ def check_head(history: History, head: str) -> None:
 def _evidence(
     folder: str | Path,
     *,
-    model: nn.Module | None,
+    model: OwnModel | None,
     loss: Loss | LossFunction | None,
     retrain: RetrainFunction | None = None,
 ) -> tuple[Evidence, History, tuple[str, ...]]:
