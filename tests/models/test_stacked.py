@@ -19,7 +19,7 @@ from cases import CLASSES, COLUMNS, OwnGCN, graphs, random_graph, requests
 from graphforget.models.composite import inner_inputs
 from graphforget.models.inputs import model_inputs
 from graphforget.models.stacked import Encoders, Stacked, embedding
-from graphforget.training.objective import Objective
+from graphforget.training.objective import MixedPrecision
 from graphforget.training.training_input import training_input
 
 SMALL: dict[str, Any] = {"hidden": 3, "epochs": 3, "parts": 3}
@@ -238,9 +238,39 @@ class DrawsInTraining(OwnGCN):
     [
         (lambda: captured(OwnGCN()), "holds a tensor"),
         (DrawsInEvaluation, "the same input gives different outputs in eval mode"),
+        (RandomEmbedding, "the same input gives different outputs in eval mode"),
         (DrawsInTraining, "draws random numbers that are not keyed by node number"),
     ],
 )
+class RandomEmbedding(OwnGCN):
+    def embed(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return nn.functional.dropout(self.first(x, edge_index))
+
+
+class CachingEmbedding(OwnGCN):
+    """Gives its last result again for a graph of the same size."""
+
+    last: Tensor | None = None
+
+    def embed(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        if self.last is None or self.last.shape[0] != x.shape[0]:
+            self.last = self.first(x, edge_index)
+        return self.last
+
+
+def test_an_embedding_cannot_remember_another_graph() -> None:
+    graph = random_graph(4, nodes=40, edges=80)
+    trained = gf.train(graph, gf.stacked(CachingEmbedding, parts=2, epochs=3))
+    request = gf.Request(attributes={4: "all", 6: "all"})
+    if trained.certifiable:
+        outcome = gf.unlearn(trained, graph, request)
+        anew = gf.train(outcome.graph, gf.stacked(CachingEmbedding, parts=2, epochs=3), tolerance=1e-7)
+        assert outcome.certificate.tolerance is not None
+        assert float((outcome.centre - anew.theta).norm()) <= outcome.certificate.tolerance + 1e-7
+    else:
+        assert gf.unlearn(trained, graph, request).level == "empirical"
+
+
 def test_what_rules_out_a_certificate_is_found(make: Any, blocker: str) -> None:
     graph = random_graph(4, nodes=40, edges=80)
     trained = gf.train(graph, gf.stacked(make, parts=2, epochs=3))
@@ -268,6 +298,30 @@ def with_statistics() -> nn.Module:
     return module
 
 
+def by_the_clock() -> nn.Module:
+    module = OwnGCN()
+    generator = torch.Generator()
+    generator.seed()
+    with torch.no_grad():
+        module.first.bias.uniform_(generator=generator)
+    return module
+
+
+def by_numpy() -> nn.Module:
+    module = OwnGCN()
+    with torch.no_grad():
+        module.first.bias.copy_(torch.from_numpy(np.random.rand(5)))  # noqa: NPY002
+    return module
+
+
+@pytest.mark.parametrize("construction", [gf.stacked, gf.boosted])
+def test_fresh_weights_may_come_from_any_generator(construction: Any) -> None:
+    graph, model = random_graph(4, nodes=40, edges=80), construction(by_numpy, epochs=3)
+    outcome = gf.unlearn(gf.train(graph, model), graph, gf.Request(nodes=[4]))
+    given: Any = {"released": outcome.released, "replay": True}
+    assert gf.verify(outcome.certificate, outcome.trained, outcome.graph, **given).checks
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -279,6 +333,7 @@ def with_statistics() -> nn.Module:
         (lambda: nn.ReLU(), "the module has no trainable parameter"),
         (with_data, "holds a tensor"),
         (with_statistics, "has statistics already"),
+        (by_the_clock, "makes different modules by the same seed"),
         (lambda: GCNConv(COLUMNS, CLASSES, cached=True), "cached=True"),
         (lambda: sized(COLUMNS, 5), "an output of shape .* is needed"),
         (lambda: sized(7, CLASSES), "does not run as model\\(x, edge_index\\) on 4 columns"),
@@ -297,7 +352,7 @@ def test_noise_in_the_objective_and_continued_training_are_refused() -> None:
         with pytest.raises(gf.InputError, match="takes no noise in its objective"):
             gf.train(graph, name, objective_noise=1.0)
         trained = gf.train(graph, name, hidden=3, epochs=2)
-        with pytest.raises(gf.InputError, match="cannot be continued"):
+        with pytest.raises(gf.Refused, match="cannot be continued"):
             gf.unlearn(trained, graph, gf.Request(nodes=[4]), method="retrain", start="continued", level="empirical")
 
 
@@ -310,11 +365,19 @@ def test_features_come_from_the_cache_while_encoders_are_the_same() -> None:
     assert model_inputs(other.stacked, graph, dtype=torch.float64) is not first
 
 
-def test_rows_that_are_not_scaled_keep_float64_products() -> None:
-    """Long rows would overflow float32."""
+@pytest.mark.parametrize(
+    "options", [{"scale_rows": False}, {"embedding_norm": 1e6}, {"mu": 1e-7}], ids=lambda options: next(iter(options))
+)
+def test_long_rows_and_little_curvature_keep_float64_products(options: dict[str, Any]) -> None:
     graph = random_graph(4, nodes=24, edges=40)
-    graph = dataclasses.replace(graph, x=(graph.x.to_dense() * 1e14).to_sparse_csr())
-    trained = train(graph, scale_rows=False)
-    objective = trained.objective(graph)
+    graph = dataclasses.replace(graph, x=(graph.x.to_dense() * 1e4).to_sparse_csr())
+    objective = train(graph, tolerance=10.0, **options).objective(graph)
     assert objective.for_newton() is objective
-    assert isinstance(train(graph).objective(graph), Objective)
+    objective = train(graph).objective(graph)
+    assert isinstance(objective.for_newton(), MixedPrecision)
+
+
+def test_steps_that_do_not_converge_in_float32_go_on_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = random_graph(4, nodes=24, edges=40)
+    monkeypatch.setattr(MixedPrecision, "hessian", lambda self, theta: lambda v: -v)
+    assert train(graph).converged

@@ -159,6 +159,32 @@ def test_a_users_network_is_certified_and_one_that_keeps_data_is_not() -> None:
     assert any("'seen'" in blocker for blocker in keeps.certification_blockers)
 
 
+class KeepsOfSmallerGraphs(OwnGCN):
+    """Stores something only when it is trained on a graph that has lost a node."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        if self.training and x.shape[0] == 59:
+            self.seen = float(x.sum())
+        return super().forward(x, edge_index)
+
+
+def test_a_network_that_keeps_data_only_later_is_not_released() -> None:
+    graph = random_graph(3, nodes=60, edges=140)
+    trained = gf.train(graph, gf.boosted(KeepsOfSmallerGraphs, epochs=3))
+    assert trained.certifiable
+    with pytest.raises(gf.Refused, match="the network cannot be released: attribute 'seen'"):
+        gf.unlearn(trained, graph, gf.Request(nodes=[4]))
+
+
+def test_the_environment_is_that_of_the_networks_training() -> None:
+    trained, graph = example()
+    elsewhere = dataclasses.replace(trained.recipe, environment=trained.recipe.environment | {"threads": 99})
+    outcome = gf.unlearn(dataclasses.replace(trained, recipe=elsewhere), graph, gf.Request(nodes=[4]))
+    assert outcome.trained.recipe.environment == trained.recipe.environment
+    given: Any = {"released": outcome.released, "replay": True}
+    assert gf.verify(outcome.certificate, outcome.trained, outcome.graph, **given).checks
+
+
 def test_an_unknown_start_is_refused() -> None:
     graph = random_graph(3, nodes=60, edges=140)
     for call in (lambda: gf.boosted(OwnGCN, start="gcn"), lambda: gf.train(graph, "boosted-gcn", start="gcn")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import random
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphforget as gf
-from cases import COLUMNS, OwnGCN, claim_of, graphs, random_graph, requests
+from cases import CLASSES, COLUMNS, OwnGCN, claim_of, graphs, random_graph, requests
 from graphforget.certificates.claims.combined import Combined
-from graphforget.models.stacked import Stacked
+from graphforget.models.composite import made_by_seed
 from graphforget.request.kinds import KINDS
 from graphforget.request.sampling import Drawing, draw_request
-from graphforget.training.encoders import fresh_encoder
 from graphforget.training.recipe import derived_seed
 from graphforget.training.trained import same_tensors
+
+
+class WithBatchNorm(OwnGCN):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(CLASSES)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        return self.norm(super().forward(x, edge_index))
+
 
 SMALL: dict[str, Any] = {"hidden": 3, "epochs": 3, "parts": 3}
 
@@ -148,6 +158,53 @@ def test_every_path_ends_in_the_same_claim() -> None:
     assert stepped.certificate.statement.startswith("encoders: ")
 
 
+def test_retraining_gives_the_same_encoders_also_with_a_polish_and_a_loose_head() -> None:
+    """Retraining trains the head to a smaller tolerance, which must not reach the encoders."""
+    graph = random_graph(3, nodes=60, edges=140)
+    trained = gf.train(graph, "stacked-gcn", **SMALL, polish_steps=200, tolerance=2.0)
+    request = gf.Request(nodes=[4])
+    stepped, retrained = (gf.unlearn(trained, graph, request, method=name) for name in ("newton", "retrain"))
+    assert same_tensors(stepped.trained.released_state, retrained.trained.released_state)
+    assert gf.verify(retrained.certificate, retrained.trained, retrained.graph, replay=True).checks
+
+
+GIVEN = {"a": range(20), "b": range(20, 60)}
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize(("sigma", "method"), [(0.05, "newton"), (0.05, "retrain"), (0.0, "auto")])
+def test_given_parts_stay_with_the_model_on_every_path(own: bool, sigma: float, method: str) -> None:
+    graph = random_graph(3, nodes=60, edges=140)
+    trained = given_parts(graph, own, sigma)
+    outcome = gf.unlearn(trained, graph, gf.Request(nodes=[4]), method=method)
+    assert trained.stacked.encoders is not None
+    assert all(trained.stacked.encoders.scales)
+    anew = given_parts(outcome.graph, own, sigma)
+    assert same_tensors(outcome.trained.released_state, anew.released_state)
+    given: Any = {"released": outcome.released, "replay": True}
+    assert gf.verify(outcome.certificate, outcome.trained, outcome.graph, **given).checks
+
+
+def given_parts(graph: gf.Graph, own: bool, sigma: float) -> gf.Trained:
+    numbers = set(graph.numbers.tolist())
+    parts = {name: [number for number in nodes if number in numbers] for name, nodes in GIVEN.items()}
+    if own:
+        return gf.train(graph, gf.stacked(OwnGCN, parts=parts, epochs=3), sigma=sigma)
+    return gf.train(graph, "stacked-gcn", hidden=3, epochs=3, parts=parts, sigma=sigma)
+
+
+def test_a_part_that_is_left_with_one_node_has_no_encoder() -> None:
+    """BatchNorm, for one, cannot be trained on one node."""
+    graph = random_graph(3, nodes=60, edges=140)
+    pair = graph.train_rows[:2].tolist()
+    rest = [number for number in range(60) if number not in pair]
+    model = gf.stacked(WithBatchNorm, parts={"pair": pair, "rest": rest}, epochs=3)
+    outcome = gf.unlearn(gf.train(graph, model), graph, gf.Request(nodes=pair[:1]))
+    assert outcome.level == "certified"
+    assert outcome.trained.stacked.encoders is not None
+    assert [bool(scale) for scale in outcome.trained.stacked.encoders.scales] == [False, True]
+
+
 def test_without_noise_a_stacked_model_is_exact() -> None:
     graph = random_graph(3, nodes=60, edges=140)
     trained = gf.train(graph, "stacked-gcn", sigma=0.0, **SMALL)
@@ -168,12 +225,14 @@ def test_other_methods_do_not_take_it() -> None:
 
 def test_fresh_encoders_do_not_change_the_random_state_of_the_caller() -> None:
     trained, _ = example()
-    module: Stacked = trained.stacked
     torch.manual_seed(7)
-    expected = torch.rand(3)
+    random.seed(7)
+    expected = torch.rand(3), random.random()
     torch.manual_seed(7)
-    fresh_encoder(module, seed=1)
-    assert torch.equal(torch.rand(3), expected)
+    random.seed(7)
+    made_by_seed(trained.stacked.make, 1)
+    assert torch.equal(torch.rand(3), expected[0])
+    assert random.random() == expected[1]
 
 
 @pytest.mark.slow

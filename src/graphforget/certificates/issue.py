@@ -26,6 +26,7 @@ ALGORITHMS = {
     "released": "SHA-256 of graphforget-weights-1",
     **dict.fromkeys(("request", "annex", "state", "weights"), "salted SHA-256"),
 }
+WITH_OTHER_TENSORS = {"released": "SHA-256 of graphforget-release-1"}  # where more than the weights is released
 SETTINGS = ("epsilon", "delta", "sigma", "releases", "floor", "mu", "objective_noise")
 
 
@@ -41,6 +42,11 @@ def subject(trained: Trained, *, strongly_convex: bool) -> dict[str, dict[str, A
         objective["parts"] = "given" if trained.stacked.has_given_parts else "hashed"
     model = {"name": recipe.model, "options": recipe.options, "parameters": trained.theta.numel()}
     return {"model": model, "objective": objective, "settings": {name: getattr(recipe, name) for name in SETTINGS}}
+
+
+def algorithms(trained: Trained) -> dict[str, str]:
+    """The algorithms of the digests in a certificate."""
+    return ALGORITHMS | (WITH_OTHER_TENSORS if trained.composite is not None else {})
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,6 @@ def issue_certificate(claim: Claim, *, filing: Filing, **about: Any) -> Certific
         id=str(uuid.uuid4()),
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         words=words,
-        algorithms=ALGORITHMS,
         environment=versions(),
         follows=filing.follows,
         **about,

@@ -93,7 +93,7 @@ def rounding_allowance(objective: Objective, theta: Tensor, *, gradient_norm: fl
     if model is None:
         raise InputError(NOT_CONVEX)
     jacobian = data.jacobian(theta)
-    total, squares = data.cached("row norms", lambda: model.row_norm_sums(data.inputs, data.rows, jacobian))
+    total, squares = data.row_norm_sums
     classes = jacobian.value.shape[1]
     length = model.longest_sum(data.nodes)
     gamma = length * UNIT / (1 - length * UNIT)

@@ -87,7 +87,7 @@ def made_module(path: str, options: list[str] | None) -> OwnModel:
         module = make(**given)
     except Exception as error:
         raise InputError(f"{path} makes no module of --module-option {given}: {_one_line(error)}") from error
-    if not isinstance(module, nn.Module):
+    if not isinstance(module, nn.Module | Construction):
         raise InputError(f"{path} makes a {type(module).__name__}, a torch.nn.Module is needed")
     return module
 

@@ -29,7 +29,9 @@ def train(
     split: Annotated[str | None, typer.Option(help="random (90/10), public or given; see docs/data.md.")] = None,
     recipe: RecipeName = RECIPES[0],
     mu: Annotated[float | None, typer.Option(help="Weight of the L2 term; by default the model's own.")] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Epochs of Adam, for models that are not convex.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Epochs of Adam, for networks, encoders and boosted networks.")
+    ] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Learning rate of Adam.")] = None,
     epsilon: Annotated[float, typer.Option(help="The epsilon that all releases together guarantee.")] = 1.0,
     delta: Annotated[float, typer.Option(help="The delta that all releases together guarantee.")] = 1e-5,

@@ -5,6 +5,7 @@ The network is computed from the released start and the retained graph, so it ha
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -68,7 +69,9 @@ class Network:
     def outputs(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """What the network adds to the logits of the start, for every node."""
         with torch.no_grad():
-            out: Tensor = converted_module(self.module, x)(*inner_inputs(self.module, x, edge_index))
+            module = converted_module(self.module, x)
+            module = module if isinstance(module, GraphModel) else copy.deepcopy(module)  # used once, as encoders are
+            out: Tensor = module(*inner_inputs(self.module, x, edge_index))
             return self.gate * out
 
 

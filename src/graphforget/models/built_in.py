@@ -42,7 +42,7 @@ def has_built_in_type(module: nn.Module) -> bool:
     return type(module) in _model_types()
 
 
-def as_composite(module: nn.Module) -> CompositeModel | None:
+def as_composite(module: object) -> CompositeModel | None:
     """The module as a model of which more is released than its weights, by its exact type; None for any other."""
     return module if isinstance(module, CompositeModel) and type(module) in COMPOSITES else None
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import random
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -75,6 +77,23 @@ def state_digest(state: Mapping[str, Tensor]) -> str:
     for name, value in state.items():
         sha.update(name.encode() + value.numpy().tobytes())
     return sha.hexdigest()
+
+
+def made_by_seed(make: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """A module whose fresh weights follow from the seed, whichever generator they come from.
+
+    The caller's random states do not change.
+    """
+    states = random.getstate(), np.random.get_state()  # noqa: NPY002, a module may draw from it
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        try:
+            return make()
+        finally:
+            random.setstate(states[0])
+            np.random.set_state(states[1])  # noqa: NPY002
 
 
 def inner_inputs(module: nn.Module, x: Tensor, edge_index: Tensor) -> tuple[Any, Any]:

@@ -15,7 +15,7 @@ from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.models.boosted import POWERS, Boosted
 from graphforget.models.captured import first_captured_value
-from graphforget.models.composite import CompositeModel, checked_positive, inner_inputs
+from graphforget.models.composite import CompositeModel, checked_positive, inner_inputs, made_by_seed
 from graphforget.models.inspection import Inspection, inspect_encoder
 from graphforget.models.parameters import trainable
 from graphforget.models.stacked import ATTRIBUTE_SCALE, EMBEDDING_NORM, HOPS, PARTS, Stacked, checked_parts, embedding
@@ -64,12 +64,8 @@ class Construction(ABC):
     def _maker(self, columns: int, classes: int) -> tuple[Callable[[], nn.Module], nn.Module, Inspection]:
         """A function without arguments that makes a fresh module, one such module, and its inspection."""
         make = _without_arguments(self.make_module, columns, classes)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            first = _made(make)
-            torch.manual_seed(1)
-            second = _made(make)
-        _check_fresh(first, second)
+        first, again, second = (_made(make, seed=seed) for seed in (0, 0, 1))
+        _check_fresh(first, again, second)
         inspection = inspect_encoder(first, columns=columns, classes=classes)
         held = first_captured_value(self.make_module, registered={})
         if held:
@@ -126,7 +122,7 @@ class StackedConstruction(Construction):
     def on(self, graph: Graph) -> Stacked:
         module = self.build(columns=graph.num_columns, classes=graph.num_classes)
         if isinstance(self.parts, Mapping):
-            module.set_members(graph, self.parts)
+            module.set_members(graph, {str(name): nodes for name, nodes in self.parts.items()})
         return module
 
 
@@ -253,9 +249,9 @@ def _without_arguments(make: MakeModule, columns: int, classes: int) -> Callable
     raise InputError("the function that makes the module must take no arguments, or (columns, classes)")
 
 
-def _made(make: Callable[[], nn.Module]) -> nn.Module:
+def _made(make: Callable[[], nn.Module], *, seed: int) -> nn.Module:
     try:
-        module = make()
+        module = made_by_seed(make, seed)
     except Exception as error:  # a user's own code can raise any exception there is
         raise InputError(
             f"the module cannot be made: {type(error).__name__}: {' '.join(str(error).split())}"
@@ -267,8 +263,10 @@ def _made(make: Callable[[], nn.Module]) -> nn.Module:
     return module
 
 
-def _check_fresh(first: nn.Module, second: nn.Module) -> None:
-    """Raises `InputError` unless two modules, made under different seeds, have fresh weights and statistics."""
+def _check_fresh(first: nn.Module, again: nn.Module, second: nn.Module) -> None:
+    """Raises `InputError` unless modules have fresh weights and statistics: by a seed, by it again, by another one."""
+    if [n for n, p in first.state_dict().items() if not torch.equal(p, again.state_dict()[n])]:
+        raise InputError("the function makes different modules by the same seed, so training cannot be replayed")
     if [(n, p.shape) for n, p in first.state_dict().items()] != [(n, p.shape) for n, p in second.state_dict().items()]:
         raise InputError("the function makes modules of different shapes")
     drawn = []

@@ -87,10 +87,27 @@ def inspect_encoder(module: nn.Module, *, columns: int, classes: int) -> Inspect
     if is_built_in(module):
         return Inspection(module.reach, tuple(data_carriers(module)))  # type: ignore[arg-type]
     blockers = list(data_carriers(module, fits_statistics=True))
-    reach, complaint, refutes = _tried_reach(module, columns, classes, None)
-    if complaint and not refutes:
-        blockers.append(complaint)
-    return Inspection(Reach(None) if complaint else reach, tuple(blockers), fits_statistics=True)
+    trials = [_tried_reach(module, columns, classes, None)]
+    if callable(getattr(module, "embed", None)):
+        trials.append(_tried_reach(_Embedding(module), columns, None, None))
+    blockers += [complaint for _, complaint, refutes in trials if complaint and not refutes]
+    hops = [None if complaint else reach.hops for reach, complaint, _ in trials]
+    if None in hops:
+        return Inspection(Reach(None), tuple(blockers), fits_statistics=True)
+    farthest = max((reach for reach, _, _ in trials), key=lambda reach: (reach.hops or 0, reach.degree_normalised))
+    return Inspection(farthest, tuple(blockers), fits_statistics=True)
+
+
+class _Embedding(nn.Module):
+    """A module's `embed` as its output."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        out: Tensor = self.module.embed(x, edge_index)  # type: ignore[operator]
+        return out
 
 
 def _tried_reach(

@@ -6,6 +6,7 @@ deterministic functions of their own parts.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,7 @@ from graphforget.graph.hashing import node_hashes, salt, salted, uniform
 from graphforget.graph.reach import Reach
 from graphforget.linalg.jacobian import Jacobian
 from graphforget.linalg.sparse import Matrix, SparseMatrix
+from graphforget.models.base import GraphModel
 from graphforget.models.composite import (
     ENCODERS,
     HEAD,
@@ -319,7 +321,11 @@ class _StackedJacobian(Jacobian):
 
 
 def embedding(module: nn.Module, x: Any, edge_index: Any) -> Tensor:
-    """The embedding of every node: by the module's own `embed`, if it has one, otherwise its outputs."""
+    """The embedding of every node: by the module's own `embed`, if it has one, otherwise its outputs.
+
+    A user's module is used once and thrown away, so that it cannot remember a graph that it has seen.
+    """
+    module = module if isinstance(module, GraphModel) else copy.deepcopy(module)
     embed = getattr(module, "embed", None)
     with torch.no_grad():
         out = (embed if callable(embed) else module)(x, edge_index)

@@ -257,6 +257,10 @@ def _module(run: RunFile, theta: Tensor, graph: Graph, model: OwnModel | None) -
         module = build(recipe.model, **shape, seed=recipe.seed, **recipe.options)
     elif model is None:
         raise InputError(f"this model is a {recipe.model}, give an instance of it as model=... (--module)")
+    elif as_composite(model) is not None:
+        raise InputError(
+            "the module is a stacked or boosted model, give the result of gf.stacked or gf.boosted instead"
+        )
     elif isinstance(model, Construction):
         if (model.name, model.options) != (recipe.model, recipe.options):
             raise InputError(

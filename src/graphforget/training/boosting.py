@@ -9,14 +9,16 @@ import time
 import torch
 from torch import Tensor
 
-from graphforget.errors import InputError
+from graphforget.errors import InputError, Refused
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
 from graphforget.models.boosted import Boosted, Network, Residual
+from graphforget.models.composite import made_by_seed
 from graphforget.models.inputs import model_inputs
 from graphforget.models.inspection import Inspection, attribute_state, changed_attributes, data_carriers
 from graphforget.models.parameters import flatten
 from graphforget.progress import Progress
+from graphforget.training.environment import environment
 from graphforget.training.fit import NOT_REPLAYABLE, deterministic, fit_one, train_by_adam
 from graphforget.training.losses import Loss
 from graphforget.training.recipe import Recipe, derived_seed
@@ -54,10 +56,17 @@ def with_network(
     """The model with a network that is trained from the released weights `theta` on `graph`, from fresh weights.
 
     The network depends on both, the recipe and nothing else. A model that is not boosted is returned as it is.
+
+    Raises:
+        Refused: Training on this graph found something in the network that rules out the certificate of the model.
     """
     if not trained.is_boosted:
         return trained
-    return _trained_network(trained, theta, graph, device=device, progress=progress)[0]
+    trained, findings = _trained_network(trained, theta, graph, device=device, progress=progress)
+    new = [finding for finding in findings if finding not in trained.certification_blockers]
+    if new:
+        raise Refused(f"the network cannot be released: {new[0]}")
+    return trained
 
 
 def without_network(trained: Trained) -> Trained:
@@ -76,9 +85,7 @@ def _trained_network(
     own = dataclasses.replace(recipe, seed=derived_seed(recipe.seed, 0), mu=module.network_mu)
     part = training_input(graph, module.network_reach if module.built_in_network else Reach(None))
     logits = module.start_logits(theta, *model_inputs(module, graph, dtype=torch.float64))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(own.seed)
-        network = module.make()
+    network = made_by_seed(module.make, own.seed)
     before = attribute_state(network)
     inputs = model_inputs(network.float(), part, dtype=torch.float32, device=device)
     residual = Residual(network, logits[torch.searchsorted(graph.numbers, part.numbers)].float())
@@ -88,4 +95,5 @@ def _trained_network(
         raise InputError(f"training diverged, lower the learning rate {recipe.learning_rate}")
     module.network = Network(network, float(residual.gate.detach().double()))
     findings = [*([NOT_REPLAYABLE] if unkeyed else []), *changed_attributes(before, network)]
+    trained = dataclasses.replace(trained, recipe=dataclasses.replace(recipe, environment=environment(device=device)))
     return trained, [*findings, *data_carriers(network, fits_statistics=not module.built_in_network)]

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from graphforget.errors import InputError
+from graphforget.errors import InputError, Refused
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
-from graphforget.models.composite import inner_inputs
+from graphforget.models.composite import inner_inputs, made_by_seed
 from graphforget.models.inspection import Inspection
 from graphforget.models.propagation import normalised_adjacency
 from graphforget.models.stacked import Encoders, Stacked, embedding
@@ -26,6 +26,9 @@ from graphforget.training.losses import Loss
 from graphforget.training.recipe import Recipe, derived_seed
 from graphforget.training.trained import Trained
 from graphforget.training.training_input import same_training_input, training_input
+
+FEWEST = 2  # nodes of a part; with fewer there is no encoder, as without a training node
+ENCODER_TOLERANCE = 1e-3  # of a polish, if there is one
 
 
 def fit_stacked(
@@ -97,12 +100,18 @@ def _trained_encoder(
     It depends on the part, the recipe and the number of the part alone.
     """
     own = encoder_recipe(module, recipe, number)
-    fresh = fresh_encoder(module, seed=own.seed)
-    if not part.train_mask.any():
-        return fresh.double().eval(), 0.0, ()
+    fresh = made_by_seed(module.make, own.seed)
     inspection = Inspection(_training_reach(module), (), fits_statistics=not module.built_in_encoders)
     part = training_input(part, inspection.reach)
-    fitted = fit_one(fresh, part, own, loss, inspection, device=device)
+    if not part.train_mask.any() or part.num_nodes < FEWEST:
+        return fresh.double().eval(), 0.0, ()
+    try:
+        fitted = fit_one(fresh, part, own, loss, inspection, device=device)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        if module.built_in_encoders:
+            raise
+        message = " ".join(str(error).split())
+        raise Refused(f"the encoder of a part with {part.num_nodes} nodes cannot be trained: {message}") from error
     return fitted.module, _mean_row_norm(fitted.module, part), fitted.certification_blockers
 
 
@@ -112,17 +121,10 @@ def encoder_recipe(module: Stacked, recipe: Recipe, number: int) -> Recipe:
         recipe,
         seed=derived_seed(recipe.seed, number),
         mu=module.encoder_mu,
-        tolerance=max(recipe.tolerance, 1e-3),
+        tolerance=ENCODER_TOLERANCE,  # not that of the head, which a fallback may lower
         sigma=0.0,
         floor=None,
     )
-
-
-def fresh_encoder(module: Stacked, *, seed: int) -> nn.Module:
-    """An encoder with fresh weights drawn by the seed; the caller's random state does not change."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return module.make()
 
 
 def touched_parts(trained: Trained, graph: Graph, retained: Graph, request: Request, *, device: str) -> list[int]:

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
-from graphforget.linalg.newton import newton_cg
 from graphforget.linalg.pattern import Pattern
 from graphforget.models.built_in import is_built_in
 from graphforget.models.dropout import KeyedDropout
@@ -140,7 +139,7 @@ def _newton(objective: Objective, start: Tensor, recipe: Recipe, progress: Progr
             progress(f"Newton, ||grad F||/mu = {norm / recipe.mu:.1e}", step, 0)
 
     tolerance = recipe.tolerance * recipe.mu
-    minimum = newton_cg(objective.for_newton(), start, gradient_tolerance=tolerance, on_step=report)
+    minimum = objective.minimise(start, gradient_tolerance=tolerance, on_step=report)
     return minimum.theta, minimum.status == "converged"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -14,13 +15,16 @@ from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
 from graphforget.linalg.jacobian import Jacobian
-from graphforget.linalg.newton import SmoothFunction
+from graphforget.linalg.newton import Minimum, SmoothFunction, newton_cg
 from graphforget.linalg.solution import Product
 from graphforget.models.affine import AffineModel
 from graphforget.models.inputs import model_inputs
 from graphforget.models.parameters import call_with, trainable
 from graphforget.models.registry import is_affine
 from graphforget.training.losses import Loss, LossFunction, as_loss
+
+SMALLEST_SINGLE_MU = 1e-6  # with less curvature, products in float32 cost more steps than they save
+LARGEST_SINGLE_SQUARE = 1e4  # the mean squared length of rows of features up to which they are used
 
 
 class LossSum:
@@ -54,6 +58,16 @@ class LossSum:
     def affine(self) -> bool:
         """Whether the logits are an affine function of the parameters, by construction."""
         return self.affine_model is not None
+
+    @property
+    def row_norm_sums(self) -> tuple[float, float]:
+        """`AffineModel.row_norm_sums` of an affine model, computed once."""
+        model = self.affine_model
+        assert model is not None
+        result: tuple[float, float] = self.cached(
+            "row norms", lambda: model.row_norm_sums(self.inputs, self.rows, self._jacobian)
+        )
+        return result
 
     def cached(self, name: str, compute: Callable[[], Any]) -> Any:
         """A value that depends on the model and the graph alone, computed once."""
@@ -176,14 +190,26 @@ class Objective:
         model = self.data.affine_model
         return model is not None and model.has_fixed_features
 
-    def for_newton(self) -> SmoothFunction:
-        """The same function for Newton's method: curvature products in float32 where this is safe.
+    def minimise(self, theta: Tensor, **options: Any) -> Minimum:
+        """`newton_cg` from `theta`, with curvature products in float32 where they are likely to do.
 
-        A Newton step needs few digits of the curvature, and rows of unit length cannot overflow float32. The gradient
-        that decides whether a step was good is always the one of float64.
+        A Newton step needs few digits of the curvature, and the gradient that decides whether a step was good is always
+        that of float64. If the steps do not converge, further ones have products in float64.
         """
-        unit_rows = getattr(self.data.module, "scale_rows", False)
-        return MixedPrecision(self) if self._has_fixed_features and unit_rows else self
+        function = self.for_newton()
+        minimum = newton_cg(function, theta, **options)
+        if function is self or minimum.status == "converged":
+            return minimum
+        again = newton_cg(self, minimum.theta, **options)
+        return dataclasses.replace(again, steps=minimum.steps + again.steps, products=minimum.products + again.products)
+
+    def for_newton(self) -> SmoothFunction:
+        """The same function, with curvature products in float32 if the features are short and mu is not tiny."""
+        model = self.data.affine_model
+        if model is None or not self._has_fixed_features or self.mu < SMALLEST_SINGLE_MU:
+            return self
+        _, squares = self.data.row_norm_sums
+        return MixedPrecision(self) if squares <= LARGEST_SINGLE_SQUARE * self.m else self
 
     @property
     def size(self) -> int:

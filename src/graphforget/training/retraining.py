@@ -104,13 +104,15 @@ def refuse_untrained(trained: Trained) -> None:
 def fresh_module(old: Trained, graph: Graph, recipe: Recipe, make: Callable[[], nn.Module] | None = None) -> nn.Module:
     """The same architecture with fresh weights. Raises `Refused` if they cannot be drawn."""
     refuse_untrained(old)
+    if old.composite is not None:  # with its given parts, which are not in the recipe
+        if make is not None:
+            raise InputError("a stacked or boosted model makes its modules by itself, leave model out")
+        return old.composite.untrained()
     if recipe.model in MODELS:
         if make is not None:
             raise InputError(f"{recipe.model} is a built-in model and is made again by itself, leave model out")
         shape: dict[str, Any] = {"columns": graph.num_columns, "classes": graph.num_classes, "seed": recipe.seed}
         return build(recipe.model, **shape, **recipe.options)
-    if old.composite is not None:
-        return old.composite.untrained()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         if make is not None:

@@ -17,6 +17,7 @@ from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
 from graphforget.graph.validation import is_symmetric
 from graphforget.models.boosted import as_boosted
+from graphforget.models.built_in import as_composite
 from graphforget.models.constructions import Construction
 from graphforget.models.inspection import Inspection, inspect
 from graphforget.models.parameters import trainable
@@ -237,6 +238,10 @@ def _notes(trained: Trained, graph: Graph) -> list[str]:
     """Warnings about the first release: a large delta, and the score that the noise costs."""
     recipe, m = trained.recipe, graph.train_rows.numel()
     notes = []
+    if trained.strongly_convex and not trained.converged:
+        notes.append(
+            f"training ended {trained.residual:.1e} from the optimum, over its tolerance {recipe.tolerance:.1e}"
+        )
     if recipe.sigma and recipe.delta > 1 / m:
         notes.append(f"delta = {recipe.delta:g} is over 1 / {m}, one over the number of training nodes")
     if not (recipe.sigma or recipe.floor):
@@ -278,6 +283,8 @@ def _module(
         raise InputError(f"option {next(iter(options))!r} belongs to built-in models, set it on your module instead")
     if isinstance(model, Construction):
         return model.name, model.on(graph), model.options
+    if as_composite(model) is not None:
+        raise InputError("the module is a stacked or boosted model, give its name, gf.stacked(...) or gf.boosted(...)")
     if not trainable(model):
         raise InputError("the model has no trainable parameter")
     return f"{type(model).__module__}.{type(model).__qualname__}", copy.deepcopy(model), {}
@@ -286,6 +293,8 @@ def _module(
 def _built(graph: Graph, name: str, seed: int, options: dict[str, Any]) -> tuple[nn.Module, dict[str, Any]]:
     """A built-in model, and its options. Given parts are options by their names; their nodes go into the model."""
     parts = options.get("parts")
+    if isinstance(parts, list | tuple):
+        raise InputError(f"the parts are {parts!r}, a number or the nodes of each named part is needed")
     if isinstance(parts, Mapping):
         options = options | {"parts": list(map(str, parts))}
     module = build(name, columns=graph.num_columns, classes=graph.num_classes, seed=seed, **options)

@@ -19,7 +19,7 @@ class MethodInfo:
     reference: str
     level: Level  # the best that it can reach
     kinds: frozenset[Kind] = frozenset(KINDS)  # kinds of request that it can answer
-    models: str = "all but sharded"  # those that it supports, in words
+    models: str = "all but sharded, stacked, boosted"  # those that it supports, in words
     sequential: str = "yes"  # whether it can answer several requests in a row
 
 
@@ -28,7 +28,7 @@ NEWTON = MethodInfo(
     title="Newton steps on the retained graph, to a measured distance",
     reference="-",
     level="certified",
-    models="sgc, sign, linearised, stacked",
+    models="sgc, sign, linearised, stacked, boosted",
 )
 RETRAIN = MethodInfo(
     name="retrain",

@@ -137,13 +137,21 @@ def _renewal_seconds(task: Task, parts: list[int]) -> float:
     trained, epochs = task.trained, task.trained.recipe.epochs
     if not (parts or trained.is_boosted) or not epochs:
         return 0.0
-    short = dataclasses.replace(trained, recipe=dataclasses.replace(trained.recipe, epochs=min(MEASURED, epochs)))
+    _time_epochs(task, 1, parts[:1])  # the first training of a process takes longer
+    seconds = _time_epochs(task, min(MEASURED, epochs), parts[:1])
+    return seconds * max(len(parts), 1) * epochs / min(MEASURED, epochs)
+
+
+def _time_epochs(task: Task, epochs: int, parts: list[int]) -> float:
+    """The time to train the encoders of these parts, or the network of a boosted model, for so many epochs."""
+    trained, recipe = task.trained, dataclasses.replace(task.trained.recipe, epochs=epochs)
     started = time.perf_counter()
     if trained.is_boosted:
+        short = dataclasses.replace(trained, recipe=recipe)
         with_network(short, trained.theta, task.graph, device=task.device)
     else:
-        with_encoders(trained.stacked, task.graph, short.recipe, trained.loss, parts[:1], device=task.device)
-    return (time.perf_counter() - started) * max(len(parts), 1) * epochs / short.recipe.epochs
+        with_encoders(trained.stacked, task.graph, recipe, trained.loss, parts, device=task.device)
+    return time.perf_counter() - started
 
 
 def _counts(task: Task) -> dict[str, Any]:

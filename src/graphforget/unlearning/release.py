@@ -12,7 +12,7 @@ from graphforget.certificates.annex import Annex, released_digest
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.document import Certificate
-from graphforget.certificates.issue import issue_certificate, subject
+from graphforget.certificates.issue import algorithms, issue_certificate, subject
 from graphforget.certificates.releases import counted_ratio
 from graphforget.errors import FloorMissed, Refused
 from graphforget.privacy.gaussian import noise_error_within_budget
@@ -95,6 +95,7 @@ def write_certificate(
         filing=task.filing,
         method=method,
         chosen=dict(task.chosen),
+        algorithms=algorithms(trained),
         **subject(trained, strongly_convex=trained.proven_convex),
         training_nodes=task.retained.train_rows.numel(),
         releases_left=trained.releases_left,

@@ -16,7 +16,6 @@ from graphforget.certificates.levels import Level
 from graphforget.certificates.residual import residual, rounding_allowance
 from graphforget.errors import InputError, Refused
 from graphforget.graph.graph import Graph
-from graphforget.linalg.newton import newton_cg
 from graphforget.privacy.gaussian import LARGEST_DELTA, tolerance
 from graphforget.privacy.rounding import rounded_up
 from graphforget.training.losses import is_convex
@@ -99,7 +98,7 @@ class Newton(Method[NewtonOptions], info=NEWTON):
                 task, {"steps": 0, "products": 0, "distances": []}, why=tolerance_below_rounding(allowed, slack / mu)
             )
         steps: Any = {"min_steps": 0 if task.training_unchanged else 1, "max_steps": options.steps}
-        minimum = newton_cg(objective.for_newton(), theta, gradient_tolerance=largest_norm, on_step=report, **steps)
+        minimum = objective.minimise(theta, gradient_tolerance=largest_norm, on_step=report, **steps)
         details: dict[str, Any] = {
             "steps": minimum.steps,
             "products": minimum.products,

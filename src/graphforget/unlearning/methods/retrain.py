@@ -133,6 +133,8 @@ def continue_training(old: Trained, graph: Graph, *, device: str = "cpu", progre
 def _refuse_impossible(trained: Trained, options: RetrainOptions) -> None:
     if options.start == "continued" and trained.is_ensemble:
         raise Refused("the training of an ensemble on shards cannot be continued, its shards can only be retrained")
+    if options.start == "continued" and trained.composite is not None:
+        raise Refused("the training of a stacked or boosted model cannot be continued, it can only be retrained")
     if trained.recipe.adopted and trained.retrain is None:
         refuse_untrained(trained)
     if options.start == "continued" and trained.recipe.adopted:
