@@ -233,15 +233,6 @@ class DrawsInTraining(OwnGCN):
         return super().forward(x, edge_index) * (1 + torch.rand(1) * self.training)
 
 
-@pytest.mark.parametrize(
-    ("make", "blocker"),
-    [
-        (lambda: captured(OwnGCN()), "holds a tensor"),
-        (DrawsInEvaluation, "the same input gives different outputs in eval mode"),
-        (RandomEmbedding, "the same input gives different outputs in eval mode"),
-        (DrawsInTraining, "draws random numbers that are not keyed by node number"),
-    ],
-)
 class RandomEmbedding(OwnGCN):
     def embed(self, x: Tensor, edge_index: Tensor) -> Tensor:
         return nn.functional.dropout(self.first(x, edge_index))
@@ -271,6 +262,15 @@ def test_an_embedding_cannot_remember_another_graph() -> None:
         assert gf.unlearn(trained, graph, request).level == "empirical"
 
 
+@pytest.mark.parametrize(
+    ("make", "blocker"),
+    [
+        (lambda: captured(OwnGCN()), "holds a tensor"),
+        (DrawsInEvaluation, "the same input gives different outputs in eval mode"),
+        (RandomEmbedding, "the same input gives different outputs in eval mode"),
+        (DrawsInTraining, "draws random numbers that are not keyed by node number"),
+    ],
+)
 def test_what_rules_out_a_certificate_is_found(make: Any, blocker: str) -> None:
     graph = random_graph(4, nodes=40, edges=80)
     trained = gf.train(graph, gf.stacked(make, parts=2, epochs=3))

@@ -114,7 +114,7 @@ def test_a_network_of_the_old_model_is_found_by_replay() -> None:
         gf.verify(outcome.certificate, cheat, outcome.graph, released=outcome.released_theta, annexes=[outcome.annex])
     with pytest.raises(gf.Mismatch, match="training again on the retained graph gives other weights"):
         gf.verify(outcome.certificate, cheat, outcome.graph, released=outcome.released_theta, replay=True)
-    with pytest.raises(gf.Mismatch, match="another network"):
+    with pytest.raises(gf.Mismatch, match="another state beside its weights"):
         gf.verify(outcome.certificate, cheat, outcome.graph, released=outcome.released)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from graphforget.certificates.chain import START
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.kinds import read_claim
-from graphforget.certificates.levels import ESTIMATED, GIVEN_PARTS, NOT_COVERED, Level
+from graphforget.certificates.levels import ESTIMATED, GIVEN_PARTS, NOT_COVERED, OWN_MODULES, Level
 from graphforget.errors import InputError, OtherVersion
 from graphforget.files import error_reason
 from graphforget.json_files import read_json
@@ -160,6 +160,7 @@ def _check_schema(content: Any) -> None:
 def not_covered(objective: Mapping[str, Any]) -> tuple[str, ...]:
     more = [ESTIMATED] if objective.get("rounding") == "estimated" else []
     more += [GIVEN_PARTS] if objective.get("parts") == "given" else []
+    more += [OWN_MODULES] if objective.get("modules") == "own" else []
     return (*NOT_COVERED, *more)
 
 

@@ -40,6 +40,8 @@ def subject(trained: Trained, *, strongly_convex: bool) -> dict[str, dict[str, A
         objective["rounding"] = "bounded" if is_bounded(trained.module, trained.loss) else "estimated"
     if trained.is_stacked:
         objective["parts"] = "given" if trained.stacked.has_given_parts else "hashed"
+    if trained.composite is not None and not trained.composite.built_in_modules:
+        objective["modules"] = "own"
     model = {"name": recipe.model, "options": recipe.options, "parameters": trained.theta.numel()}
     return {"model": model, "objective": objective, "settings": {name: getattr(recipe, name) for name in SETTINGS}}
 

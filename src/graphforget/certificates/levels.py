@@ -30,6 +30,7 @@ NOT_COVERED = (
 
 ESTIMATED = "rounding of float64 beyond its allowance, which for this model is an estimate and not a bound"
 GIVEN_PARTS = "the choice of the nodes in each part, if it depends on other nodes: the caller gave the parts"
+OWN_MODULES = "data that the operator's own code for encoders or networks reads from elsewhere, such as from a file"
 
 
 def is_met(required: Level | None, level: Level | None) -> bool:

@@ -110,6 +110,13 @@ def load_checkpoint(module: nn.Module, path: Path) -> None:
             raise InputError(f"{path} does not fit {type(module).__name__}: {name!r} is missing")
         if name not in expected:
             raise InputError(f"{path} does not fit {type(module).__name__}: the module has no {name!r}")
+        value = state[name]
+        if value.layout != torch.strided or value.is_quantized or value.is_meta or value.is_complex():
+            raise InputError(
+                f"{path} does not fit {type(module).__name__}: {name!r} is not a dense tensor of real numbers"
+            )
+        if value.is_floating_point() != expected[name].is_floating_point():
+            raise InputError(f"{path} does not fit {type(module).__name__}: {name!r} is of type {value.dtype}")
         shape, needed = (tuple(one[name].shape) for one in (state, expected))
         if shape != needed:
             raise InputError(f"{path} does not fit {type(module).__name__}: {name!r} is {shape}, {needed} is needed")

@@ -108,14 +108,14 @@ class Boosted(CompositeModel):
         network_reach: Reach,
         scale_rows: bool = True,
         findings: tuple[str, ...] = (),
-        built_in_network: bool = True,
+        built_in_modules: bool = True,
     ) -> None:
         super().__init__(scale_rows=scale_rows)
         if start not in POWERS:
             raise InputError(f"the start is {start!r}, it must be one of {', '.join(POWERS)}")
         self.start_name, self.network_mu = start, checked_positive(network_mu, "network_mu")
         self.start = FixedPropagation(columns, classes, powers=POWERS[start], scale_rows=scale_rows)
-        self.make, self.findings, self.built_in_network = make, findings, built_in_network
+        self.make, self.findings, self.built_in_modules = make, findings, built_in_modules
         self.network: Network | None = None
         self.network_reach = network_reach
         self.reach = self.start.reach
@@ -124,19 +124,24 @@ class Boosted(CompositeModel):
         return {} if self.network is None else self.network.state()
 
     def load_released_state(self, state: Mapping[str, Tensor]) -> None:
+        if state:
+            self.check_shapes(state, ["network."])
         self.network = Network.from_state(state, self.make()) if state else None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"start": self.start_name, "network_mu": self.network_mu}
 
     def untrained(self) -> Boosted:
         fresh = Boosted(
             self.make,
             self.start.weight.shape[1],
             self.start.weight.shape[2],
-            start=self.start_name,
-            network_mu=self.network_mu,
+            **self.settings,
             network_reach=self.network_reach,
             scale_rows=self.scale_rows,
             findings=self.findings,
-            built_in_network=self.built_in_network,
+            built_in_modules=self.built_in_modules,
         )
         return fresh.to(self.start.weight.dtype)
 

@@ -6,7 +6,7 @@ import copy
 import hashlib
 import random
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,6 +33,7 @@ class CompositeModel(NormalisedModel, AffineModel):
     replayed_part: ClassVar[str]
     make: Callable[[], nn.Module]  # a module with fresh weights, for the part that is no parameter
     findings: tuple[str, ...]  # everything in such a module that rules out a certificate, in words
+    built_in_modules: bool  # whether such a module is one of this package, and not a user's
 
     @abstractmethod
     def released_state(self) -> dict[str, Tensor]:
@@ -42,6 +43,22 @@ class CompositeModel(NormalisedModel, AffineModel):
     def load_released_state(self, state: Mapping[str, Tensor]) -> None:
         """Reads the result of `released_state`. Raises `InputError` for anything else."""
 
+    @property
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """All settings of the construction, for the recipe. They name no node."""
+
+    def check_shapes(self, state: Mapping[str, Tensor], prefixes: Sequence[str]) -> None:
+        """Raises `InputError` if a tensor of a file does not fit, before a module of that size is made."""
+        if not self.built_in_modules:
+            return  # its author chose its size
+        with torch.device("meta"):
+            shapes = {name: value.shape for name, value in self.make().state_dict().items()}
+        for prefix in prefixes:
+            for name, shape in shapes.items():
+                if prefix + name not in state or state[prefix + name].shape != shape:
+                    raise InputError(f"the tensor {prefix + name!r} is missing, or of another shape")
+
     @abstractmethod
     def untrained(self) -> CompositeModel:
         """The same architecture without that part, its parameters at 0."""
@@ -49,7 +66,7 @@ class CompositeModel(NormalisedModel, AffineModel):
 
 def inner_state(module: nn.Module, prefix: str) -> dict[str, Tensor]:
     """All tensors of a module by name."""
-    return {f"{prefix}{name}": value.detach().contiguous() for name, value in module.state_dict().items()}
+    return {f"{prefix}{name}": value.detach().clone() for name, value in module.state_dict().items()}
 
 
 def load_inner_state(module: nn.Module, state: dict[str, Tensor], prefix: str) -> nn.Module:

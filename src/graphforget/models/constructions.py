@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import inspect as signatures
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import nn
@@ -18,7 +20,15 @@ from graphforget.models.captured import first_captured_value
 from graphforget.models.composite import CompositeModel, checked_positive, inner_inputs, made_by_seed
 from graphforget.models.inspection import Inspection, inspect_encoder
 from graphforget.models.parameters import trainable
-from graphforget.models.stacked import ATTRIBUTE_SCALE, EMBEDDING_NORM, HOPS, PARTS, Stacked, checked_parts, embedding
+from graphforget.models.stacked import (
+    EMBEDDING_NORM,
+    HOPS,
+    PARTS,
+    Stacked,
+    checked_parts,
+    default_attribute_scale,
+    embedding,
+)
 from graphforget.validation import whole_number
 
 INNER_MU = 5e-4  # the L2 term of a user's own encoder or network
@@ -57,24 +67,20 @@ class Construction(ABC):
     def build(self, *, columns: int, classes: int) -> CompositeModel:
         """The untrained model. Raises `InputError` if the user's module cannot be part of one."""
 
+    def resolved(self, graph: Graph, recorded: Mapping[str, Any] | None = None) -> Self:
+        """With every setting that was left open: as `recorded` in a recipe, or by the graph of the first training."""
+        return self
+
     def on(self, graph: Graph) -> CompositeModel:
         """The untrained model for a graph."""
         return self.build(columns=graph.num_columns, classes=graph.num_classes)
 
     def _maker(self, columns: int, classes: int) -> tuple[Callable[[], nn.Module], nn.Module, Inspection]:
         """A function without arguments that makes a fresh module, one such module, and its inspection."""
-        make = _without_arguments(self.make_module, columns, classes)
+        make = functools.partial(_searched, self.make_module, _without_arguments(self.make_module, columns, classes))
         first, again, second = (_made(make, seed=seed) for seed in (0, 0, 1))
         _check_fresh(first, again, second)
-        inspection = inspect_encoder(first, columns=columns, classes=classes)
-        held = first_captured_value(self.make_module, registered={})
-        if held:
-            place = f" in '{held.path}'" if held.path else ""
-            raise InputError(
-                f"the function that makes the module holds {held.kind}{place}, which may carry data: let it take "
-                "numbers only, or (columns, classes)"
-            )
-        return make, first, inspection
+        return make, first, inspect_encoder(first, columns=columns, classes=classes)
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ class StackedConstruction(Construction):
     hops: int = HOPS
     encoder_mu: float = INNER_MU
     embedding_norm: float = EMBEDDING_NORM
-    attribute_scale: float = ATTRIBUTE_SCALE
+    attribute_scale: float | None = None  # None: by the number of training nodes
 
     kind: ClassVar[str] = "stacked"
 
@@ -94,7 +100,7 @@ class StackedConstruction(Construction):
         whole_number(self.hops, "hops")
         checked_positive(self.encoder_mu, "encoder_mu")
         checked_positive(self.embedding_norm, "embedding_norm")
-        checked_positive(self.attribute_scale, "attribute_scale")
+        checked_positive(1.0 if self.attribute_scale is None else self.attribute_scale, "attribute_scale")
 
     @property
     def options(self) -> dict[str, Any]:
@@ -116,11 +122,18 @@ class StackedConstruction(Construction):
             width=width,
             encoder_reach=inspection.reach,
             findings=inspection.certification_blockers,
-            built_in_encoders=False,
+            built_in_modules=False,
         )
 
+    def resolved(self, graph: Graph, recorded: Mapping[str, Any] | None = None) -> Self:
+        if self.attribute_scale is not None:
+            return self
+        default = default_attribute_scale(graph.train_rows.numel())
+        scale = default if recorded is None else recorded.get("attribute_scale", default)
+        return dataclasses.replace(self, attribute_scale=checked_positive(scale, "attribute_scale"))
+
     def on(self, graph: Graph) -> Stacked:
-        module = self.build(columns=graph.num_columns, classes=graph.num_classes)
+        module = self.resolved(graph).build(columns=graph.num_columns, classes=graph.num_classes)
         if isinstance(self.parts, Mapping):
             module.set_members(graph, {str(name): nodes for name, nodes in self.parts.items()})
         return module
@@ -153,7 +166,7 @@ class BoostedConstruction(Construction):
             **self.options,
             network_reach=inspection.reach,
             findings=inspection.certification_blockers,
-            built_in_network=False,
+            built_in_modules=False,
         )
 
 
@@ -167,7 +180,7 @@ def stacked(
     hops: int = HOPS,
     encoder_mu: float = INNER_MU,
     embedding_norm: float = EMBEDDING_NORM,
-    attribute_scale: float = ATTRIBUTE_SCALE,
+    attribute_scale: float | None = None,
     epochs: int | None = None,
 ) -> StackedConstruction:
     """Any GNN, built so that it can be certified: encoders on parts of the graph, and one linear head.
@@ -187,7 +200,8 @@ def stacked(
         encoder_mu: Weight of the L2 term of an encoder.
         embedding_norm: The mean norm of a row of an encoder's embedding, where rows of attributes have norm 1. The
             smaller it is, the more the head's L2 term weighs against the encoders.
-        attribute_scale: The factor of a node's own attributes, beside their averages over neighbours.
+        attribute_scale: The factor of a node's own attributes, beside their averages over neighbours. By default 1, and
+            less with fewer than 1000 training nodes; training fixes it.
         epochs: Epochs of an encoder's training. `gf.train(epochs=)` is the same.
 
     Returns:
@@ -249,9 +263,28 @@ def _without_arguments(make: MakeModule, columns: int, classes: int) -> Callable
     raise InputError("the function that makes the module must take no arguments, or (columns, classes)")
 
 
+def _searched(make_module: MakeModule, make: Callable[[], nn.Module]) -> nn.Module:
+    """A fresh module, after a search of the function that makes it for data. Raises `InputError` if it holds any.
+
+    The search is repeated for every module, because a global variable can be filled later.
+    """
+    kinds = make_module.__mro__ if isinstance(make_module, type) else ()
+    for start in (make_module, *(vars(kind)["__init__"] for kind in kinds if "__init__" in vars(kind))):
+        held = first_captured_value(start, registered={})
+        if held:
+            place = f" in '{held.path}'" if held.path else ""
+            raise InputError(
+                f"the function that makes the module holds {held.kind}{place}, which may carry data: let it take "
+                "numbers only, or (columns, classes)"
+            )
+    return make()
+
+
 def _made(make: Callable[[], nn.Module], *, seed: int) -> nn.Module:
     try:
         module = made_by_seed(make, seed)
+    except InputError:
+        raise
     except Exception as error:  # a user's own code can raise any exception there is
         raise InputError(
             f"the module cannot be made: {type(error).__name__}: {' '.join(str(error).split())}"
@@ -260,6 +293,8 @@ def _made(make: Callable[[], nn.Module], *, seed: int) -> nn.Module:
         raise InputError(f"the function made a {type(module).__name__}, a torch.nn.Module is needed")
     if not trainable(module):
         raise InputError("the module has no trainable parameter")
+    if not all(isinstance(value, torch.Tensor) for value in module.state_dict().values()):
+        raise InputError("the module has a state that is not made of tensors, which cannot be saved safely")
     return module
 
 

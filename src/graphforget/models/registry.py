@@ -26,7 +26,7 @@ from graphforget.models.published import PublishedEraser, PublishedGCN
 from graphforget.models.sage import SAGE
 from graphforget.models.schedules import PAPER, RECIPES, Schedule
 from graphforget.models.sharded import Sharded
-from graphforget.models.stacked import ATTRIBUTE_SCALE, EMBEDDING_NORM, HOPS, PARTS, Stacked, as_stacked
+from graphforget.models.stacked import EMBEDDING_NORM, HOPS, PARTS, Stacked, as_stacked
 from graphforget.validation import whole_number
 
 
@@ -99,7 +99,7 @@ def _stacked(name: str, base: Callable[..., GraphModel], *, encoder_mu: float, *
         hops: int = HOPS,
         encoder_mu: float = encoder_mu,
         embedding_norm: float = EMBEDDING_NORM,
-        attribute_scale: float = ATTRIBUTE_SCALE,
+        attribute_scale: float = 1.0,
         **options: Any,
     ) -> nn.Module:
         make = functools.partial(base, columns, classes, **{"hidden": ENCODER_WIDTHS[name]} | options)
@@ -223,7 +223,7 @@ def is_affine(module: nn.Module) -> TypeGuard[AffineModel]:
 def reach_is_proven(module: nn.Module) -> bool:
     """Whether its reach is known by construction: a model of this package, or one of them linearised."""
     stacked = as_stacked(module)
-    return is_built_in(base_of(module)) and (stacked is None or stacked.built_in_encoders)
+    return is_built_in(base_of(module)) and (stacked is None or stacked.built_in_modules)
 
 
 def build(name: str, *, columns: int, classes: int, seed: int = 0, **options: Any) -> nn.Module:

@@ -6,10 +6,8 @@ deterministic functions of their own parts.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -21,84 +19,29 @@ from graphforget.graph.hashing import node_hashes, salt, salted, uniform
 from graphforget.graph.reach import Reach
 from graphforget.linalg.jacobian import Jacobian
 from graphforget.linalg.sparse import Matrix, SparseMatrix
-from graphforget.models.base import GraphModel
 from graphforget.models.composite import (
     ENCODERS,
     HEAD,
     CompositeModel,
     checked_positive,
-    converted_module,
-    inner_inputs,
-    inner_state,
-    load_inner_state,
-    state_digest,
 )
+from graphforget.models.encoders import Encoders
 from graphforget.models.fixed import FixedPropagation
 from graphforget.validation import whole_number
 
 PARTS = 4
 HOPS = 3
 EMBEDDING_NORM = 0.2  # small, so that the head trusts an encoder only where this pays
-ATTRIBUTE_SCALE = 0.6  # likewise for a node's own attributes, beside averages over its neighbours
+# The factor of a node's own attributes by the number of training nodes: with few labels a head overfits to them.
+ATTRIBUTE_SCALES = ((1000, 1.0), (250, 0.5), (0, 0.25))
 MOST_PARTS = 1000
 OUTSIDE = -1  # the part of a node that is in none
-SCALES = "encoders.scales"
 MEMBERS = ("member_numbers", "member_parts")
 
 
-@dataclass(frozen=True, eq=False)
-class Encoders:
-    """Trained encoders, one a part, in float64. They are never changed, only replaced.
-
-    `scales` holds the mean row norm of each encoder's embedding at the training nodes of its own part. 0 stands for a
-    part without a training node, whose columns are 0.
-    """
-
-    modules: tuple[nn.Module, ...]
-    scales: tuple[float, ...]
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Encoders:
-        return self
-
-    @cached_property
-    def digest(self) -> str:
-        return state_digest(self.state())
-
-    def state(self) -> dict[str, Tensor]:
-        """All tensors by name."""
-        named: dict[str, Tensor] = {}
-        for k, module in enumerate(self.modules):
-            named |= inner_state(module, f"encoders.{k}.")
-        return named | {SCALES: torch.tensor(self.scales, dtype=torch.float64)}
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Tensor], fresh: Sequence[nn.Module]) -> Encoders:
-        """The encoders whose `state` this is, in fresh modules. Raises `InputError` if a tensor does not fit."""
-        rest = dict(state)
-        scales = rest.pop(SCALES, None)
-        if scales is None or scales.dtype != torch.float64 or scales.shape != (len(fresh),):
-            raise InputError(f"the scales of {len(fresh)} encoders are missing")
-        if not torch.isfinite(scales).all() or (scales < 0).any():
-            raise InputError("a scale of an encoder is no finite number from 0")
-        modules = [load_inner_state(module, rest, f"encoders.{k}.") for k, module in enumerate(fresh)]
-        if rest:
-            raise InputError(f"there is no tensor {next(iter(rest))[:80]!r} in these encoders")
-        return cls(tuple(modules), tuple(scales.tolist()))
-
-    def embeddings(
-        self, x: Tensor, edge_index: Tensor, propagation: SparseMatrix, *, width: int, norm: float
-    ) -> Tensor:
-        """`norm [S E_1 / scale_1, ..., S E_K / scale_K]` for every node, by one pass of each encoder over the graph."""
-        prepared: tuple[Any, Any] | None = None
-        blocks = []
-        for module, scale in zip(self.modules, self.scales, strict=True):
-            if scale == 0:
-                blocks.append(torch.zeros(x.shape[0], width, dtype=x.dtype, device=x.device))
-                continue
-            if prepared is None:  # all encoders are of one type
-                prepared = inner_inputs(module, x, edge_index)
-            blocks.append((propagation @ embedding(converted_module(module, x), *prepared)).mul_(norm / scale))
-        return torch.cat(blocks, dim=1)
+def default_attribute_scale(training_nodes: int) -> float:
+    """The factor of a node's own attributes for so many training nodes. It is fixed when a model is first trained."""
+    return next(scale for fewest, scale in ATTRIBUTE_SCALES if training_nodes >= fewest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,14 +82,14 @@ class Stacked(CompositeModel):
         encoder_reach: Reach,
         scale_rows: bool = True,
         findings: tuple[str, ...] = (),
-        built_in_encoders: bool = True,
+        built_in_modules: bool = True,
     ) -> None:
         super().__init__(scale_rows=scale_rows)
         self.part_names = checked_parts(parts)
         self.encoder_mu, self.width = checked_positive(encoder_mu, "encoder_mu"), width
         self.embedding_norm = checked_positive(embedding_norm, "embedding_norm")
         self.attribute_scale = checked_positive(attribute_scale, "attribute_scale")
-        averages = whole_number(hops, "hops")
+        averages = Reach(hops).hops or 0  # checks the number
         self.fixed = FixedPropagation(
             columns,
             classes,
@@ -158,7 +101,7 @@ class Stacked(CompositeModel):
         self.make = make
         self.encoders: Encoders | None = None
         self.findings = findings  # everything in a fresh encoder that rules out a certificate, in words
-        self.built_in_encoders = built_in_encoders
+        self.built_in_modules = built_in_modules
         self.encoder_reach = encoder_reach
         self.reach = self.fixed.reach
         if encoder_reach.hops is None:
@@ -236,7 +179,14 @@ class Stacked(CompositeModel):
 
     def load_released_state(self, state: Mapping[str, Tensor]) -> None:
         """Raises `InputError` if these are not the tensors of as many encoders."""
+        self.check_shapes(state, [f"encoders.{k}." for k in range(self.num_parts)])
         self.encoders = Encoders.from_state(state, [self.make() for _ in range(self.num_parts)])
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        parts = self.part_names if isinstance(self.part_names, int) else list(self.part_names)
+        names = ("encoder_mu", "embedding_norm", "attribute_scale")
+        return {"parts": parts, "hops": max(self.fixed.powers)} | {name: getattr(self, name) for name in names}
 
     def untrained(self) -> Stacked:
         """The same architecture and parts without encoders, the head at 0."""
@@ -244,16 +194,12 @@ class Stacked(CompositeModel):
             self.make,
             self.fixed.weight.shape[1],
             self.fixed.weight.shape[2],
-            parts=self.part_names,
-            hops=max(self.fixed.powers),
-            encoder_mu=self.encoder_mu,
-            embedding_norm=self.embedding_norm,
-            attribute_scale=self.attribute_scale,
+            **self.settings,
             width=self.width,
             encoder_reach=self.encoder_reach,
             scale_rows=self.scale_rows,
             findings=self.findings,
-            built_in_encoders=self.built_in_encoders,
+            built_in_modules=self.built_in_modules,
         )
         fresh.member_numbers, fresh.member_parts = self.member_numbers, self.member_parts
         return fresh.to(self.weight.dtype)
@@ -318,20 +264,6 @@ class _StackedJacobian(Jacobian):
 
 
 # -- encoders --------------------------------------------------------------------------------------------------------
-
-
-def embedding(module: nn.Module, x: Any, edge_index: Any) -> Tensor:
-    """The embedding of every node: by the module's own `embed`, if it has one, otherwise its outputs.
-
-    A user's module is used once and thrown away, so that it cannot remember a graph that it has seen.
-    """
-    module = module if isinstance(module, GraphModel) else copy.deepcopy(module)
-    embed = getattr(module, "embed", None)
-    with torch.no_grad():
-        out = (embed if callable(embed) else module)(x, edge_index)
-    if not isinstance(out, Tensor) or out.dim() != 2:
-        raise InputError("the embedding of the encoder is not a matrix of nodes x columns")
-    return out
 
 
 def as_stacked(module: nn.Module) -> Stacked | None:

@@ -37,10 +37,10 @@ from graphforget.runs.layout import (
     open_run,
 )
 from graphforget.runs.run_file import GraphFile, RunFile, read_run_file
-from graphforget.runs.tensors import RELEASED_STATE, SPARSE, TENSORS, read_tensors
+from graphforget.runs.tensors import RELEASED_STATE, SPARSE, STATE, TENSORS, read_tensors
 from graphforget.training.losses import Loss, LossFunction, as_loss, assumed_convex, captured_by_loss, is_recorded
 from graphforget.training.own_training import checked_retrain
-from graphforget.training.trained import RetrainFunction, Trained
+from graphforget.training.trained import RetrainFunction, Trained, untrained_state
 from graphforget.validation import read_fields
 
 
@@ -218,7 +218,11 @@ def _trained(
 def _load_state(module: nn.Module, weights: dict[str, Tensor], graph: Graph) -> None:
     """Loads all but the parameters: buffers, and what is released beside the parameters."""
     released = {name: weights.pop(name) for name in list(weights) if name.startswith(RELEASED_STATE)}
-    module.load_state_dict({name.removeprefix("state."): value for name, value in weights.items()}, strict=False)
+    expected = {f"{STATE}{name}" for name in untrained_state(module)}
+    if expected != weights.keys() or (released and as_composite(module) is None):
+        other = next(iter((expected ^ weights.keys()) | released.keys()))
+        raise DamagedRun(f"the weights' file lacks the tensor {other[:80]!r}, or should not have it")
+    module.load_state_dict({name.removeprefix(STATE): value for name, value in weights.items()}, strict=False)
     ensemble, stacked, composite = as_ensemble(module), as_stacked(module), as_composite(module)
     if ensemble is not None:
         ensemble.check_shards(graph.train_mask)
@@ -262,6 +266,7 @@ def _module(run: RunFile, theta: Tensor, graph: Graph, model: OwnModel | None) -
             "the module is a stacked or boosted model, give the result of gf.stacked or gf.boosted instead"
         )
     elif isinstance(model, Construction):
+        model = model.resolved(graph, recipe.options)
         if (model.name, model.options) != (recipe.model, recipe.options):
             raise InputError(
                 f"this model is a {recipe.model} with {recipe.options}, not {model.name} with {model.options}"

@@ -13,12 +13,11 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from graphforget.errors import InputError
 from graphforget.files import error_reason
 from graphforget.graph.graph import Graph
-from graphforget.models.parameters import trainable
 from graphforget.runs.layout import (
     FORMAT,
     LEDGER,
@@ -34,9 +33,9 @@ from graphforget.runs.layout import (
 )
 from graphforget.runs.locks import hold_lock, parent_lock, run_lock
 from graphforget.runs.run_file import GraphFile
-from graphforget.runs.tensors import RELEASED_STATE, TENSORS
+from graphforget.runs.tensors import RELEASED_STATE, STATE, TENSORS
 from graphforget.training.environment import versions
-from graphforget.training.trained import Trained
+from graphforget.training.trained import Trained, untrained_state
 
 
 def save_run(folder: str | Path, trained: Trained, graph: Graph, *, force: bool = False) -> Path:
@@ -140,8 +139,10 @@ def _write(
     flat = {"theta": trained.theta.contiguous()} | (
         {} if trained.objective_noise_vector is None else {"tilt": trained.objective_noise_vector}
     )
-    released = {f"{RELEASED_STATE}{name}": value.clone() for name, value in trained.released_state.items()}
-    save_file(flat | _untrained_state(trained.module) | released, folder / "weights.safetensors")
+    state = {f"{STATE}{name}": value for name, value in untrained_state(trained.module).items()}
+    if trained.composite is not None:  # its encoders or its network are no part of the module's own state
+        state |= {f"{RELEASED_STATE}{name}": value for name, value in trained.composite.released_state().items()}
+    save_file(flat | state, folder / "weights.safetensors")
     tensors: dict[str, Tensor] = {name: getattr(graph, name).contiguous() for name in TENSORS}
     if graph.x.layout == torch.sparse_csr:
         tensors |= {
@@ -175,9 +176,3 @@ def rewrite_checksums(folder: str | Path) -> None:
     run = json.loads(path.read_text())
     sums = {name: checksum((Path(folder) / name).read_bytes()) for name in run["sha256"]}
     path.write_text(json.dumps(run | {"sha256": sums}, indent=2) + "\n")
-
-
-def _untrained_state(module: nn.Module) -> dict[str, Tensor]:
-    """Buffers and frozen parameters, which are not in theta but determine the predictions."""
-    in_theta = {name for name, _ in trainable(module)}
-    return {f"state.{name}": value.clone() for name, value in module.state_dict().items() if name not in in_theta}

@@ -83,7 +83,7 @@ def _trained_network(
     trained = without_network(trained)
     module, recipe = trained.boosted, trained.recipe
     own = dataclasses.replace(recipe, seed=derived_seed(recipe.seed, 0), mu=module.network_mu)
-    part = training_input(graph, module.network_reach if module.built_in_network else Reach(None))
+    part = training_input(graph, module.network_reach if module.built_in_modules else Reach(None))
     logits = module.start_logits(theta, *model_inputs(module, graph, dtype=torch.float64))
     network = made_by_seed(module.make, own.seed)
     before = attribute_state(network)
@@ -96,4 +96,4 @@ def _trained_network(
     module.network = Network(network, float(residual.gate.detach().double()))
     findings = [*([NOT_REPLAYABLE] if unkeyed else []), *changed_attributes(before, network)]
     trained = dataclasses.replace(trained, recipe=dataclasses.replace(recipe, environment=environment(device=device)))
-    return trained, [*findings, *data_carriers(network, fits_statistics=not module.built_in_network)]
+    return trained, [*findings, *data_carriers(network, fits_statistics=not module.built_in_modules)]

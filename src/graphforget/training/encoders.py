@@ -17,7 +17,7 @@ from graphforget.graph.reach import Reach
 from graphforget.models.composite import inner_inputs, made_by_seed
 from graphforget.models.inspection import Inspection
 from graphforget.models.propagation import normalised_adjacency
-from graphforget.models.stacked import Encoders, Stacked, embedding
+from graphforget.models.stacked import Stacked
 from graphforget.progress import Progress
 from graphforget.request.request import Request
 from graphforget.training.environment import environment
@@ -101,14 +101,14 @@ def _trained_encoder(
     """
     own = encoder_recipe(module, recipe, number)
     fresh = made_by_seed(module.make, own.seed)
-    inspection = Inspection(_training_reach(module), (), fits_statistics=not module.built_in_encoders)
+    inspection = Inspection(_training_reach(module), (), fits_statistics=not module.built_in_modules)
     part = training_input(part, inspection.reach)
     if not part.train_mask.any() or part.num_nodes < FEWEST:
         return fresh.double().eval(), 0.0, ()
     try:
         fitted = fit_one(fresh, part, own, loss, inspection, device=device)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        if module.built_in_encoders:
+        if module.built_in_modules:
             raise
         message = " ".join(str(error).split())
         raise Refused(f"the encoder of a part with {part.num_nodes} nodes cannot be trained: {message}") from error
@@ -182,7 +182,7 @@ def _named_parts(part_of: Tensor, graph: Graph, request: Request) -> list[int]:
 
 def _training_reach(module: Stacked) -> Reach:
     """How far an encoder's training reads; a module of a user may read the whole of its part."""
-    return module.encoder_reach if module.built_in_encoders else Reach(None)
+    return module.encoder_reach if module.built_in_modules else Reach(None)
 
 
 def _mean_row_norm(encoder: nn.Module, part: Graph) -> float:

@@ -71,7 +71,7 @@ def retrained_by_own_function(old: Trained, graph: Graph, *, seed: int, device: 
         torch.manual_seed(seed)
         try:
             made = old.retrain(graph.to_pyg())
-        except Exception as error:  # the function is not ours, so it can raise anything
+        except (Exception, SystemExit) as error:  # the function is not ours, so it can raise anything
             message = " ".join(str(error).split())
             raise InputError(f"retrain failed with {type(error).__name__}: {message}") from error
     module = _checked_module(made, old.module)

@@ -24,7 +24,7 @@ from graphforget.models.parameters import trainable
 from graphforget.models.registry import LINEARISED_SIGMA, MODELS, ModelEntry, build, is_affine
 from graphforget.models.schedules import PAPER, QUICK, RECIPES, Schedule
 from graphforget.models.sharded import as_ensemble
-from graphforget.models.stacked import as_stacked
+from graphforget.models.stacked import as_stacked, default_attribute_scale
 from graphforget.privacy.gaussian import LARGEST_DELTA, release_ratio
 from graphforget.privacy.noise import with_noise
 from graphforget.progress import Progress
@@ -282,6 +282,7 @@ def _module(
     if options:
         raise InputError(f"option {next(iter(options))!r} belongs to built-in models, set it on your module instead")
     if isinstance(model, Construction):
+        model = model.resolved(graph)
         return model.name, model.on(graph), model.options
     if as_composite(model) is not None:
         raise InputError("the module is a stacked or boosted model, give its name, gf.stacked(...) or gf.boosted(...)")
@@ -297,11 +298,15 @@ def _built(graph: Graph, name: str, seed: int, options: dict[str, Any]) -> tuple
         raise InputError(f"the parts are {parts!r}, a number or the nodes of each named part is needed")
     if isinstance(parts, Mapping):
         options = options | {"parts": list(map(str, parts))}
-    module = build(name, columns=graph.num_columns, classes=graph.num_classes, seed=seed, **options)
-    stacked = as_stacked(module)
+    shape: Any = {"columns": graph.num_columns, "classes": graph.num_classes, "seed": seed}
+    module = build(name, **shape, **options)
+    if as_stacked(module) is not None and "attribute_scale" not in options:
+        options = options | {"attribute_scale": default_attribute_scale(graph.train_rows.numel())}
+        module = build(name, **shape, **options)
+    stacked, composite = as_stacked(module), as_composite(module)
     if stacked is not None and isinstance(parts, Mapping):
         stacked.set_members(graph, {str(part): nodes for part, nodes in parts.items()})
-    return module, options
+    return module, options if composite is None else composite.settings | options
 
 
 def fit(

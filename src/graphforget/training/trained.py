@@ -21,7 +21,7 @@ from graphforget.models.built_in import as_composite
 from graphforget.models.composite import CompositeModel
 from graphforget.models.inputs import model_inputs
 from graphforget.models.linearised import base_of
-from graphforget.models.parameters import assign
+from graphforget.models.parameters import assign, trainable
 from graphforget.models.registry import is_affine, reach_is_proven
 from graphforget.models.sharded import Sharded, as_ensemble
 from graphforget.models.stacked import Stacked, as_stacked
@@ -112,7 +112,9 @@ class Trained:
     def released_state(self) -> dict[str, Tensor]:
         """The tensors that are released beside the weights, as they are: encoders, or a network."""
         composite = as_composite(self.module)
-        return {} if composite is None else composite.released_state()
+        if composite is not None:
+            return composite.released_state()
+        return untrained_state(self.module) if self.recipe.adopted else {}
 
     @property
     def is_boosted(self) -> bool:
@@ -295,6 +297,12 @@ class Trained:
             "releases_left": self.releases_left,
             "notes": list(self.notes),
         }
+
+
+def untrained_state(module: nn.Module) -> dict[str, Tensor]:
+    """Buffers and frozen parameters, which are not in theta but determine the predictions."""
+    in_theta = {name for name, _ in trainable(module)}
+    return {name: value.detach().clone() for name, value in module.state_dict().items() if name not in in_theta}
 
 
 def same_tensors(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:

@@ -111,7 +111,7 @@ def verify(
     """
     if isinstance(released, Trained):
         if not same_tensors(released.released_state, trained.released_state):
-            raise Mismatch("the released model has other encoders, or another network, than the private one")
+            raise Mismatch("the released model has another state beside its weights than the private one")
         released = released.theta
     ledger = check_entries(entries, follows=follows) if entries else None
     evidence = Evidence(

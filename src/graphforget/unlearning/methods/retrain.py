@@ -113,8 +113,8 @@ class Retrain(Method[RetrainOptions], info=RETRAIN):
         else:
             given |= {"noise_seed": task.noise_seed, **own}
             fitted = trained_anew(trained, task.retained, seed=seed, **given)
-            _refuse_same_weights(task, fitted)
-        return MethodResult(fitted, _claim(fitted), details=details | {"seed": seed})
+        notes = _same_weights_notes(task, fitted)
+        return MethodResult(fitted, _claim(fitted), details=details | {"seed": seed}, notes=notes)
 
 
 def has_noised_optimum(trained: Trained) -> bool:
@@ -141,13 +141,14 @@ def _refuse_impossible(trained: Trained, options: RetrainOptions) -> None:
         raise Refused("the training of an adopted model cannot be continued, because it is not known here")
 
 
-def _refuse_same_weights(task: Task, fitted: Trained) -> None:
-    """Nobody here knows what the function of an adopted model does: it could read the old weights from a file."""
-    if fitted.recipe.adopted and not task.touched.empty and torch.equal(fitted.theta, task.trained.theta):
-        raise Refused(
-            "retrain gave the same weights as before although the request may touch the training, so nothing was "
-            "forgotten and nothing was released"
-        )
+def _same_weights_notes(task: Task, fitted: Trained) -> tuple[str, ...]:
+    """A private note if the function of an adopted model gave the old weights again.
+
+    It was trained again, so this is no failure: a refusal would tell that what was deleted did not matter.
+    """
+    if not fitted.recipe.adopted or not torch.equal(fitted.theta, task.trained.theta):
+        return ()
+    return ("retrain gave the same weights as before: check that it trains, and does not read the old weights",)
 
 
 def _claim(fitted: Trained) -> Claim:

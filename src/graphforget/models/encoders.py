@@ -1,0 +1,88 @@
+"""Trained encoders of a stacked model, one a part, and the embeddings that they give."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from graphforget.errors import InputError
+from graphforget.linalg.sparse import SparseMatrix
+from graphforget.models.base import GraphModel
+from graphforget.models.composite import converted_module, inner_inputs, inner_state, load_inner_state, state_digest
+
+SCALES = "encoders.scales"
+
+
+@dataclass(frozen=True, eq=False)
+class Encoders:
+    """Trained encoders, one a part, in float64. They are never changed, only replaced.
+
+    `scales` holds the mean row norm of each encoder's embedding at the training nodes of its own part. 0 stands for a
+    part without a training node, whose columns are 0.
+    """
+
+    modules: tuple[nn.Module, ...]
+    scales: tuple[float, ...]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Encoders:
+        return self
+
+    @cached_property
+    def digest(self) -> str:
+        return state_digest(self.state())
+
+    def state(self) -> dict[str, Tensor]:
+        """All tensors by name."""
+        named: dict[str, Tensor] = {}
+        for k, module in enumerate(self.modules):
+            named |= inner_state(module, f"encoders.{k}.")
+        return named | {SCALES: torch.tensor(self.scales, dtype=torch.float64)}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Tensor], fresh: Sequence[nn.Module]) -> Encoders:
+        """The encoders whose `state` this is, in fresh modules. Raises `InputError` if a tensor does not fit."""
+        rest = dict(state)
+        scales = rest.pop(SCALES, None)
+        if scales is None or scales.dtype != torch.float64 or scales.shape != (len(fresh),):
+            raise InputError(f"the scales of {len(fresh)} encoders are missing")
+        if not torch.isfinite(scales).all() or (scales < 0).any():
+            raise InputError("a scale of an encoder is no finite number from 0")
+        modules = [load_inner_state(module, rest, f"encoders.{k}.") for k, module in enumerate(fresh)]
+        if rest:
+            raise InputError(f"there is no tensor {next(iter(rest))[:80]!r} in these encoders")
+        return cls(tuple(modules), tuple(scales.tolist()))
+
+    def embeddings(
+        self, x: Tensor, edge_index: Tensor, propagation: SparseMatrix, *, width: int, norm: float
+    ) -> Tensor:
+        """`norm [S E_1 / scale_1, ..., S E_K / scale_K]` for every node, by one pass of each encoder over the graph."""
+        prepared: tuple[Any, Any] | None = None
+        blocks = []
+        for module, scale in zip(self.modules, self.scales, strict=True):
+            if scale == 0:
+                blocks.append(torch.zeros(x.shape[0], width, dtype=x.dtype, device=x.device))
+                continue
+            if prepared is None:  # all encoders are of one type
+                prepared = inner_inputs(module, x, edge_index)
+            blocks.append((propagation @ embedding(converted_module(module, x), *prepared)).mul_(norm / scale))
+        return torch.cat(blocks, dim=1)
+
+
+def embedding(module: nn.Module, x: Any, edge_index: Any) -> Tensor:
+    """The embedding of every node: by the module's own `embed`, if it has one, otherwise its outputs.
+
+    A user's module is used once and thrown away, so that it cannot remember a graph that it has seen.
+    """
+    module = module if isinstance(module, GraphModel) else copy.deepcopy(module)
+    embed = getattr(module, "embed", None)
+    with torch.no_grad():
+        out = (embed if callable(embed) else module)(x, edge_index)
+    if not isinstance(out, Tensor) or out.dim() != 2:
+        raise InputError("the embedding of the encoder is not a matrix of nodes x columns")
+    return out
