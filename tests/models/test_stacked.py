@@ -17,8 +17,9 @@ from torch_geometric.nn import GCNConv, SAGEConv
 import graphforget as gf
 from cases import CLASSES, COLUMNS, OwnGCN, graphs, random_graph, requests
 from graphforget.models.composite import inner_inputs
+from graphforget.models.encoders import Encoders, embedding
 from graphforget.models.inputs import model_inputs
-from graphforget.models.stacked import Encoders, Stacked, embedding
+from graphforget.models.stacked import Stacked
 from graphforget.training.objective import MixedPrecision
 from graphforget.training.training_input import training_input
 
@@ -307,6 +308,11 @@ def by_the_clock() -> nn.Module:
     return module
 
 
+def by_its_own_seed() -> nn.Module:
+    torch.manual_seed(5)
+    return OwnGCN()
+
+
 def by_numpy() -> nn.Module:
     module = OwnGCN()
     with torch.no_grad():
@@ -327,7 +333,8 @@ def test_fresh_weights_may_come_from_any_generator(construction: Any) -> None:
     [
         (OwnGCN(), "a function that makes a fresh module is needed"),
         ("gcn", "a function that makes a fresh module is needed"),
-        (lambda: copy.deepcopy(TRAINED), "makes the same parameter '.*' whatever the seed"),
+        (lambda: copy.deepcopy(TRAINED), "holds a model that is not a registered submodule"),
+        (by_its_own_seed, "makes the same parameter '.*' whatever the seed"),
         (lambda: 3, "the function made a int, a torch.nn.Module is needed"),
         (lambda a, b, c: OwnGCN(), "must take no arguments, or \\(columns, classes\\)"),
         (lambda: nn.ReLU(), "the module has no trainable parameter"),

@@ -18,6 +18,7 @@ from graphforget.graph.graph import Graph
 from graphforget.models.boosted import POWERS, Boosted
 from graphforget.models.captured import first_captured_value
 from graphforget.models.composite import CompositeModel, checked_positive, inner_inputs, made_by_seed
+from graphforget.models.encoders import embedding
 from graphforget.models.inspection import Inspection, inspect_encoder
 from graphforget.models.parameters import trainable
 from graphforget.models.stacked import (
@@ -27,7 +28,6 @@ from graphforget.models.stacked import (
     Stacked,
     checked_parts,
     default_attribute_scale,
-    embedding,
 )
 from graphforget.validation import whole_number
 

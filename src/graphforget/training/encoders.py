@@ -15,6 +15,7 @@ from graphforget.errors import InputError, Refused
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
 from graphforget.models.composite import inner_inputs, made_by_seed
+from graphforget.models.encoders import Encoders, embedding
 from graphforget.models.inspection import Inspection
 from graphforget.models.propagation import normalised_adjacency
 from graphforget.models.stacked import Stacked
