@@ -74,7 +74,7 @@ def test_the_whole_way(files: Path, here: Path, run: Run, run_json: RunJson) -> 
     assert (plan["level"], len(plan["conditions"]), len(plan["advice"])) == ("exact", 1, 2)
     shown = run("plan", "one", request, *MODULE)
     assert "would be refused" in shown.stdout
-    assert "gf.stacked(PlainGCN, parts=4)" in shown.stdout
+    assert "gf.stacked(PlainGCN)" in shown.stdout
     answer = run_json("unlearn", "one", str(request), "--out", "two", *MODULE, *RETRAIN)
     assert answer["certificate"]["claim"]["kind"] == "exact-own-training/1"
     assert "condition" in run("unlearn", "one", request, *MODULE, *RETRAIN).stdout

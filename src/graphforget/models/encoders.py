@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from graphforget.errors import InputError
-from graphforget.linalg.sparse import SparseMatrix
+from graphforget.linalg.sparse import Matrix, SparseMatrix
 from graphforget.models.base import GraphModel
 from graphforget.models.composite import converted_module, inner_inputs, inner_state, load_inner_state, state_digest
+from graphforget.models.gcn import GCN
 
 SCALES = "encoders.scales"
 
@@ -59,9 +60,12 @@ class Encoders:
         return cls(tuple(modules), tuple(scales.tolist()))
 
     def embeddings(
-        self, x: Tensor, edge_index: Tensor, propagation: SparseMatrix, *, width: int, norm: float
+        self, x: Tensor, edge_index: Tensor, propagation: SparseMatrix, *, rows: Matrix, width: int, norm: float
     ) -> Tensor:
-        """`norm [S E_1 / scale_1, ..., S E_K / scale_K]` for every node, by one pass of each encoder over the graph."""
+        """`norm [S E_1 / scale_1, ..., S E_K / scale_K]` for every node, by one pass of each encoder over the graph.
+
+        `rows` are the scaled attributes. A sparse model that reads them and `S` as they are need not prepare the graph.
+        """
         prepared: tuple[Any, Any] | None = None
         blocks = []
         for module, scale in zip(self.modules, self.scales, strict=True):
@@ -69,7 +73,8 @@ class Encoders:
                 blocks.append(torch.zeros(x.shape[0], width, dtype=x.dtype, device=x.device))
                 continue
             if prepared is None:  # all encoders are of one type
-                prepared = inner_inputs(module, x, edge_index)
+                shared = isinstance(rows, SparseMatrix) and type(module) is GCN and module.scale_rows
+                prepared = (rows, propagation) if shared else inner_inputs(module, x, edge_index)
             blocks.append((propagation @ embedding(converted_module(module, x), *prepared)).mul_(norm / scale))
         return torch.cat(blocks, dim=1)
 

@@ -29,7 +29,7 @@ from graphforget.models.encoders import Encoders
 from graphforget.models.fixed import FixedPropagation
 from graphforget.validation import whole_number
 
-PARTS = 4
+PARTS = 8
 HOPS = 3
 EMBEDDING_NORM = 0.2  # small, so that the head trusts an encoder only where this pays
 # The factor of a node's own attributes by the number of training nodes: with few labels a head overfits to them.
@@ -212,7 +212,9 @@ class Stacked(CompositeModel):
         rows, inputs = self.fixed.prepare(x, edge_index)
         propagation = self.propagation(edge_index, x.shape[0], x.dtype) if isinstance(inputs, Tensor) else inputs
         assert isinstance(propagation, SparseMatrix)
-        embeddings = self.encoders.embeddings(x, edge_index, propagation, width=self.width, norm=self.embedding_norm)
+        embeddings = self.encoders.embeddings(
+            x, edge_index, propagation, rows=rows, width=self.width, norm=self.embedding_norm
+        )
         return rows, StackedInputs(inputs, embeddings)
 
     @property

@@ -49,7 +49,7 @@ def adopt(
     With `retrain`, a deletion calls this function with the retained graph, and the certificate has the level `exact`
     under the condition that the function reads nothing else. Without it, only the level `empirical` is possible
     (`method="idea"` or `"gif"`). A network that was trained on all data cannot be certified afterwards. The same class
-    can be certified if it is trained as `gf.train(graph, gf.stacked(MyGNN, parts=4))`.
+    can be certified if it is trained as `gf.train(graph, gf.stacked(MyGNN))`.
 
     Args:
         module: The trained module, called as `module(x, edge_index)`. It is copied, never changed.

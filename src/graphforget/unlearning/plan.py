@@ -180,7 +180,7 @@ def _advice(trained: Trained) -> tuple[str, ...]:
     return (
         *([] if trained.retrain is not None else [own]),
         "empirical, without a guarantee: method 'idea' or 'gif' with level 'empirical'",
-        f"certified: train the same class as gf.train(graph, gf.stacked({name}, parts=4))",
+        f"certified: train the same class as gf.train(graph, gf.stacked({name}))",
     )
 
 
