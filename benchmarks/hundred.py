@@ -18,6 +18,7 @@ import torch
 import graphforget as gf
 from graphforget.linalg.newton import newton_cg
 from graphforget.privacy.gaussian import composed_ratio, epsilon_of, tolerance
+from graphforget.training.trained import same_tensors
 
 
 def drawn(graph: gf.Graph, number: int) -> gf.Request:
@@ -73,6 +74,9 @@ def main() -> None:
     )
     same = (trained.logits(graph).argmax(1) == retrained.logits(graph).argmax(1)).double().mean()
     print(f"the same prediction for {100 * float(same):.2f} % of the nodes")
+    if trained.is_stacked:
+        equal = same_tensors(trained.released_state, retrained.released_state)
+        print(f"encoders equal to those of training on the last graph, bit for bit: {equal}")
     print(f"epsilon of all {args.requests} releases together: {together:.3g} by the distances measured, ", end="")
     print(f"{by_promise:.3g} by what each is allowed, at delta = 1e-5")
 
