@@ -359,7 +359,7 @@ def test_train_claims_no_more_than_it_knows(run: Run, club: Path) -> None:
 
 
 def test_training_that_does_not_converge_says_so(run: Run, club: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphforget.training.fit.newton_cg", functools.partial(newton_cg, max_steps=1))
+    monkeypatch.setattr("graphforget.training.fit.minimise", functools.partial(newton_cg, max_steps=1))
     ran = run("train", "--data", club)
     assert ran.code == 0
     assert "NOT CONVERGED" in ran.stdout

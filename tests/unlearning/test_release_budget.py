@@ -29,7 +29,7 @@ def stop_early(function: Any, theta: torch.Tensor, **given: Any) -> Minimum:
 
 @pytest.fixture
 def newton_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphforget.unlearning.methods.newton.newton_cg", stop_early)
+    monkeypatch.setattr("graphforget.unlearning.methods.newton.minimise", stop_early)
 
 
 # -- one wording for every path --------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ def test_every_path_of_a_model_with_noise_ends_in_the_same_public_words(
     outcomes = {"untouched": gf.unlearn(trained, graph, UNTOUCHING)}
     outcomes |= {"retrained": gf.unlearn(trained, graph, TOUCHING, method="retrain")}
     outcomes |= {"retrained, untouched": gf.unlearn(trained, graph, UNTOUCHING, method="retrain")}
-    monkeypatch.setattr("graphforget.unlearning.methods.newton.newton_cg", stop_early)
+    monkeypatch.setattr("graphforget.unlearning.methods.newton.minimise", stop_early)
     outcomes |= {"fallback": gf.unlearn(trained, graph, TOUCHING)}
     assert steps.details["steps"] >= 1
     assert not steps.details["retrained"]

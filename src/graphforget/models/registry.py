@@ -71,8 +71,8 @@ class ModelEntry:
 
 
 LINEARISED_SIGMA = 0.05
-ENCODER_WIDTHS = {"gcn": 16, "gat": 2, "gin": 16, "sage": 16}  # hidden units of an encoder, of each of its heads
-ENCODER_SCHEDULE: dict[str, Any] = {"mu": 1e-4, "epochs": 30, "learning_rate": 0.03, "polish_steps": 0}
+ENCODER_WIDTHS = {"gcn": 32, "gat": 4, "gin": 32, "sage": 32}  # hidden units of an encoder, of each of its heads
+ENCODER_SCHEDULE: dict[str, Any] = {"mu": 1e-4, "epochs": 40, "learning_rate": 0.03, "polish_steps": 0}
 NETWORK_SCHEDULE: dict[str, Any] = {"mu": 1e-4, "epochs": 20, "learning_rate": 0.03, "polish_steps": 0}
 
 

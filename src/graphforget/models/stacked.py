@@ -29,7 +29,7 @@ from graphforget.models.encoders import Encoders
 from graphforget.models.fixed import FixedPropagation
 from graphforget.validation import whole_number
 
-PARTS = 8
+PARTS = 4
 HOPS = 3
 EMBEDDING_NORM = 0.2  # small, so that the head trusts an encoder only where this pays
 # The factor of a node's own attributes by the number of training nodes: with few labels a head overfits to them.

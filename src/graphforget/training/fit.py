@@ -24,7 +24,7 @@ from graphforget.models.stacked import as_stacked
 from graphforget.privacy.noise import noise
 from graphforget.progress import Progress
 from graphforget.training.losses import Loss, assumed_convex, captured_by_loss
-from graphforget.training.objective import Objective
+from graphforget.training.objective import Objective, minimise
 from graphforget.training.recipe import Recipe
 from graphforget.training.trained import Trained
 from graphforget.training.training_input import training_input
@@ -139,7 +139,7 @@ def _newton(objective: Objective, start: Tensor, recipe: Recipe, progress: Progr
             progress(f"Newton, ||grad F||/mu = {norm / recipe.mu:.1e}", step, 0)
 
     tolerance = recipe.tolerance * recipe.mu
-    minimum = objective.minimise(start, gradient_tolerance=tolerance, on_step=report)
+    minimum = minimise(objective, start, gradient_tolerance=tolerance, on_step=report)
     return minimum.theta, minimum.status == "converged"
 
 

@@ -23,6 +23,7 @@ from graphforget.models.parameters import call_with, trainable
 from graphforget.models.registry import is_affine
 from graphforget.training.losses import Loss, LossFunction, as_loss
 
+SINGLE_STEPS = 30  # of Newton's method with products in float32
 SMALLEST_SINGLE_MU = 1e-6  # with less curvature, products in float32 cost more steps than they save
 LARGEST_SINGLE_SQUARE = 1e4  # the mean squared length of rows of features up to which they are used
 
@@ -190,19 +191,6 @@ class Objective:
         model = self.data.affine_model
         return model is not None and model.has_fixed_features
 
-    def minimise(self, theta: Tensor, **options: Any) -> Minimum:
-        """`newton_cg` from `theta`, with curvature products in float32 where they are likely to do.
-
-        A Newton step needs few digits of the curvature, and the gradient that decides whether a step was good is always
-        that of float64. If the steps do not converge, further ones have products in float64.
-        """
-        function = self.for_newton()
-        minimum = newton_cg(function, theta, **options)
-        if function is self or minimum.status == "converged":
-            return minimum
-        again = newton_cg(self, minimum.theta, **options)
-        return dataclasses.replace(again, steps=minimum.steps + again.steps, products=minimum.products + again.products)
-
     def for_newton(self) -> SmoothFunction:
         """The same function, with curvature products in float32 if the features are short and mu is not tiny."""
         model = self.data.affine_model
@@ -276,3 +264,20 @@ class MixedPrecision:
         """`v -> (H + mu I) v`, rounded to float32."""
         product = self._single.hessian(theta.to(self._single.like))
         return lambda v: product(v.to(self._single.like)).to(v)
+
+
+def minimise(objective: Objective, theta: Tensor, *, max_steps: int = 100, **options: Any) -> Minimum:
+    """`newton_cg` from `theta`, first with curvature products in float32 where they are likely to do.
+
+    A Newton step needs few digits of the curvature, and the gradient that decides whether a step was good is always
+    that of float64. If `SINGLE_STEPS` of them do not converge, the others have products in float64.
+    """
+    function = objective.for_newton()
+    if function is objective:
+        return newton_cg(objective, theta, max_steps=max_steps, **options)
+    minimum = newton_cg(function, theta, max_steps=min(SINGLE_STEPS, max_steps), **options)
+    left = max_steps - minimum.steps
+    if minimum.status == "converged" or not left:
+        return minimum
+    again = newton_cg(objective, minimum.theta, max_steps=left, **options)
+    return dataclasses.replace(again, steps=minimum.steps + again.steps, products=minimum.products + again.products)

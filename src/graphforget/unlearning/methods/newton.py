@@ -19,7 +19,7 @@ from graphforget.graph.graph import Graph
 from graphforget.privacy.gaussian import LARGEST_DELTA, tolerance
 from graphforget.privacy.rounding import rounded_up
 from graphforget.training.losses import is_convex
-from graphforget.training.objective import Objective
+from graphforget.training.objective import Objective, minimise
 from graphforget.training.recipe import ROUNDING_FLOOR
 from graphforget.training.retraining import trained_anew
 from graphforget.training.trained import Trained
@@ -98,7 +98,7 @@ class Newton(Method[NewtonOptions], info=NEWTON):
                 task, {"steps": 0, "products": 0, "distances": []}, why=tolerance_below_rounding(allowed, slack / mu)
             )
         steps: Any = {"min_steps": 0 if task.training_unchanged else 1, "max_steps": options.steps}
-        minimum = objective.minimise(theta, gradient_tolerance=largest_norm, on_step=report, **steps)
+        minimum = minimise(objective, theta, gradient_tolerance=largest_norm, on_step=report, **steps)
         details: dict[str, Any] = {
             "steps": minimum.steps,
             "products": minimum.products,
