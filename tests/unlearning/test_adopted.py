@@ -204,6 +204,10 @@ def test_the_plan_says_what_can_be_had() -> None:
     assert (step.method, step.level, step.conditions) == ("gif", "empirical", ())
     trained_here = gf.plan(gf.train(graph(), "sgc"), graph(), REQUEST)
     assert (trained_here.advice, trained_here.conditions) == ((), ())
+    (advice,) = gf.plan(gf.train(graph(), "gcn", hidden=4, epochs=2), graph(), REQUEST).advice
+    assert 'gf.train(graph, "stacked-gcn")' in advice
+    (advice,) = gf.plan(gf.train(graph(), module_of(), epochs=2), graph(), REQUEST).advice
+    assert "gf.stacked(PlainGCN)" in advice
 
 
 def test_the_plan_knows_the_time_of_the_function_once_it_was_called() -> None:

@@ -112,7 +112,7 @@ def render_plan(plan: gf.Plan, *, floor: float | None) -> None:
         say("\n'unlearn' measures the conditions. If one fails, which is common, the request is refused (exit code 3),")
         say("unless you ask for --level empirical; --method retrain trains the model again instead.")
     if plan.advice:
-        say("\nThe model was trained elsewhere. Other levels:")
+        say("\nOther levels:")
         for way in plan.advice:
             say(f"  - {way}")
     say("\nNot covered at any level (delete these copies yourself, and note the limits):")

@@ -12,6 +12,7 @@ from graphforget.certificates.conditions import sentence
 from graphforget.certificates.levels import MEANING, NOT_COVERED, Level
 from graphforget.errors import Refused
 from graphforget.graph.graph import Graph
+from graphforget.models.registry import MODELS
 from graphforget.request.footprint import footprint
 from graphforget.request.kinds import Kind
 from graphforget.request.request import Request
@@ -48,7 +49,7 @@ class Plan:
     renewed_encoders: int | None = None  # of these, the ones that are trained again
     not_covered: tuple[str, ...] = NOT_COVERED
     conditions: tuple[str, ...] = ()  # of the claim, in words, if they are known before the request
-    advice: tuple[str, ...] = ()  # how to reach other levels with an adopted model
+    advice: tuple[str, ...] = ()  # how to reach other levels with an adopted model or a network
 
     def to_dict(self) -> dict[str, Any]:
         return {"audience": "private", **dataclasses.asdict(self)}
@@ -172,10 +173,13 @@ def _counts(task: Task) -> dict[str, Any]:
 
 
 def _advice(trained: Trained) -> tuple[str, ...]:
-    """What can be had with a model that was trained elsewhere, in words."""
-    if not trained.recipe.adopted:
-        return ()
+    """How to reach other levels, in words: for a model that was trained elsewhere, and for a network."""
+    built_in = f"stacked-{trained.recipe.model}"
     name = type(trained.module).__qualname__
+    stacked = f'"{built_in}"' if built_in in MODELS else f"gf.stacked({name})"
+    if not trained.recipe.adopted:
+        network = not trained.strongly_convex and not trained.is_ensemble
+        return (f"certified, without retraining the whole network: gf.train(graph, {stacked})",) if network else ()
     own = "exact: give the function that trains the model, gf.adopt(..., retrain=...) or --retrain"
     return (
         *([] if trained.retrain is not None else [own]),
