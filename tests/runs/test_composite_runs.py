@@ -33,7 +33,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def run(name: str, tmp_path: Path) -> Path:
+def place(name: str, tmp_path: Path) -> Path:
     """A run that has answered one request."""
     graph = random_graph(3, nodes=60, edges=140)
     first = gf.save_run(tmp_path / "first", gf.train(graph, name, **OPTIONS[name]), graph)
@@ -41,11 +41,11 @@ def run(name: str, tmp_path: Path) -> Path:
     return tmp_path / "second"
 
 
-def test_a_run_is_read_as_it_was_written(run: Path) -> None:
-    trained, graph = gf.load_run(run)
-    other = gf.load_run(run.with_name("first"))[0]
-    released, _ = gf.load_released(run)
-    tensors = load_file(run / "released.safetensors")
+def test_a_run_is_read_as_it_was_written(place: Path) -> None:
+    trained, graph = gf.load_run(place)
+    other = gf.load_run(place.with_name("first"))[0]
+    released, _ = gf.load_released(place)
+    tensors = load_file(place / "released.safetensors")
     assert torch.equal(released.theta, tensors.pop("theta"))
     assert same_tensors(tensors, trained.released_state)
     assert same_tensors(released.released_state, trained.released_state)
@@ -54,20 +54,20 @@ def test_a_run_is_read_as_it_was_written(run: Path) -> None:
     assert not torch.equal(released.logits(graph), trained.logits(graph))
 
 
-def test_it_is_verified_with_and_without_a_replay(run: Path) -> None:
-    plain, replayed = gf.verify_run(run), gf.verify_run(run, replay=True)
+def test_it_is_verified_with_and_without_a_replay(place: Path) -> None:
+    plain, replayed = gf.verify_run(place), gf.verify_run(place, replay=True)
     assert any("--replay" in line for line in plain.unchecked)
     assert not any("--replay" in line for line in replayed.unchecked)
     (claim,) = (check.result for check in replayed.checks if check.name == "claim")
     assert "training again gave the same weights, bit for bit" in claim
 
 
-def test_requests_go_on_from_a_run(run: Path) -> None:
-    answer = gf.answer(run, gf.Request(nodes=[7]), request_id="again")
+def test_requests_go_on_from_a_run(place: Path) -> None:
+    answer = gf.answer(place, gf.Request(nodes=[7]), request_id="again")
     assert answer.outcome is not None
     assert answer.outcome.level == "certified"
-    assert gf.answer(run, gf.Request(nodes=[7]), request_id="again").repeated
-    assert gf.verify_run(run, replay=True).checks
+    assert gf.answer(place, gf.Request(nodes=[7]), request_id="again").repeated
+    assert gf.verify_run(place, replay=True).checks
 
 
 def changed(tensors: dict[str, Tensor], name: str, change: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
@@ -86,26 +86,26 @@ CHANGES: dict[str, Callable[[dict[str, Tensor], str], dict[str, Tensor]]] = {
 
 @pytest.mark.parametrize("file", ["weights.safetensors", "released.safetensors"])
 @pytest.mark.parametrize("change", CHANGES)
-def test_no_tensor_of_an_encoder_or_a_network_can_be_changed(run: Path, file: str, change: str) -> None:
-    tensors = load_file(run / file)
+def test_no_tensor_of_an_encoder_or_a_network_can_be_changed(place: Path, file: str, change: str) -> None:
+    tensors = load_file(place / file)
     names = [name for name in tensors if "encoders" in name or "network" in name]
-    for place in (names[0], names[-1]):
-        save_file(CHANGES[change](tensors, place), run / file)
-        rewrite_checksums(run)
+    for name in (names[0], names[-1]):
+        save_file(CHANGES[change](tensors, name), place / file)
+        rewrite_checksums(place)
         with pytest.raises((gf.Mismatch, gf.InputError)):
-            gf.verify_run(run)
+            gf.verify_run(place)
 
 
 @pytest.mark.parametrize(
     "option",
     [{"hops": 2}, {"embedding_norm": 0.5}, {"parts": 2}, {"start": "sgc"}, {"hidden": 10**6}, {"parts": 10**9}],
 )
-def test_options_of_a_run_cannot_be_changed(run: Path, option: dict[str, Any]) -> None:
-    content = json.loads((run / "run.json").read_text())
+def test_options_of_a_run_cannot_be_changed(place: Path, option: dict[str, Any]) -> None:
+    content = json.loads((place / "run.json").read_text())
     content["recipe"]["options"] |= option
-    (run / "run.json").write_text(json.dumps(content))
+    (place / "run.json").write_text(json.dumps(content))
     with pytest.raises((gf.Mismatch, gf.InputError)):
-        gf.verify_run(run)
+        gf.verify_run(place)
 
 
 def test_who_is_in_a_given_part_is_kept_and_checked(tmp_path: Path) -> None:
@@ -188,9 +188,7 @@ def make():
 """
 
 
-def test_a_users_stacked_model_on_the_command_line(
-    tmp_path: Path, run_command: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_users_stacked_model_on_the_command_line(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_models.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
     graph = random_graph(3, nodes=60, edges=140)
@@ -204,33 +202,12 @@ def test_a_users_stacked_model_on_the_command_line(
         ("verify", "two", "--replay", *own),
         ("report", "two", "--out", "page.html", *own),
     ):
-        ended = run_command(*arguments, "--json")
+        ended = run(*arguments, "--json")
         assert ended.code == 0, (arguments, ended.stderr)
-    assert run_command("plan", "one", "request.json").code == 2
-    assert "encoders" in run_command("plan", "one", "request.json", *own).stdout
+    assert run("plan", "one", "request.json").code == 2
+    assert "encoders" in run("plan", "one", "request.json", *own).stdout
 
 
-@pytest.fixture
-def run_command(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Run:
-    """The fixture `run` of all tests, under another name."""
-    import sys
-
-    from cases import Ran
-    from graphforget.cli import app
-
-    def call(*arguments: str | Path) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["graphforget", *map(str, arguments)])
-        capsys.readouterr()
-        code = 0
-        try:
-            app.main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-        return Ran(code, *capsys.readouterr())
-
-    return call
-
-
-def test_modules_are_not_in_run_directories(run: Path) -> None:
-    assert all(isinstance(value, Tensor) for value in load_file(run / "weights.safetensors").values())
-    assert not any(isinstance(value, nn.Module) for value in json.loads((run / "run.json").read_text()).values())
+def test_modules_are_not_in_run_directories(place: Path) -> None:
+    assert all(isinstance(value, Tensor) for value in load_file(place / "weights.safetensors").values())
+    assert not any(isinstance(value, nn.Module) for value in json.loads((place / "run.json").read_text()).values())
