@@ -329,3 +329,21 @@ def test_lanczos_stops_when_the_answer_is_known_and_says_how_it_ended() -> None:
     assert extreme_eigenvalues(lambda v: 2 * v, like).status == "converged"
     assert extreme_eigenvalues(lambda v: 2 * v, like).smallest == pytest.approx(2)
     assert extreme_eigenvalues(lambda v: float("nan") * v, like).status == "not finite"
+
+
+def test_remembered_residuals_undo_the_rounding_of_single_precision() -> None:
+    """With products in float32 fewer iterations are needed, and the solution is the same."""
+    generator = torch.Generator().manual_seed(0)
+    q = torch.linalg.qr(torch.randn(300, 300, generator=generator, dtype=F64)).Q
+    a = (q * torch.logspace(-4, 0, 300, dtype=F64)) @ q.T
+    b = torch.randn(300, generator=generator, dtype=F64)
+
+    def product(v: torch.Tensor) -> torch.Tensor:
+        return (a.float() @ v.float()).double()
+
+    plain, remembered = (conjugate_gradient(product, b, tolerance=1e-3, remembered=n) for n in (0, 200))
+    assert remembered.iterations < 0.9 * plain.iterations
+    for solution in (plain, remembered):
+        assert float((b - a @ solution.x).norm()) <= 2e-3 * float(b.norm())
+    few = conjugate_gradient(product, b, tolerance=1e-3, remembered=5)
+    assert few.status == "converged"

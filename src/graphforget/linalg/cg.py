@@ -19,6 +19,7 @@ def conjugate_gradient(
     *,
     tolerance: float = 1e-6,
     max_iterations: int = 1000,
+    remembered: int = 0,
     on_iteration: Callable[[int, float], None] | None = None,
 ) -> Solution:
     """Solves `A x = b` for positive definite `A` until `||b - A x|| <= tolerance ||b||`.
@@ -26,14 +27,20 @@ def conjugate_gradient(
     A direction of curvature at most 0 ends it with the last iterate (`b` itself if it was the first direction). The
     residual is that of the recurrence; below `DRIFT`, where rounding can part the two, the true one is computed and a
     solve that fell short of the tolerance by more than twice is called stagnated.
+
+    Residuals are orthogonal to each other but for rounding errors, which cost iterations. With `remembered`, each is
+    made orthogonal to so many of the first ones.
     """
     x = torch.zeros_like(b)
     scale = float(b.norm())
     if scale == 0.0:
         return Solution(x, "converged", 0, 0.0)
     residual, direction = b.clone(), b.clone()
+    basis = b.new_empty(min(remembered, max_iterations), b.numel())
     squared = float(residual @ residual)
     for iteration in range(1, max_iterations + 1):
+        if iteration <= basis.shape[0]:
+            torch.div(residual, squared**0.5, out=basis[iteration - 1])
         image = product(direction)
         curvature = float(direction @ image)
         if not math.isfinite(curvature):
@@ -45,6 +52,9 @@ def conjugate_gradient(
         step = squared / curvature
         x.add_(direction, alpha=step)
         residual.sub_(image, alpha=step)
+        if remembered:
+            known = basis[:iteration]
+            residual.sub_(known.T @ (known @ residual))
         previous, squared = squared, float(residual @ residual)
         if on_iteration is not None:
             on_iteration(iteration, squared**0.5 / scale)

@@ -14,6 +14,7 @@ from graphforget.linalg.solution import Product
 Status = Literal["converged", "steps spent", "no descent"]
 
 NEAR = 0.003  # of the gradient's norm
+REMEMBERED = 40  # residuals of a solve that later ones are made orthogonal to
 
 
 class SmoothFunction(Protocol):
@@ -69,7 +70,11 @@ def newton_cg(
         enough = 0.9 * gradient_tolerance / max(norm, 1e-300)
         forcing = min(enough if enough >= NEAR else max(min(0.1, norm**0.5), enough), 0.9)
         solution = conjugate_gradient(
-            function.hessian(theta), -gradient, tolerance=forcing, max_iterations=max_products
+            function.hessian(theta),
+            -gradient,
+            tolerance=forcing,
+            max_iterations=max_products,
+            remembered=REMEMBERED,
         )
         products += solution.iterations
         slope = float(gradient @ solution.x)
