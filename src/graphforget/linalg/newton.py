@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from torch import Tensor
 
@@ -69,13 +69,8 @@ def newton_cg(
             return Minimum(theta, "converged", step, products, value, gradient)
         enough = 0.9 * gradient_tolerance / max(norm, 1e-300)
         forcing = min(enough if enough >= NEAR else max(min(0.1, norm**0.5), enough), 0.9)
-        solution = conjugate_gradient(
-            function.hessian(theta),
-            -gradient,
-            tolerance=forcing,
-            max_iterations=max_products,
-            remembered=REMEMBERED,
-        )
+        limits: Any = {"max_iterations": max_products, "remembered": REMEMBERED}
+        solution = conjugate_gradient(function.hessian(theta), -gradient, tolerance=forcing, **limits)
         products += solution.iterations
         slope = float(gradient @ solution.x)
         length = 1.0
