@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from graphforget.errors import InputError
+from graphforget.linalg.sparse import masked
 
 UNLABELLED = -1
 LARGEST_TARGET = 1e15  # targets are squared in float32
@@ -31,6 +32,11 @@ def has_target(y: Tensor) -> Tensor:
     if y.dtype.is_floating_point:
         return ~y.isnan().any(dim=1)
     return (y != UNLABELLED).all(dim=1) if y.dim() == 2 else y != UNLABELLED
+
+
+def targets_where(y: Tensor, keep: Tensor) -> Tensor:
+    """The targets of the nodes of the mask `keep`."""
+    return masked(y, keep) if y.dim() == 1 else y[keep]
 
 
 def without_targets(y: Tensor, rows: Tensor) -> Tensor:
