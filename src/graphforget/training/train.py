@@ -31,7 +31,7 @@ from graphforget.training.encoders import fit_stacked
 from graphforget.training.environment import checked_device, environment
 from graphforget.training.fit import fit_one
 from graphforget.training.loss_checks import check_loss, loss_for
-from graphforget.training.losses import Loss, LossFunction, assumed_convex
+from graphforget.training.losses import Loss, LossFunction, SquaredError, assumed_convex
 from graphforget.training.recipe import RELEASES, Recipe
 from graphforget.training.scores import SCORES, SHARES, SHOWN
 from graphforget.training.shards import fit_shards
@@ -41,6 +41,7 @@ from graphforget.validation import whole_number
 
 LARGEST_NOISE_COST = 0.02  # of the score; training warns if noise costs more
 NOISE_DRAWS = 3
+SQUARED_ERROR_SIGMA = 0.1  # weights that give values of order 1 are smaller, and one Newton step ends at the optimum
 FAR_FROM_ONE = 30.0  # training warns if values are larger or smaller than 1 by this factor
 HALF_PRECISION = (torch.float16, torch.bfloat16)
 
@@ -212,6 +213,7 @@ def _recipe(
     )
     if sigma is None:  # 0 if no tolerance follows from it
         sigma = defaults.sigma if is_affine(module) and assumed_convex(loss) and not objective_noise else 0.0
+        sigma *= SQUARED_ERROR_SIGMA if type(loss) is SquaredError else 1.0
     sigma = _number(sigma, "sigma")
     if whole_number(releases, "releases") == 0:
         raise InputError("releases is 0, at least 1 is needed")
