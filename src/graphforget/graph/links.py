@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from graphforget.graph.graph import Graph
 
 MESSAGE, SUPERVISED, VALIDATION, TEST = range(4)  # the sides of a pair
-HELD_OUT = (VALIDATION, TEST)
 MOST_NUMBERS = 2**31  # two node numbers make one 64-bit key
 
 
@@ -31,16 +30,18 @@ MOST_NUMBERS = 2**31  # two node numbers make one 64-bit key
 class LinkSettings:
     """What decides sides and candidates, fixed before training.
 
-    `messages` is the share of the training edges that carry messages. A node names `negatives` candidates for training
-    and `held_out_negatives` for validation and test, each of any number below `population`. A candidate whose side is
-    another is no item of this side, so the shares apply to these counts too.
+    `messages` is the share of the training edges that carry messages. The others are supervised; with `learn_messages`
+    all training edges are. A node names `negatives` candidates for training and `held_out_negatives` for validation and
+    test, each of any number below `population`. A candidate whose side is another is no item of this side, so the
+    shares apply to these counts too.
     """
 
     seed: int = 0
     test: float = 0.1
     validation: float = 0.05
     messages: float = 0.8
-    negatives: int = 4
+    learn_messages: bool = False
+    negatives: int = 2
     held_out_negatives: int = 10
     population: int | None = None  # None: not fixed yet
 
@@ -49,10 +50,11 @@ class LinkSettings:
             whole_number(getattr(self, name), name)
         for name in ("test", "validation", "messages"):
             share = getattr(self, name)
-            if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < 1:
-                raise InputError(f"the share {name!r} is {share!r}, a number from 0 to 1 is needed, 1 not included")
-        if self.test + self.validation >= 1:
-            raise InputError(f"the shares test {self.test} and validation {self.validation} leave no training edge")
+            if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+                raise InputError(f"the share {name!r} is {share!r}, a number from 0 to 1 is needed")
+        if self.test + self.validation >= 1 or (self.messages == 1 and not self.learn_messages):
+            shares = f"test {self.test}, validation {self.validation}, messages {self.messages}"
+            raise InputError(f"the shares {shares} leave no edge to learn from")
         if self.population is not None and not 0 < whole_number(self.population, "population") <= MOST_NUMBERS:
             raise InputError(f"population is {self.population}, a number from 1 to {MOST_NUMBERS} is needed")
 
@@ -65,11 +67,11 @@ class LinkSettings:
 
 @dataclass(frozen=True, eq=False)
 class LinkItems:
-    """The pairs of one graph that are learned from or tested with. Message edges are none of them."""
+    """The pairs of one graph that are learned from or tested with."""
 
     rows: Tensor  # n x 2 rows of the graph, the first one lower; sorted by (first, second)
     y: Tensor  # 1: there is an edge
-    sides: Tensor  # SUPERVISED, VALIDATION or TEST
+    sides: Tensor  # SUPERVISED: for training
 
 
 def link_sides(pairs: Tensor, settings: LinkSettings) -> Tensor:
@@ -104,8 +106,10 @@ def edge_sides(graph: Graph, settings: LinkSettings) -> tuple[Tensor, Tensor]:
 def link_items(graph: Graph, settings: LinkSettings) -> LinkItems:
     """Supervised, validation and test edges, and the negatives of training, validation and test."""
     pairs, sides = edge_sides(graph, settings)
-    positive = sides != MESSAGE
     negatives, negative_sides = link_negatives(graph, pairs, settings)
+    if settings.learn_messages:
+        sides[sides == MESSAGE] = SUPERVISED
+    positive = sides != MESSAGE
     rows = torch.cat([pairs[positive], negatives])
     y = torch.zeros(rows.shape[0], dtype=torch.int64)
     y[: int(positive.sum())] = 1
