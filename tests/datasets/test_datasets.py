@@ -26,7 +26,7 @@ from graphforget.datasets.planetoid import read_pickle
 from graphforget.datasets.registry import DATASETS, load
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
-from graphforget.graph.validation import UNLABELLED
+from graphforget.graph.targets import UNLABELLED
 from graphforget.request.request import Request
 
 PUBLISHED = {  # nodes, undirected edges, columns, classes

@@ -19,7 +19,7 @@ from torch_geometric.data import Data, HeteroData
 import graphforget as gf
 from cases import CLASSES, COLUMNS, MODELS, graphs, make, present, random_graph, reach_of, requests
 from graphforget.graph.digest import digest_of_format_2
-from graphforget.graph.validation import UNLABELLED
+from graphforget.graph.targets import UNLABELLED
 from graphforget.models.inputs import model_inputs
 
 QUICK = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])

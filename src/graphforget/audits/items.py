@@ -11,7 +11,7 @@ from torch import Tensor
 
 from graphforget.audits.scores import confidence
 from graphforget.graph.graph import Graph
-from graphforget.graph.validation import UNLABELLED
+from graphforget.graph.targets import UNLABELLED
 from graphforget.request.request import Request
 
 LIMIT = 500  # items that are audited; more would add little

@@ -11,7 +11,7 @@ import torch
 
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
-from graphforget.graph.validation import UNLABELLED
+from graphforget.graph.targets import has_target
 
 SPLITS = ("random", "public", "given")
 
@@ -120,7 +120,7 @@ def load(name_or_path: str | Path, *, seed: int = 0, split: str | None = None, r
     graph = _read_own(Path(name_or_path))
     if split == "public":
         raise InputError(f"{name_or_path} has no 'public' split, 'random' and 'given' are possible for it")
-    if split == "given" or (split is None and not torch.equal(graph.train_mask, graph.y != UNLABELLED)):
+    if split == "given" or (split is None and not torch.equal(graph.train_mask, has_target(graph.y))):
         return graph
     return graph.split(seed=seed)
 

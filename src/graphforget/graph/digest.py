@@ -48,6 +48,7 @@ def _sha256(graph: Graph, name: str, numbers: np.ndarray | None, more: list[Any]
         graph.column_names,
         graph.class_names,
         *more,
+        *([] if graph.target_kind == "classes" else [graph.target_kind]),
     ]
     columns = _attribute_parts(graph, order)
     masks = (m.numpy()[order] for m in (graph.train_mask, graph.val_mask, graph.test_mask))
@@ -56,7 +57,7 @@ def _sha256(graph: Graph, name: str, numbers: np.ndarray | None, more: list[Any]
         identities,
         *([] if numbers is None or graph.subject_ids is None else [numbers[order]]),
         keys.astype("<i8"),
-        graph.y.numpy()[order].astype("<i8"),
+        graph.y.numpy()[order].astype("<f8" if graph.y.dtype.is_floating_point else "<i8"),
     ]
     for part in (*parts, *columns, *masks):
         content = part if isinstance(part, bytes) else np.ascontiguousarray(part).data.cast("B")

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from graphforget.errors import InputError
 from graphforget.graph.resolved import Resolved
+from graphforget.graph.targets import targets_where
 from graphforget.linalg.sparse import entry_rows, from_scipy, keep_entries, masked, to_scipy, without_rows
 
 if TYPE_CHECKING:
@@ -107,6 +108,8 @@ def numbered_as(graph: Graph, other: Graph) -> Graph:
 def _with_classes(graph: Graph, names: tuple[str, ...]) -> Graph:
     """The same labels, with the classes in the order of `names`."""
     place = torch.tensor([names.index(name) for name in graph.class_names or ()])
+    if graph.target_kind != "classes":
+        return dataclasses.replace(graph, y=graph.y[:, place.argsort()], class_names=names)
     y = torch.where(graph.y >= 0, place[graph.y.clamp_min(0)], graph.y)
     return dataclasses.replace(graph, y=y, class_names=names)
 
@@ -122,9 +125,11 @@ def _rows(graph: Graph, keep: Tensor, x: Tensor) -> Graph:
     subjects = graph.subject_ids
     if subjects is not None:
         subjects = tuple(subject for subject, stays in zip(subjects, keep.tolist(), strict=True) if stays)
-    names = ("y", "train_mask", "val_mask", "test_mask", "numbers")
+    names = ("train_mask", "val_mask", "test_mask", "numbers")
     rows: dict[str, Any] = {name: masked(getattr(graph, name), keep) for name in names}
-    return dataclasses.replace(graph, x=x, subject_ids=subjects, notes=(), **rows)  # notes could disclose a deletion
+    return dataclasses.replace(
+        graph, x=x, y=targets_where(graph.y, keep), subject_ids=subjects, notes=(), **rows
+    )  # notes could disclose a deletion
 
 
 def _blanked(graph: Graph, resolved: Resolved, keep: Tensor) -> Tensor:

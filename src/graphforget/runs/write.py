@@ -143,7 +143,7 @@ def _write(
     if trained.composite is not None:  # its encoders or its network are no part of the module's own state
         state |= {f"{RELEASED_STATE}{name}": value for name, value in trained.composite.released_state().items()}
     save_file(flat | state, folder / "weights.safetensors")
-    tensors: dict[str, Tensor] = {name: getattr(graph, name).contiguous() for name in TENSORS}
+    tensors: dict[str, Tensor] = {name: getattr(graph, name).contiguous() for name in (*TENSORS, "y")}
     if graph.x.layout == torch.sparse_csr:
         tensors |= {
             "x.crow": graph.x.crow_indices().contiguous(),
