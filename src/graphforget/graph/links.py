@@ -8,7 +8,6 @@ not depend on test edges.
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,17 +35,17 @@ class LinkSettings:
     shares apply to these counts too.
     """
 
-    seed: int = 0
+    split_seed: int = 0
     test: float = 0.1
     validation: float = 0.05
     messages: float = 0.8
     learn_messages: bool = False
     negatives: int = 2
     held_out_negatives: int = 10
-    population: int | None = None  # None: not fixed yet
+    population: int | None = None  # training sets it to one more than the largest node number
 
     def __post_init__(self) -> None:
-        for name in ("seed", "negatives", "held_out_negatives"):
+        for name in ("split_seed", "negatives", "held_out_negatives"):
             whole_number(getattr(self, name), name)
         for name in ("test", "validation", "messages"):
             share = getattr(self, name)
@@ -58,11 +57,6 @@ class LinkSettings:
         if self.population is not None and not 0 < whole_number(self.population, "population") <= MOST_NUMBERS:
             raise InputError(f"population is {self.population}, a number from 1 to {MOST_NUMBERS} is needed")
 
-    def fixed_for(self, graph: Graph) -> LinkSettings:
-        """With a population, if there is none: one more than the largest number in the graph."""
-        if self.population is not None:
-            return self
-        return dataclasses.replace(self, population=int(graph.numbers[-1]) + 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +71,8 @@ class LinkItems:
 def link_sides(pairs: Tensor, settings: LinkSettings) -> Tensor:
     """The side of every pair of node numbers (n x 2, in any order)."""
     hashes = pair_hashes(pairs.amin(dim=1), pairs.amax(dim=1))
-    position = uniform(salted(hashes, salt("link side", settings.seed)))
-    carries = uniform(salted(hashes, salt("link message", settings.seed))) < settings.messages
+    position = uniform(salted(hashes, salt("link side", settings.split_seed)))
+    carries = uniform(salted(hashes, salt("link message", settings.split_seed))) < settings.messages
     sides = torch.where(carries, MESSAGE, SUPERVISED)
     sides[position < settings.test + settings.validation] = VALIDATION
     sides[position < settings.test] = TEST
@@ -142,11 +136,12 @@ def pair_keys(rows: Tensor, n: int) -> Tensor:
 
 def _candidates(graph: Graph, settings: LinkSettings) -> tuple[Tensor, Tensor]:
     """The candidates of which both nodes are there and differ, as rows, the lower one first; and the turn of each."""
-    assert settings.population is not None
+    if settings.population is None:
+        raise InputError("the population of the links is not set, a number over every node number is needed")
     count = max(settings.negatives, settings.held_out_negatives)
     first = graph.numbers.repeat_interleave(count)
     turns = torch.arange(count).repeat(graph.num_nodes)
-    draws = uniform(salted(pair_hashes(first, turns), salt("link negative", settings.seed)))
+    draws = uniform(salted(pair_hashes(first, turns), salt("link negative", settings.split_seed)))
     second = (draws * settings.population).long()
     row = torch.arange(graph.num_nodes).repeat_interleave(count)
     other = torch.searchsorted(graph.numbers, second).clamp_max(graph.num_nodes - 1)

@@ -36,25 +36,18 @@ class LinkView(ItemView):
     """Pairs of nodes. Those for training see the message edges, those held out see all training edges."""
 
     word: ClassVar[str] = LINK
-    outputs: ClassVar[int | None] = 2
+    outputs: ClassVar[int | None] = 1
     settings: LinkSettings = field(default_factory=LinkSettings)
 
     def items(self, graph: Graph) -> Items:
         pairs = self.pairs(graph)
         masks = {name: pairs.sides == side for name, side in _MASKS.items()}
-        return Items(word=LINK, keys=graph.numbers[pairs.rows], y=pairs.y, **masks)
+        return Items(word=LINK, keys=graph.numbers[pairs.rows], y=pairs.y.to(torch.int8).unsqueeze(1), **masks)
 
     def pairs(self, graph: Graph) -> LinkItems:
         """The items as rows of the graph."""
-        pairs: LinkItems = prepared_once(graph, (self, "pairs"), lambda: link_items(graph, self._fixed(graph)))
+        pairs: LinkItems = prepared_once(graph, (self, "pairs"), lambda: link_items(graph, self.settings))
         return pairs
-
-    def fixed_for(self, graph: Graph) -> LinkView:
-        """With the settings that the graph decides at training."""
-        return LinkView(self._fixed(graph))
-
-    def _fixed(self, graph: Graph) -> LinkSettings:
-        return self.settings.fixed_for(graph)
 
     def edges(self, graph: Graph, *, held_out: bool) -> Tensor:
         """The edges that held-out pairs see, or those for training, as m x 2 rows."""
