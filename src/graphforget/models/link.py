@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Hashable
 from typing import Any
 
@@ -17,6 +18,17 @@ from graphforget.linalg.sparse import DenseMatrix, Matrix
 from graphforget.models.item_features import LinearOnItems
 from graphforget.models.link_view import LinkView
 from graphforget.models.pair_features import Attributes, Messages, PairFeatures, num_features, pair_features
+
+
+class BoundedMatrix(DenseMatrix):
+    """A dense matrix with a bound on the norm of each row, all numbers that it comes from taken in absolute value."""
+
+    def __init__(self, values: Tensor, norms: Tensor) -> None:
+        super().__init__(values)
+        self.norms = norms
+
+    def to(self, dtype: torch.dtype) -> BoundedMatrix:
+        return BoundedMatrix(self.values.to(dtype), self.norms.to(dtype))
 
 
 class LinkFixed(LinearOnItems):
@@ -40,12 +52,11 @@ class LinkFixed(LinearOnItems):
     def preparation(self) -> Hashable:
         return type(self), self.view, self.powers, self.scale_rows
 
-    def features(self, graph: Graph, *, dtype: torch.dtype) -> Matrix:
-        matrix: Matrix = self.item_inputs(graph, dtype=dtype, device="cpu")[0]
-        return matrix
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"hops": max(self.powers), "scale_rows": self.scale_rows} | dataclasses.asdict(self.view.settings)
 
-    def item_inputs(self, graph: Graph, *, dtype: torch.dtype, device: str | torch.device) -> tuple[Any, Any]:
-        """The features of all items, and a bound on the norm of each row."""
+    def features(self, graph: Graph, *, dtype: torch.dtype) -> Matrix:
         pairs = self.view.pairs(graph)
         trains = (pairs.sides == SUPERVISED).numpy()
         values = np.empty((trains.size, self.weight.shape[0]))
@@ -53,8 +64,11 @@ class LinkFixed(LinearOnItems):
         for held_out, chosen in ((False, trains), (True, ~trains)):
             part = self._features(graph, pairs.rows.numpy()[chosen], held_out=held_out)
             values[chosen], norms[chosen] = part.values, part.norms
-        where: Any = {"dtype": dtype, "device": device}
-        return DenseMatrix(torch.from_numpy(values).to(**where)), torch.from_numpy(norms).to(**where)
+        return BoundedMatrix(torch.from_numpy(values).to(dtype), torch.from_numpy(norms).to(dtype))
+
+    def feature_norms(self, features: Matrix, _: None = None) -> Tensor:
+        assert isinstance(features, BoundedMatrix)
+        return (features.norms.square() + 1).sqrt()  # with the bias
 
     def _features(self, graph: Graph, rows: np.ndarray, *, held_out: bool) -> PairFeatures:
         if not len(rows):
@@ -71,10 +85,6 @@ class LinkFixed(LinearOnItems):
         with torch.no_grad():
             return self(DenseMatrix(torch.from_numpy(values).to(self.weight)))
 
-    def row_norm_sums(self, inputs: tuple[Any, Any], rows: Tensor, jacobian: Any) -> tuple[float, float]:
-        squares = inputs[1][rows].square() + 1  # of the bias
-        return float(squares.sqrt().sum()), float(squares.sum())
-
     def longest_sum(self, nodes: int) -> int:
         """Of both ends' propagated attributes, their product, its division by both norms, and the gradient."""
         propagated = max(self.powers) * (nodes + 10)
@@ -87,6 +97,9 @@ class LinkSGC(LinkFixed):
     def __init__(self, columns: int, classes: int, *, hops: int = 2, scale_rows: bool = True, **settings: Any) -> None:
         super().__init__(columns, classes, powers=(hops,), scale_rows=scale_rows, **settings)
 
+    def untrained(self) -> LinkSGC:
+        return LinkSGC(self.columns, self.weight.shape[1], **self.settings).to(self.weight.dtype)
+
 
 class LinkSIGN(LinkFixed):
     """Similarity after 0, 1 and 2 rounds of messages, and structural features."""
@@ -94,3 +107,6 @@ class LinkSIGN(LinkFixed):
     def __init__(self, columns: int, classes: int, *, hops: int = 2, scale_rows: bool = True, **settings: Any) -> None:
         powers = tuple(range((Reach(hops).hops or 0) + 1))
         super().__init__(columns, classes, powers=powers, scale_rows=scale_rows, **settings)
+
+    def untrained(self) -> LinkSIGN:
+        return LinkSIGN(self.columns, self.weight.shape[1], **self.settings).to(self.weight.dtype)

@@ -16,18 +16,20 @@ from graphforget.errors import InputError
 from graphforget.models.affine import AffineModel
 from graphforget.models.base import GraphModel
 from graphforget.models.boosted import Boosted
-from graphforget.models.built_in import alteration, is_built_in
+from graphforget.models.built_in import alteration, as_stacked, is_built_in
 from graphforget.models.fixed import SGC, SIGN, FixedPropagation, MeanSGC
 from graphforget.models.gat import GAT
 from graphforget.models.gcn import GCN
 from graphforget.models.gin import GIN
-from graphforget.models.link import LinkFixed, LinkSGC, LinkSIGN
+from graphforget.models.link import LinkSGC, LinkSIGN
 from graphforget.models.linearised import Linearised, base_of, linearised
 from graphforget.models.published import PublishedEraser, PublishedGCN
 from graphforget.models.sage import SAGE
 from graphforget.models.schedules import PAPER, RECIPES, Schedule
 from graphforget.models.sharded import Sharded
-from graphforget.models.stacked import EMBEDDING_NORM, HOPS, PARTS, Stacked, as_stacked
+from graphforget.models.stacked import HOPS, Stacked
+from graphforget.models.stacked_items import StackedOnItems
+from graphforget.models.stacked_model import EMBEDDING_NORM, PARTS
 from graphforget.validation import whole_number
 
 
@@ -116,7 +118,7 @@ def _stacked(name: str, base: Callable[..., GraphModel], *, encoder_mu: float, *
             encoder_mu=encoder_mu,
             embedding_norm=embedding_norm,
             attribute_scale=attribute_scale,
-            width=shape.width,  # type: ignore[arg-type]
+            width=shape.width,
             encoder_reach=shape.reach,
             scale_rows=shape.scale_rows,
         )
@@ -212,7 +214,10 @@ MODELS = {
 }
 
 
-AFFINE = (FixedPropagation, SGC, SIGN, MeanSGC, LinkFixed, LinkSGC, LinkSIGN, Linearised, Stacked, Boosted)
+AFFINE = (
+    *(FixedPropagation, SGC, SIGN, MeanSGC, Linearised, Stacked, StackedOnItems, Boosted),
+    *(LinkSGC, LinkSIGN),
+)
 
 
 def is_affine(module: nn.Module) -> TypeGuard[AffineModel]:
