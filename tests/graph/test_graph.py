@@ -516,8 +516,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"x": torch.ones(5, 0)}, "the attributes have shape (5, 0)"),
     ({"x": torch.ones(5, 2, dtype=torch.complex64)}, "attributes"),
     ({"y": torch.tensor([0, 1, 1, 0])}, "there are 4 labels for 5 nodes"),
-    ({"y": torch.tensor([0, 1, 1, 0, 0.5])}, "the labels are not whole numbers"),
-    ({"y": torch.tensor([0, 1, 1, 0, float("nan")])}, "the labels are not whole numbers"),
+    ({"y": torch.tensor([0, 1, 1, 0, 0.5]), "targets": "classes"}, "the labels are not whole numbers"),
+    ({"y": torch.tensor([0, 1, 1, 0, float("nan")]), "targets": "classes"}, "the labels are not whole numbers"),
     ({"y": torch.tensor([0, 1, 1, 0, -2])}, "label -2 is negative"),
     (
         {"y": torch.tensor([0, 1, 1, 0, 2]), "num_classes": 2, "class_names": None},

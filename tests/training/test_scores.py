@@ -96,9 +96,10 @@ def test_every_kind_has_the_scores_that_it_names_in_their_order(kind: ScoreKind)
         scores(kind, logits[:0], y[:0])
 
 
-def test_links_of_one_kind_have_no_score() -> None:
-    with pytest.raises(InputError, match="both are needed"):
-        scores("links", torch.tensor([[0.5], [0.2]]), torch.tensor([[1], [1]]))
+def test_links_of_one_kind_are_not_told_apart() -> None:
+    logits = torch.tensor([[0.5], [0.2]])
+    assert scores("links", logits, torch.tensor([[1], [1]])) == {"auc": 0.5, "average_precision": 1.0}
+    assert scores("links", logits, torch.tensor([[0], [0]])) == {"auc": 0.5, "average_precision": 0.0}
 
 
 def test_shares_are_shown_in_percent_and_errors_as_numbers() -> None:

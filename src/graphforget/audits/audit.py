@@ -21,6 +21,7 @@ from torch import Tensor
 from graphforget.audits import attacks
 from graphforget.audits.attributes import BlankedLoss
 from graphforget.audits.findings import Finding, findings, inconclusive_reason, notes, promised
+from graphforget.audits.items import refuse_other_targets
 from graphforget.audits.lira import PerExample
 from graphforget.audits.measurements import Measurements, Position
 from graphforget.audits.populations import ByMethod, Case, Forget, population
@@ -163,6 +164,7 @@ def audit(
     """
     started = time.perf_counter()
     request.resolve(graph)
+    refuse_other_targets(graph)
     if after is not None and method.lower() == AUTO:
         method = _as_release(after).claim.method
     settings = _checked_settings(trained, method, models=models, seeds=seeds, share=share, seed=seed, jobs=jobs)

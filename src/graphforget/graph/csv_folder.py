@@ -39,9 +39,9 @@ def read_csv_folder(folder: Path) -> dict[str, Any]:
     nodes.csv has the columns `id`, `label` and one or more attributes (finite numbers). Labels are any words
     or numbers; an empty one means unlabelled. Instead of `label` there may be columns `label:NAME` that are 0 or 1,
     or `target` or `target:NAME` with numbers (`csv_targets.py`). A column `split` may say train, val, test or
-    nothing; without it every labelled node trains. edges.csv has the columns `source` and `target`, which hold ids; repeated
-    edges count once, and a note of the graph counts them. Attributes are sparse if fewer than 10 % of them are
-    non-zero. Error messages name the file and the line.
+    nothing; without it every labelled node trains. edges.csv has the columns `source` and `target`, which hold ids;
+    repeated edges count once, and a note of the graph counts them. Attributes are sparse if fewer than 10 % of them
+    are non-zero. Error messages name the file and the line.
     """
     nodes = _read_nodes(folder / "nodes.csv")
     edges = _read_edges(folder / "edges.csv", nodes.row_of)

@@ -127,9 +127,8 @@ def _rows(graph: Graph, keep: Tensor, x: Tensor) -> Graph:
         subjects = tuple(subject for subject, stays in zip(subjects, keep.tolist(), strict=True) if stays)
     names = ("train_mask", "val_mask", "test_mask", "numbers")
     rows: dict[str, Any] = {name: masked(getattr(graph, name), keep) for name in names}
-    return dataclasses.replace(
-        graph, x=x, y=targets_where(graph.y, keep), subject_ids=subjects, notes=(), **rows
-    )  # notes could disclose a deletion
+    rows["y"] = targets_where(graph.y, keep)
+    return dataclasses.replace(graph, x=x, subject_ids=subjects, notes=(), **rows)  # notes could disclose a deletion
 
 
 def _blanked(graph: Graph, resolved: Resolved, keep: Tensor) -> Tensor:

@@ -5,7 +5,8 @@ The first score of each kind is the one that `utility`, a run's `floor` and warn
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -42,10 +43,11 @@ def scores(kind: ScoreKind, logits: Tensor, y: Tensor) -> dict[str, float]:
     values: R2, the mean over the values of `1 - sum (z - y)^2 / sum (y - mean y)^2`, and the root of the mean squared
     error. R2 is at most 1, and under 0 if the mean of `y` would be a better answer. Values that are all the same have
     R2 = 1 if they are predicted exactly, else 0.
-    links: the area under the ROC curve and the average precision, of one logit and a label 0 or 1.
+    links: the area under the ROC curve and the average precision, of one logit and a label 0 or 1. If all links are
+    present or all absent, the area is 0.5.
 
     Raises:
-        InputError: There is no row, or links are all of one kind.
+        InputError: There is no row.
     """
     if not y.shape[0]:
         raise InputError("there is nothing to score, the mask is empty")
@@ -58,9 +60,13 @@ def scores(kind: ScoreKind, logits: Tensor, y: Tensor) -> dict[str, float]:
     if kind == "values":
         return _of_values(logits.double(), y.double())
     flat, on = logits.double().flatten().numpy(), (y > 0).flatten().numpy()
-    if on.all() or not on.any():
-        raise InputError("the links to score are all present or all absent, both are needed")
-    return {"auc": auc(flat[on], flat[~on]), "average_precision": average_precision(flat, on)}
+    area = 0.5 if on.all() or not on.any() else auc(flat[on], flat[~on])
+    return {"auc": area, "average_precision": average_precision(flat, on) if on.any() else 0.0}
+
+
+def stored_scores(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The scores on test items in a result that is written as `test_<name>`, by name; the first one is the utility."""
+    return {name: result[f"test_{name}"] for name in SHOWN if f"test_{name}" in result}
 
 
 def shown_score(name: str, value: float) -> str:
