@@ -24,6 +24,7 @@ class RawFiles:
     checksums: Mapping[str, str]
     # The class of PyG that knows the address.
     publisher: Literal["Planetoid", "Coauthor", "HeterophilousGraphDataset"] = "Planetoid"
+    address: str | None = None  # of files that no class of PyG knows
 
 
 RAW_FILES: Mapping[str, RawFiles] = {
@@ -94,6 +95,15 @@ RAW_FILES: Mapping[str, RawFiles] = {
         },
         publisher="HeterophilousGraphDataset",
     ),
+    "facebook-large": RawFiles(
+        "facebook_large",
+        {
+            "facebook_edges.csv": "7c50d8f02a75cc0829577814a1fc14535164daa38d79c3612340c9e9cdbd4022",
+            "facebook_features.json": "ea870537646a93642a0008d38aa9bfeff02018070ba97b1f3f469d9622626436",
+            "facebook_target.csv": "7bd96eafea3c2ca40f44bfa9e73642194696c21e38c7b29ed409c32ad14075cd",
+        },
+        address="https://raw.githubusercontent.com/benedekrozemberczki/datasets/master/facebook_large",
+    ),
 }
 
 
@@ -146,5 +156,6 @@ def _download(name: str, root: Path) -> Path:
 def _base_url(name: str) -> str:
     from torch_geometric import datasets
 
-    address: str = getattr(datasets, RAW_FILES[name].publisher).url
+    raw = RAW_FILES[name]
+    address: str = raw.address or getattr(datasets, raw.publisher).url
     return address.rstrip("/")

@@ -48,6 +48,13 @@ def _read_heterophilous(name: str, root: str | Path | None) -> Graph:
     return read_heterophilous(raw_folder(name, root=root) / file, name)
 
 
+def _read_facebook(name: str, root: str | Path | None) -> Graph:
+    from graphforget.datasets.facebook import read_facebook
+    from graphforget.datasets.locate import raw_folder
+
+    return read_facebook(raw_folder(name, root=root), name)
+
+
 @dataclass(frozen=True)
 class Dataset:
     """A dataset that `load` knows by name. Edges are undirected and counted once."""
@@ -66,6 +73,7 @@ _TABLE = "scikit-learn (Wolberg, Street and Mangasarian 1995)"
 _PLANETOID = "Planetoid (Yang, Cohen and Salakhutdinov 2016)"
 _COAUTHOR = "gnn-benchmark (Shchur et al. 2018)"
 _HETEROPHILOUS = "heterophilous-graphs (Platonov et al. 2023)"
+_MUSAE = "MUSAE (Rozemberczki, Allen and Sarkar 2021)"
 
 DATASETS: Mapping[str, Dataset] = MappingProxyType(
     {
@@ -77,6 +85,7 @@ DATASETS: Mapping[str, Dataset] = MappingProxyType(
         "physics": Dataset("Coauthor Physics", 34_493, 247_962, 8_415, 5, _COAUTHOR, _read_coauthor),
         "tolokers": Dataset("Tolokers", 11_758, 519_000, 10, 2, _HETEROPHILOUS, _read_heterophilous, True),
         "minesweeper": Dataset("Minesweeper", 10_000, 39_402, 7, 2, _HETEROPHILOUS, _read_heterophilous, True),
+        "facebook-large": Dataset("Facebook pages", 22_470, 170_823, 4_714, 4, _MUSAE, _read_facebook),
     }
 )
 

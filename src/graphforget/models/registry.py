@@ -21,6 +21,7 @@ from graphforget.models.fixed import SGC, SIGN, FixedPropagation, MeanSGC
 from graphforget.models.gat import GAT
 from graphforget.models.gcn import GCN
 from graphforget.models.gin import GIN
+from graphforget.models.link import LinkSGC, LinkSIGN
 from graphforget.models.linearised import Linearised, base_of, linearised
 from graphforget.models.published import PublishedEraser, PublishedGCN
 from graphforget.models.sage import SAGE
@@ -76,6 +77,7 @@ LINEARISED_SIGMA = 0.05
 ENCODER_WIDTHS = {"gcn": 32, "gat": 4, "gin": 32, "sage": 32}  # hidden units of an encoder, of each of its heads
 ENCODER_SCHEDULE: dict[str, Any] = {"mu": 1e-4, "epochs": 40, "learning_rate": 0.03, "polish_steps": 0}
 NETWORK_SCHEDULE: dict[str, Any] = {"mu": 1e-4, "epochs": 20, "learning_rate": 0.03, "polish_steps": 0}
+LINKS: dict[str, Any] = {"mu": 1e-4, "sigma": 0.05, "loss": "logistic"}
 
 
 def _network(
@@ -197,6 +199,8 @@ MODELS = {
         _sharded("gat", GAT, mu=1e-3, epochs=200),
         _sharded("gin", GIN, mu=5e-3, epochs=200),
         _sharded("sage", SAGE, mu=5e-4, epochs=200),
+        ModelEntry("link-sgc", "links: similarity at two hops", LinkSGC, affine=True, **LINKS),
+        ModelEntry("link-sign", "links: similarity at hops 0 to 2", LinkSIGN, affine=True, **LINKS),
         ModelEntry(
             "sharded-released",
             "for the paper's Table 1 alone",
@@ -210,7 +214,10 @@ MODELS = {
 }
 
 
-AFFINE = (FixedPropagation, SGC, SIGN, MeanSGC, Linearised, Stacked, StackedOnItems, Boosted)
+AFFINE = (
+    *(FixedPropagation, SGC, SIGN, MeanSGC, Linearised, Stacked, StackedOnItems, Boosted),
+    *(LinkSGC, LinkSIGN),
+)
 
 
 def is_affine(module: nn.Module) -> TypeGuard[AffineModel]:
