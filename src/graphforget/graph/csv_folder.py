@@ -23,6 +23,7 @@ from graphforget.graph.validation import UNLABELLED
 
 SPARSE_BELOW = 0.1  # share of non-zero attributes under which they are kept sparse
 PARTS = ("train", "val", "test")
+SPECIAL = ("id", "label", "split", "graph")  # columns of nodes.csv that are no attributes
 LARGEST = 2**34  # bytes of one file
 LONGEST_LINE = 2**26  # characters
 
@@ -40,24 +41,29 @@ def read_csv_folder(folder: Path) -> dict[str, Any]:
     or numbers; an empty one means unlabelled. A column `split` may say train, val, test or nothing; without
     it every labelled node trains. edges.csv has the columns `source` and `target`, which hold ids; repeated
     edges count once, and a note of the graph counts them. Attributes are sparse if fewer than 10 % of them are
-    non-zero. Error messages name the file and the line.
+    non-zero. A column `graph` makes it a collection: it holds the id of the graph that the node is in, and then there
+    need be no attribute (one column of ones stands for them). Error messages name the file and the line.
     """
     nodes = _read_nodes(folder / "nodes.csv")
     edges = _read_edges(folder / "edges.csv", nodes.row_of)
     x = nodes.attributes()
+    sparse = nodes.columns and x.nnz < SPARSE_BELOW * math.prod(x.shape)
+    number_of = {name: place for place, name in enumerate(dict.fromkeys(nodes.graphs or ()))}
     classes = _in_order({label for label in nodes.labels if label})
     number = {label: place for place, label in enumerate(classes)} | {"": UNLABELLED}
     return {
-        "x": x if x.nnz < SPARSE_BELOW * math.prod(x.shape) else torch.from_numpy(x.toarray()),
+        "x": x if sparse else torch.from_numpy(x.toarray()) if nodes.columns else torch.ones(x.shape[0], 1),
         "edges": edges,
         "y": torch.tensor([number[label] for label in nodes.labels]),
         "train_mask": nodes.mask("train"),
         "val_mask": nodes.mask("val"),
         "test_mask": nodes.mask("test"),
         "subject_ids": list(nodes.row_of),
-        "column_names": nodes.columns,
+        "column_names": nodes.columns or None,
         "class_names": classes,
         "name": folder.resolve().name,
+        "graph_numbers": None if nodes.graphs is None else torch.tensor([number_of[name] for name in nodes.graphs]),
+        "graph_ids": None if nodes.graphs is None else list(number_of),
     }
 
 
@@ -70,6 +76,7 @@ class _Nodes:
 
     columns: list[str]
     parts: list[str] | None  # None: the file has no column `split`
+    graphs: list[str] | None  # None: the file has no column `graph`
     row_of: dict[str, int] = field(default_factory=dict)
     labels: list[str] = field(default_factory=list)
     values: array[float] = field(default_factory=lambda: array("d"))
@@ -91,9 +98,10 @@ def _read_nodes(path: Path) -> _Nodes:
     line, header = next(lines, (1, []))
     header = [cell.strip() for cell in header]
     _check_header(path, line, header)
-    special = [(name, header.index(name)) for name in ("id", "label", "split") if name in header]
+    special = [(name, header.index(name)) for name in SPECIAL if name in header]
     special.sort(key=lambda entry: -entry[1])  # from the right, so that taking one out moves no other
-    nodes = _Nodes([name for name in header if name not in dict(special)], [] if "split" in header else None)
+    attributes = [name for name in header if name not in dict(special)]
+    nodes = _Nodes(attributes, [] if "split" in header else None, [] if "graph" in header else None)
     line_of: dict[str, int] = {}
     for line, cells in lines:
         if len(cells) != len(header):
@@ -109,6 +117,10 @@ def _read_nodes(path: Path) -> _Nodes:
             _refuse(path, line, f"split is {part!r}, it must be train, val, test or empty")
         if part and not label:
             _refuse(path, line, f"node {subject!r} is a {part} node without a label, leave its split empty")
+        if nodes.graphs is not None:
+            if not taken["graph"]:
+                _refuse(path, line, f"the graph of node {subject!r} is empty, every node needs one")
+            nodes.graphs.append(taken["graph"])
         line_of[subject] = line
         nodes.row_of[subject] = len(nodes.row_of)
         nodes.labels.append(label)
@@ -131,7 +143,7 @@ def _check_header(path: Path, line: int, header: Sequence[str]) -> None:
         if name in seen:
             _refuse(path, line, f"column {name!r} appears twice in the header")
         seen.add(name)
-    if not seen - {"id", "label", "split"}:
+    if not seen.difference(SPECIAL) and "graph" not in seen:
         _refuse(path, line, "the header names no attribute, id,label,<attributes...> is needed")
 
 
