@@ -45,8 +45,8 @@ def _read(path: Path) -> Data | list[Data]:
     from torch_geometric.data.storage import BaseStorage, EdgeStorage, GlobalStorage, NodeStorage
 
     # PyG registers `Data` and `HeteroData` with torch as safe to load, but not the classes that they contain.
-    parts = [GlobalStorage, DataEdgeAttr, DataTensorAttr, BaseStorage, EdgeStorage, NodeStorage]
-    safe = torch.serialization.safe_globals(parts)
+    contained = [GlobalStorage, DataEdgeAttr, DataTensorAttr, BaseStorage, EdgeStorage, NodeStorage]
+    safe = torch.serialization.safe_globals(contained)
     try:
         # Unchecked, a sparse tensor with indices out of range would pass and read foreign memory later.
         with safe, torch.sparse.check_sparse_tensor_invariants():
@@ -68,7 +68,7 @@ def _read(path: Path) -> Data | list[Data]:
         edges = part.edge_index
         if edges is not None and (edges.dim() != 2 or edges.shape[0] != 2):
             raise InputError(f"{path} holds edges of shape {tuple(edges.shape)}, 2 x E is needed")
-    return data  # type: ignore[no-any-return]
+    return data
 
 
 def _invalid_tensors(data: object, size: int) -> list[str]:

@@ -117,8 +117,8 @@ def load(name_or_path: str | Path, *, seed: int = 0, split: str | None = None, r
         name_or_path: The name of a dataset in upper or lower case, or a path. A folder that has the name of a dataset
             is given as a `Path` or as "./name".
         seed: Decides the random split.
-        split: The training and test nodes. "random": 90/10 of the labelled nodes or graphs, as in the paper. "public": the
-            fixed split of the benchmark (cora, citeseer and pubmed), or the first of its ten (tolokers and
+        split: The training and test nodes. "random": 90/10 of the labelled nodes or graphs, as in the paper. "public":
+            the fixed split of the benchmark (cora, citeseer and pubmed), or the first of its ten (tolokers and
             minesweeper). "given": the masks of the files; without masks every labelled node is a training node. None:
             "given" for files in which a labelled node is not a training node, else "random".
         root: The folder with the raw files of the datasets. By default they are looked for in $GRAPHFORGET_DATA and

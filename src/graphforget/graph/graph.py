@@ -259,7 +259,8 @@ class Graph:
         graphs = "" if self.graph_numbers is None else f"{len(self.numbers_of_graphs)} graphs, "
         return (
             f"Graph({self.name!r}: {graphs}{self.num_nodes} nodes, {self.num_edges} {kind} edges, "
-            f"{self.num_columns} columns, {self.num_classes} classes, {int(self.train_mask.sum())} train / {int(self.test_mask.sum())} test)"
+            f"{self.num_columns} columns, {self.num_classes} classes, "
+            f"{int(self.train_mask.sum())} train / {int(self.test_mask.sum())} test)"
         )
 
     @cached_property
