@@ -411,7 +411,7 @@ def test_retraining_to_the_same_weights_is_no_failure_where_nothing_is_touched()
 def test_a_reach_that_measurements_refute_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     trained, graph = trained_on("sgc")
     nothing = gf.Footprint(*(torch.zeros(0, dtype=torch.int64) for _ in range(3)))
-    monkeypatch.setattr("graphforget.unlearning.task.footprint", lambda *_: nothing)
+    monkeypatch.setattr("graphforget.unlearning.task.item_footprint", lambda *_: nothing)
     with pytest.raises(gf.Refused, match="training losses changed outside the footprint"):
         idea(trained, graph, gf.Request(attributes={6: "all"}))
 

@@ -23,7 +23,13 @@ def train(
     data: Annotated[
         str, typer.Option(help="A dataset's name, a folder with CSV files or a PyG .pt file.")
     ] = "patients",
-    model: Annotated[str, typer.Option(help="A built-in model, see 'graphforget models'.")] = "sgc",
+    model: Annotated[
+        str | None,
+        typer.Option(help="A built-in model, see 'graphforget models'; by default sgc, for links sign, for graphs wl."),
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(help="What to answer for: node, link or graph; graph by default for a collection.")
+    ] = None,
     out_folder: Annotated[Path | None, typer.Option("--out", help="The run directory to write.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split, the weights and dropout.")] = 0,
     split: Annotated[str | None, typer.Option(help="random (90/10), public or given; see docs/data.md.")] = None,
@@ -69,6 +75,7 @@ def train(
         trained = gf.train(
             graph,
             model if own is None else own,
+            task=task,
             seed=seed,
             recipe=recipe,
             mu=mu,
@@ -94,7 +101,7 @@ def train(
     say_where(out_folder)
 
 
-def _check_schedule(model: str, epochs: int | None, learning_rate: float | None) -> None:
-    entry = gf.MODELS.get(model.lower())
+def _check_schedule(model: str | None, epochs: int | None, learning_rate: float | None) -> None:
+    entry = gf.MODELS.get((model or "sgc").lower())
     if entry is not None and not entry.has_epochs and (epochs is not None or learning_rate is not None):
-        raise gf.InputError(f"{model} is trained by Newton's method and takes no epochs and no learning rate")
+        raise gf.InputError(f"{entry.name} is trained by Newton's method and takes no epochs and no learning rate")

@@ -166,6 +166,13 @@ def without_rows(csr: Tensor, keep: Tensor) -> Tensor:
     return csr_tensor(torch.from_numpy(crow), columns, values, (crow.size - 1, csr.shape[1]))
 
 
+def selected_rows(csr: Tensor, rows: Tensor) -> Tensor:
+    """These rows, in this order."""
+    part = to_scipy(csr)[rows.cpu().numpy()]
+    crow, columns, values = map(torch.from_numpy, (part.indptr, part.indices, part.data))
+    return csr_tensor(crow, columns, values, part.shape).to(csr.device)
+
+
 def masked(values: Tensor, keep: Tensor) -> Tensor:
     """`values[..., keep]` on the CPU by numpy, which takes a tenth of torch's time."""
     return torch.from_numpy(np.compress(keep.numpy(), values.numpy(), axis=-1))

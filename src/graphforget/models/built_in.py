@@ -14,6 +14,7 @@ from graphforget.models.fixed import SGC, SIGN, FixedPropagation, MeanSGC
 from graphforget.models.gat import GAT, GATLayer
 from graphforget.models.gcn import GCN
 from graphforget.models.gin import GIN, GINLayer
+from graphforget.models.item_networks import ItemNetwork
 from graphforget.models.object_attributes import MODULE_INTERNALS
 from graphforget.models.published import PublishedEraser, PublishedGCN
 from graphforget.models.sage import SAGE
@@ -22,7 +23,7 @@ from graphforget.models.stacked import MEMBERS, Stacked
 
 ENSEMBLES = frozenset({Sharded, PublishedEraser})
 COMPOSITES = frozenset({Stacked, Boosted})
-NETWORKS = frozenset({GCN, GAT, GIN, SAGE, PublishedGCN})
+NETWORKS = frozenset({GCN, GAT, GIN, SAGE, PublishedGCN, ItemNetwork})
 MODEL_TYPES = frozenset({FixedPropagation, SGC, SIGN, MeanSGC}) | NETWORKS | ENSEMBLES | COMPOSITES
 LAYER_TYPES = frozenset({Linear, GATLayer, GINLayer, nn.ModuleList})
 BUFFERS: dict[type, tuple[str, ...]] = {Stacked: MEMBERS, **dict.fromkeys(ENSEMBLES, (SHARD_OF,))}

@@ -12,6 +12,7 @@ from graphforget.graph.graph import Graph
 from graphforget.linalg.sparse import converted
 from graphforget.models.base import GraphModel
 from graphforget.models.built_in import is_built_in
+from graphforget.models.items import ItemModel
 from graphforget.models.linearised import base_of
 from graphforget.models.parameters import call_with, flatten
 from graphforget.models.prepared import prepared_once
@@ -25,6 +26,9 @@ def model_inputs(
     A linearised model takes the inputs of its base. Sparse attributes become dense for a module that cannot use them.
     """
     module = base_of(module)
+    if isinstance(module, ItemModel):
+        key = (module.preparation, dtype, str(device))
+        return prepared_once(graph, key, lambda: module.item_inputs(graph, dtype=dtype, device=device))
     if is_built_in(module) and isinstance(module, GraphModel) and module.preparation is not None:
         key = (module.preparation, dtype, str(device))
         return prepared_once(graph, key, lambda: _inputs(module, graph, dtype=dtype, device=device))

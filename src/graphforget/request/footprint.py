@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,20 +16,23 @@ from graphforget.request.request import Request
 
 @dataclass(frozen=True)
 class Footprint:
-    """Rows of the graph before the request. Outside them every training loss is the same before and after.
+    """Items before the request, by row. Outside them every training loss is the same before and after.
 
-    `removed` are the training nodes that go (`dV & V_trn`), `affected` the training nodes that stay and whose loss may
-    differ (`A`), `reached` all nodes that stay and whose output may differ, training nodes or not.
+    `removed` are the training items that go (`dV & V_trn`), `affected` the training items that stay and whose loss may
+    differ (`A`), `reached` all items that stay and whose output may differ, training items or not. `added` are training
+    items that are there only after the request, as rows of the retained graph's items: a pair may become a negative
+    example when its edge goes. Nodes and graphs are never added.
     """
 
     removed: Tensor
     affected: Tensor
     reached: Tensor
+    added: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
 
     @property
     def empty(self) -> bool:
-        """No training loss changes and no training node goes: the trained model never depended on what is removed."""
-        return self.removed.numel() == 0 and self.affected.numel() == 0
+        """No training loss changes, goes or comes: the trained model never depended on what is removed."""
+        return not (self.removed.numel() or self.affected.numel() or self.added.numel())
 
 
 def footprint(graph: Graph, request: Request, reach: Reach, *, inside: Tensor | None = None) -> Footprint:

@@ -264,7 +264,7 @@ class Request:
 def _refuse_emptied(graph: Graph, node_rows: list[int]) -> None:
     """Raises `InputError` if no training node remains. A class may lose its last node: `num_classes` is a setting."""
     train_mask = graph.train_mask.numpy()
-    if train_mask[np.array(node_rows, dtype=np.int64)].sum() == train_mask.sum():
+    if train_mask.any() and train_mask[np.array(node_rows, dtype=np.int64)].sum() == train_mask.sum():
         raise InputError("the request leaves no training node")
 
 

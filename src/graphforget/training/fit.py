@@ -18,6 +18,8 @@ from graphforget.models.built_in import is_built_in
 from graphforget.models.dropout import KeyedDropout
 from graphforget.models.inputs import model_inputs
 from graphforget.models.inspection import Inspection, attribute_state, changed_attributes, data_carriers
+from graphforget.models.item_networks import NetworkInputs
+from graphforget.models.items import items_of, view_of
 from graphforget.models.parameters import assign, flatten, trainable
 from graphforget.models.registry import is_affine
 from graphforget.models.stacked import as_stacked
@@ -27,7 +29,7 @@ from graphforget.training.losses import Loss, assumed_convex, captured_by_loss
 from graphforget.training.objective import Objective, minimise
 from graphforget.training.recipe import Recipe
 from graphforget.training.trained import Trained
-from graphforget.training.training_input import training_input
+from graphforget.training.training_input import input_of_view
 
 NOT_REPLAYABLE = "the module draws random numbers that are not keyed by node number, so its training cannot be replayed"
 
@@ -77,7 +79,7 @@ def fit_one(
     before = None if is_built_in(module) else attribute_state(module)
     noise_vector = _objective_noise(module, recipe) if objective_noise_vector is None else objective_noise_vector
     # The embeddings of a stacked model are computed once, for training and for everything after it.
-    part = graph if as_stacked(module) is not None else training_input(graph, inspection.reach)
+    part = graph if as_stacked(module) is not None else input_of_view(graph, inspection.reach, view_of(module))
     adam: Any = {"linear_term": noise_vector, "device": device, "progress": progress}
     unkeyed = False if convex else train_by_adam(module, part, recipe, loss, **adam)
     objective = Objective(module, part, mu=recipe.mu, loss=loss, objective_noise_vector=noise_vector, device=device)
@@ -161,14 +163,14 @@ def train_by_adam(
     """
     module.to(device=device, dtype=torch.float32).train()
     inputs = model_inputs(module, graph, dtype=torch.float32, device=device) if inputs is None else inputs
-    rows, labels = graph.train_rows.to(device), graph.y[graph.train_rows].to(device)
+    items = items_of(module, graph)
+    rows, labels = items.train_rows.to(device), items.y[items.train_rows].to(device)
     parameters = [p for _, p in trainable(module)]
     linear_term = None if linear_term is None else linear_term.to(parameters[0]) / rows.numel()
     optimiser = torch.optim.Adam(parameters, lr=recipe.learning_rate)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
-        edges = inputs[1] if isinstance(inputs[1], Pattern) else graph.edge_index.to(device)
-        dropout = KeyedDropout(graph.numbers, edges, seed=recipe.seed, device=device)
+        dropout = KeyedDropout(graph.numbers, _dropped_edges(inputs[1], graph, device), seed=recipe.seed, device=device)
         for epoch in range(recipe.epochs):
             optimiser.zero_grad()
             with dropout.at(epoch):
@@ -185,6 +187,13 @@ def train_by_adam(
     if not torch.isfinite(flatten(module)).all():
         raise InputError(f"training diverged, lower the learning rate {recipe.learning_rate}")
     return dropout.unkeyed
+
+
+def _dropped_edges(edges: Any, graph: Graph, device: str) -> Tensor | Pattern:
+    """The edges by which dropout on messages is keyed, in the order in which the module has them."""
+    if isinstance(edges, NetworkInputs):
+        return edges.edges
+    return edges if isinstance(edges, Pattern) else graph.edge_index.to(device)
 
 
 def _polish(objective: Objective, start: Tensor, recipe: Recipe, progress: Progress | None) -> tuple[Tensor, bool]:

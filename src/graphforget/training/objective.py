@@ -19,6 +19,7 @@ from graphforget.linalg.newton import Minimum, SmoothFunction, newton_cg
 from graphforget.linalg.solution import Product
 from graphforget.models.affine import AffineModel
 from graphforget.models.inputs import model_inputs
+from graphforget.models.items import NODE, items_of
 from graphforget.models.parameters import call_with, trainable
 from graphforget.models.registry import is_affine
 from graphforget.training.losses import Loss, LossFunction, as_loss
@@ -29,7 +30,7 @@ LARGEST_SINGLE_SQUARE = 1e4  # the mean squared length of rows of features up to
 
 
 class LossSum:
-    """`sum_{i in rows} l_i(theta; G)` as a function of the flat parameters, with dropout off."""
+    """`sum_{i in rows} l_i(theta; G)` as a function of the flat parameters, with dropout off; `rows` are items."""
 
     def __init__(
         self,
@@ -49,8 +50,9 @@ class LossSum:
         self.affine_model: AffineModel | None = module if is_affine(module) else None  # by its exact type
         self.loss = loss
         self.size = sum(p.numel() for _, p in trainable(module))
-        self.nodes, self.rows = graph.num_nodes, rows.to(device)
-        self.labels = graph.y.to(device)[self.rows]
+        self.items = items_of(module, graph)
+        self.nodes, self.rows = max(graph.num_nodes, len(self.items)), rows.to(device)
+        self.labels = self.items.y.to(device)[self.rows]
         self.inputs = model_inputs(self.module, graph, dtype=dtype, device=device) if inputs is None else inputs
         self._cache: dict[str, Any] = {}
         self._last_logits: tuple[Tensor, int, Tensor] | None = None
@@ -145,7 +147,7 @@ class LossSum:
 
 
 class Objective:
-    """`F` on a graph's training nodes. The L2 term covers every parameter and is part of `F`, never weight decay.
+    """`F` on the training items of a graph. The L2 term covers every parameter and is part of `F`, never weight decay.
 
     `objective_noise_vector` is the `b` of objective perturbation: noise drawn before training, 0 if there is none.
     """
@@ -167,16 +169,19 @@ class Objective:
         self.objective_noise_vector = (
             None if objective_noise_vector is None else objective_noise_vector.to(device=device, dtype=dtype)
         )
-        self.graph, self.mu, self.m = graph, mu, graph.train_rows.numel()
+        self.graph, self.mu, self.items = graph, mu, items_of(module, graph)
+        self.m = self.items.train_rows.numel()
+        if not self.m:
+            raise InputError(f"there is no training {self.items.word}")
         self._module, self._loss = module, as_loss(loss)
         self._where: dict[str, Any] = {"dtype": dtype, "device": device}
-        self.data = LossSum(module, graph, graph.train_rows, loss=self._loss, inputs=inputs, **self._where)
+        self.data = LossSum(module, graph, self.items.train_rows, loss=self._loss, inputs=inputs, **self._where)
 
     def in_single_precision(self) -> Objective:
         """The same in float32: half the time and memory of a product, for solves that need few digits."""
         where = self._where | {"dtype": torch.float32}
         if self._has_fixed_features:  # no need to prepare the graph again
-            where["inputs"] = tuple(part.to(torch.float32) for part in self.data.inputs)
+            where["inputs"] = tuple(part if part is None else part.to(torch.float32) for part in self.data.inputs)
         return Objective(
             self._module,
             self.graph,
@@ -214,6 +219,8 @@ class Objective:
 
         If the reach is known, only the part of the graph that sends messages to `rows` is used.
         """
+        if self.items.word != NODE:  # their features are there already
+            return LossSum(self._module, self.graph, rows, loss=self._loss, inputs=self.data.inputs, **self._where)
         if reach.hops is None:
             return LossSum(self._module, self.graph, rows, loss=self._loss, **self._where)
         part, inside = self.graph.neighbourhood(rows, hops=reach.hops)

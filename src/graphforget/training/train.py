@@ -20,11 +20,13 @@ from graphforget.models.boosted import as_boosted
 from graphforget.models.built_in import as_composite
 from graphforget.models.constructions import Construction
 from graphforget.models.inspection import Inspection, inspect
+from graphforget.models.items import NODE, num_outputs
 from graphforget.models.parameters import trainable
 from graphforget.models.registry import LINEARISED_SIGMA, MODELS, ModelEntry, build, is_affine
 from graphforget.models.schedules import PAPER, QUICK, RECIPES, Schedule
 from graphforget.models.sharded import as_ensemble
 from graphforget.models.stacked import as_stacked, default_attribute_scale
+from graphforget.models.tasks import model_name
 from graphforget.privacy.gaussian import LARGEST_DELTA, release_ratio
 from graphforget.privacy.noise import with_noise
 from graphforget.progress import Progress
@@ -58,8 +60,9 @@ OWN_MODEL = ModelEntry(
 # Longer than 50 lines because of the documentation of its parameters.
 def train(
     graph: Graph,
-    model: str | nn.Module | Construction = "sgc",
+    model: str | nn.Module | Construction | None = None,
     *,
+    task: str | None = None,
     seed: int = 0,
     recipe: str = RECIPES[0],
     mu: float | None = None,
@@ -80,7 +83,7 @@ def train(
     progress: Progress | None = None,
     **options: Any,
 ) -> Trained:
-    """Trains `model` on the graph's training nodes.
+    """Trains `model` on the graph's training items: nodes, links or graphs.
 
     A strongly convex objective is minimised from 0 by Newton's method in float64 until `||grad F|| / mu <= tolerance`.
     Any other objective is trained by Adam in float32 with dropout on, then by L-BFGS in float64 with dropout off.
@@ -93,7 +96,10 @@ def train(
     Args:
         graph: The graph; it is not changed.
         model: The name of a built-in model (`graphforget models` lists them), or a `torch.nn.Module` that is called as
-            `module(x, edge_index)`. A module is copied, never changed. Or the result of `stacked` or `boosted`.
+            `module(x, edge_index)`. A module is copied, never changed. Or the result of `stacked` or `boosted`. The
+            default is "sgc" for nodes, "sign" for links and "wl" for graphs.
+        task: What the model answers for: "node", "link" or "graph". The default is "graph" for a collection of graphs
+            and "node" for any other graph.
         seed: Seed of the initial weights and of dropout.
         recipe: How long a network is trained, unless the settings below say it. "quick": a short schedule, chosen on
             validation nodes. "paper": the longer one of the paper's experiments, 300 epochs and a polish for a GCN. For
@@ -135,6 +141,7 @@ def train(
     started = time.perf_counter()
     check_graph(graph)
     seed, device = whole_number(seed, "seed"), checked_device(device)
+    model = model_name(graph, model, task) if isinstance(model, str | None) else _own_model(model, task)
     name, module, options = _module(graph, model, seed, options)
     defaults = MODELS.get(model.defaults if isinstance(model, Construction) else name, OWN_MODEL)
     loss = as_loss(defaults.loss if loss is None else loss)
@@ -161,11 +168,17 @@ def train(
         objective_noise=objective_noise,
         noise_seed=noise_seed,
     )
-    check_loss(loss, classes=graph.num_classes)
+    check_loss(loss, classes=num_outputs(module, graph))
     inspection = inspect(module, columns=graph.num_columns, classes=graph.num_classes, declared=reach)
     precision_notes = _precision_notes(module)
     trained = fit(module, graph, settings, loss, inspection, device=device, progress=progress, started=started)
     return dataclasses.replace(trained, notes=(*precision_notes, *_notes(trained, graph)))
+
+
+def _own_model(model: nn.Module | Construction, task: str | None) -> nn.Module | Construction:
+    if task not in (None, NODE):
+        raise InputError(f"a module of your own answers for nodes, and the task is {task!r}: give the name of a model")
+    return model
 
 
 def check_graph(graph: Graph) -> None:
@@ -236,14 +249,15 @@ def _precision_notes(module: nn.Module) -> tuple[str, ...]:
 
 def _notes(trained: Trained, graph: Graph) -> list[str]:
     """Warnings about the first release: a large delta, and the score that the noise costs."""
-    recipe, m = trained.recipe, graph.train_rows.numel()
+    recipe, items = trained.recipe, trained.items(graph)
+    m = items.train_rows.numel()
     notes = []
     if trained.strongly_convex and not trained.converged:
         notes.append(
             f"training ended {trained.residual:.1e} from the optimum, over its tolerance {recipe.tolerance:.1e}"
         )
     if recipe.sigma and recipe.delta > 1 / m:
-        notes.append(f"delta = {recipe.delta:g} is over 1 / {m}, one over the number of training nodes")
+        notes.append(f"delta = {recipe.delta:g} is over 1 / {m}, one over the number of training {items.word}s")
     if not (recipe.sigma or recipe.floor):
         return notes
     private, noised = trained.utility(graph), noised_utility(trained, graph)

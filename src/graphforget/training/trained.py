@@ -20,6 +20,7 @@ from graphforget.models.boosted import Boosted, as_boosted
 from graphforget.models.built_in import as_composite
 from graphforget.models.composite import CompositeModel
 from graphforget.models.inputs import model_inputs
+from graphforget.models.items import Items, items_of
 from graphforget.models.linearised import base_of
 from graphforget.models.parameters import assign, trainable
 from graphforget.models.registry import is_affine, reach_is_proven
@@ -250,23 +251,29 @@ class Trained:
             released.stacked.drop_members(None)
         return released.measured_on(released.objective(graph))
 
+    def items(self, graph: Graph) -> Items:
+        """What the model answers for on `graph`: its nodes, pairs of nodes, or graphs of a collection."""
+        return items_of(self.module, graph)
+
     def logits(self, graph: Graph) -> Tensor:
-        """The n x C logits on `graph`, dropout off."""
+        """The logits on `graph`, a row for each item, dropout off."""
         with torch.no_grad():
             out: Tensor = self.module(*model_inputs(self.module, graph, dtype=torch.float64))
             return out
 
     def utility(self, graph: Graph) -> float:
-        """The score that `floor` limits: micro-F1 on the test nodes, or else on the validation or training nodes."""
-        masks = (graph.test_mask, graph.val_mask, graph.train_mask)
+        """The score that `floor` limits: micro-F1 on the test items, or else on the validation or training items."""
+        items = self.items(graph)
+        masks = (items.test_mask, items.val_mask, items.train_mask)
         return self.micro_f1(graph, next(mask for mask in masks if mask.any()))
 
     def micro_f1(self, graph: Graph, mask: Tensor | None = None) -> float:
-        """Micro-F1 (for one label a node: accuracy) on the nodes of `mask`, the test nodes by default."""
-        mask = graph.test_mask if mask is None else mask
+        """Micro-F1 (for one label an item: accuracy) on the items of `mask`, the test items by default."""
+        items = self.items(graph)
+        mask = items.test_mask if mask is None else mask
         if not mask.any():
-            raise InputError("there is no node to score, the mask is empty")
-        return float((self.logits(graph).argmax(dim=1)[mask] == graph.y[mask]).double().mean())
+            raise InputError(f"there is no {items.word} to score, the mask is empty")
+        return float((self.logits(graph).argmax(dim=1)[mask] == items.y[mask]).double().mean())
 
     def state_summary(self) -> dict[str, Any]:
         """The state that later requests depend on, beside the weights and the graph."""

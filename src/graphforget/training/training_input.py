@@ -14,6 +14,7 @@ from graphforget.graph.reach import Reach
 from graphforget.graph.surgery import row_fields
 from graphforget.graph.validation import UNLABELLED
 from graphforget.linalg.sparse import entry_rows, keep_entries, masked
+from graphforget.models.items import ItemView
 
 
 def training_input(graph: Graph, reach: Reach) -> Graph:
@@ -51,12 +52,17 @@ def training_input(graph: Graph, reach: Reach) -> Graph:
     return _blanked(part)
 
 
-def same_training_input(before: Graph, after: Graph, reach: Reach) -> bool:
+def input_of_view(graph: Graph, reach: Reach, view: ItemView | None) -> Graph:
+    """The part of `graph` that training reads for a model of this reach, whatever its items are."""
+    return training_input(graph, reach) if view is None else _blanked(view.training_graph(graph))
+
+
+def same_training_input(before: Graph, after: Graph, reach: Reach, *, view: ItemView | None = None) -> bool:
     """Whether the training input for a model of this reach is the same on both graphs, number for number.
 
     Then training by one recipe gives the same weights, bit for bit on one machine and thread count.
     """
-    first, second = training_input(before, reach), training_input(after, reach)
+    first, second = (input_of_view(graph, reach, view) for graph in (before, after))
     settings = ("num_classes", "directed")
     if any(getattr(first, name) != getattr(second, name) for name in settings):
         return False

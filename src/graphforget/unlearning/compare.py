@@ -201,7 +201,8 @@ def _released_f1(outcome: Outcome | None) -> float | None:
 
 
 def _agreement(model: Trained, reference: Trained, graph: Graph) -> float:
-    classes = [trained.logits(graph)[graph.test_mask].argmax(dim=1) for trained in (model, reference)]
+    mask = model.items(graph).test_mask
+    classes = [trained.logits(graph)[mask].argmax(dim=1) for trained in (model, reference)]
     return float((classes[0] == classes[1]).double().mean())
 
 

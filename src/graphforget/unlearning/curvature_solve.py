@@ -220,7 +220,7 @@ class _Batches:
         self._generator = torch.Generator().manual_seed(seed)
 
     def draw(self) -> Product:
-        rows = self._objective.graph.train_rows
+        rows = self._objective.items.train_rows
         size = min(self._solver.batch or rows.numel(), rows.numel())
         chosen = rows[torch.randperm(rows.numel(), generator=self._generator)[:size]].sort().values
         part = self._objective.on(chosen, reach=self._reach)

@@ -22,7 +22,7 @@ class LossChange:
     """`L_add - L_sub`: the summed training loss on `G'` minus that on `G`, on the rows of the footprint alone.
 
         sum over V_trn minus dV of l_i(G')  =  sum over V_trn of l_i(G)  +  L_add  -  L_sub
-        L_add = sum over A of l_i(G'),   L_sub = sum over A and dV & V_trn of l_i(G)
+        L_add = sum over A and the added items of l_i(G'),   L_sub = sum over A and dV & V_trn of l_i(G)
 
     The paper's Lemma 1, for every mixture of requests at once.
     """
@@ -32,7 +32,8 @@ class LossChange:
 
     @classmethod
     def of(cls, before: Objective, after: Objective, touched: Footprint, reach: Reach) -> LossChange:
-        there = torch.searchsorted(after.graph.numbers, before.graph.numbers[touched.affected])
+        there = after.items.rows_of(before.items.keys[touched.affected])
+        there = torch.cat([there, touched.added]).sort().values
         here = torch.cat([touched.affected, touched.removed]).sort().values
         return cls(
             added=after.on(there, reach=reach) if there.numel() else None,

@@ -15,6 +15,7 @@ from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.levels import LEVELS, Level
 from graphforget.errors import InputError, Refused
 from graphforget.graph.graph import Graph
+from graphforget.models.items import view_of
 from graphforget.models.registry import reach_is_proven
 from graphforget.privacy.salt import new_salt
 from graphforget.request.kinds import KINDS, Kind
@@ -55,6 +56,7 @@ class Method(ABC, Generic[Options]):
         refuses_no_op: Whether unchanged weights are refused if the footprint is not empty.
         takes_shards: Whether it supports an ensemble on shards.
         takes_composites: Whether it supports stacked and boosted models, of which a part is trained anew.
+        takes_items: Whether it supports models whose items are links or graphs.
         takes_sigma: Whether a caller may set the noise for one request.
     """
 
@@ -77,6 +79,7 @@ class Method(ABC, Generic[Options]):
     refuses_no_op: ClassVar[bool] = True
     takes_shards: ClassVar[bool] = False
     takes_composites: ClassVar[bool] = False
+    takes_items: ClassVar[bool] = False
     takes_sigma: ClassVar[bool] = False
 
     # -- different for each method -------------------------------------------------------------------------------
@@ -87,6 +90,9 @@ class Method(ABC, Generic[Options]):
             return "the model is an ensemble on shards, which only 'grapheraser' and 'retrain' support"
         if trained.composite is not None and not self.takes_composites:
             return f"the model has {trained.composite.replayed_part!r}, which only 'newton' and 'retrain' train anew"
+        view = view_of(trained.module)
+        if view is not None and not self.takes_items:
+            return f"the model answers for {view.word}s, which only 'newton', 'gif' and 'retrain' support"
         return None
 
     @abstractmethod

@@ -108,7 +108,7 @@ class Outcome:
 
     @cached_property
     def _released_score(self) -> float | None:
-        return self.released.micro_f1(self.graph) if self.graph.test_mask.any() else None
+        return self.released.micro_f1(self.graph) if self.released.items(self.graph).test_mask.any() else None
 
     def public(self) -> dict[str, Any]:
         """The public part: a function of the retained graph, the settings and the released weights."""

@@ -12,8 +12,8 @@ from graphforget.certificates.conditions import sentence
 from graphforget.certificates.levels import MEANING, NOT_COVERED, Level
 from graphforget.errors import Refused
 from graphforget.graph.graph import Graph
+from graphforget.models.items import NODE, item_footprint
 from graphforget.models.registry import MODELS
-from graphforget.request.footprint import footprint
 from graphforget.request.kinds import Kind
 from graphforget.request.request import Request
 from graphforget.training.boosting import with_network
@@ -158,8 +158,7 @@ def _time_epochs(task: Task, epochs: int, parts: list[int]) -> float:
 def _counts(task: Task) -> dict[str, Any]:
     """How much the request removes and changes."""
     graph, request, touched = task.graph, task.request, task.touched
-    resolved, m = request.resolve(graph), graph.train_rows.numel()
-    reach = task.trained.reach
+    resolved, m = request.resolve(graph), task.trained.items(graph).train_rows.numel()
     return {
         "nodes": resolved.node_rows.numel(),
         "training_nodes": touched.removed.numel(),
@@ -168,8 +167,15 @@ def _counts(task: Task) -> dict[str, Any]:
         "values": graph.count_named_values(resolved),
         "affected": touched.affected.numel(),
         "untouched": m - touched.removed.numel() - touched.affected.numel(),
-        "affected_by": {k: footprint(graph, request.only(k), reach).affected.numel() for k in request.kinds},
+        "affected_by": {kind: _affected(task, request.only(kind)) for kind in request.kinds},
     }
+
+
+def _affected(task: Task, request: Request) -> int:
+    """How many training losses one part of the request may change."""
+    graph, trained = task.graph, task.trained
+    retained = task.retained if trained.items(graph).word == NODE else graph.without(request)  # nodes need no other
+    return item_footprint(trained.module, graph, retained, request, trained.reach).affected.numel()
 
 
 def _advice(trained: Trained) -> tuple[str, ...]:

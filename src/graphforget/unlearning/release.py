@@ -77,12 +77,13 @@ def check_floor(task: Task, outcome: Outcome) -> None:
 
 def weak_guarantee_notes(task: Task, claim: Claim) -> list[str]:
     """Notes about a guarantee that is too weak to be useful."""
-    epsilon, delta, m = claim.number("epsilon"), task.target.delta, task.retained.train_rows.numel()
+    epsilon, delta, m = claim.number("epsilon"), task.target.delta, task.after_items.train_rows.numel()
     if not epsilon:
         return []
     notes = [f"epsilon = {epsilon:.3g} is a very weak guarantee"] if epsilon > 10 else []
     if delta > 1 / m:
-        notes.append(f"delta = {delta:g} is over 1 / {m}, one over the number of training nodes; choose a smaller one")
+        count = f"the number of training {task.after_items.word}s"
+        notes.append(f"delta = {delta:g} is over 1 / {m}, one over {count}; choose a smaller one")
     return notes
 
 
@@ -97,7 +98,7 @@ def write_certificate(
         chosen=dict(task.chosen),
         algorithms=algorithms(trained),
         **subject(trained, strongly_convex=trained.proven_convex),
-        training_nodes=task.retained.train_rows.numel(),
+        training_nodes=task.after_items.train_rows.numel(),
         releases_left=trained.releases_left,
         digests={
             "request": annex.request,

@@ -12,10 +12,12 @@ import torch
 from torch import Tensor
 
 from graphforget.certificates.issue import Filing
+from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
+from graphforget.models.items import Items, item_footprint, view_of
 from graphforget.models.registry import reach_is_proven
 from graphforget.progress import Progress
-from graphforget.request.footprint import Footprint, footprint
+from graphforget.request.footprint import Footprint
 from graphforget.request.request import Request
 from graphforget.training.boosting import without_network
 from graphforget.training.encoders import with_renewed_encoders
@@ -26,6 +28,12 @@ from graphforget.training.trained import Trained
 from graphforget.training.training_input import same_training_input
 from graphforget.unlearning.outcome import PrivacyTarget
 from graphforget.validation import whole_number
+
+
+def refuse_emptied(items: Items) -> None:
+    """Raises `InputError` if no training item remains. A class may lose its last one: `num_classes` is a setting."""
+    if not items.train_mask.any():
+        raise InputError(f"the request leaves no training {items.word}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,12 +74,14 @@ class Task:
         started = time.perf_counter()
         report = progress or (lambda stage, done, total: None)
         report("footprint", 0, 0)
+        retained = graph.without(request)
+        refuse_emptied(trained.items(retained))
         return cls(
             trained=trained,
             graph=graph,
             request=request,
-            retained=graph.without(request),
-            touched=footprint(graph, request, trained.reach),
+            retained=retained,
+            touched=item_footprint(trained.module, graph, retained, request, trained.reach),
             target=target or PrivacyTarget(epsilon=trained.recipe.epsilon, delta=trained.recipe.delta),
             seed=None if seed is None else whole_number(seed, "seed"),
             noise_seed=None if noise_seed is None else whole_number(noise_seed, "the seed"),
@@ -80,6 +90,11 @@ class Task:
             started=started,
             **more,
         )
+
+    @property
+    def after_items(self) -> Items:
+        """What the model answers for on the retained graph."""
+        return self.trained.items(self.retained)
 
     @cached_property
     def before(self) -> Objective:
@@ -120,7 +135,7 @@ class Task:
             return False  # shards and encoders are compared one by one, networks made anew
         if trained.recipe.environment != environment(device=self.device):
             return False
-        return same_training_input(self.graph, self.retained, trained.reach)
+        return same_training_input(self.graph, self.retained, trained.reach, view=view_of(trained.module))
 
     @property
     def theta(self) -> Tensor:
@@ -131,7 +146,7 @@ class Task:
         """The entry that this request adds to the history of the model."""
         return HistoryEntry(
             method=method,
-            m=self.graph.train_rows.numel(),
+            m=self.trained.items(self.graph).train_rows.numel(),
             removed=self.touched.removed.numel(),
             affected=self.touched.affected.numel(),
             step_norm=float((theta.cpu() - self.trained.theta).norm()),

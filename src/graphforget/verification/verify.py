@@ -169,8 +169,9 @@ def _graph(evidence: Evidence) -> str:
         raise Mismatch("the certificate's digests are of algorithms that this version does not know")
     if evidence.certificate.digests["graph"] != evidence.trained.graph_commitment(evidence.graph):
         raise Mismatch("the graph does not match the certificate")
-    if evidence.certificate.training_nodes != evidence.graph.train_rows.numel():
-        raise Mismatch("the number of training nodes is not that of the retained graph")
+    items = evidence.trained.items(evidence.graph)
+    if evidence.certificate.training_nodes != items.train_rows.numel():
+        raise Mismatch(f"the number of training {items.word}s is not that of the retained graph")
     size = f"{evidence.graph.num_nodes:,} nodes and {evidence.graph.num_edges:,} edges"
     return f"the salted digest of {size} is the certificate's"
 

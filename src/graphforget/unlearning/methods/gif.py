@@ -28,6 +28,7 @@ class Gif(Method[GifOptions], info=GIF):
     """`theta - (1/m) H^-1 (grad L_add - grad L_sub)`, the same step as that of IDEA, without a guarantee."""
 
     options = GifOptions
+    takes_items = True
 
     def gradients(self, trained: Trained) -> int:
         return 240

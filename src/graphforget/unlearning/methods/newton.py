@@ -63,6 +63,7 @@ class Newton(Method[NewtonOptions], info=NEWTON):
     keeps_untouched = False  # `change` decides whether a step is needed
     refuses_no_op = False
     takes_composites = True
+    takes_items = True
 
     def unsupported(self, trained: Trained) -> str | None:
         if not trained.strongly_convex:

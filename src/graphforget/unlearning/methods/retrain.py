@@ -66,6 +66,7 @@ class Retrain(Method[RetrainOptions], info=RETRAIN):
     refuses_no_op = False
     takes_shards = True
     takes_composites = True
+    takes_items = True
 
     def gradients(self, trained: Trained) -> int:
         recipe = trained.recipe
