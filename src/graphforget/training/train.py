@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import math
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -17,16 +15,13 @@ from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
 from graphforget.graph.validation import is_symmetric
 from graphforget.models.boosted import as_boosted
-from graphforget.models.built_in import as_composite
 from graphforget.models.constructions import Construction
 from graphforget.models.inspection import Inspection, inspect
-from graphforget.models.items import NODE, num_outputs
-from graphforget.models.parameters import trainable
-from graphforget.models.registry import LINEARISED_SIGMA, MODELS, ModelEntry, build, is_affine
+from graphforget.models.items import num_outputs
+from graphforget.models.registry import LINEARISED_SIGMA, MODELS, ModelEntry, is_affine
 from graphforget.models.schedules import PAPER, QUICK, RECIPES, Schedule
 from graphforget.models.sharded import as_ensemble
-from graphforget.models.stacked import as_stacked, default_attribute_scale
-from graphforget.models.tasks import model_name
+from graphforget.models.stacked import as_stacked
 from graphforget.privacy.gaussian import LARGEST_DELTA, release_ratio
 from graphforget.privacy.noise import with_noise
 from graphforget.progress import Progress
@@ -39,6 +34,7 @@ from graphforget.training.losses import Loss, LossFunction, as_loss, assumed_con
 from graphforget.training.recipe import RELEASES, Recipe
 from graphforget.training.shards import fit_shards
 from graphforget.training.trained import Trained
+from graphforget.training.untrained import named_model, untrained_module
 from graphforget.validation import whole_number
 
 LARGEST_NOISE_COST = 0.02  # of the score; training warns if noise costs more
@@ -141,8 +137,8 @@ def train(
     started = time.perf_counter()
     check_graph(graph)
     seed, device = whole_number(seed, "seed"), checked_device(device)
-    model = model_name(graph, model, task) if isinstance(model, str | None) else _own_model(model, task)
-    name, module, options = _module(graph, model, seed, options)
+    model = named_model(graph, model, task)
+    name, module, options = untrained_module(graph, model, seed, options)
     defaults = MODELS.get(model.defaults if isinstance(model, Construction) else name, OWN_MODEL)
     loss = as_loss(defaults.loss if loss is None else loss)
     if isinstance(model, Construction) and epochs is None:
@@ -173,12 +169,6 @@ def train(
     precision_notes = _precision_notes(module)
     trained = fit(module, graph, settings, loss, inspection, device=device, progress=progress, started=started)
     return dataclasses.replace(trained, notes=(*precision_notes, *_notes(trained, graph)))
-
-
-def _own_model(model: nn.Module | Construction, task: str | None) -> nn.Module | Construction:
-    if task not in (None, NODE):
-        raise InputError(f"a module of your own answers for nodes, and the task is {task!r}: give the name of a model")
-    return model
 
 
 def check_graph(graph: Graph) -> None:
@@ -283,44 +273,6 @@ def _number(value: Any, label: str) -> float:
     if not real or not 0 <= value < math.inf:
         raise InputError(f"{label} is {value!r}, a finite number from 0 is needed")
     return float(value)
-
-
-def _module(
-    graph: Graph, model: str | nn.Module | Construction, seed: int, options: dict[str, Any]
-) -> tuple[str, nn.Module, dict[str, Any]]:
-    """The name of the model, the untrained module, and its options for the recipe, which name no node."""
-    if isinstance(model, str):
-        return model.lower(), *_built(graph, model, seed, options)
-    if not isinstance(model, nn.Module | Construction):
-        raise InputError(f"the model is a {type(model).__name__}, a name or a torch.nn.Module is needed")
-    if options:
-        raise InputError(f"option {next(iter(options))!r} belongs to built-in models, set it on your module instead")
-    if isinstance(model, Construction):
-        model = model.resolved(graph)
-        return model.name, model.on(graph), model.options
-    if as_composite(model) is not None:
-        raise InputError("the module is a stacked or boosted model, give its name, gf.stacked(...) or gf.boosted(...)")
-    if not trainable(model):
-        raise InputError("the model has no trainable parameter")
-    return f"{type(model).__module__}.{type(model).__qualname__}", copy.deepcopy(model), {}
-
-
-def _built(graph: Graph, name: str, seed: int, options: dict[str, Any]) -> tuple[nn.Module, dict[str, Any]]:
-    """A built-in model, and its options. Given parts are options by their names; their nodes go into the model."""
-    parts = options.get("parts")
-    if isinstance(parts, list | tuple):
-        raise InputError(f"the parts are {parts!r}, a number or the nodes of each named part is needed")
-    if isinstance(parts, Mapping):
-        options = options | {"parts": list(map(str, parts))}
-    shape: Any = {"columns": graph.num_columns, "classes": graph.num_classes, "seed": seed}
-    module = build(name, **shape, **options)
-    if as_stacked(module) is not None and "attribute_scale" not in options:
-        options = options | {"attribute_scale": default_attribute_scale(graph.train_rows.numel())}
-        module = build(name, **shape, **options)
-    stacked, composite = as_stacked(module), as_composite(module)
-    if stacked is not None and isinstance(parts, Mapping):
-        stacked.set_members(graph, {str(part): nodes for part, nodes in parts.items()})
-    return module, options if composite is None else composite.settings | options
 
 
 def fit(

@@ -1,0 +1,68 @@
+"""The module that a training starts with: a built-in model by its name, or a model of the user."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from graphforget.errors import InputError
+from graphforget.graph.graph import Graph
+from graphforget.models.built_in import as_composite
+from graphforget.models.constructions import Construction
+from graphforget.models.items import NODE
+from graphforget.models.parameters import trainable
+from graphforget.models.registry import build
+from graphforget.models.stacked import as_stacked, default_attribute_scale
+from graphforget.models.tasks import model_name
+
+Model = str | nn.Module | Construction
+
+
+def named_model(graph: Graph, model: Model | None, task: str | None) -> Model:
+    """The model by its name in the registry, or a model of the user as it is. Raises `InputError` for a wrong task."""
+    if isinstance(model, str | None):
+        return model_name(graph, model, task)
+    if task not in (None, NODE):
+        raise InputError(f"a module of your own answers for nodes, and the task is {task!r}: give the name of a model")
+    return model
+
+
+def untrained_module(
+    graph: Graph, model: Model, seed: int, options: dict[str, Any]
+) -> tuple[str, nn.Module, dict[str, Any]]:
+    """The name of the model, the untrained module, and its options for the recipe, which name no node."""
+    if isinstance(model, str):
+        return model.lower(), *_built(graph, model, seed, options)
+    if not isinstance(model, nn.Module | Construction):
+        raise InputError(f"the model is a {type(model).__name__}, a name or a torch.nn.Module is needed")
+    if options:
+        raise InputError(f"option {next(iter(options))!r} belongs to built-in models, set it on your module instead")
+    if isinstance(model, Construction):
+        model = model.resolved(graph)
+        return model.name, model.on(graph), model.options
+    if as_composite(model) is not None:
+        raise InputError("the module is a stacked or boosted model, give its name, gf.stacked(...) or gf.boosted(...)")
+    if not trainable(model):
+        raise InputError("the model has no trainable parameter")
+    return f"{type(model).__module__}.{type(model).__qualname__}", copy.deepcopy(model), {}
+
+
+def _built(graph: Graph, name: str, seed: int, options: dict[str, Any]) -> tuple[nn.Module, dict[str, Any]]:
+    """A built-in model, and its options. Given parts are options by their names; their nodes go into the model."""
+    parts = options.get("parts")
+    if isinstance(parts, list | tuple):
+        raise InputError(f"the parts are {parts!r}, a number or the nodes of each named part is needed")
+    if isinstance(parts, Mapping):
+        options = options | {"parts": list(map(str, parts))}
+    shape: Any = {"columns": graph.num_columns, "classes": graph.num_classes, "seed": seed}
+    module = build(name, **shape, **options)
+    if as_stacked(module) is not None and "attribute_scale" not in options:
+        options = options | {"attribute_scale": default_attribute_scale(graph.train_rows.numel())}
+        module = build(name, **shape, **options)
+    stacked, composite = as_stacked(module), as_composite(module)
+    if stacked is not None and isinstance(parts, Mapping):
+        stacked.set_members(graph, {str(part): nodes for part, nodes in parts.items()})
+    return module, options if composite is None else composite.settings | options
