@@ -14,6 +14,7 @@ from graphforget.models.fixed import SGC, SIGN, FixedPropagation, MeanSGC
 from graphforget.models.gat import GAT, GATLayer
 from graphforget.models.gcn import GCN
 from graphforget.models.gin import GIN, GINLayer
+from graphforget.models.graph_models import GraphSIGN, GraphWL
 from graphforget.models.item_networks import ItemNetwork
 from graphforget.models.object_attributes import MODULE_INTERNALS
 from graphforget.models.published import PublishedEraser, PublishedGCN
@@ -24,7 +25,7 @@ from graphforget.models.stacked import MEMBERS, Stacked
 ENSEMBLES = frozenset({Sharded, PublishedEraser})
 COMPOSITES = frozenset({Stacked, Boosted})
 NETWORKS = frozenset({GCN, GAT, GIN, SAGE, PublishedGCN, ItemNetwork})
-MODEL_TYPES = frozenset({FixedPropagation, SGC, SIGN, MeanSGC}) | NETWORKS | ENSEMBLES | COMPOSITES
+MODEL_TYPES = frozenset({FixedPropagation, SGC, SIGN, MeanSGC, GraphWL, GraphSIGN}) | NETWORKS | ENSEMBLES | COMPOSITES
 LAYER_TYPES = frozenset({Linear, GATLayer, GINLayer, nn.ModuleList})
 BUFFERS: dict[type, tuple[str, ...]] = {Stacked: MEMBERS, **dict.fromkeys(ENSEMBLES, (SHARD_OF,))}
 # Attributes that hold modules of any type, which are searched by themselves.

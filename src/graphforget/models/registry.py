@@ -21,6 +21,7 @@ from graphforget.models.fixed import SGC, SIGN, FixedPropagation, MeanSGC
 from graphforget.models.gat import GAT
 from graphforget.models.gcn import GCN
 from graphforget.models.gin import GIN
+from graphforget.models.graph_models import GraphSIGN, GraphWL
 from graphforget.models.linearised import Linearised, base_of, linearised
 from graphforget.models.published import PublishedEraser, PublishedGCN
 from graphforget.models.sage import SAGE
@@ -195,6 +196,8 @@ MODELS = {
         _sharded("gat", GAT, mu=1e-3, epochs=200),
         _sharded("gin", GIN, mu=5e-3, epochs=200),
         _sharded("sage", SAGE, mu=5e-4, epochs=200),
+        ModelEntry("graph-wl", "Weisfeiler-Lehman colours, linear head", GraphWL, mu=3e-5, affine=True, sigma=0.05),
+        ModelEntry("graph-sign", "pooled SIGN features, linear head", GraphSIGN, mu=1e-5, affine=True, sigma=0.01),
         ModelEntry(
             "sharded-released",
             "for the paper's Table 1 alone",
@@ -208,7 +211,7 @@ MODELS = {
 }
 
 
-AFFINE = (FixedPropagation, SGC, SIGN, MeanSGC, Linearised, Stacked, Boosted)
+AFFINE = (FixedPropagation, SGC, SIGN, MeanSGC, Linearised, Stacked, Boosted, GraphWL, GraphSIGN)
 
 
 def is_affine(module: nn.Module) -> TypeGuard[AffineModel]:
