@@ -71,9 +71,11 @@ def _numbers(path: Path) -> np.ndarray:
     try:
         with open_regular(path, largest=LARGEST, links=True) as file:
             content = file.read()
-        lines = content.count(b"\n") + (not content.endswith(b"\n") and bool(content))
+        lines = content.splitlines()
         values = np.array(content.replace(b",", b" ").split(), dtype=np.float64)
-        return values.reshape(lines, -1) if lines else values.reshape(0, 1)
+        if len({line.count(b",") for line in lines}) > 1:
+            raise ValueError("not every line has as many numbers")
+        return values.reshape(len(lines), -1) if lines else values.reshape(0, 1)
     except (OSError, ValueError) as error:
         raise InputError(f"{path} does not hold one row of numbers a line: {error}") from error
 

@@ -19,8 +19,8 @@ LENGTH = 10.0  # of a row of pooled attributes: few columns have to say everythi
 
 def graph_rows(graph: Graph) -> tuple[Tensor, Tensor]:
     """The numbers of the graphs of a collection, ascending, and the place of each node's graph among them."""
-    assert graph.graph_numbers is not None
     numbers: Tensor = graph.numbers_of_graphs
+    assert graph.graph_numbers is not None
     return numbers, torch.searchsorted(numbers, graph.graph_numbers)
 
 

@@ -20,10 +20,12 @@ from graphforget.json_files import parse_json
 from graphforget.models.built_in import as_composite
 from graphforget.models.constructions import Construction, OwnModel
 from graphforget.models.inspection import data_carriers
+from graphforget.models.items import GRAPH, view_of
 from graphforget.models.parameters import assign, flatten
 from graphforget.models.registry import MODELS, build, count_parameters, is_affine
 from graphforget.models.sharded import as_ensemble
 from graphforget.models.stacked import as_stacked
+from graphforget.models.tasks import is_collection
 from graphforget.privacy.gaussian import release_ratio
 from graphforget.runs.layout import (
     CERTIFICATE,
@@ -192,6 +194,9 @@ def _trained(
     assign(module, theta)
     if recipe.model in MODELS and run.reach != getattr(module, "reach", run.reach):
         raise DamagedRun("run.json: the reach is not that of the model")
+    view = view_of(module)
+    if view is not None and (view.word == GRAPH) != is_collection(graph):
+        raise DamagedRun(f"run.json: the model answers for {view.word}s, which does not fit the graph")
     if run.strongly_convex != (is_affine(module) and assumed_convex(loss)):
         raise DamagedRun("run.json: the field 'strongly_convex' is not right for this model and loss")
     return Trained(
