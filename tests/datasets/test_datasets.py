@@ -37,6 +37,7 @@ PUBLISHED = {  # nodes, undirected edges, columns, classes
     "physics": (34_493, 247_962, 8_415, 5),
     "tolokers": (11_758, 519_000, 10, 2),
     "minesweeper": (10_000, 39_402, 7, 2),
+    "facebook-large": (22_470, 170_823, 4_714, 4),
 }
 DENSE = ("tolokers", "minesweeper")
 

@@ -62,8 +62,8 @@ MODELS: dict[str, tuple[str, dict[str, Any], list[str]]] = {  # the model's name
     "gcn of labels": ("gcn", {"hidden": 5, "epochs": 3, "polish_steps": 1}, []),
 }
 ADOPTED = {"adopted": Normalised}  # trained elsewhere, in each of the worlds
-NOISED = ("sgc", "sign", "linearised-gcn", "cgu", "retrained sgc", "sgc, smaller epsilon", "stacked", "boosted")
-NOISED += ("sgc of values", "sgc of labels", "stacked of values")
+NOISED = {"sgc", "sign", "linearised-gcn", "cgu", "retrained sgc", "sgc, smaller epsilon", "stacked", "boosted"}
+NOISED |= {"sgc of values", "sgc of labels", "stacked of values"}
 # The others release the same bits in both worlds. So do stacked models, but for the weights of their heads.
 KINDS = ("nodes", "edges", "attributes", "mixed")
 
