@@ -42,6 +42,10 @@ class GraphView(ItemView):
         parts = (part[first] for part in (graph.y, graph.train_mask, graph.val_mask, graph.test_mask))
         return Items(GRAPH, numbers, *parts)
 
+    def part_numbers(self, graph: Graph) -> Tensor:
+        assert graph.graph_numbers is not None
+        return graph.graph_numbers
+
     def messages(self, graph: Graph) -> Tensor:
         return graph.edge_index
 
