@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, assume, given, settings
@@ -13,7 +14,10 @@ from torch import Tensor
 import graphforget as gf
 from cases import claim_of, random_graph, requests
 from graphforget.certificates.claims.residual_ball import ResidualBall
+from graphforget.certificates.residual import rounding_allowance
 from graphforget.linalg.newton import newton_cg
+from graphforget.models.link import LinkFixed
+from graphforget.models.pair_features import FLOOR
 from graphforget.privacy.gaussian import tolerance
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -78,6 +82,53 @@ def test_retrained_optimum_is_in_the_ball(data: st.DataObject) -> None:
 @given(data=st.data())
 def test_retrained_optimum_is_in_the_ball_in_many_cases(data: st.DataObject) -> None:
     check_bound(data)
+
+
+def exact_gradient(trained: gf.Trained, graph: gf.Graph, theta: Tensor) -> np.ndarray:
+    """`grad F` in 80-bit arithmetic, by dense matrices from the definitions of the features."""
+    module, long, n = trained.module, np.longdouble, graph.num_nodes
+    assert isinstance(module, LinkFixed)
+    x = graph.x.to_dense().numpy().astype(long)
+    sizes = np.sqrt((x * x).sum(axis=1, keepdims=True))
+    x = x / np.where(sizes > 0, sizes, 1)
+    a = np.zeros((n, n), dtype=long)
+    for u, v in module.view.edges(graph, held_out=False).tolist():
+        a[u, v] = a[v, u] = 1
+    degree = a.sum(axis=1)
+    s = (a + np.eye(n, dtype=long)) / np.sqrt(np.outer(degree + 1, degree + 1))
+    some = np.maximum(degree, 1)
+    tables = []
+    for hop in range(max(module.powers) + 1):
+        x = s @ x if hop else x
+        length = np.sqrt((x * x).sum(axis=1)) + long(FLOOR)
+        tables += [x @ x.T, x @ x.T / np.outer(length, length)] if hop in module.powers else []
+    common, paths = a @ a, a / np.sqrt(some) @ a @ (a / np.sqrt(some)).T
+    logs = np.log1p(degree)
+    tables += [np.log1p(common), np.log1p(a / np.log(np.maximum(degree, 2)) @ a), np.sqrt(a / some @ a)]
+    tables += [common / np.maximum(degree[:, None] + degree - common, 1), np.log1p(paths), np.sqrt(paths)]
+    tables += [logs[:, None] + logs, np.outer(logs, logs), abs(logs[:, None] - logs)]
+    tables += [(degree == 0)[:, None] + (degree == 0).astype(long), np.ones((n, n), dtype=long)]
+    pairs, items = module.view.pairs(graph), trained.items(graph)
+    u, v = pairs.rows[items.train_rows].numpy().T
+    phi = np.stack([table[u, v] for table in tables], axis=1)
+    w = theta.numpy().astype(long)
+    y = items.y[items.train_rows, 0].numpy()
+    return phi.T @ (1 / (1 + np.exp(-phi @ w)) - y) / len(y) + long(trained.recipe.mu) * w
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_allowance_covers_what_float64_does_to_the_gradient(data: st.DataObject) -> None:
+    graph = random_graph(data.draw(st.integers(0, 10**6)), nodes=20, edges=50, sparse=data.draw(st.booleans()))
+    trained = gf.train(graph, "sign", task="link", tolerance=1.0, hops=data.draw(st.integers(0, 3)), **SMALL)
+    scale = 10.0 ** data.draw(st.integers(-3, 2))
+    theta = scale * torch.randn(trained.theta.numel(), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    objective = trained.objective(graph)
+    computed, exact = objective.gradient(theta), exact_gradient(trained, graph, theta)
+    error = float(np.sqrt(((computed.numpy().astype(np.longdouble) - exact) ** 2).sum()))
+    allowance = rounding_allowance(objective, theta, gradient_norm=float(computed.norm()))
+    assert error <= allowance <= 1e-8 * (1 + float(theta.norm()))
 
 
 def check_exact(seed: int, request: gf.Request, graph: gf.Graph) -> None:

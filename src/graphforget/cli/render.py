@@ -82,7 +82,9 @@ def render_training(result: dict[str, Any]) -> None:
 def split_of(result: dict[str, Any]) -> str:
     """How many items train and how many test."""
     words = [word for word in ("nodes", "links", "graphs") if f"train_{word}" in result]
-    return "".join(f"{result[f'train_{word}']:,} training {word}, {result[f'test_{word}']:,} test {word}" for word in words)
+    return "".join(
+        f"{result[f'train_{word}']:,} training {word}, {result[f'test_{word}']:,} test {word}" for word in words
+    )
 
 
 def score_pairs(result: dict[str, Any]) -> list[tuple[str, str]]:

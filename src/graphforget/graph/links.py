@@ -58,7 +58,6 @@ class LinkSettings:
             raise InputError(f"population is {self.population}, a number from 1 to {MOST_NUMBERS} is needed")
 
 
-
 @dataclass(frozen=True, eq=False)
 class LinkItems:
     """The pairs of one graph that are learned from or tested with."""

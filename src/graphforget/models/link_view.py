@@ -84,7 +84,8 @@ class LinkView(ItemView):
         before, after = self.pairs(graph), self.pairs(retained)
         row_of = torch.searchsorted(graph.numbers, retained.numbers)
         keys, later_keys = (
-            pair_keys(rows, graph.num_nodes) * 2 + y for rows, y in ((before.rows, before.y), (row_of[after.rows], after.y))
+            pair_keys(rows, graph.num_nodes) * 2 + y
+            for rows, y in ((before.rows, before.y), (row_of[after.rows], after.y))
         )
         stays = torch.isin(keys, later_keys, assume_unique=True)
         changed = graph.changed_attribute_rows(request.resolve(graph))

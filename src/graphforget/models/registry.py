@@ -21,8 +21,8 @@ from graphforget.models.fixed import SGC, SIGN, FixedPropagation, MeanSGC
 from graphforget.models.gat import GAT
 from graphforget.models.gcn import GCN
 from graphforget.models.gin import GIN
-from graphforget.models.link import LinkSGC, LinkSIGN
 from graphforget.models.linearised import Linearised, base_of, linearised
+from graphforget.models.link import LinkSGC, LinkSIGN
 from graphforget.models.published import PublishedEraser, PublishedGCN
 from graphforget.models.sage import SAGE
 from graphforget.models.schedules import PAPER, RECIPES, Schedule

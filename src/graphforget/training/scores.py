@@ -65,7 +65,7 @@ def scores(kind: ScoreKind, logits: Tensor, y: Tensor) -> dict[str, float]:
 
 
 def can_score(kind: ScoreKind, y: Tensor) -> bool:
-    """Whether there are scores of this kind on these targets: links need some that are present and some that are not."""
+    """Whether these targets have scores of this kind: of links some must be present and some absent."""
     if kind != "links":
         return bool(y.shape[0])
     return bool((y > 0).any() and (y <= 0).any())
