@@ -150,13 +150,14 @@ class _AnnexFile:
 
 
 def request_digest(request: Request, salt: bytes) -> str:
-    """A salted digest of a request, the same for every order of its nodes, edges and attributes."""
+    """A salted digest of a request, the same for every order of its nodes, edges, attributes and graphs."""
     nodes = sorted(str(node) for node in request.nodes)
     edges = sorted([str(u), str(v)] for u, v in request.edges)
     listed = {c: c if c == "all" else sorted(map(str, c)) for c in set(request.attributes.values())}
     known = {columns: _hash(salt, "columns", json.dumps(names)) for columns, names in listed.items()}
     attributes = sorted([str(node), known[columns]] for node, columns in request.attributes.items())
-    return _hash(salt, "request", json.dumps([nodes, edges, attributes]))
+    graphs = [sorted(map(str, request.graphs))] if request.graphs else []
+    return _hash(salt, "request", json.dumps([nodes, edges, attributes, *graphs]))
 
 
 def weights_digest(theta: Tensor, *, salt: bytes = b"") -> str:

@@ -22,8 +22,8 @@ class RawFiles:
 
     folder: str
     checksums: Mapping[str, str]
-    # The class of PyG that knows the address.
-    publisher: Literal["Planetoid", "Coauthor", "HeterophilousGraphDataset"] = "Planetoid"
+    # The class of PyG that knows the address; None: it cannot be downloaded file by file.
+    publisher: Literal["Planetoid", "Coauthor", "HeterophilousGraphDataset"] | None = "Planetoid"
     address: str | None = None  # of files that no class of PyG knows
 
 
@@ -104,6 +104,64 @@ RAW_FILES: Mapping[str, RawFiles] = {
         },
         address="https://raw.githubusercontent.com/benedekrozemberczki/datasets/master/facebook_large",
     ),
+    "mutag": RawFiles(
+        "MUTAG",
+        {
+            "MUTAG_A.txt": "d9656ca7493f3445d737c711710bb36fd432dddd1c0ea32e1d4713c86ebd28e2",
+            "MUTAG_graph_indicator.txt": "7d520a4d6c7961c0cdeabe076d8fe27e795b6d373485c9a2b744987e560a2056",
+            "MUTAG_graph_labels.txt": "a1518ea39ba3426bd42f57396b9c4baffe68e9adc718caeeab0119c6591a5f2c",
+            "MUTAG_node_labels.txt": "678f429965490e84dd27713017538c995fc05d1621beac910848b600015ee863",
+        },
+        publisher=None,
+    ),
+    "nci1": RawFiles(
+        "NCI1",
+        {
+            "NCI1_A.txt": "2c028eda59a5fe96e2265a63d9ac236901bd9a7dc658498be13cd704a703076d",
+            "NCI1_graph_indicator.txt": "ffe5acfa754b057d5ce0dc725c5aadb631628161886cc040d38c719635257dc5",
+            "NCI1_graph_labels.txt": "fae44681e70113f496256ae87eaac33b7836e3a97fe8e023933b84fde6a5c8a2",
+            "NCI1_node_labels.txt": "dc0a22b6cbff0c939de00373e823977ba32b358f560e4288d7602f7b51407ee2",
+        },
+        publisher=None,
+    ),
+    "proteins": RawFiles(
+        "PROTEINS",
+        {
+            "PROTEINS_A.txt": "4c4b33e272fc95cac6d27ed6d5d12b9a852c8610e91fff59f8f0dbdd5a20df67",
+            "PROTEINS_graph_indicator.txt": "8d4ff1e852a5c28561e9bffb44cf9490bc552b13a3b6156dd12dc7f44e9afc4a",
+            "PROTEINS_graph_labels.txt": "c0ef9810c440775252872318d0c8adc385588e14bc4c47a2c34aa96ee3c7cdcd",
+            "PROTEINS_node_attributes.txt": "54eef829abb37e458a5fbf3a3c581e48e5810e220463c2cd951856b9ceb08f07",
+            "PROTEINS_node_labels.txt": "f758e8ad3d6e3c026b50833d75f6f90735b94eb3345e4243707f495ca8afea8d",
+        },
+        publisher=None,
+    ),
+    "enzymes": RawFiles(
+        "ENZYMES",
+        {
+            "ENZYMES_A.txt": "5553c84f8f562f3e199dfd27192174f485e85c44c1357661098668937a739cbf",
+            "ENZYMES_graph_indicator.txt": "95ba0fa47eba6f02e6b754a215dc66d5b49de3f45f57a128514301a8d7ed5f46",
+            "ENZYMES_graph_labels.txt": "04743e08967e61e65cdacbb90f8df6ee53742b3d2e7b84675b85ebac70506856",
+            "ENZYMES_node_attributes.txt": "305a8fc3b12f79fb844ef3374d6a3c8ceeb4887dd4f86bbfe37932c4c5434e7b",
+            "ENZYMES_node_labels.txt": "8263eb9b64efa231a5886343483ccfc0342f2407014763a8f738fd51c32ce770",
+        },
+        publisher=None,
+    ),
+    "imdb-binary": RawFiles(
+        "IMDB-BINARY",
+        {
+            "IMDB-BINARY_A.txt": "23c8964bab82f81469271186d721131714a265d0ca8c44ae048118da1d0c4092",
+            "IMDB-BINARY_graph_indicator.txt": "415cc3ba25b8c647dcf34d3de034f675ee070616f3b803be939cb26773489f26",
+            "IMDB-BINARY_graph_labels.txt": "63a44411fd6342b9c4429828c16e144a2a11ef5244e25bb60f0ffa8b3ee2ffce",
+        },
+        publisher=None,
+    ),
+    "deezer-egos": RawFiles(
+        "deezer_egos",
+        {
+            "deezer_egos.zip": "79ea3c91bcd635a523d402623a4a671493a8dbed6d7a9c68a49995ab3cdaafcc",
+        },
+        publisher=None,
+    ),
 }
 
 
@@ -138,7 +196,9 @@ def _download(name: str, root: Path) -> Path:
     from torch_geometric.data import download_url
 
     raw = RAW_FILES[name]
-    url = _base_url(name)
+    if raw.publisher is None:
+        raise ValueError("they are published as an archive alone")
+    url = raw.address or _base_url(raw.publisher)
     folder = root / raw.folder / "raw"
     root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=root, prefix=".download-") as temporary:
@@ -153,9 +213,8 @@ def _download(name: str, root: Path) -> Path:
     return folder
 
 
-def _base_url(name: str) -> str:
+def _base_url(publisher: str) -> str:
     from torch_geometric import datasets
 
-    raw = RAW_FILES[name]
-    address: str = raw.address or getattr(datasets, raw.publisher).url
+    address: str = getattr(datasets, publisher).url
     return address.rstrip("/")

@@ -1,4 +1,4 @@
-"""A graph from a file: a PyG `Data` saved by torch."""
+"""A graph from a file: a PyG `Data` saved by torch, or a list of them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ SMALL = 2**24  # a tensor may have so many numbers in a file of any size
 def read_pyg_file(path: Path) -> Graph:
     """The graph of a PyG `Data` that was written by `torch.save(data, path)`; no code in the file ever runs.
 
-    See `Graph.from_pyg` for what the data must hold.
+    See `Graph.from_pyg` for what the data must hold. A list of `Data` is a collection, see `Graph.from_pyg_list`.
     """
-    data = read_pyg_data(path)
+    data = _read(path)
     try:
+        if isinstance(data, list):
+            return Graph.from_pyg_list(data, name=path.stem)
         return Graph.from_pyg(data, name=path.stem)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
@@ -31,39 +33,47 @@ def read_pyg_file(path: Path) -> Graph:
 
 def read_pyg_data(path: Path) -> Data:
     """The PyG `Data` of a file, or a `HeteroData`, which no graph can be made of."""
+    data = _read(path)
+    if isinstance(data, list):
+        raise InputError(f"{path} holds a list, one PyG Data is needed (of a dataset, save dataset[0])")
+    return data
+
+
+def _read(path: Path) -> Data | list[Data]:
     from torch_geometric.data import Data, HeteroData
     from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
     from torch_geometric.data.storage import BaseStorage, EdgeStorage, GlobalStorage, NodeStorage
 
     # PyG registers `Data` and `HeteroData` with torch as safe to load, but not the classes that they contain.
-    parts = [GlobalStorage, DataEdgeAttr, DataTensorAttr, BaseStorage, EdgeStorage, NodeStorage]
-    safe = torch.serialization.safe_globals(parts)
+    contained = [GlobalStorage, DataEdgeAttr, DataTensorAttr, BaseStorage, EdgeStorage, NodeStorage]
+    safe = torch.serialization.safe_globals(contained)
     try:
         # Unchecked, a sparse tensor with indices out of range would pass and read foreign memory later.
         with safe, torch.sparse.check_sparse_tensor_invariants():
             data = torch.load(path, map_location="cpu", weights_only=True)
-        invalid = _invalid_tensors(data, path.stat().st_size) if isinstance(data, Data) else []
+        collection = isinstance(data, list) and bool(data) and all(isinstance(one, Data) for one in data)
+        size = path.stat().st_size
+        parts = data if collection else [data] if isinstance(data, Data) else []
+        invalid = [name for part in parts for name in _invalid_tensors(part, size)]
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error}") from error
     except Exception as error:  # a damaged file can raise any exception
         raise InputError(f"{path} is not a PyG Data of tensors and plain values, or it is damaged") from error
-    if not isinstance(data, Data | HeteroData):
+    if not collection and not isinstance(data, Data | HeteroData):
         kind = type(data).__name__
         raise InputError(f"{path} holds a {kind}, one PyG Data is needed (of a dataset, save dataset[0])")
     if invalid:
         raise InputError(f"{path} holds a Data whose '{invalid[0]}' is not a tensor of its size, which a Graph needs")
-    if (
-        isinstance(data, Data)
-        and data.edge_index is not None
-        and (data.edge_index.dim() != 2 or data.edge_index.shape[0] != 2)
-    ):
-        raise InputError(f"{path} holds edges of shape {tuple(data.edge_index.shape)}, 2 x E is needed")
+    for part in parts:
+        edges = part.edge_index
+        if edges is not None and (edges.dim() != 2 or edges.shape[0] != 2):
+            raise InputError(f"{path} holds edges of shape {tuple(edges.shape)}, 2 x E is needed")
     return data
 
 
 def _invalid_tensors(data: object, size: int) -> list[str]:
     """The names of values that are no tensor, or one that would take far more memory than the file."""
-    needed = ("x", "edge_index", "y", "train_mask", "val_mask", "test_mask")
+    needed = ("x", "edge_index", "y", "train_mask", "val_mask", "test_mask", "graph_numbers")
     values = {name: getattr(data, name, None) for name in needed}
     return [name for name, value in values.items() if value is not None and not _fits(value, max(size, SMALL))]
 

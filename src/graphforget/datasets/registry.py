@@ -55,6 +55,21 @@ def _read_facebook(name: str, root: str | Path | None) -> Graph:
     return read_facebook(raw_folder(name, root=root), name)
 
 
+def _read_tu(name: str, root: str | Path | None) -> Graph:
+    from graphforget.datasets.locate import raw_folder
+    from graphforget.datasets.tu import read_tu
+
+    return read_tu(raw_folder(name, root=root), name=name)
+
+
+def _read_deezer_egos(name: str, root: str | Path | None) -> Graph:
+    from graphforget.datasets.locate import RAW_FILES, raw_folder
+    from graphforget.datasets.tu import read_deezer_egos
+
+    (file,) = RAW_FILES[name].checksums
+    return read_deezer_egos(raw_folder(name, root=root) / file, name)
+
+
 @dataclass(frozen=True)
 class Dataset:
     """A dataset that `load` knows by name. Edges are undirected and counted once."""
@@ -67,6 +82,7 @@ class Dataset:
     source: str
     read: Read = field(repr=False)
     has_public_split: bool = False
+    graphs: int = 1  # more than one: a collection, with nodes and edges of all graphs together
 
 
 _TABLE = "scikit-learn (Wolberg, Street and Mangasarian 1995)"
@@ -74,6 +90,8 @@ _PLANETOID = "Planetoid (Yang, Cohen and Salakhutdinov 2016)"
 _COAUTHOR = "gnn-benchmark (Shchur et al. 2018)"
 _HETEROPHILOUS = "heterophilous-graphs (Platonov et al. 2023)"
 _MUSAE = "MUSAE (Rozemberczki, Allen and Sarkar 2021)"
+_TU = "TUDataset (Morris et al. 2020)"
+_DEEZER = "Karate Club (Rozemberczki, Kiss and Sarkar 2020)"
 
 DATASETS: Mapping[str, Dataset] = MappingProxyType(
     {
@@ -86,6 +104,12 @@ DATASETS: Mapping[str, Dataset] = MappingProxyType(
         "tolokers": Dataset("Tolokers", 11_758, 519_000, 10, 2, _HETEROPHILOUS, _read_heterophilous, True),
         "minesweeper": Dataset("Minesweeper", 10_000, 39_402, 7, 2, _HETEROPHILOUS, _read_heterophilous, True),
         "facebook-large": Dataset("Facebook pages", 22_470, 170_823, 4_714, 4, _MUSAE, _read_facebook),
+        "mutag": Dataset("MUTAG", 3_371, 3_721, 7, 2, _TU, _read_tu, graphs=188),
+        "enzymes": Dataset("ENZYMES", 19_580, 37_282, 21, 6, _TU, _read_tu, graphs=600),
+        "imdb-binary": Dataset("IMDB-BINARY", 19_773, 96_531, 1, 2, _TU, _read_tu, graphs=1_000),
+        "proteins": Dataset("PROTEINS", 43_471, 81_044, 4, 2, _TU, _read_tu, graphs=1_113),
+        "nci1": Dataset("NCI1", 122_747, 132_753, 37, 2, _TU, _read_tu, graphs=4_110),
+        "deezer-egos": Dataset("Deezer ego networks", 226_213, 628_303, 1, 2, _DEEZER, _read_deezer_egos, graphs=9_629),
     }
 )
 
@@ -93,14 +117,17 @@ DATASETS: Mapping[str, Dataset] = MappingProxyType(
 def load(name_or_path: str | Path, *, seed: int = 0, split: str | None = None, root: str | Path | None = None) -> Graph:
     """A graph by name (see `DATASETS`), from a folder with nodes.csv and edges.csv, or from a PyG file (.pt).
 
+    A folder in the format of the TU datasets (`NAME_A.txt`, `NAME_graph_indicator.txt` ...) is a collection of graphs,
+    and so is a PyG file with a list of `Data`.
+
     Edges in a CSV folder count in both directions; for directed edges use `Graph.from_csv(folder, directed=True)`.
 
     Args:
         name_or_path: The name of a dataset in upper or lower case, or a path. A folder that has the name of a dataset
             is given as a `Path` or as "./name".
         seed: Decides the random split.
-        split: The training and test nodes. "random": 90/10 of the labelled nodes, as in the paper. "public": the
-            fixed split of the benchmark (cora, citeseer and pubmed), or the first of its ten (tolokers and
+        split: The training and test nodes. "random": 90/10 of the labelled nodes or graphs, as in the paper. "public":
+            the fixed split of the benchmark (cora, citeseer and pubmed), or the first of its ten (tolokers and
             minesweeper). "given": the masks of the files; without masks every labelled node is a training node. None:
             "given" for files in which a labelled node is not a training node, else "random".
         root: The folder with the raw files of the datasets. By default they are looked for in $GRAPHFORGET_DATA and
@@ -136,9 +163,11 @@ def _load_named(name: str, *, seed: int, split: str | None, root: str | Path | N
 
 def _read_own(path: Path) -> Graph:
     from graphforget.datasets.pyg_file import read_pyg_file
+    from graphforget.datasets.tu import read_tu, tu_name
 
     if path.is_dir():
-        return Graph.from_csv(path)
+        raw = path / "raw" if not (path / "nodes.csv").exists() and tu_name(path) is None else path
+        return read_tu(raw) if tu_name(raw) is not None else Graph.from_csv(path)
     if path.is_file() and path.suffix.lower() == ".pt":
         return read_pyg_file(path)
     raise InputError(

@@ -23,6 +23,7 @@ from graphforget.graph.csv_targets import NEEDED, CsvTargets
 
 SPARSE_BELOW = 0.1  # share of non-zero attributes under which they are kept sparse
 PARTS = ("train", "val", "test")
+SPECIAL = ("id", "label", "split", "graph")  # columns of nodes.csv that are no attributes
 LARGEST = 2**34  # bytes of one file
 LONGEST_LINE = 2**26  # characters
 
@@ -41,20 +42,25 @@ def read_csv_folder(folder: Path) -> dict[str, Any]:
     or `target` or `target:NAME` with numbers (`csv_targets.py`). A column `split` may say train, val, test or
     nothing; without it every labelled node trains. edges.csv has the columns `source` and `target`, which hold ids;
     repeated edges count once, and a note of the graph counts them. Attributes are sparse if fewer than 10 % of them
-    are non-zero. Error messages name the file and the line.
+    are non-zero. A column `graph` makes it a collection: it holds the id of the graph that the node is in, and then
+    there need be no attribute (one column of ones stands for them). Error messages name the file and the line.
     """
     nodes = _read_nodes(folder / "nodes.csv")
     edges = _read_edges(folder / "edges.csv", nodes.row_of)
     x = nodes.attributes()
+    sparse = nodes.columns and x.nnz < SPARSE_BELOW * math.prod(x.shape)
+    number_of = {name: place for place, name in enumerate(dict.fromkeys(nodes.graphs or ()))}
     return {
-        "x": x if x.nnz < SPARSE_BELOW * math.prod(x.shape) else torch.from_numpy(x.toarray()),
+        "x": x if sparse else torch.from_numpy(x.toarray()) if nodes.columns else torch.ones(x.shape[0], 1),
         "edges": edges,
         "train_mask": nodes.mask("train"),
         "val_mask": nodes.mask("val"),
         "test_mask": nodes.mask("test"),
         "subject_ids": list(nodes.row_of),
-        "column_names": nodes.columns,
+        "column_names": nodes.columns or None,
         "name": folder.resolve().name,
+        "graph_numbers": None if nodes.graphs is None else torch.tensor([number_of[name] for name in nodes.graphs]),
+        "graph_ids": None if nodes.graphs is None else list(number_of),
         **nodes.targets.arguments(),
     }
 
@@ -69,6 +75,7 @@ class _Nodes:
     columns: list[str]
     targets: CsvTargets
     parts: list[str] | None  # None: the file has no column `split`
+    graphs: list[str] | None  # None: the file has no column `graph`
     row_of: dict[str, int] = field(default_factory=dict)
     values: array[float] = field(default_factory=lambda: array("d"))
     indices: array[int] = field(default_factory=lambda: array("q"))
@@ -89,10 +96,10 @@ def _read_nodes(path: Path) -> _Nodes:
     line, header = next(lines, (1, []))
     header = [cell.strip() for cell in header]
     targets = _checked_header(path, line, header)
-    special = [(name, header.index(name)) for name in ("id", *targets.columns, "split") if name in header]
+    special = [(name, header.index(name)) for name in ("id", *targets.columns, "split", "graph") if name in header]
     special.sort(key=lambda entry: -entry[1])  # from the right, so that taking one out moves no other
     attributes = [name for name in header if name not in dict(special)]
-    nodes = _Nodes(attributes, targets, [] if "split" in header else None)
+    nodes = _Nodes(attributes, targets, [] if "split" in header else None, [] if "graph" in header else None)
     line_of: dict[str, int] = {}
     for line, cells in lines:
         if len(cells) != len(header):
@@ -113,6 +120,10 @@ def _read_nodes(path: Path) -> _Nodes:
         if part and not has_target:
             name = "target" if targets.kind == "values" else "label"
             _refuse(path, line, f"node {subject!r} is a {part} node without a {name}, leave its split empty")
+        if nodes.graphs is not None:
+            if not taken["graph"]:
+                _refuse(path, line, f"the graph of node {subject!r} is empty, every node needs one")
+            nodes.graphs.append(taken["graph"])
         line_of[subject] = line
         nodes.row_of[subject] = len(nodes.row_of)
         if nodes.parts is not None:
@@ -138,7 +149,7 @@ def _checked_header(path: Path, line: int, header: Sequence[str]) -> CsvTargets:
         if name in seen:
             _refuse(path, line, f"column {name!r} appears twice in the header")
         seen.add(name)
-    if not seen - {"id", "split", *targets.columns}:
+    if not seen - {"id", "split", *targets.columns} and "graph" not in seen:
         _refuse(path, line, f"the header names no attribute, {NEEDED}")
     return targets
 

@@ -49,6 +49,7 @@ def _sha256(graph: Graph, name: str, numbers: np.ndarray | None, more: list[Any]
         graph.class_names,
         *more,
         *([] if graph.target_kind == "classes" else [graph.target_kind]),
+        *([] if graph.graph_numbers is None else [("graphs", graph.graph_ids)]),
     ]
     columns = _attribute_parts(graph, order)
     masks = (m.numpy()[order] for m in (graph.train_mask, graph.val_mask, graph.test_mask))
@@ -59,7 +60,8 @@ def _sha256(graph: Graph, name: str, numbers: np.ndarray | None, more: list[Any]
         keys.astype("<i8"),
         graph.y.numpy()[order].astype("<f8" if graph.y.dtype.is_floating_point else "<i8"),
     ]
-    for part in (*parts, *columns, *masks):
+    graphs = [] if graph.graph_numbers is None else [graph.graph_numbers.numpy()[order].astype("<i8")]
+    for part in (*parts, *columns, *masks, *graphs):
         content = part if isinstance(part, bytes) else np.ascontiguousarray(part).data.cast("B")
         sha.update(len(content).to_bytes(8, "little"))
         sha.update(content)

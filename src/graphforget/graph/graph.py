@@ -8,13 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
 
 from graphforget.errors import InputError
-from graphforget.graph import digest, pyg, surgery
+from graphforget.graph import collection, digest, naming, pyg, surgery
 from graphforget.graph.csv_folder import read_csv_folder
 from graphforget.graph.split import hold_out, split
 from graphforget.graph.targets import TargetKind, checked_targets, target_kind
@@ -28,7 +27,7 @@ from graphforget.graph.validation import (
     count_repeated_edges,
     note_of_repeated_edges,
 )
-from graphforget.validation import as_whole_number, is_digits, is_number
+from graphforget.validation import is_number
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -59,6 +58,8 @@ class Graph:
     name: str = "graph"
     digit_ids: bool = False  # some subject id was a number, so a whole number means a subject id, also later
     notes: tuple[str, ...] = ()  # what was dropped of the input; no part of the digest, gone after a deletion
+    graph_numbers: Tensor | None = None  # of a collection: n, the stable number of the graph that each node is in
+    graph_ids: tuple[str, ...] | None = None  # one name a graph, in ascending order of the graphs' numbers
 
     # -- making one ----------------------------------------------------------------------------------------------
 
@@ -82,6 +83,8 @@ class Graph:
         class_names: Sequence[str] | None = None,
         name: str = "graph",
         notes: Sequence[str] = (),
+        graph_numbers: Tensor | None = None,
+        graph_ids: Sequence[str] | None = None,
     ) -> Graph:
         """Checks its input and makes a graph of a copy of it.
 
@@ -102,6 +105,9 @@ class Graph:
             class_names: A unique name for each class, label or value.
             name: The name of the graph.
             notes: What the caller dropped of its input; a note on repeated edges is added.
+            graph_numbers: For a collection of graphs, the number of the graph that each node is in. The nodes of a
+                graph have one label, that of the graph, and are on one side of the split.
+            graph_ids: A unique name for each graph, in ascending order of the graph numbers.
 
         Raises:
             InputError: A part is malformed or does not fit the others.
@@ -112,7 +118,8 @@ class Graph:
         classes = checked_classes(y, num_classes, class_names)
         train, val, test = checked_split(y, train_mask, val_mask, test_mask)
         subjects = checked_names(subject_ids, n, "subject ids")
-        return cls(
+        in_graph = collection.checked_graph_numbers(graph_numbers, n)
+        graph = cls(
             x=x,
             edge_index=canonical_edges(edges, n, directed=directed),
             y=y,
@@ -128,7 +135,11 @@ class Graph:
             name=name,
             digit_ids=any(map(is_number, subjects or ())),
             notes=(*notes, *note_of_repeated_edges(count_repeated_edges(edges, n))),
+            graph_numbers=in_graph,
+            graph_ids=collection.checked_graph_ids(graph_ids, in_graph),
         )
+        collection.check_collection(graph)
+        return graph
 
     @classmethod
     def from_pyg(
@@ -157,6 +168,24 @@ class Graph:
         """
         names: Any = {"subject_ids": subject_ids, "column_names": column_names, "class_names": class_names}
         return cls.create(name=name, targets=targets, **names, **pyg.read_pyg(data, directed=directed))
+
+    @classmethod
+    def from_pyg_list(
+        cls,
+        graphs: Sequence[Data],
+        *,
+        name: str = "graphs",
+        directed: bool | None = None,
+        graph_ids: Sequence[str] | None = None,
+        column_names: Sequence[str] | None = None,
+        class_names: Sequence[str] | None = None,
+    ) -> Graph:
+        """A collection from PyG `Data` with `edge_index`, one label `y` each and, if they have them, attributes `x`.
+
+        Graph i of the list has number i, and its nodes follow one another. Graphs without `x` get one column of ones.
+        """
+        names: Any = {"column_names": column_names, "class_names": class_names}
+        return cls.create(name=name, **names, **pyg.read_pyg_list(graphs, directed=directed, graph_ids=graph_ids))
 
     @classmethod
     def from_csv(cls, folder: str | Path, *, directed: bool = False) -> Graph:
@@ -199,12 +228,18 @@ class Graph:
         return self.train_mask.nonzero().flatten()
 
     @cached_property
-    def _row_of(self) -> dict[str, int]:
-        return {subject: row for row, subject in enumerate(self.subject_ids or ())}
+    def numbers_of_graphs(self) -> Tensor:
+        """The numbers of the graphs of a collection, ascending."""
+        return collection.numbers_of_graphs(self)
 
-    def _row_of_number(self, number: int) -> int | None:
-        row = int(np.searchsorted(self.numbers.numpy(), number))
-        return row if row < self.num_nodes and int(self.numbers[row]) == number else None
+    def nodes_of(self, graph: int | str) -> list[int | str]:
+        """The names of a graph's nodes in a request, in their order: node numbers run over the whole collection."""
+        return [self.name_of(row) for row in collection.rows_of_graphs(self, [graph]).tolist()]
+
+    @cached_property
+    def row_of_subject(self) -> dict[str, int]:
+        """The row of each subject id."""
+        return {subject: row for row, subject in enumerate(self.subject_ids or ())}
 
     def row(self, node: int | str) -> int:
         """The row of a node named by its number or its subject id.
@@ -215,16 +250,7 @@ class Graph:
         Raises:
             InputError: The node is not in the graph.
         """
-        name = node if isinstance(node, str) else as_whole_number(node)
-        if self.subject_ids is None and isinstance(name, str) and is_digits(name):
-            name = int(name)
-        if name is None:
-            raise InputError(f"node {node!r} is not in the graph")
-        is_node_number = isinstance(name, int) and not self.digit_ids
-        row = self._row_of_number(int(name)) if is_node_number else self._row_of.get(str(name))
-        if row is None:
-            raise InputError(f"node {name!r} is not in the graph")
-        return row
+        return naming.row(self, node)
 
     def name_of(self, row: int) -> int | str:
         """The name of this row's node in a request: its subject id if it has one, otherwise its number."""
@@ -236,27 +262,16 @@ class Graph:
         Raises:
             InputError: The column is not in the graph.
         """
-        names = self.column_names
-        name = column if isinstance(column, str) else as_whole_number(column)
-        if name is None:
-            raise InputError(f"column {column!r} is neither a whole number nor a name")
-        if names is not None and (isinstance(name, str) or any(map(is_number, names))):
-            if str(name) not in names:
-                raise InputError(f"column {column!r} is not in the graph")
-            return names.index(str(name))
-        if isinstance(name, str) and not is_digits(name):
-            raise InputError(f"column {column!r} is not in the graph, whose columns have no names")
-        position = int(name)
-        if not 0 <= position < self.num_columns:
-            raise InputError(f"column {position} is out of range, the graph has columns 0 to {self.num_columns - 1}")
-        return position
+        return naming.column(self, column)
 
     def __repr__(self) -> str:
         kind = "directed" if self.directed else "undirected"
         outputs = f"{self.num_classes} {self.target_kind}"
+        graphs = "" if self.graph_numbers is None else f"{len(self.numbers_of_graphs)} graphs, "
         return (
-            f"Graph({self.name!r}: {self.num_nodes} nodes, {self.num_edges} {kind} edges, {self.num_columns} columns, "
-            f"{outputs}, {int(self.train_mask.sum())} train / {int(self.test_mask.sum())} test)"
+            f"Graph({self.name!r}: {graphs}{self.num_nodes} nodes, {self.num_edges} {kind} edges, "
+            f"{self.num_columns} columns, {outputs}, "
+            f"{int(self.train_mask.sum())} train / {int(self.test_mask.sum())} test)"
         )
 
     @cached_property
@@ -308,7 +323,8 @@ class Graph:
 
         A keyed hash of its own number decides on which side a node is, so removing a node moves no other. The sizes
         are those of independent draws. Where these would leave a side without any node, as may happen in small
-        graphs, the node with the lowest hash tests, or the one with the highest trains.
+        graphs, the node with the lowest hash tests, or the one with the highest trains. Of a collection, graphs are
+        drawn in this way, each with all its nodes.
 
         Raises:
             InputError: There are fewer than two labelled nodes, or the share is out of range.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from graphforget.errors import InputError
-from graphforget.graph.validation import checked_attributes, checked_edges, is_symmetric
+from graphforget.graph.validation import UNLABELLED, checked_attributes, checked_edges, is_symmetric
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -30,6 +33,7 @@ def read_pyg(data: Data, *, directed: bool | None) -> dict[str, Any]:
             raise InputError(f"the PyG data has '{unsupported}', and only unweighted edges are supported")
     given: dict[str, Any] = {m: getattr(data, m, None) for m in ("train_mask", "val_mask", "test_mask")}
     given["numbers"] = getattr(data, "node_numbers", None)
+    given["graph_numbers"] = getattr(data, "graph_numbers", None)
     classes = getattr(data, "num_classes", None)  # a class may have lost its last node
     given["num_classes"] = classes if isinstance(classes, int) else None
     if directed is None:
@@ -38,10 +42,63 @@ def read_pyg(data: Data, *, directed: bool | None) -> dict[str, Any]:
     return given | {"x": data.x, "edges": data.edge_index, "y": data.y, "directed": directed}
 
 
+def read_pyg_list(graphs: Sequence[Data], *, directed: bool | None, graph_ids: Sequence[str] | None) -> dict[str, Any]:
+    """The arguments of `Graph.create` for a list of PyG `Data`, all but names. Graphs without nodes are left out."""
+    if isinstance(graphs, str | bytes) or not hasattr(graphs, "__iter__") or not len(graphs):
+        raise InputError("a list of one or more PyG Data is needed")
+    if graph_ids is not None and len(graph_ids) != len(graphs):
+        raise InputError(f"there are {len(graph_ids)} graph ids for {len(graphs)} graphs")
+    parts = [_read_one(data, place) for place, data in enumerate(graphs)]
+    places = [place for place, part in enumerate(parts) if part["x"].shape[0]]
+    parts = [parts[place] for place in places]
+    if not parts or len({part["x"].shape[1] for part in parts}) != 1:
+        raise InputError("the graphs have no node, or not the same columns")
+    if any(part["has_x"] != parts[0]["has_x"] for part in parts):
+        raise InputError("some of the graphs have attributes 'x' and some have none")
+    sizes = torch.tensor([part["x"].shape[0] for part in parts])
+    starts = (sizes.cumsum(0) - sizes).tolist()
+    edges = torch.cat([part["edges"] + start for part, start in zip(parts, starts, strict=True)], dim=1)
+    total = int(sizes.sum())
+    empty = len(graphs) - len(places)
+    return {
+        "x": torch.cat([part["x"].to(torch.promote_types(part["x"].dtype, torch.float32)) for part in parts]),
+        "edges": edges,
+        "y": torch.stack([part["y"] for part in parts]).repeat_interleave(sizes, dim=0),
+        "directed": not is_symmetric(edges, total) if directed is None else directed,
+        "graph_numbers": torch.tensor(places).repeat_interleave(sizes),
+        "graph_ids": None if graph_ids is None else [graph_ids[place] for place in places],
+        "notes": [f"{empty:,} graph{'s' * (empty > 1)} without nodes left out"] if empty else [],
+    }
+
+
+def _read_one(data: Data, place: int) -> dict[str, Any]:
+    """One graph of a list: attributes (a column of ones if it has none), edges and its one label."""
+    if getattr(data, "edge_index", None) is None:
+        raise InputError(f"graph {place} has no 'edge_index', which a Graph needs")
+    for unsupported in ("edge_weight", "edge_attr"):
+        if getattr(data, unsupported, None) is not None:
+            raise InputError(f"graph {place} has '{unsupported}', and only unweighted edges are supported")
+    x, y = getattr(data, "x", None), getattr(data, "y", None)
+    y = torch.tensor(UNLABELLED) if y is None else torch.as_tensor(y).detach().cpu().squeeze()
+    if y.dim() != 0:
+        raise InputError(f"graph {place} has {y.numel()} labels, one label 'y' is needed")
+    if x is not None and x.dim() != 2:
+        raise InputError(f"graph {place} has attributes of shape {tuple(x.shape)}, nodes x columns is needed")
+    if x is None and data.num_nodes is None:
+        raise InputError(f"graph {place} has neither 'x' nor 'num_nodes', so its number of nodes is unknown")
+    attributes = torch.ones(int(data.num_nodes or 0), 1) if x is None else x.detach().cpu().to_dense()
+    edges = checked_edges(data.edge_index, attributes.shape[0])
+    return {"x": attributes, "has_x": x is not None, "edges": edges, "y": y}
+
+
 def to_pyg(graph: Graph) -> Data:
-    """As a PyG `Data`; `node_numbers` holds each row's stable number, `num_classes` how many classes there are."""
+    """As a PyG `Data`; `node_numbers` holds each row's stable number, `num_classes` how many classes there are.
+
+    Of a collection, `graph_numbers` holds the number of each row's graph.
+    """
     from torch_geometric.data import Data
 
+    of_graphs = {} if graph.graph_numbers is None else {"graph_numbers": graph.graph_numbers.clone()}
     return Data(
         x=graph.x.clone(),
         edge_index=graph.edge_index.clone(),
@@ -51,4 +108,5 @@ def to_pyg(graph: Graph) -> Data:
         test_mask=graph.test_mask.clone(),
         node_numbers=graph.numbers.clone(),
         num_classes=graph.num_classes,
+        **of_graphs,
     )

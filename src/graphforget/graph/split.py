@@ -52,12 +52,16 @@ def hold_out(graph: Graph, *, seed: int = 0, share: float = 0.1) -> Graph:
 
 
 def _drawn(graph: Graph, among: Tensor, *, share: float, purpose: str, seed: int) -> Tensor:
-    """A mask of about this share of the nodes: if the share is not 0, at least one; all only of a single node."""
+    """A mask of about this share of the nodes: if the share is not 0, at least one; all only of a single node.
+
+    Of a collection, graphs are drawn instead, each with all its nodes.
+    """
     key = salt(purpose, whole_number(seed, "the seed"))
-    positions = uniform(salted(node_hashes(graph.numbers), key))
+    numbers = graph.numbers if graph.graph_numbers is None else graph.graph_numbers
+    positions = uniform(salted(node_hashes(numbers), key))
     drawn = among & (positions < share)
     if share > 0 and among.any() and not drawn.any():
-        drawn[torch.where(among, positions, 1.0).argmin()] = True
-    elif int(among.sum()) > 1 and torch.equal(drawn, among):
-        drawn[torch.where(among, positions, -1.0).argmax()] = False
+        drawn |= numbers == numbers[torch.where(among, positions, 1.0).argmin()]
+    elif torch.equal(drawn, among) and numbers[among].unique().numel() > 1:
+        drawn &= numbers != numbers[torch.where(among, positions, -1.0).argmax()]
     return drawn

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from graphforget.errors import InputError
+from graphforget.graph.collection import remaining_ids, renumbered_graphs
 from graphforget.graph.resolved import Resolved
 from graphforget.graph.targets import targets_where
 from graphforget.linalg.sparse import entry_rows, from_scipy, keep_entries, masked, to_scipy, without_rows
@@ -70,6 +71,12 @@ def count_named_values(graph: Graph, resolved: Resolved) -> int:
     return int((graph.x[named] != 0).sum())
 
 
+def row_fields(graph: Graph) -> tuple[str, ...]:
+    """The vectors with one number a node. Attributes and targets may have several."""
+    fields = ("train_mask", "val_mask", "test_mask", "numbers")
+    return fields if graph.graph_numbers is None else (*fields, "graph_numbers")
+
+
 def numbered_as(graph: Graph, other: Graph) -> Graph:
     """The same graph with the node numbers that `other` has for the same subjects.
 
@@ -82,24 +89,27 @@ def numbered_as(graph: Graph, other: Graph) -> Graph:
         return graph
     if graph.class_names != other.class_names and set(graph.class_names or ()) == set(other.class_names or ()):
         return _with_classes(graph, other.class_names or ()).numbered_as(other)
+    subjects = graph.subject_ids
+    graph = dataclasses.replace(graph, **renumbered_graphs(graph, other))
     known = {subject: int(number) for subject, number in zip(other.subject_ids, other.numbers, strict=True)}
-    unknown = [subject for subject in graph.subject_ids if subject not in known]
+    unknown = [subject for subject in subjects if subject not in known]
     if unknown:
         raise InputError(f"subject {unknown[0]!r} is not in the other graph")
-    numbers = torch.tensor([known[subject] for subject in graph.subject_ids])
+    numbers = torch.tensor([known[subject] for subject in subjects])
     if (numbers.diff() > 0).all():
         return dataclasses.replace(graph, numbers=numbers, digit_ids=other.digit_ids)
     order = numbers.argsort()
     new_row = torch.empty_like(order)
     new_row[order] = torch.arange(order.numel())
     keys = (new_row[graph.edge_index[1]] * graph.num_nodes + new_row[graph.edge_index[0]]).sort().values
-    rows: dict[str, Any] = {name: getattr(graph, name)[order] for name in ("y", "train_mask", "val_mask", "test_mask")}
+    names = [name for name in row_fields(graph) if name != "numbers"]
+    rows: dict[str, Any] = {name: getattr(graph, name)[order] for name in ("y", *names)}
     return dataclasses.replace(
         graph,
         x=from_scipy(to_scipy(graph.x)[order.numpy()]) if graph.x.layout == torch.sparse_csr else graph.x[order],
         edge_index=torch.stack([keys % graph.num_nodes, keys // graph.num_nodes]),
         numbers=numbers[order],
-        subject_ids=tuple(graph.subject_ids[row] for row in order.tolist()),
+        subject_ids=tuple(subjects[row] for row in order.tolist()),
         digit_ids=other.digit_ids,
         **rows,
     )
@@ -125,9 +135,9 @@ def _rows(graph: Graph, keep: Tensor, x: Tensor) -> Graph:
     subjects = graph.subject_ids
     if subjects is not None:
         subjects = tuple(subject for subject, stays in zip(subjects, keep.tolist(), strict=True) if stays)
-    names = ("train_mask", "val_mask", "test_mask", "numbers")
-    rows: dict[str, Any] = {name: masked(getattr(graph, name), keep) for name in names}
+    rows: dict[str, Any] = {name: masked(getattr(graph, name), keep) for name in row_fields(graph)}
     rows["y"] = targets_where(graph.y, keep)
+    rows["graph_ids"] = remaining_ids(graph, keep)
     return dataclasses.replace(graph, x=x, subject_ids=subjects, notes=(), **rows)  # notes could disclose a deletion
 
 

@@ -14,6 +14,7 @@ from graphforget.models.fixed import SGC, SIGN, FixedPropagation, MeanSGC
 from graphforget.models.gat import GAT, GATLayer
 from graphforget.models.gcn import GCN
 from graphforget.models.gin import GIN, GINLayer
+from graphforget.models.graph_models import GraphSIGN, GraphWL
 from graphforget.models.item_networks import ItemNetwork
 from graphforget.models.link import LinkSGC, LinkSIGN
 from graphforget.models.object_attributes import MODULE_INTERNALS
@@ -28,7 +29,7 @@ ENSEMBLES = frozenset({Sharded, PublishedEraser})
 STACKED = frozenset({Stacked, StackedOnItems})
 COMPOSITES = STACKED | {Boosted}
 NETWORKS = frozenset({GCN, GAT, GIN, SAGE, PublishedGCN, ItemNetwork})
-LINEAR = frozenset({FixedPropagation, SGC, SIGN, MeanSGC, LinkSGC, LinkSIGN})
+LINEAR = frozenset({FixedPropagation, SGC, SIGN, MeanSGC, LinkSGC, LinkSIGN, GraphWL, GraphSIGN})
 MODEL_TYPES = LINEAR | NETWORKS | ENSEMBLES | COMPOSITES
 LAYER_TYPES = frozenset({Linear, GATLayer, GINLayer, nn.ModuleList})
 BUFFERS: dict[type, tuple[str, ...]] = {**dict.fromkeys(STACKED, MEMBERS), **dict.fromkeys(ENSEMBLES, (SHARD_OF,))}

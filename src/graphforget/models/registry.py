@@ -21,6 +21,7 @@ from graphforget.models.fixed import SGC, SIGN, FixedPropagation, MeanSGC
 from graphforget.models.gat import GAT
 from graphforget.models.gcn import GCN
 from graphforget.models.gin import GIN
+from graphforget.models.graph_models import GraphSIGN, GraphWL
 from graphforget.models.linearised import Linearised, base_of, linearised
 from graphforget.models.link import LinkSGC, LinkSIGN
 from graphforget.models.published import PublishedEraser, PublishedGCN
@@ -201,6 +202,8 @@ MODELS = {
         _sharded("sage", SAGE, mu=5e-4, epochs=200),
         ModelEntry("link-sgc", "links: similarity at two hops", LinkSGC, affine=True, **LINKS),
         ModelEntry("link-sign", "links: similarity at hops 0 to 2", LinkSIGN, affine=True, **LINKS),
+        ModelEntry("graph-wl", "Weisfeiler-Lehman colours, linear head", GraphWL, mu=3e-5, affine=True, sigma=0.05),
+        ModelEntry("graph-sign", "pooled SIGN features, linear head", GraphSIGN, mu=1e-5, affine=True, sigma=0.01),
         ModelEntry(
             "sharded-released",
             "for the paper's Table 1 alone",
@@ -216,7 +219,7 @@ MODELS = {
 
 AFFINE = (
     *(FixedPropagation, SGC, SIGN, MeanSGC, Linearised, Stacked, StackedOnItems, Boosted),
-    *(LinkSGC, LinkSIGN),
+    *(LinkSGC, LinkSIGN, GraphWL, GraphSIGN),
 )
 
 

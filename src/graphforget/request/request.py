@@ -1,4 +1,4 @@
-"""Deletion requests: nodes, edges, all attributes of a node and single attribute values, in any mixture."""
+"""Deletion requests: nodes, edges, all attributes of a node, single attribute values, graphs, in any mixture."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from graphforget.errors import InputError
 from graphforget.files import comma_separated, read_bytes
+from graphforget.graph.collection import rows_of_graphs
 from graphforget.graph.resolved import Resolved
 from graphforget.json_files import parse_json
 from graphforget.request.kinds import KINDS, Kind
@@ -35,6 +36,8 @@ LARGEST = 2**28  # bytes of a request's file
 class Request:
     """A deletion request. Nodes are named by number or by subject id, columns by position or by name.
 
+    Of a collection, `graphs` names whole graphs by number, or by id if they have ids: it means all their nodes.
+
     Example:
         >>> Request(nodes=[17], edges=[(3, 9)], attributes={42: "all", 43: [0, 5]})
         Request(1 node, 1 edge, all attributes of 1 node, 2 single attributes)
@@ -43,12 +46,14 @@ class Request:
     nodes: tuple[Name, ...] = ()
     edges: tuple[tuple[Name, Name], ...] = ()
     attributes: Mapping[Name, Columns] = field(default_factory=dict)
+    graphs: tuple[Name, ...] = ()
 
     def __init__(
         self,
         nodes: Iterable[Name] = (),
         edges: Iterable[tuple[Name, Name]] = (),
         attributes: Mapping[Name, Literal["all"] | Iterable[Name]] | None = None,
+        graphs: Iterable[Name] = (),
     ) -> None:
         """Raises `InputError` on names that no graph could have, duplicates, and an empty request."""
         if not isinstance(attributes, Mapping | None):
@@ -64,9 +69,11 @@ class Request:
         object.__setattr__(self, "nodes", tuple(_name(node, "node") for node in _listed(nodes, "nodes")))
         object.__setattr__(self, "edges", tuple(_edge(edge) for edge in _listed(edges, "edges")))
         object.__setattr__(self, "attributes", MappingProxyType(named))
+        object.__setattr__(self, "graphs", tuple(_name(graph, "graph") for graph in _listed(graphs, "graphs")))
         _refuse_twice(self.nodes, "node")
         _refuse_twice(self.edges, "edge")
-        if not (self.nodes or self.edges or self.attributes):
+        _refuse_twice(self.graphs, "graph")
+        if not (self.nodes or self.edges or self.attributes or self.graphs):
             raise InputError("the request is empty: it names no node, no edge and no attribute")
 
     def __repr__(self) -> str:
@@ -76,6 +83,7 @@ class Request:
         parts += [
             f"all attributes of {_count(full, 'node')}" if full else "",
             _count(single, "single attribute"),
+            _count(len(self.graphs), "graph"),
         ]
         return f"Request({', '.join(part for part in parts if part)})"
 
@@ -83,7 +91,7 @@ class Request:
     def kinds(self) -> tuple[Kind, ...]:
         """The kinds of things that it names, in the order of `KINDS`."""
         columns = self.attributes.values()
-        named = (self.nodes, self.edges, "all" in columns, any(c != "all" for c in columns))
+        named = (self.nodes, self.edges, "all" in columns, any(c != "all" for c in columns), self.graphs)
         return tuple(kind for kind, some in zip(KINDS, named, strict=True) if some)
 
     def only(self, *kinds: Kind) -> Request:
@@ -93,24 +101,28 @@ class Request:
             self.nodes if "nodes" in kinds else (),
             self.edges if "edges" in kinds else (),
             {node: columns for node, columns in self.attributes.items() if (full if columns == "all" else partial)},
+            self.graphs if "graphs" in kinds else (),
         )
 
     def __hash__(self) -> int:
-        return hash((self.nodes, self.edges, frozenset(self.attributes.items())))
+        return hash((self.nodes, self.edges, frozenset(self.attributes.items()), self.graphs))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.nodes, self.edges, dict(self.attributes))
+        return type(self), (self.nodes, self.edges, dict(self.attributes), self.graphs)
 
     # -- reading and writing -------------------------------------------------------------------------------------
 
     @classmethod
     def from_dict(cls, content: Any) -> Self:
-        """From a request.json: `{"nodes": [..], "edges": [[u, v], ..], "attributes": [{"node": u}, ..]}`."""
+        """From a request.json: `{"nodes": [..], "edges": [[u, v], ..], "attributes": [{"node": u}, ..]}`.
+
+        Of a collection also `"graphs": [..]`.
+        """
         if not isinstance(content, dict):
             raise InputError("a request is an object with 'nodes', 'edges' and 'attributes'")
-        unknown = sorted(map(str, set(content) - {"nodes", "edges", "attributes"}))
+        unknown = sorted(map(str, set(content) - {"nodes", "edges", "attributes", "graphs"}))
         if unknown:
-            raise InputError(f"a request has no field {unknown[0]!r}, only 'nodes', 'edges' and 'attributes'")
+            raise InputError(f"a request has no field {unknown[0]!r}, only 'nodes', 'edges', 'attributes', 'graphs'")
         attributes: dict[Any, Any] = {}
         for entry in _listed(content.get("attributes", ()), "attributes"):
             if not isinstance(entry, dict) or "node" not in entry or set(entry) - {"node", "columns"}:
@@ -119,7 +131,7 @@ class Request:
             if node in attributes:
                 raise InputError(f"node {node!r} appears twice among the attributes")
             attributes[node] = entry.get("columns", "all")
-        return cls(content.get("nodes", ()), content.get("edges", ()), attributes)
+        return cls(content.get("nodes", ()), content.get("edges", ()), attributes, content.get("graphs", ()))
 
     @classmethod
     def from_json(cls, path: str | Path) -> Self:
@@ -128,9 +140,9 @@ class Request:
 
     @classmethod
     def from_csv(cls, path: str | Path) -> Self:
-        """From a CSV file with the header `kind,node,target,column`; kind is node, edge or attribute.
+        """From a CSV file with the header `kind,node,target,column`; kind is node, edge, attribute or graph.
 
-        An attribute line without a column means all of that node's attributes.
+        An attribute line without a column means all of that node's attributes. A graph is named in the column `node`.
         """
         text = comma_separated(io.StringIO(_text(path), newline=""), path, columns=CSV_HEADER)
         lines = _rows(csv.reader(text, strict=True), path)
@@ -138,6 +150,7 @@ class Request:
         if header != CSV_HEADER:
             raise InputError(f"{path} starts with {','.join(header)!r}, the header {','.join(CSV_HEADER)!r} is needed")
         nodes: list[Name] = []
+        graphs: list[Name] = []
         edges: list[tuple[Name, Name]] = []
         attributes: dict[Name, Any] = {}
         for number, line in enumerate(lines, start=2):
@@ -147,6 +160,8 @@ class Request:
             match cells:
                 case ["node", node, "", ""] if node:
                     nodes.append(node)
+                case ["graph", graph, "", ""] if graph:
+                    graphs.append(graph)
                 case ["edge", node, target, ""] if node and target:
                     edges.append((node, target))
                 case ["attribute", node, "", ""] if node and node not in attributes:
@@ -156,10 +171,9 @@ class Request:
                 case ["attribute", node, "", _] if node:
                     raise InputError(f"line {number} of {path}: node {node!r} appears twice among the attributes")
                 case _:
-                    raise InputError(
-                        f"line {number} of {path} is {','.join(line)!r}, which is no node, edge or attribute"
-                    )
-        return cls(nodes, edges, attributes)
+                    message = "which is no node, edge, attribute or graph"
+                    raise InputError(f"line {number} of {path} is {','.join(line)!r}, {message}")
+        return cls(nodes, edges, attributes, graphs)
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
@@ -176,11 +190,12 @@ class Request:
             {"node": node} if columns == "all" else {"node": node, "columns": list(columns)}
             for node, columns in self.attributes.items()
         ]
-        return {
+        content: dict[str, Any] = {
             "nodes": list(self.nodes),
             "edges": [list(edge) for edge in self.edges],
             "attributes": attributes,
         }
+        return content | ({"graphs": list(self.graphs)} if self.graphs else {})
 
     # -- against a graph -----------------------------------------------------------------------------------------
 
@@ -201,6 +216,8 @@ class Request:
 
     def _resolve(self, graph: Graph) -> Resolved:
         node_rows = _unique_rows(((node, graph.row(node)) for node in self.nodes), "node")
+        if self.graphs:
+            node_rows = sorted({*node_rows, *rows_of_graphs(graph, self.graphs).tolist()})
         full: list[int] = []
         partial: list[tuple[int, Tensor]] = []
         known: dict[Columns, Tensor] = {}  # many nodes of a request often share one list of columns

@@ -1,4 +1,4 @@
-"""Deletion requests drawn at random by a seed, for experiments: of nodes, edges or attributes, a share or a number."""
+"""Deletion requests drawn at random by a seed, for experiments: of nodes, edges, attributes or graphs."""
 
 from __future__ import annotations
 
@@ -7,16 +7,26 @@ import re
 from dataclasses import dataclass
 
 from graphforget.errors import InputError
+from graphforget.graph.collection import name_of_graph, numbers_of_graphs
 from graphforget.graph.graph import Graph
 from graphforget.request.kinds import KINDS, Kind
 from graphforget.request.request import Request
 
-NAMES: dict[str, Kind] = {"node": "nodes", "edge": "edges", "attribute": "attributes", "partial": "partial attributes"}
+NAMES: dict[str, Kind] = {
+    "node": "nodes",
+    "edge": "edges",
+    "attribute": "attributes",
+    "partial": "partial attributes",
+    "graph": "graphs",
+}
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A random request to draw: its kind, and a share between 0 and 1 or a number of training nodes or edges."""
+    """A random request to draw: its kind, and a share between 0 and 1 or a number.
+
+    The share or number is that of training nodes, of training graphs or of edges.
+    """
 
     kind: Kind
     share: float | None = None
@@ -24,7 +34,7 @@ class Drawing:
 
     @classmethod
     def parse(cls, text: str) -> Drawing:
-        """`node:5%`, `edge:10`, `attribute:1%`, `partial:5%` (half of the columns)."""
+        """`node:5%`, `edge:10`, `attribute:1%`, `partial:5%` (half of the columns), `graph:10%`."""
         match = re.fullmatch(r"(\w+):(?:(\d+(?:\.\d+)?)%|(\d+))", text.strip(), flags=re.ASCII)
         if match is None or match[1] not in NAMES:
             raise InputError(f"the request {text!r} is neither a file nor of the form node:5%, edge:10, {_others()}")
@@ -49,13 +59,16 @@ class Drawing:
 
 
 def draw_request(graph: Graph, drawing: Drawing, *, seed: int) -> Request:
-    """A random request: training nodes to remove, nodes that lose all or half of their attributes, or edges."""
+    """A random request: training nodes or graphs to remove, nodes that lose all or half of their attributes, edges."""
     generator = random.Random(f"{drawing.kind} {seed}")
     if drawing.kind == "edges":
         source, target = graph.edge_index
         once = graph.edge_index if graph.directed else graph.edge_index[:, source < target]
         edges = generator.sample(once.T.tolist(), drawing.number(once.shape[1]))
         return Request(edges=[(graph.name_of(u), graph.name_of(v)) for u, v in edges])
+    if drawing.kind == "graphs":
+        train = numbers_of_graphs(graph, graph.train_mask).tolist()
+        return Request(graphs=[name_of_graph(graph, g) for g in generator.sample(train, drawing.number(len(train)))])
     rows = graph.train_rows.tolist()
     nodes = [graph.name_of(row) for row in generator.sample(rows, drawing.number(len(rows)))]
     if drawing.kind == "nodes":

@@ -20,9 +20,11 @@ from graphforget.json_files import parse_json
 from graphforget.models.built_in import as_composite, as_stacked
 from graphforget.models.constructions import Construction, OwnModel
 from graphforget.models.inspection import data_carriers
+from graphforget.models.items import GRAPH, view_of
 from graphforget.models.parameters import assign, flatten
 from graphforget.models.registry import MODELS, build, count_parameters, is_affine
 from graphforget.models.sharded import as_ensemble
+from graphforget.models.tasks import is_collection
 from graphforget.privacy.gaussian import release_ratio
 from graphforget.runs.layout import (
     CERTIFICATE,
@@ -36,7 +38,7 @@ from graphforget.runs.layout import (
     open_run,
 )
 from graphforget.runs.run_file import GraphFile, RunFile, read_run_file
-from graphforget.runs.tensors import RELEASED_STATE, SPARSE, STATE, TARGETS, TENSORS, read_tensors
+from graphforget.runs.tensors import OF_COLLECTIONS, RELEASED_STATE, SPARSE, STATE, TARGETS, TENSORS, read_tensors
 from graphforget.training.losses import Loss, LossFunction, as_loss, assumed_convex, captured_by_loss, is_recorded
 from graphforget.training.own_training import checked_retrain
 from graphforget.training.trained import RetrainFunction, Trained, untrained_state
@@ -140,7 +142,8 @@ def _graph(tensors: dict[str, Tensor], names: GraphFile) -> Graph:
     """The graph, checked in the same way as a user's own graph."""
     if not (0 < names.num_columns <= WIDEST and 0 < names.num_classes <= WIDEST):
         raise InputError(f"the graph has {names.num_columns} columns and {names.num_classes} classes")
-    for name, kind in TENSORS.items():
+    stored = TENSORS | {name: kind for name, kind in OF_COLLECTIONS.items() if name in tensors}
+    for name, kind in stored.items():
         if name not in tensors or tensors[name].dtype != kind:
             raise InputError(f"the graph's {name} is missing, or not of type {kind}")
     if "y" not in tensors or tensors["y"].dtype not in TARGETS:
@@ -149,7 +152,7 @@ def _graph(tensors: dict[str, Tensor], names: GraphFile) -> Graph:
     edges = checked_edges(tensors["edge_index"], x.shape[0])
     if not names.directed and not is_symmetric(edges, x.shape[0]):  # gradients rely on it
         raise InputError("the graph is undirected and has an edge that goes one way only")
-    given: dict[str, Any] = {name: tensors[name] for name in (*TENSORS, "y") if name != "edge_index"}
+    given: dict[str, Any] = {name: tensors[name] for name in (*stored, "y") if name != "edge_index"}
     given |= {f.name: getattr(names, f.name) for f in dataclasses.fields(names)}
     digit_ids = given.pop("digit_ids")
     del given["num_columns"]
@@ -192,6 +195,9 @@ def _trained(
     assign(module, theta)
     if recipe.model in MODELS and run.reach != getattr(module, "reach", run.reach):
         raise DamagedRun("run.json: the reach is not that of the model")
+    view = view_of(module)
+    if view is not None and (view.word == GRAPH) != is_collection(graph):
+        raise DamagedRun(f"run.json: the model answers for {view.word}s, which does not fit the graph")
     if run.strongly_convex != (is_affine(module) and assumed_convex(loss)):
         raise DamagedRun("run.json: the field 'strongly_convex' is not right for this model and loss")
     return Trained(

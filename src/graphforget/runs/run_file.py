@@ -71,6 +71,7 @@ class GraphFile:
     name: str
     digit_ids: bool
     num_columns: int
+    graph_ids: tuple[str, ...] | None = None  # only in the files of a collection of graphs
 
 
 def read_run_file(folder: Path) -> RunFile:

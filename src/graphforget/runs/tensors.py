@@ -22,6 +22,7 @@ TENSORS = {
     "numbers": torch.int64,
 }
 TARGETS = (torch.int64, torch.int8, torch.float64)  # classes, labels, values
+OF_COLLECTIONS = {"graph_numbers": torch.int64}  # only in the files of a collection of graphs
 STATE = "state."  # before the names of buffers and frozen parameters
 RELEASED_STATE = "released."  # before the names of tensors that are released beside the weights
 LARGEST_HEADER = 2**20  # bytes that describe the tensors of a file

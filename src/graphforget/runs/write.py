@@ -33,7 +33,7 @@ from graphforget.runs.layout import (
 )
 from graphforget.runs.locks import hold_lock, parent_lock, run_lock
 from graphforget.runs.run_file import GraphFile
-from graphforget.runs.tensors import RELEASED_STATE, STATE, TENSORS
+from graphforget.runs.tensors import OF_COLLECTIONS, RELEASED_STATE, STATE, TENSORS
 from graphforget.training.environment import versions
 from graphforget.training.trained import Trained, untrained_state
 
@@ -134,6 +134,8 @@ def _write(
     finish: Callable[[Path], None] | None,
 ) -> None:
     names = {f.name: getattr(graph, f.name) for f in dataclasses.fields(GraphFile)}
+    if graph.graph_ids is None:
+        del names["graph_ids"]
     (folder / "graph.json").write_text(json.dumps(names, indent=2) + "\n")
     (folder / "graph.json").chmod(0o600)  # names people, as the tensors do that safetensors writes so
     flat = {"theta": trained.theta.contiguous()} | (
@@ -143,7 +145,8 @@ def _write(
     if trained.composite is not None:  # its encoders or its network are no part of the module's own state
         state |= {f"{RELEASED_STATE}{name}": value for name, value in trained.composite.released_state().items()}
     save_file(flat | state, folder / "weights.safetensors")
-    tensors: dict[str, Tensor] = {name: getattr(graph, name).contiguous() for name in (*TENSORS, "y")}
+    stored = (*TENSORS, "y", *(OF_COLLECTIONS if graph.graph_numbers is not None else ()))
+    tensors: dict[str, Tensor] = {name: getattr(graph, name).contiguous() for name in stored}
     if graph.x.layout == torch.sparse_csr:
         tensors |= {
             "x.crow": graph.x.crow_indices().contiguous(),

@@ -11,11 +11,10 @@ from torch import Tensor
 
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
+from graphforget.graph.surgery import row_fields
 from graphforget.graph.targets import targets_where, without_targets
 from graphforget.linalg.sparse import entry_rows, keep_entries, masked
 from graphforget.models.items import ItemView
-
-ROW_FIELDS = ("train_mask", "val_mask", "test_mask", "numbers")
 
 
 def training_input(graph: Graph, reach: Reach) -> Graph:
@@ -41,7 +40,7 @@ def training_input(graph: Graph, reach: Reach) -> Graph:
     keep[target[ends]] = True
     row_of = keep.cumsum() - 1
     rows = torch.from_numpy(keep)
-    fields: dict[str, Any] = {name: masked(getattr(graph, name), rows) for name in ROW_FIELDS}
+    fields: dict[str, Any] = {name: masked(getattr(graph, name), rows) for name in row_fields(graph)}
     part = dataclasses.replace(
         graph,
         x=_attributes(graph.x, rows, torch.from_numpy(hops <= reach.hops)),
@@ -68,7 +67,10 @@ def same_training_input(before: Graph, after: Graph, reach: Reach, *, view: Item
     settings = ("num_classes", "directed")
     if any(getattr(first, name) != getattr(second, name) for name in settings):
         return False
-    names = ("numbers", "train_mask", "y", "edge_index")
+    if (first.graph_numbers is None) != (second.graph_numbers is None):
+        return False
+    of_graphs = () if first.graph_numbers is None else ("graph_numbers",)
+    names = ("numbers", "train_mask", "y", "edge_index", *of_graphs)
     return _equal(first.x, second.x) and all(_equal(getattr(first, name), getattr(second, name)) for name in names)
 
 
@@ -101,7 +103,8 @@ def _blanked(graph: Graph) -> Graph:
     """The graph without labels and masks of nodes that do not train."""
     none = torch.zeros_like(graph.train_mask)
     y = without_targets(graph.y, ~graph.train_mask)
-    return dataclasses.replace(graph, y=y, val_mask=none, test_mask=none, subject_ids=None, digit_ids=False)
+    names: Any = {"subject_ids": None, "digit_ids": False, "graph_ids": None}
+    return dataclasses.replace(graph, y=y, val_mask=none, test_mask=none, **names)
 
 
 def _equal(first: Tensor, second: Tensor) -> bool:

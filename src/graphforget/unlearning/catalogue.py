@@ -56,7 +56,7 @@ GIF = MethodInfo(
     title="GIF, one influence step without a certificate",
     reference="Wu et al., WWW 2023",
     level="empirical",
-    kinds=frozenset({"nodes", "edges", "attributes"}),
+    kinds=frozenset({"nodes", "edges", "attributes", "graphs"}),
 )
 CEU = MethodInfo(
     name="ceu",

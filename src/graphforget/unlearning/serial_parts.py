@@ -12,7 +12,7 @@ from graphforget.request.kinds import Kind
 from graphforget.request.request import Request
 
 # Nodes come last: a request cannot name edges or attributes of nodes that were removed before.
-ORDER: tuple[Kind, ...] = ("partial attributes", "attributes", "edges", "nodes")
+ORDER: tuple[Kind, ...] = ("partial attributes", "attributes", "edges", "nodes", "graphs")
 
 
 def serial_parts(graph: Graph, request: Request, reach: Reach) -> list[Request]:

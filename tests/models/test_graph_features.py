@@ -1,0 +1,137 @@
+"""Features of graphs against their definitions: colours by dictionaries, pooled attributes by loops."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import graphforget as gf
+from collection_cases import random_collection
+from graphforget.graph.hashing import salt
+from graphforget.models.graph_features import LENGTH, sign_features, wl_colours, wl_features
+
+CASES = [
+    {"sparse": sparse, "directed": directed, "mixed": mixed}
+    for sparse in (False, True)
+    for directed in (False, True)
+    for mixed in (False, True)
+]
+
+
+def colours_by_name(graph: gf.Graph, *, rounds: int, attributes: bool, degrees: bool) -> list[list[Any]]:
+    """Weisfeiler-Lehman by its definition: a colour is the tuple of what it stands for."""
+    senders: list[list[int]] = [[] for _ in range(graph.num_nodes)]
+    for u, v in graph.edge_index.T.tolist():
+        senders[v].append(u)
+    rows = [tuple(round(math.asinh(value)) for value in row) for row in graph.x.to_dense().tolist()]
+    colours: list[Any] = [
+        (rows[node] if attributes else (), len(senders[node]) if degrees else 0) for node in range(graph.num_nodes)
+    ]
+    by_round = [colours]
+    for _ in range(rounds):
+        colours = [(colours[node], tuple(sorted(colours[u] for u in senders[node]))) for node in range(len(colours))]
+        by_round.append(colours)
+    return by_round
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("attributes", "degrees"), [(True, False), (True, True), (False, True), (False, False)])
+def test_two_nodes_have_one_colour_exactly_if_weisfeiler_and_lehman_say_so(
+    case: dict[str, bool], attributes: bool, degrees: bool
+) -> None:
+    graph = random_collection(7, graphs=30, **case)
+    settings = {"attributes": attributes, "degrees": degrees}
+    by_name = colours_by_name(graph, rounds=3, **settings)
+    hashed = wl_colours(graph, rounds=3, **settings)
+    assert len(hashed) == 4
+    for names, hashes in zip(by_name, hashed, strict=True):
+        pairs = set(zip(names, hashes.tolist(), strict=True))
+        assert len(pairs) == len(set(names)) == len(set(hashes.tolist()))
+    assert attributes or degrees or len(set(by_name[0])) == 1
+
+
+def test_rounds_tell_more_and_more_nodes_apart() -> None:
+    graph = random_collection(7, graphs=30)
+    kinds = [colours.unique().numel() for colours in wl_colours(graph, rounds=3)]
+    assert kinds[0] < kinds[1] < kinds[2] <= kinds[3]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_features_count_the_colours_of_each_graph(case: dict[str, bool]) -> None:
+    """Up to collisions, which 2^20 columns make none of here: a graph's numbers are those of its colours' counts."""
+    graph = random_collection(8, **case)
+    assert graph.graph_numbers is not None
+    found = wl_features(graph, rounds=2, buckets=2**20, degrees=True).csr.to_dense()
+    by_round = colours_by_name(graph, rounds=2, attributes=True, degrees=True)
+    for row, number in enumerate(graph.numbers_of_graphs.tolist()):
+        nodes = (graph.graph_numbers == number).nonzero().flatten().tolist()
+        for at, colours in enumerate(by_round):
+            counts = sorted(Counter(colours[node] for node in nodes).values())
+            own = found[row, at * 2**20 : (at + 1) * 2**20]
+            values = own[own > 0].sort().values
+            lengths = [math.log1p(count) for count in counts]
+            assert len(values) == len(counts)
+            assert (values / values[0]).numpy() == pytest.approx(np.array(lengths) / lengths[0])
+        assert float(found[row].norm()) == pytest.approx(1)
+
+
+def test_few_columns_add_up_the_colours_that_fall_together() -> None:
+    graph = random_collection(8)
+    one = wl_features(graph, rounds=0, buckets=1)
+    assert one.csr.to_dense().flatten().tolist() == pytest.approx([1.0] * len(graph.numbers_of_graphs))
+    assert wl_features(graph, rounds=2, buckets=5).shape == (10, 15)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_row_of_a_graph_is_a_function_of_that_graph_alone(case: dict[str, bool]) -> None:
+    """Bit for bit for colours. Sums of propagated attributes may be rounded differently among other rows."""
+    graph = random_collection(9, **case)
+    alone = [int(number) for number in graph.numbers_of_graphs]
+    wl, sign = wl_features(graph, rounds=2, buckets=64).csr.to_dense(), sign_features(graph, hops=2).values
+    for row, number in enumerate(alone):
+        keep = graph.graph_numbers == number
+        part = graph.induced(torch.as_tensor(keep))
+        assert torch.equal(wl_features(part, rounds=2, buckets=64).csr.to_dense()[0], wl[row])
+        torch.testing.assert_close(sign_features(part, hops=2).values[0], sign[row], rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_pooled_attributes_are_those_of_the_definition(case: dict[str, bool]) -> None:
+    graph = random_collection(9, **case)
+    n = graph.num_nodes
+    a = np.eye(n)
+    for u, v in graph.edge_index.T.tolist():
+        a[v, u] = 1
+    degree = a.sum(axis=1)
+    s = a / np.sqrt(degree)[:, None] / np.sqrt(degree)[None, :]
+    incoming = np.bincount(graph.edge_index[1].numpy(), minlength=n)
+    x = np.column_stack([graph.x.to_dense().numpy(), np.log1p(incoming)])
+    values = np.column_stack([x, s @ x, s @ s @ x, np.ones(n)])
+    found = sign_features(graph, hops=2).values.numpy()
+    assert graph.graph_numbers is not None
+    for row, number in enumerate(graph.numbers_of_graphs.tolist()):
+        own = values[(graph.graph_numbers == number).numpy()]
+        expected = np.arcsinh(np.concatenate([own.sum(axis=0), own.mean(axis=0)]))
+        assert found[row] == pytest.approx(LENGTH * expected / np.linalg.norm(expected))
+
+
+def test_colours_stay_the_same_from_version_to_version() -> None:
+    """Weights belong to columns, so a run directory needs the same hash for ever."""
+    graph = gf.Graph.create(
+        x=torch.tensor([[1.0, 0.0], [0.0, 3.0], [0.0, 0.0]]),
+        edges=torch.tensor([[0], [1]]),
+        y=torch.tensor([0, 0, 1]),
+        graph_numbers=torch.tensor([0, 0, 1]),
+    )
+    features = wl_features(graph, rounds=1, buckets=2**14, degrees=True).csr
+    assert salt("wl", 0) == PINNED_SALT
+    assert features.col_indices().tolist() == PINNED_COLUMNS
+
+
+PINNED_SALT = 4983476124393178556
+PINNED_COLUMNS = [6325, 14944, 26416, 29032, 14147, 26477]
