@@ -30,7 +30,7 @@ NAMES = [
         "load_released",
     ),
     *("load_run", "make_keys", "paper_sets", "plan", "private_key", "public_key", "releases_so_far", "save_outcome"),
-    *("save_run", "signed", "stacked", "train", "unlearn", "verify", "verify_run"),
+    *("save_run", "signed", "stacked", "synthetic", "train", "unlearn", "verify", "verify_run"),
 ]
 
 

@@ -10,6 +10,7 @@ from .certificates.signing import public_key as public_key
 from .certificates.signing import signed as signed
 from .datasets.registry import DATASETS as DATASETS
 from .datasets.registry import load as load
+from .datasets.synthetic import synthetic as synthetic
 from .errors import FloorMissed as FloorMissed
 from .errors import InputError as InputError
 from .errors import Mismatch as Mismatch

@@ -20,16 +20,20 @@ from graphforget.models.object_attributes import MODULE_INTERNALS
 from graphforget.models.published import PublishedEraser, PublishedGCN
 from graphforget.models.sage import SAGE
 from graphforget.models.sharded import SHARD_OF, Sharded
-from graphforget.models.stacked import MEMBERS, Stacked
+from graphforget.models.stacked import Stacked
+from graphforget.models.stacked_items import StackedOnItems
+from graphforget.models.stacked_model import MEMBERS, StackedModel
 
 ENSEMBLES = frozenset({Sharded, PublishedEraser})
-COMPOSITES = frozenset({Stacked, Boosted})
+STACKED = frozenset({Stacked, StackedOnItems})
+COMPOSITES = STACKED | {Boosted}
 NETWORKS = frozenset({GCN, GAT, GIN, SAGE, PublishedGCN, ItemNetwork})
 MODEL_TYPES = frozenset({FixedPropagation, SGC, SIGN, MeanSGC, GraphWL, GraphSIGN}) | NETWORKS | ENSEMBLES | COMPOSITES
 LAYER_TYPES = frozenset({Linear, GATLayer, GINLayer, nn.ModuleList})
-BUFFERS: dict[type, tuple[str, ...]] = {Stacked: MEMBERS, **dict.fromkeys(ENSEMBLES, (SHARD_OF,))}
+BUFFERS: dict[type, tuple[str, ...]] = {**dict.fromkeys(STACKED, MEMBERS), **dict.fromkeys(ENSEMBLES, (SHARD_OF,))}
 # Attributes that hold modules of any type, which are searched by themselves.
-INNER_MODULES: dict[type, tuple[str, ...]] = {Stacked: ("make", "encoders"), Boosted: ("make", "network")}
+INNER_MODULES: dict[type, tuple[str, ...]] = dict.fromkeys(STACKED, ("make", "encoders"))
+INNER_MODULES[Boosted] = ("make", "network")
 
 
 @functools.cache
@@ -47,6 +51,11 @@ def has_built_in_type(module: nn.Module) -> bool:
 def as_composite(module: object) -> CompositeModel | None:
     """The module as a model of which more is released than its weights, by its exact type; None for any other."""
     return module if isinstance(module, CompositeModel) and type(module) in COMPOSITES else None
+
+
+def as_stacked(module: nn.Module) -> StackedModel | None:
+    """The module as a stacked model, by its exact type; None for any other."""
+    return module if isinstance(module, StackedModel) and type(module) in STACKED else None
 
 
 def is_built_in(module: nn.Module) -> bool:

@@ -21,14 +21,8 @@ from graphforget.models.composite import CompositeModel, checked_positive, inner
 from graphforget.models.encoders import embedding
 from graphforget.models.inspection import Inspection, inspect_encoder
 from graphforget.models.parameters import trainable
-from graphforget.models.stacked import (
-    EMBEDDING_NORM,
-    HOPS,
-    PARTS,
-    Stacked,
-    checked_parts,
-    default_attribute_scale,
-)
+from graphforget.models.stacked import HOPS, Stacked, default_attribute_scale
+from graphforget.models.stacked_model import EMBEDDING_NORM, PARTS, checked_parts
 from graphforget.validation import whole_number
 
 INNER_MU = 5e-4  # the L2 term of a user's own encoder or network

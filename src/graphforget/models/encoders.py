@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,7 @@ from graphforget.linalg.sparse import Matrix, SparseMatrix
 from graphforget.models.base import GraphModel
 from graphforget.models.composite import converted_module, inner_inputs, inner_state, load_inner_state, state_digest
 from graphforget.models.gcn import GCN
+from graphforget.models.item_networks import ItemNetwork
 
 SCALES = "encoders.scales"
 
@@ -60,23 +61,41 @@ class Encoders:
         return cls(tuple(modules), tuple(scales.tolist()))
 
     def embeddings(
-        self, x: Tensor, edge_index: Tensor, propagation: SparseMatrix, *, rows: Matrix, width: int, norm: float
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        propagation: SparseMatrix,
+        *,
+        width: int,
+        norm: float,
+        rows: Matrix | None = None,
+        combined: Callable[[Tensor], Tensor] = lambda vectors: vectors,
     ) -> Tensor:
-        """`norm [S E_1 / scale_1, ..., S E_K / scale_K]` for every node, by one pass of each encoder over the graph.
+        """`norm [c(S E_1) / scale_1, ..., c(S E_K) / scale_K]`, by one pass of each encoder over the graph.
 
-        `rows` are the scaled attributes. A sparse model that reads them and `S` as they are need not prepare the graph.
+        `combined` is `c`, which makes vectors of items of those of nodes. `rows` are the scaled attributes: a sparse
+        model that reads them and `S` as they are need not prepare the graph.
         """
         prepared: tuple[Any, Any] | None = None
-        blocks = []
-        for module, scale in zip(self.modules, self.scales, strict=True):
+        blocks: list[Tensor | None] = []
+        for module, scale in zip(map(node_module, self.modules), self.scales, strict=True):
             if scale == 0:
-                blocks.append(torch.zeros(x.shape[0], width, dtype=x.dtype, device=x.device))
+                blocks.append(None)
                 continue
             if prepared is None:  # all encoders are of one type
                 shared = isinstance(rows, SparseMatrix) and type(module) is GCN and module.scale_rows
                 prepared = (rows, propagation) if shared else inner_inputs(module, x, edge_index)
-            blocks.append((propagation @ embedding(converted_module(module, x), *prepared)).mul_(norm / scale))
-        return torch.cat(blocks, dim=1)
+            vectors = propagation @ embedding(converted_module(module, x), *prepared)
+            blocks.append(combined(vectors).mul_(norm / scale))
+        if all(block is not None for block in blocks):
+            return torch.cat(blocks, dim=1)  # type: ignore[arg-type]
+        nothing = combined(torch.zeros(x.shape[0], width, dtype=x.dtype, device=x.device))
+        return torch.cat([nothing if block is None else block for block in blocks], dim=1)
+
+
+def node_module(encoder: nn.Module) -> nn.Module:
+    """The part of an encoder that gives every node a vector: itself, unless it answers for links or graphs."""
+    return encoder.inner if isinstance(encoder, ItemNetwork) else encoder
 
 
 def embedding(module: nn.Module, x: Any, edge_index: Any) -> Tensor:

@@ -17,6 +17,8 @@ from graphforget.models.affine import AffineModel
 from graphforget.models.base import NormalisedModel
 from graphforget.models.propagation import mean_adjacency
 
+FEW_ROWS = 0.75  # of all rows of features; up to this share the rows of training nodes are copied
+
 
 class FixedPropagation(NormalisedModel, AffineModel):
     """`sum_h c_h S^h X W_h + b` over the given powers `h` of the normalised adjacency `S`; `c_h` is 1 by default.
@@ -160,16 +162,27 @@ class FixedPropagation(NormalisedModel, AffineModel):
 
 
 class _FixedJacobian(Jacobian):
-    """Some rows of the logits, which are a linear function of the parameters."""
+    """Some rows of the logits, which are a linear function of the parameters.
+
+    If the features are there already, a row needs no other row, and only these rows are computed with. They are copied
+    where they are few.
+    """
 
     def __init__(self, module: FixedPropagation, inputs: tuple[Any, Any], rows: Tensor, *, nodes: int) -> None:
-        self._module, self._inputs, self._rows = module, inputs, rows
+        x, propagation = inputs
+        self._rows: Tensor | None = rows
+        if isinstance(propagation, Tensor) and rows.numel() <= FEW_ROWS * nodes:
+            inputs, self._rows = (DenseMatrix(x.values.index_select(0, rows)), propagation), None
+        self._module, self._inputs = module, inputs
         self._nodes, self.value = nodes, module.weight.detach().new_zeros(rows.numel(), module.weight.shape[2])
 
     def apply(self, v: Tensor) -> Tensor:
-        return self._module.at(v, *self._inputs).index_select(0, self._rows)
+        logits = self._module.at(v, *self._inputs)
+        return logits if self._rows is None else logits.index_select(0, self._rows)
 
     def adjoint(self, u: Tensor) -> Tensor:
+        if self._rows is None:
+            return self._module.transposed(u, *self._inputs)
         everywhere = torch.zeros(self._nodes, u.shape[1], dtype=u.dtype, device=u.device)
         return self._module.transposed(everywhere.index_copy_(0, self._rows, u), *self._inputs)
 

@@ -26,6 +26,15 @@ class LinearOnItems(ItemModel, AffineModel):
         self.weight = nn.Parameter(torch.zeros(columns, outputs))
         self.bias = nn.Parameter(torch.zeros(outputs))
 
+    @property
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """All options of the model, for a recipe. They name no item."""
+
+    @abstractmethod
+    def untrained(self) -> LinearOnItems:
+        """The same model, its weights at 0."""
+
     @abstractmethod
     def features(self, graph: Graph, *, dtype: torch.dtype) -> Matrix:
         """`Phi`, a function of the graph alone; no item's row depends on which other items there are."""
@@ -42,10 +51,13 @@ class LinearOnItems(ItemModel, AffineModel):
         return _ItemsJacobian(inputs[0], rows, self.weight)
 
     def row_norm_sums(self, inputs: tuple[Any, Any], rows: Tensor, jacobian: Jacobian) -> tuple[float, float]:
-        features = inputs[0]
-        norms = row_norms(features.csr if isinstance(features, SparseMatrix) else features.values)[rows]
-        squares = norms.square() + 1  # of the bias
-        return float(squares.sqrt().sum()), float(squares.sum())
+        norms = self.feature_norms(*inputs)[rows]
+        return float(norms.sum()), float(norms.square().sum())
+
+    def feature_norms(self, features: Matrix, _: None = None) -> Tensor:
+        """The norm of each item's features, the bias included."""
+        norms = row_norms(features.csr if isinstance(features, SparseMatrix) else features.values)
+        return (norms.square() + 1).sqrt()
 
     def longest_sum(self, nodes: int) -> int:
         return (self.reach.hops or 0) * nodes + 3 * (nodes + self.weight.shape[0] + 10)

@@ -75,6 +75,10 @@ class ItemView(ABC):
     def messages(self, graph: Graph) -> Tensor:
         """The edges along which messages flow, as an `edge_index`."""
 
+    def part_numbers(self, graph: Graph) -> Tensor:
+        """The number of each node that decides in which part of a stacked model it is."""
+        return graph.numbers
+
     @abstractmethod
     def training_graph(self, graph: Graph) -> Graph:
         """The part of the graph that training reads. It has the same training items, with the same features."""

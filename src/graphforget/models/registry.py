@@ -16,7 +16,7 @@ from graphforget.errors import InputError
 from graphforget.models.affine import AffineModel
 from graphforget.models.base import GraphModel
 from graphforget.models.boosted import Boosted
-from graphforget.models.built_in import alteration, is_built_in
+from graphforget.models.built_in import alteration, as_stacked, is_built_in
 from graphforget.models.fixed import SGC, SIGN, FixedPropagation, MeanSGC
 from graphforget.models.gat import GAT
 from graphforget.models.gcn import GCN
@@ -27,7 +27,9 @@ from graphforget.models.published import PublishedEraser, PublishedGCN
 from graphforget.models.sage import SAGE
 from graphforget.models.schedules import PAPER, RECIPES, Schedule
 from graphforget.models.sharded import Sharded
-from graphforget.models.stacked import EMBEDDING_NORM, HOPS, PARTS, Stacked, as_stacked
+from graphforget.models.stacked import HOPS, Stacked
+from graphforget.models.stacked_items import StackedOnItems
+from graphforget.models.stacked_model import EMBEDDING_NORM, PARTS
 from graphforget.validation import whole_number
 
 
@@ -115,7 +117,7 @@ def _stacked(name: str, base: Callable[..., GraphModel], *, encoder_mu: float, *
             encoder_mu=encoder_mu,
             embedding_norm=embedding_norm,
             attribute_scale=attribute_scale,
-            width=shape.width,  # type: ignore[arg-type]
+            width=shape.width,
             encoder_reach=shape.reach,
             scale_rows=shape.scale_rows,
         )
@@ -211,7 +213,7 @@ MODELS = {
 }
 
 
-AFFINE = (FixedPropagation, SGC, SIGN, MeanSGC, Linearised, Stacked, Boosted, GraphWL, GraphSIGN)
+AFFINE = (FixedPropagation, SGC, SIGN, MeanSGC, Linearised, Stacked, StackedOnItems, Boosted, GraphWL, GraphSIGN)
 
 
 def is_affine(module: nn.Module) -> TypeGuard[AffineModel]:

@@ -17,14 +17,13 @@ from graphforget.graph.digest import digest_of_format_2
 from graphforget.graph.graph import Graph
 from graphforget.graph.validation import checked_edges, is_symmetric
 from graphforget.json_files import parse_json
-from graphforget.models.built_in import as_composite
+from graphforget.models.built_in import as_composite, as_stacked
 from graphforget.models.constructions import Construction, OwnModel
 from graphforget.models.inspection import data_carriers
 from graphforget.models.items import GRAPH, view_of
 from graphforget.models.parameters import assign, flatten
 from graphforget.models.registry import MODELS, build, count_parameters, is_affine
 from graphforget.models.sharded import as_ensemble
-from graphforget.models.stacked import as_stacked
 from graphforget.models.tasks import is_collection
 from graphforget.privacy.gaussian import release_ratio
 from graphforget.runs.layout import (

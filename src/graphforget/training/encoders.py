@@ -15,10 +15,11 @@ from graphforget.errors import InputError, Refused
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
 from graphforget.models.composite import inner_inputs, made_by_seed
-from graphforget.models.encoders import Encoders, embedding
+from graphforget.models.encoders import Encoders, embedding, node_module
 from graphforget.models.inspection import Inspection
+from graphforget.models.items import items_of, view_of
 from graphforget.models.propagation import normalised_adjacency
-from graphforget.models.stacked import Stacked
+from graphforget.models.stacked_model import StackedModel
 from graphforget.progress import Progress
 from graphforget.request.request import Request
 from graphforget.training.environment import environment
@@ -26,14 +27,14 @@ from graphforget.training.fit import deterministic, fit_one
 from graphforget.training.losses import Loss
 from graphforget.training.recipe import Recipe, derived_seed
 from graphforget.training.trained import Trained
-from graphforget.training.training_input import same_training_input, training_input
+from graphforget.training.training_input import input_of_view, same_training_input
 
 FEWEST = 2  # nodes of a part; with fewer there is no encoder, as without a training node
 ENCODER_TOLERANCE = 1e-3  # of a polish, if there is one
 
 
 def fit_stacked(
-    module: Stacked,
+    module: StackedModel,
     graph: Graph,
     recipe: Recipe,
     loss: Loss,
@@ -61,7 +62,7 @@ def fit_stacked(
 
 @deterministic()
 def with_encoders(
-    module: Stacked,
+    module: StackedModel,
     graph: Graph,
     recipe: Recipe,
     loss: Loss,
@@ -69,7 +70,7 @@ def with_encoders(
     *,
     device: str = "cpu",
     progress: Progress | None = None,
-) -> tuple[Stacked, tuple[str, ...]]:
+) -> tuple[StackedModel, tuple[str, ...]]:
     """A copy whose encoders of these parts are trained from fresh weights on `graph`; the others stay as they are.
 
     Returns the copy, and everything that training found in the encoders that rules out a certificate.
@@ -94,7 +95,7 @@ def with_encoders(
 
 
 def _trained_encoder(
-    module: Stacked, part: Graph, recipe: Recipe, loss: Loss, number: int, *, device: str
+    module: StackedModel, part: Graph, recipe: Recipe, loss: Loss, number: int, *, device: str
 ) -> tuple[nn.Module, float, tuple[str, ...]]:
     """The encoder of one part, the mean row norm of its embedding there, and what rules out a certificate.
 
@@ -103,8 +104,8 @@ def _trained_encoder(
     own = encoder_recipe(module, recipe, number)
     fresh = made_by_seed(module.make, own.seed)
     inspection = Inspection(_training_reach(module), (), fits_statistics=not module.built_in_modules)
-    part = training_input(part, inspection.reach)
-    if not part.train_mask.any() or part.num_nodes < FEWEST:
+    part = input_of_view(part, inspection.reach, view_of(module))
+    if not items_of(module, part).train_mask.any() or part.num_nodes < FEWEST:
         return fresh.double().eval(), 0.0, ()
     try:
         fitted = fit_one(fresh, part, own, loss, inspection, device=device)
@@ -116,7 +117,7 @@ def _trained_encoder(
     return fitted.module, _mean_row_norm(fitted.module, part), fitted.certification_blockers
 
 
-def encoder_recipe(module: Stacked, recipe: Recipe, number: int) -> Recipe:
+def encoder_recipe(module: StackedModel, recipe: Recipe, number: int) -> Recipe:
     """How the encoder of a part is trained: as the recipe says, with a seed and an L2 term of its own."""
     return dataclasses.replace(
         recipe,
@@ -141,7 +142,8 @@ def touched_parts(trained: Trained, graph: Graph, retained: Graph, request: Requ
     reach = _training_reach(module)
 
     def touched(number: int) -> bool:
-        return not same_training_input(graph.induced(before == number), retained.induced(after == number), reach)
+        parts = graph.induced(before == number), retained.induced(after == number)
+        return not same_training_input(*parts, reach, view=view_of(module))
 
     return [number for number in _named_parts(before, graph, request) if touched(number)]
 
@@ -181,17 +183,20 @@ def _named_parts(part_of: Tensor, graph: Graph, request: Request) -> list[int]:
     return named[named >= 0].tolist()
 
 
-def _training_reach(module: Stacked) -> Reach:
+def _training_reach(module: StackedModel) -> Reach:
     """How far an encoder's training reads; a module of a user may read the whole of its part."""
     return module.encoder_reach if module.built_in_modules else Reach(None)
 
 
 def _mean_row_norm(encoder: nn.Module, part: Graph) -> float:
-    """The mean norm of the rows of `S E` of the training nodes; 1 if all of them are 0.
+    """The mean norm of the rows of `S E` of the training items; 1 if all of them are 0.
 
     It is computed on what the encoder's training reads and nothing else, so it changes only when the encoder does.
     """
-    x = part.x.to(torch.float64)
-    propagation: Any = normalised_adjacency(part.edge_index, part.num_nodes, dtype=torch.float64)
-    rows = propagation @ embedding(encoder, *inner_inputs(encoder, x, part.edge_index))
-    return float(rows[part.train_rows].norm(dim=1).mean()) or 1.0
+    x, view, module = part.x.to(torch.float64), view_of(encoder), node_module(encoder)
+    edges = part.edge_index if view is None else view.messages(part)
+    propagation: Any = normalised_adjacency(edges, part.num_nodes, dtype=torch.float64)
+    rows = propagation @ embedding(module, *inner_inputs(module, x, edges))
+    if view is not None:
+        rows = view.combined(rows, view.places(part, dtype=torch.float64))
+    return float(rows[items_of(encoder, part).train_rows].norm(dim=1).mean()) or 1.0

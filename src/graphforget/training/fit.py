@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.linalg.pattern import Pattern
-from graphforget.models.built_in import is_built_in
+from graphforget.models.built_in import as_stacked, is_built_in
 from graphforget.models.dropout import KeyedDropout
 from graphforget.models.inputs import model_inputs
 from graphforget.models.inspection import Inspection, attribute_state, changed_attributes, data_carriers
@@ -22,7 +22,6 @@ from graphforget.models.item_networks import NetworkInputs
 from graphforget.models.items import items_of, view_of
 from graphforget.models.parameters import assign, flatten, trainable
 from graphforget.models.registry import is_affine
-from graphforget.models.stacked import as_stacked
 from graphforget.privacy.noise import noise
 from graphforget.progress import Progress
 from graphforget.training.losses import Loss, assumed_convex, captured_by_loss

@@ -15,13 +15,13 @@ from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
 from graphforget.graph.validation import is_symmetric
 from graphforget.models.boosted import as_boosted
+from graphforget.models.built_in import as_stacked
 from graphforget.models.constructions import Construction
 from graphforget.models.inspection import Inspection, inspect
 from graphforget.models.items import num_outputs
 from graphforget.models.registry import LINEARISED_SIGMA, MODELS, ModelEntry, is_affine
 from graphforget.models.schedules import PAPER, QUICK, RECIPES, Schedule
 from graphforget.models.sharded import as_ensemble
-from graphforget.models.stacked import as_stacked
 from graphforget.privacy.gaussian import LARGEST_DELTA, release_ratio
 from graphforget.privacy.noise import with_noise
 from graphforget.progress import Progress

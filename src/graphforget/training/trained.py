@@ -17,7 +17,7 @@ from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
 from graphforget.models.boosted import Boosted, as_boosted
-from graphforget.models.built_in import as_composite
+from graphforget.models.built_in import as_composite, as_stacked
 from graphforget.models.composite import CompositeModel
 from graphforget.models.inputs import model_inputs
 from graphforget.models.items import Items, items_of
@@ -25,7 +25,7 @@ from graphforget.models.linearised import base_of
 from graphforget.models.parameters import assign, trainable
 from graphforget.models.registry import is_affine, reach_is_proven
 from graphforget.models.sharded import Sharded, as_ensemble
-from graphforget.models.stacked import Stacked, as_stacked
+from graphforget.models.stacked_model import StackedModel
 from graphforget.privacy.salt import new_salt
 from graphforget.training.losses import Loss, is_convex
 from graphforget.training.objective import Objective
@@ -102,7 +102,7 @@ class Trained:
         return as_stacked(self.module) is not None
 
     @property
-    def stacked(self) -> Stacked:
+    def stacked(self) -> StackedModel:
         """Its module as a stacked model. Raises `InputError` if it is none."""
         stacked = as_stacked(self.module)
         if stacked is None:

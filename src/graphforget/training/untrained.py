@@ -10,12 +10,12 @@ from torch import nn
 
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
-from graphforget.models.built_in import as_composite
+from graphforget.models.built_in import as_composite, as_stacked
 from graphforget.models.constructions import Construction
 from graphforget.models.items import NODE
 from graphforget.models.parameters import trainable
 from graphforget.models.registry import build
-from graphforget.models.stacked import as_stacked, default_attribute_scale
+from graphforget.models.stacked import Stacked, default_attribute_scale
 from graphforget.models.tasks import model_name
 
 Model = str | nn.Module | Construction
@@ -59,7 +59,7 @@ def _built(graph: Graph, name: str, seed: int, options: dict[str, Any]) -> tuple
         options = options | {"parts": list(map(str, parts))}
     shape: Any = {"columns": graph.num_columns, "classes": graph.num_classes, "seed": seed}
     module = build(name, **shape, **options)
-    if as_stacked(module) is not None and "attribute_scale" not in options:
+    if type(module) is Stacked and "attribute_scale" not in options:
         options = options | {"attribute_scale": default_attribute_scale(graph.train_rows.numel())}
         module = build(name, **shape, **options)
     stacked, composite = as_stacked(module), as_composite(module)
