@@ -19,13 +19,16 @@ EXPLAINED = {
 
 def training_result(graph: gf.Graph, trained: gf.Trained) -> dict[str, Any]:
     """The JSON object of `train`."""
-    has_test = bool(graph.test_mask.any())
+    items = trained.items(graph)
+    has_test = bool(items.test_mask.any())
+    of_graphs = {} if graph.graph_numbers is None else {"graphs": len(graph.numbers_of_graphs)}
     return {
         "data": graph.name,
+        **of_graphs,
         "nodes": graph.num_nodes,
         "edges": graph.num_edges,
-        "train_nodes": int(graph.train_mask.sum()),
-        "test_nodes": int(graph.test_mask.sum()),
+        f"train_{items.word}s": int(items.train_mask.sum()),
+        f"test_{items.word}s": int(items.test_mask.sum()),
         "test_micro_f1": trained.micro_f1(graph) if has_test else None,
         **trained.summary(),
         "notes": [*graph.notes, *trained.notes],
@@ -56,14 +59,16 @@ def render_training(result: dict[str, Any]) -> None:
         level = "conditional at best: the loss is convex because its author declares it"
     else:
         level = "cannot be certified: the objective is not convex"
+    words = next(name.removeprefix("train_") for name in result if name.startswith("train_"))
+    graphs = f"{result['graphs']:,} graphs, " if "graphs" in result else ""
     pairs = (
-        ("graph", f"{result['data']}: {result['nodes']:,} nodes, {result['edges']:,} edges"),
-        ("split", f"{result['train_nodes']:,} training nodes, {result['test_nodes']:,} test nodes"),
+        ("graph", f"{result['data']}: {graphs}{result['nodes']:,} nodes, {result['edges']:,} edges"),
+        ("split", f"{result[f'train_{words}']:,} training {words}, {result[f'test_{words}']:,} test {words}"),
         (
             "model",
             f"{result['recipe']['model']}, {result['parameters']:,} parameters, mu = {result['recipe']['mu']:g}",
         ),
-        ("test micro-F1", "no test nodes" if f1 is None else f"{100 * f1:.2f} %"),
+        ("test micro-F1", f"no test {words}" if f1 is None else f"{100 * f1:.2f} %"),
         ("optimum", state),
         ("certificate", level),
         (
@@ -94,7 +99,7 @@ def _noise_of(recipe: dict[str, Any]) -> str:
 def render_plan(plan: gf.Plan, *, floor: float | None) -> None:
     show_pairs(
         (
-            ("nodes to delete", f"{plan.nodes:,}, of which {plan.training_nodes:,} in training"),
+            *_deleted_items(plan),
             ("edges to delete", f"{plan.edges:,}"),
             ("values set to 0", f"{plan.values:,}, of nodes: {plan.attribute_nodes:,}"),
             ("training losses", f"{plan.affected:,} may change, {plan.untouched:,} stay as they are"),
@@ -118,6 +123,15 @@ def render_plan(plan: gf.Plan, *, floor: float | None) -> None:
     say("\nNot covered at any level (delete these copies yourself, and note the limits):")
     for gap in plan.not_covered:
         say(f"  - {gap}")
+
+
+def _deleted_items(plan: gf.Plan) -> list[tuple[str, str]]:
+    if plan.word == "node":
+        return [("nodes to delete", f"{plan.nodes:,}, of which {plan.training_nodes:,} in training")]
+    return [
+        ("nodes to delete", f"{plan.nodes:,}"),
+        (f"training {plan.word}s", f"{plan.training_nodes:,} to delete"),
+    ]
 
 
 def _encoder_lines(plan: gf.Plan) -> list[tuple[str, str]]:

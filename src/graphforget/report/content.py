@@ -111,7 +111,8 @@ def _measured_pictures(
     released = public["test_micro_f1"]["released"]
     scores = scores or ({} if released is None else {"released": released})
     if scores:
-        caption = "Share of the test nodes that are classified correctly, on the retained graph."
+        of_graphs = certificate.model["name"].startswith("graph-")
+        caption = f"Share of the test {'graphs' if of_graphs else 'nodes'} that are classified correctly, as retained."
         pictures.append(Picture("Accuracy", accuracy_figure(scores), caption))
     return pictures
 

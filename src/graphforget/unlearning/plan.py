@@ -35,7 +35,7 @@ class Plan:
     level: Level | None  # the best in reach; None if it would be refused
     meaning: str
     nodes: int  # to delete
-    training_nodes: int  # of these, the training nodes
+    training_nodes: int  # of these, the training nodes; of a model for links or graphs, the training items that go
     edges: int  # to delete, with the edges of deleted nodes
     attribute_nodes: int  # that lose some or all attributes
     values: int  # attribute values that change
@@ -45,6 +45,7 @@ class Plan:
     seconds: float | None  # estimate; None if nothing is known of the time of training
     retrain_seconds: float | None  # the time of training, if it is known
     releases_left: int | None  # before this one; None if releases are not counted
+    word: str = "node"  # what the model answers for: node, link or graph
     encoders: int | None = None  # of a stacked model
     renewed_encoders: int | None = None  # of these, the ones that are trained again
     not_covered: tuple[str, ...] = NOT_COVERED
@@ -120,6 +121,7 @@ def plan(
         renewed_encoders=len(parts) if trained.is_stacked else None,
         conditions=tuple(map(sentence, getattr(claim, "conditions", ()))),
         advice=_advice(trained),
+        word=task.after_items.word,
         **_counts(task),
     )
 
