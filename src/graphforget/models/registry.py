@@ -199,7 +199,7 @@ MODELS = {
         _sharded("gin", GIN, mu=5e-3, epochs=200),
         _sharded("sage", SAGE, mu=5e-4, epochs=200),
         ModelEntry("graph-wl", "Weisfeiler-Lehman colours, linear head", GraphWL, mu=3e-5, affine=True, sigma=0.05),
-        ModelEntry("graph-sign", "pooled SIGN features, linear head", GraphSIGN, mu=1e-5, affine=True, sigma=0.01),
+        ModelEntry("graph-sign", "pooled SIGN features, linear head", GraphSIGN, mu=2e-5, affine=True, sigma=0.05),
         ModelEntry(
             "sharded-released",
             "for the paper's Table 1 alone",
