@@ -24,9 +24,10 @@ from graphforget.audits import lira
 from graphforget.audits.lira import UNLIKELY, LikelihoodRatio, PerExample, per_example
 from graphforget.audits.power import can_fail, fewest_models, held_out_models, models_to_flag
 from graphforget.audits.rows import Row, per_example_rows, rows_of
-from graphforget.audits.scores import Interval, auc, between_models, confidence, resampled, true_positive_rate, wins
+from graphforget.audits.scores import Interval, between_models, confidence, resampled, true_positive_rate, wins
 from graphforget.privacy.audit_epsilon import epsilon_at_least, largest_auc, largest_share
 from graphforget.privacy.gaussian import delta_of, epsilon_of
+from graphforget.training.scores import auc
 
 # Few different values, so that there are ties.
 VALUES = st.integers(-3, 3).map(float)

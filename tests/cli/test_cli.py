@@ -535,7 +535,7 @@ REFUSED: list[tuple[list[str], str]] = [
     (["--delta", "0"], "delta is 0"),
     (["--delta", "1"], "delta is 1"),
     (["--delta", "0.05"], "delta is 0.05, and over 0.01 nothing is certified"),
-    (["--floor", "1.5"], "floor is 1.5, a share of the nodes from 0 to 1 is needed"),
+    (["--floor", "1.5"], "floor is 1.5, a number from 0 to 1 is needed"),
     (["--floor", "-0.1"], "floor is -0.1, "),
     (["--floor", "nan"], "floor is nan, "),
     (["--hidden", "5"], "model 'sgc' has no option"),

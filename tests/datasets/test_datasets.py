@@ -26,7 +26,7 @@ from graphforget.datasets.planetoid import read_pickle
 from graphforget.datasets.registry import DATASETS, load
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
-from graphforget.graph.validation import UNLABELLED
+from graphforget.graph.targets import UNLABELLED
 from graphforget.request.request import Request
 
 PUBLISHED = {  # nodes, undirected edges, columns, classes
@@ -37,6 +37,7 @@ PUBLISHED = {  # nodes, undirected edges, columns, classes
     "physics": (34_493, 247_962, 8_415, 5),
     "tolokers": (11_758, 519_000, 10, 2),
     "minesweeper": (10_000, 39_402, 7, 2),
+    "facebook-large": (22_470, 170_823, 4_714, 4),
 }
 DENSE = ("tolokers", "minesweeper")
 

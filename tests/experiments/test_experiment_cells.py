@@ -29,7 +29,7 @@ from graphforget import unlearn
 from graphforget.audits import membership
 from graphforget.audits.items import reduced_graph
 from graphforget.audits.links import NETWORK, matched_non_edges, uniform_non_edges
-from graphforget.audits.scores import auc, confidence
+from graphforget.audits.scores import confidence
 from graphforget.experiments import (
     bases,
     contestants,
@@ -49,6 +49,7 @@ from graphforget.privacy import paper_bounds
 from graphforget.privacy.gaussian import epsilon_of, exact_sigma
 from graphforget.privacy.noise import with_noise
 from graphforget.request.sampling import Drawing, draw_request
+from graphforget.training.scores import auc
 from graphforget.training.shards import train_shards
 from graphforget.unlearning.methods.retrain import continue_training
 

@@ -19,7 +19,7 @@ from torch_geometric.data import Data, HeteroData
 import graphforget as gf
 from cases import CLASSES, COLUMNS, MODELS, graphs, make, present, random_graph, reach_of, requests
 from graphforget.graph.digest import digest_of_format_2
-from graphforget.graph.validation import UNLABELLED
+from graphforget.graph.targets import UNLABELLED
 from graphforget.models.inputs import model_inputs
 
 QUICK = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -516,8 +516,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"x": torch.ones(5, 0)}, "the attributes have shape (5, 0)"),
     ({"x": torch.ones(5, 2, dtype=torch.complex64)}, "attributes"),
     ({"y": torch.tensor([0, 1, 1, 0])}, "there are 4 labels for 5 nodes"),
-    ({"y": torch.tensor([0, 1, 1, 0, 0.5])}, "the labels are not whole numbers"),
-    ({"y": torch.tensor([0, 1, 1, 0, float("nan")])}, "the labels are not whole numbers"),
+    ({"y": torch.tensor([0, 1, 1, 0, 0.5]), "targets": "classes"}, "the labels are not whole numbers"),
+    ({"y": torch.tensor([0, 1, 1, 0, float("nan")]), "targets": "classes"}, "the labels are not whole numbers"),
     ({"y": torch.tensor([0, 1, 1, 0, -2])}, "label -2 is negative"),
     (
         {"y": torch.tensor([0, 1, 1, 0, 2]), "num_classes": 2, "class_names": None},

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
-from graphforget.graph.validation import UNLABELLED
+from graphforget.graph.targets import UNLABELLED
 from graphforget.linalg.sparse import from_scipy, to_scipy
 from graphforget.request.request import Request
 

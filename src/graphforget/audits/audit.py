@@ -21,6 +21,7 @@ from torch import Tensor
 from graphforget.audits import attacks
 from graphforget.audits.attributes import BlankedLoss
 from graphforget.audits.findings import Finding, findings, inconclusive_reason, notes, promised
+from graphforget.audits.items import refuse_other_targets
 from graphforget.audits.lira import PerExample
 from graphforget.audits.measurements import Measurements, Position
 from graphforget.audits.populations import ByMethod, Case, Forget, population
@@ -164,6 +165,7 @@ def audit(
     """
     started = time.perf_counter()
     request.resolve(graph)
+    refuse_other_targets(graph)
     if trained.items(graph).word == GRAPH:
         raise InputError("the model answers for graphs, and an audit attacks models that answer for nodes")
     if after is not None and method.lower() == AUTO:

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from graphforget.audits.scores import confidence
+from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
-from graphforget.graph.validation import UNLABELLED
+from graphforget.graph.targets import UNLABELLED
 from graphforget.request.request import Request
 
 LIMIT = 500  # items that are audited; more would add little
@@ -33,6 +34,12 @@ class Items:
         """Each item's statistic: the confidence in the true label (`scores.confidence`), the mean of both ends."""
         sides = [confidence(logits[rows], labels[rows]) for rows in self.ends.T]
         return (sides[0] + sides[1]) / 2
+
+
+def refuse_other_targets(graph: Graph) -> None:
+    """Raises `InputError` unless one class is predicted for each node: the attacks read the confidence in it."""
+    if graph.target_kind != "classes":
+        raise InputError(f"an audit attacks the predicted class of a node, and the graph has {graph.target_kind}")
 
 
 def items_of(graph: Graph, request: Request, *, seed: int, limit: int = LIMIT) -> Items:

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from graphforget.audits.scores import Interval, auc, between_models, true_positive_rate
+from graphforget.audits.scores import Interval, between_models, true_positive_rate
 from graphforget.errors import InputError
 from graphforget.privacy.audit_epsilon import epsilon_at_least
+from graphforget.training.scores import auc
 
 UNLIKELY = 1e-3  # the probability of a false alarm
 FLOOR = 1e-9  # of a standard deviation, relative to the values: smaller differences are rounding

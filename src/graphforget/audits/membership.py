@@ -14,7 +14,7 @@ from graphforget.audits.network import AttackNetwork, FittedNetwork
 from graphforget.audits.scores import confidence
 from graphforget.errors import InputError, Refused
 from graphforget.graph.graph import Graph
-from graphforget.graph.validation import UNLABELLED
+from graphforget.graph.targets import UNLABELLED
 from graphforget.progress import Progress
 from graphforget.training.retraining import trained_anew
 from graphforget.training.train import train

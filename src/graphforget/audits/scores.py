@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.stats import rankdata
 from scipy.stats import t as student
 from torch import Tensor
 
@@ -33,14 +32,6 @@ def confidence(logits: Tensor, labels: Tensor) -> np.ndarray:
     true = logits.gather(1, chosen).squeeze(1)
     rest = torch.logsumexp(logits.scatter(1, chosen, -torch.inf), dim=1)
     return (true - rest).detach().cpu().double().numpy()
-
-
-def auc(positive: np.ndarray, negative: np.ndarray) -> float:
-    """The chance that a positive scores above a negative, ties counting half (Mann and Whitney): the area under the
-    ROC curve of the scores themselves."""
-    ranks = rankdata(np.concatenate([positive.ravel(), negative.ravel()]))
-    p, n = positive.size, negative.size
-    return float((ranks[:p].sum() - p * (p + 1) / 2) / (p * n))
 
 
 def true_positive_rate(positive: np.ndarray, negative: np.ndarray, *, false_positive_rate: float = 0.01) -> float:

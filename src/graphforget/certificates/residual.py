@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -86,8 +87,9 @@ def rounding_allowance(objective: Objective, theta: Tensor, *, gradient_norm: fl
     order is off by at most `g_k = k u / (1 - k u)` times the sum of their sizes. So logits are off by `g_k q_i
     ||theta||` with `q_i` the norm of the row in absolute values, residuals by half of that (softmax is 1/2-Lipschitz)
     and by the rounding of softmax itself, and their sum by `g_k sqrt(2) q_i` more. Twice the first order covers the
-    second. For another built-in loss its own smoothness and steepness stand for 1/2 and sqrt(2). Noise in the objective
-    adds `b / m`, a sum of one term. `u (mu ||theta|| + ||grad F||)` is for computing the centre.
+    second. For another built-in loss its own smoothness and steepness stand for 1/2 and sqrt(2). The squared error has
+    no largest gradient: `r_i = J_i theta - y_i` is at most `q_i ||theta|| + ||y_i||` long, and is rounded once. Noise
+    in the objective adds `b / m`, a sum of one term. `u (mu ||theta|| + ||grad F||)` is for computing the centre.
     """
     data, model = objective.data, objective.data.affine_model
     if model is None:
@@ -100,9 +102,11 @@ def rounding_allowance(objective: Objective, theta: Tensor, *, gradient_norm: fl
     norm = float(theta.norm()) + model.origin_norm  # the logits at public weights are computed too
     loss = data.loss
     known = is_convex(loss)  # nothing is known of a user's own loss: what is measured has to suffice
-    smooth, steep = (loss.smoothness, loss.steepness(classes)) if known else (0.0, 0.0)
-    own = (classes + 20) * UNIT * total * max(1.0, loss.gradient_scale)  # of the residuals themselves
-    sums = gamma * (smooth * squares * norm + steep * total) + own
+    shape: Any = {"classes": classes, "total": total, "squares": squares, "norm": norm}
+    smooth, steep = (loss.smoothness, loss.steepness_sum(data.labels, **shape)) if known else (0.0, 0.0)
+    largest = max(total * max(1.0, loss.gradient_scale), 0.0 if math.isfinite(loss.steepness(classes)) else steep)
+    own = (classes + 20) * UNIT * largest  # of the residuals themselves
+    sums = gamma * (smooth * squares * norm + steep) + own
     noise = (
         0.0
         if objective.objective_noise_vector is None

@@ -21,7 +21,7 @@ from graphforget.cli.own_code import (
     made_module,
     named_loss,
 )
-from graphforget.cli.render import training_result
+from graphforget.cli.render import score_pairs, training_result
 from graphforget.runs.layout import check_free
 
 if TYPE_CHECKING:
@@ -107,13 +107,13 @@ def _graph(data: str, *, seed: int, split: str | None) -> tuple[gf.Graph, gf.Gra
 
 
 def _render(result: dict[str, Any]) -> None:
-    recipe, f1 = result["recipe"], result["test_micro_f1"]
+    recipe = result["recipe"]
     show_pairs(
         (
             ("graph", f"{result['data']}: {result['nodes']:,} nodes, {result['edges']:,} edges"),
             ("split", f"{result['train_nodes']:,} training nodes, {result['test_nodes']:,} test nodes"),
             ("model", f"{recipe['model']}, {result['parameters']:,} parameters, as it was trained"),
-            ("test micro-F1", "no test nodes" if f1 is None else f"{100 * f1:.2f} %"),
+            *score_pairs(result),
             ("level", _level(result["retrain"])),
             ("influence steps", f"loss {recipe['loss']}, mu = {recipe['mu']:g}"),
         )

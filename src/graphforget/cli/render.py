@@ -10,6 +10,7 @@ from graphforget.certificates.chain import Entry
 from graphforget.certificates.conditions import sentence
 from graphforget.certificates.releases import Composition
 from graphforget.cli.console import say, show, show_pairs
+from graphforget.training.scores import SCORES, SHOWN, shown_score, stored_scores
 
 PRIVATE = "\nPrivate: depends on the deleted data."
 EXPLAINED = {
@@ -20,7 +21,7 @@ EXPLAINED = {
 def training_result(graph: gf.Graph, trained: gf.Trained) -> dict[str, Any]:
     """The JSON object of `train`."""
     items = trained.items(graph)
-    has_test = bool(items.test_mask.any())
+    scores = trained.scores(graph) if items.test_mask.any() else {}
     of_graphs = {} if graph.graph_numbers is None else {"graphs": len(graph.numbers_of_graphs)}
     return {
         "data": graph.name,
@@ -29,14 +30,13 @@ def training_result(graph: gf.Graph, trained: gf.Trained) -> dict[str, Any]:
         "edges": graph.num_edges,
         f"train_{items.word}s": int(items.train_mask.sum()),
         f"test_{items.word}s": int(items.test_mask.sum()),
-        "test_micro_f1": trained.micro_f1(graph) if has_test else None,
+        **{f"test_{name}": scores.get(name) for name in SCORES[trained.score_kind(graph)]},
         **trained.summary(),
         "notes": [*graph.notes, *trained.notes],
     }
 
 
 def render_training(result: dict[str, Any]) -> None:
-    f1 = result["test_micro_f1"]
     reached = f"||grad F|| / mu = {result['gradient_norm_over_mu']:.1e}"
     if result["strongly_convex"]:
         bound = f"{reached}, a bound on the distance to the optimum"
@@ -68,7 +68,7 @@ def render_training(result: dict[str, Any]) -> None:
             "model",
             f"{result['recipe']['model']}, {result['parameters']:,} parameters, mu = {result['recipe']['mu']:g}",
         ),
-        ("test micro-F1", f"no test {words}" if f1 is None else f"{100 * f1:.2f} %"),
+        *score_pairs(result),
         ("optimum", state),
         ("certificate", level),
         (
@@ -81,6 +81,14 @@ def render_training(result: dict[str, Any]) -> None:
     show_pairs(pair for pair in pairs if pair[1])
     for note in result["notes"]:
         say(f"Note: {note}.")
+
+
+def score_pairs(result: dict[str, Any]) -> list[tuple[str, str]]:
+    """The scores on the test nodes as lines of text."""
+    return [
+        (f"test {SHOWN[name]}", "no test nodes" if score is None else shown_score(name, score))
+        for name, score in stored_scores(result).items()
+    ]
 
 
 def _guarantee_of(result: dict[str, Any]) -> str:
@@ -156,9 +164,9 @@ def render_outcome(result: dict[str, Any]) -> None:
         pairs.append(("noise", f"sigma = {claim['sigma']:.4g}"))
     if certificate["releases_left"] is not None:
         pairs.append(("releases left", f"{certificate['releases_left']} of {certificate['settings']['releases']}"))
-    released = result["test_micro_f1"]["released"]
-    if released is not None:
-        pairs.append(("test micro-F1", f"released {100 * released:.2f} %"))
+    for name, score in stored_scores(result).items():
+        if score["released"] is not None:
+            pairs.append((f"test {SHOWN[name]}", f"released {shown_score(name, score['released'])}"))
     if certificate["chosen"]:
         chosen = ", ".join(f"{name} = {value}" for name, value in certificate["chosen"].items())
         pairs.append(("chosen for this request", chosen))
@@ -238,15 +246,16 @@ def render_measured(measured: list[dict[str, Any]]) -> None:
 
 
 def render_comparison(rows: list[dict[str, Any]]) -> None:
-    """Times in seconds, F1 and agreement in percent of the test nodes; notes below the table."""
+    """Times in seconds, scores and agreement in percent; notes below the table."""
+    title = "F1" if rows[0]["score"] == "micro_f1" else SHOWN[rows[0]["score"]]
     shown = [
         {
             "method": row["method"],
             "level": row["level"],
             "epsilon": _digits(row["epsilon"]),
             "time": _digits(row["seconds"]),
-            "F1": _percent(row["f1"]),
-            "released": _percent(row["f1_released"]),
+            title: _score(row["score"], row["f1"]),
+            "released": _score(row["score"], row["f1_released"]),
             "agrees": _percent(row["agreement"]),
             "distance": _digits(row["distance"]),
         }
@@ -254,12 +263,16 @@ def render_comparison(rows: list[dict[str, Any]]) -> None:
     ]
     show(shown, as_json=False, hidden=())
     say(
-        "\nSeconds; F1 of the private and of the released weights; predictions equal to those of the retrained "
+        f"\nSeconds; {title} of the private and of the released weights; predictions equal to those of the retrained "
         "model, in %; distance of the private weights to the retrained ones."
     )
     for row in rows:
         if row["note"]:
             say(f"  {row['method']}: {row['note']}.")
+
+
+def _score(name: str, value: float | None) -> str | None:
+    return None if value is None else shown_score(name, value).removesuffix(" %")
 
 
 def _percent(share: float | None) -> str | None:

@@ -24,6 +24,7 @@ class RawFiles:
     checksums: Mapping[str, str]
     # The class of PyG that knows the address; None: it cannot be downloaded file by file.
     publisher: Literal["Planetoid", "Coauthor", "HeterophilousGraphDataset"] | None = "Planetoid"
+    address: str | None = None  # of files that no class of PyG knows
 
 
 RAW_FILES: Mapping[str, RawFiles] = {
@@ -93,6 +94,15 @@ RAW_FILES: Mapping[str, RawFiles] = {
             "minesweeper.npz": "e664c8dacf1e8ac466c2c09ed4b237bd2c5541f47a6eae9c6092cb87f16412b3",
         },
         publisher="HeterophilousGraphDataset",
+    ),
+    "facebook-large": RawFiles(
+        "facebook_large",
+        {
+            "facebook_edges.csv": "7c50d8f02a75cc0829577814a1fc14535164daa38d79c3612340c9e9cdbd4022",
+            "facebook_features.json": "ea870537646a93642a0008d38aa9bfeff02018070ba97b1f3f469d9622626436",
+            "facebook_target.csv": "7bd96eafea3c2ca40f44bfa9e73642194696c21e38c7b29ed409c32ad14075cd",
+        },
+        address="https://raw.githubusercontent.com/benedekrozemberczki/datasets/master/facebook_large",
     ),
     "mutag": RawFiles(
         "MUTAG",
@@ -188,7 +198,7 @@ def _download(name: str, root: Path) -> Path:
     raw = RAW_FILES[name]
     if raw.publisher is None:
         raise ValueError("they are published as an archive alone")
-    url = _base_url(raw.publisher)
+    url = raw.address or _base_url(raw.publisher)
     folder = root / raw.folder / "raw"
     root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=root, prefix=".download-") as temporary:

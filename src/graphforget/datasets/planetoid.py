@@ -14,7 +14,8 @@ import torch
 
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
-from graphforget.graph.validation import UNLABELLED, note_of_dropped_loops
+from graphforget.graph.targets import UNLABELLED
+from graphforget.graph.validation import note_of_dropped_loops
 
 VALIDATION_NODES = 500  # of the public split: the rows that follow its training rows
 

@@ -11,7 +11,7 @@ import torch
 
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
-from graphforget.graph.validation import UNLABELLED
+from graphforget.graph.targets import has_target
 
 SPLITS = ("random", "public", "given")
 
@@ -48,6 +48,13 @@ def _read_heterophilous(name: str, root: str | Path | None) -> Graph:
     return read_heterophilous(raw_folder(name, root=root) / file, name)
 
 
+def _read_facebook(name: str, root: str | Path | None) -> Graph:
+    from graphforget.datasets.facebook import read_facebook
+    from graphforget.datasets.locate import raw_folder
+
+    return read_facebook(raw_folder(name, root=root), name)
+
+
 def _read_tu(name: str, root: str | Path | None) -> Graph:
     from graphforget.datasets.locate import raw_folder
     from graphforget.datasets.tu import read_tu
@@ -82,6 +89,7 @@ _TABLE = "scikit-learn (Wolberg, Street and Mangasarian 1995)"
 _PLANETOID = "Planetoid (Yang, Cohen and Salakhutdinov 2016)"
 _COAUTHOR = "gnn-benchmark (Shchur et al. 2018)"
 _HETEROPHILOUS = "heterophilous-graphs (Platonov et al. 2023)"
+_MUSAE = "MUSAE (Rozemberczki, Allen and Sarkar 2021)"
 _TU = "TUDataset (Morris et al. 2020)"
 _DEEZER = "Karate Club (Rozemberczki, Kiss and Sarkar 2020)"
 
@@ -95,6 +103,7 @@ DATASETS: Mapping[str, Dataset] = MappingProxyType(
         "physics": Dataset("Coauthor Physics", 34_493, 247_962, 8_415, 5, _COAUTHOR, _read_coauthor),
         "tolokers": Dataset("Tolokers", 11_758, 519_000, 10, 2, _HETEROPHILOUS, _read_heterophilous, True),
         "minesweeper": Dataset("Minesweeper", 10_000, 39_402, 7, 2, _HETEROPHILOUS, _read_heterophilous, True),
+        "facebook-large": Dataset("Facebook pages", 22_470, 170_823, 4_714, 4, _MUSAE, _read_facebook),
         "mutag": Dataset("MUTAG", 3_371, 3_721, 7, 2, _TU, _read_tu, graphs=188),
         "enzymes": Dataset("ENZYMES", 19_580, 37_282, 21, 6, _TU, _read_tu, graphs=600),
         "imdb-binary": Dataset("IMDB-BINARY", 19_773, 96_531, 1, 2, _TU, _read_tu, graphs=1_000),
@@ -138,7 +147,7 @@ def load(name_or_path: str | Path, *, seed: int = 0, split: str | None = None, r
     graph = _read_own(Path(name_or_path))
     if split == "public":
         raise InputError(f"{name_or_path} has no 'public' split, 'random' and 'given' are possible for it")
-    if split == "given" or (split is None and not torch.equal(graph.train_mask, graph.y != UNLABELLED)):
+    if split == "given" or (split is None and not torch.equal(graph.train_mask, has_target(graph.y))):
         return graph
     return graph.split(seed=seed)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphforget.errors import InputError, Refused
-from graphforget.graph.validation import UNLABELLED
+from graphforget.graph.targets import UNLABELLED
 from graphforget.validation import check_from_zero
 
 AGGREGATIONS = ("mean", "majority", "learned")

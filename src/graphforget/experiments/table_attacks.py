@@ -11,7 +11,6 @@ import graphforget as gf
 from graphforget.audits.items import pairs_of, reduced_graph
 from graphforget.audits.links import known_half, link_attacker, matched_non_edges, uniform_non_edges
 from graphforget.audits.membership import Protocol, balanced_accuracy, membership_attacker
-from graphforget.audits.scores import auc
 from graphforget.experiments.bases import base, draw_request
 from graphforget.experiments.cells import Cell, Row
 from graphforget.experiments.contestants import after_each, methods_of
@@ -19,6 +18,7 @@ from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.paper import published
 from graphforget.experiments.settings import FEWER_EPOCHS, PARTITIONS, QUICK_EPOCHS, TITLES, eraser_cost, train_cost
 from graphforget.experiments.table import Spread, Table, TableEntry
+from graphforget.training.scores import auc
 
 NAME = "table-attacks"
 SHARE = 0.05

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from graphforget.errors import InputError
 from graphforget.files import comma_separated, open_regular
-from graphforget.graph.validation import UNLABELLED
+from graphforget.graph.csv_targets import NEEDED, CsvTargets
 
 SPARSE_BELOW = 0.1  # share of non-zero attributes under which they are kept sparse
 PARTS = ("train", "val", "test")
@@ -38,32 +38,30 @@ def read_csv_folder(folder: Path) -> dict[str, Any]:
     Ids become subject ids, and the header names the columns.
 
     nodes.csv has the columns `id`, `label` and one or more attributes (finite numbers). Labels are any words
-    or numbers; an empty one means unlabelled. A column `split` may say train, val, test or nothing; without
-    it every labelled node trains. edges.csv has the columns `source` and `target`, which hold ids; repeated
-    edges count once, and a note of the graph counts them. Attributes are sparse if fewer than 10 % of them are
-    non-zero. A column `graph` makes it a collection: it holds the id of the graph that the node is in, and then there
-    need be no attribute (one column of ones stands for them). Error messages name the file and the line.
+    or numbers; an empty one means unlabelled. Instead of `label` there may be columns `label:NAME` that are 0 or 1,
+    or `target` or `target:NAME` with numbers (`csv_targets.py`). A column `split` may say train, val, test or
+    nothing; without it every labelled node trains. edges.csv has the columns `source` and `target`, which hold ids;
+    repeated edges count once, and a note of the graph counts them. Attributes are sparse if fewer than 10 % of them
+    are non-zero. A column `graph` makes it a collection: it holds the id of the graph that the node is in, and then
+    there need be no attribute (one column of ones stands for them). Error messages name the file and the line.
     """
     nodes = _read_nodes(folder / "nodes.csv")
     edges = _read_edges(folder / "edges.csv", nodes.row_of)
     x = nodes.attributes()
     sparse = nodes.columns and x.nnz < SPARSE_BELOW * math.prod(x.shape)
     number_of = {name: place for place, name in enumerate(dict.fromkeys(nodes.graphs or ()))}
-    classes = _in_order({label for label in nodes.labels if label})
-    number = {label: place for place, label in enumerate(classes)} | {"": UNLABELLED}
     return {
         "x": x if sparse else torch.from_numpy(x.toarray()) if nodes.columns else torch.ones(x.shape[0], 1),
         "edges": edges,
-        "y": torch.tensor([number[label] for label in nodes.labels]),
         "train_mask": nodes.mask("train"),
         "val_mask": nodes.mask("val"),
         "test_mask": nodes.mask("test"),
         "subject_ids": list(nodes.row_of),
         "column_names": nodes.columns or None,
-        "class_names": classes,
         "name": folder.resolve().name,
         "graph_numbers": None if nodes.graphs is None else torch.tensor([number_of[name] for name in nodes.graphs]),
         "graph_ids": None if nodes.graphs is None else list(number_of),
+        **nodes.targets.arguments(),
     }
 
 
@@ -75,10 +73,10 @@ class _Nodes:
     """nodes.csv as it is read, the attributes as the growing parts of a CSR matrix."""
 
     columns: list[str]
+    targets: CsvTargets
     parts: list[str] | None  # None: the file has no column `split`
     graphs: list[str] | None  # None: the file has no column `graph`
     row_of: dict[str, int] = field(default_factory=dict)
-    labels: list[str] = field(default_factory=list)
     values: array[float] = field(default_factory=lambda: array("d"))
     indices: array[int] = field(default_factory=lambda: array("q"))
     starts: array[int] = field(default_factory=lambda: array("q", [0]))
@@ -88,42 +86,46 @@ class _Nodes:
 
     def attributes(self) -> sp.csr_matrix:
         parts = (np.array(self.values), np.array(self.indices), np.array(self.starts))
-        matrix = sp.csr_matrix(parts, shape=(len(self.labels), len(self.columns)))
+        matrix = sp.csr_matrix(parts, shape=(len(self.row_of), len(self.columns)))
         matrix.eliminate_zeros()
         return matrix
 
 
 def _read_nodes(path: Path) -> _Nodes:
-    lines = _lines(path, columns=("id", "label"))
+    lines = _lines(path, columns=("id",))
     line, header = next(lines, (1, []))
     header = [cell.strip() for cell in header]
-    _check_header(path, line, header)
-    special = [(name, header.index(name)) for name in SPECIAL if name in header]
+    targets = _checked_header(path, line, header)
+    special = [(name, header.index(name)) for name in ("id", *targets.columns, "split", "graph") if name in header]
     special.sort(key=lambda entry: -entry[1])  # from the right, so that taking one out moves no other
     attributes = [name for name in header if name not in dict(special)]
-    nodes = _Nodes(attributes, [] if "split" in header else None, [] if "graph" in header else None)
+    nodes = _Nodes(attributes, targets, [] if "split" in header else None, [] if "graph" in header else None)
     line_of: dict[str, int] = {}
     for line, cells in lines:
         if len(cells) != len(header):
             advice = "; a decimal comma counts as a separator, write 0.5 and not 0,5" * (len(cells) > len(header))
             _refuse(path, line, f"there are {len(cells)} cells, the header has {len(header)}{advice}")
         taken = {name: cells.pop(place).strip() for name, place in special}
-        subject, label, part = taken["id"], taken["label"], taken.get("split", "")
+        subject, part = taken["id"], taken.get("split", "")
         if not subject:
             _refuse(path, line, "the id is empty, every node needs one")
         if subject in line_of:
             _refuse(path, line, f"id {subject!r} stands on line {line_of[subject]} already, ids are unique")
         if part and part not in PARTS:
             _refuse(path, line, f"split is {part!r}, it must be train, val, test or empty")
-        if part and not label:
-            _refuse(path, line, f"node {subject!r} is a {part} node without a label, leave its split empty")
+        try:
+            has_target = targets.add([taken[name] for name in targets.columns])
+        except InputError as error:
+            _refuse(path, line, str(error))
+        if part and not has_target:
+            name = "target" if targets.kind == "values" else "label"
+            _refuse(path, line, f"node {subject!r} is a {part} node without a {name}, leave its split empty")
         if nodes.graphs is not None:
             if not taken["graph"]:
                 _refuse(path, line, f"the graph of node {subject!r} is empty, every node needs one")
             nodes.graphs.append(taken["graph"])
         line_of[subject] = line
         nodes.row_of[subject] = len(nodes.row_of)
-        nodes.labels.append(label)
         if nodes.parts is not None:
             nodes.parts.append(part)
         _add_attributes(nodes, cells, path, line)
@@ -132,10 +134,14 @@ def _read_nodes(path: Path) -> _Nodes:
     return nodes
 
 
-def _check_header(path: Path, line: int, header: Sequence[str]) -> None:
-    for needed in ("id", "label"):
-        if needed not in header:
-            _refuse(path, line, f"the header has no column {needed!r}, id,label,<attributes...> is needed")
+def _checked_header(path: Path, line: int, header: Sequence[str]) -> CsvTargets:
+    """The targets that the header names."""
+    if "id" not in header:
+        _refuse(path, line, f"the header has no column 'id', {NEEDED}")
+    try:
+        targets = CsvTargets.of_header(header)
+    except InputError as error:
+        _refuse(path, line, str(error))
     seen: set[str] = set()
     for place, name in enumerate(header):
         if not name:
@@ -143,8 +149,9 @@ def _check_header(path: Path, line: int, header: Sequence[str]) -> None:
         if name in seen:
             _refuse(path, line, f"column {name!r} appears twice in the header")
         seen.add(name)
-    if not seen.difference(SPECIAL) and "graph" not in seen:
-        _refuse(path, line, "the header names no attribute, id,label,<attributes...> is needed")
+    if not seen - {"id", "split", *targets.columns} and "graph" not in seen:
+        _refuse(path, line, f"the header names no attribute, {NEEDED}")
+    return targets
 
 
 def _add_attributes(nodes: _Nodes, cells: Sequence[str], path: Path, line: int) -> None:
@@ -171,13 +178,6 @@ def _advice(cell: str) -> str:
     if _DECIMAL_COMMA.fullmatch(cell):
         return f"a decimal comma: write {cell.replace('.', '').replace(',', '.')}"
     return "it must be a finite number"
-
-
-def _in_order(labels: set[str]) -> list[str]:
-    """Sorted as numbers if all are whole numbers ("10" after "9"), else as text."""
-    if all(re.fullmatch(r"[+-]?[0-9]+", label) for label in labels):
-        return sorted(labels, key=lambda label: (int(label), label))
-    return sorted(labels)
 
 
 # -- edges.csv ----------------------------------------------------------------------------------------------

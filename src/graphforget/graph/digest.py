@@ -48,6 +48,7 @@ def _sha256(graph: Graph, name: str, numbers: np.ndarray | None, more: list[Any]
         graph.column_names,
         graph.class_names,
         *more,
+        *([] if graph.target_kind == "classes" else [graph.target_kind]),
         *([] if graph.graph_numbers is None else [("graphs", graph.graph_ids)]),
     ]
     columns = _attribute_parts(graph, order)
@@ -57,7 +58,7 @@ def _sha256(graph: Graph, name: str, numbers: np.ndarray | None, more: list[Any]
         identities,
         *([] if numbers is None or graph.subject_ids is None else [numbers[order]]),
         keys.astype("<i8"),
-        graph.y.numpy()[order].astype("<i8"),
+        graph.y.numpy()[order].astype("<f8" if graph.y.dtype.is_floating_point else "<i8"),
     ]
     graphs = [] if graph.graph_numbers is None else [graph.graph_numbers.numpy()[order].astype("<i8")]
     for part in (*parts, *columns, *masks, *graphs):

@@ -16,11 +16,11 @@ from graphforget.errors import InputError
 from graphforget.graph import collection, digest, naming, pyg, surgery
 from graphforget.graph.csv_folder import read_csv_folder
 from graphforget.graph.split import hold_out, split
+from graphforget.graph.targets import TargetKind, checked_targets, target_kind
 from graphforget.graph.validation import (
     canonical_edges,
     checked_attributes,
     checked_classes,
-    checked_labels,
     checked_names,
     checked_numbers,
     checked_split,
@@ -45,11 +45,11 @@ class Graph:
 
     x: Tensor  # n x d attributes, sparse CSR or dense
     edge_index: Tensor  # 2 x E, messages flow from row 0 to row 1; sorted by (target, source), no duplicates
-    y: Tensor  # n labels, UNLABELLED where unknown
+    y: Tensor  # n classes, n x L labels or n x T values (`target_kind`); -1 or NaN for a node without a target
     train_mask: Tensor
     val_mask: Tensor
     test_mask: Tensor
-    num_classes: int
+    num_classes: int  # or labels, or values: the number of outputs of a model
     directed: bool  # False: every edge is stored in both directions
     numbers: Tensor  # n stable node numbers, ascending
     subject_ids: tuple[str, ...] | None = None
@@ -75,6 +75,7 @@ class Graph:
         val_mask: Tensor | None = None,
         test_mask: Tensor | None = None,
         directed: bool = False,
+        targets: TargetKind | None = None,
         num_classes: int | None = None,
         numbers: Tensor | None = None,
         subject_ids: Sequence[str] | None = None,
@@ -90,16 +91,18 @@ class Graph:
         Args:
             x: n x d attributes, dense or sparse.
             edges: 2 x E rows of the nodes that the edges connect.
-            y: n labels; -1 for a node without a label.
+            y: What is to be predicted. n classes, -1 for a node without one; or n x L labels that are 0 or 1, with a
+                row of -1 for a node without labels; or n or n x T floating-point numbers, NaN for a node without them.
             train_mask: The training nodes; by default every labelled node outside the other masks.
             val_mask: The validation nodes, none by default.
             test_mask: The test nodes, none by default.
             directed: Whether messages flow only from `edges[0]` to `edges[1]`, and not in both directions.
+            targets: "classes", "labels" or "values", if the type and shape of `y` do not say which.
             num_classes: The number of classes; by default it follows from the labels and the class names.
             numbers: Stable node numbers in ascending order, 0 to n - 1 by default.
             subject_ids: A unique name for each node.
             column_names: A unique name for each attribute.
-            class_names: A unique name for each class.
+            class_names: A unique name for each class, label or value.
             name: The name of the graph.
             notes: What the caller dropped of its input; a note on repeated edges is added.
             graph_numbers: For a collection of graphs, the number of the graph that each node is in. The nodes of a
@@ -111,7 +114,7 @@ class Graph:
         """
         x = checked_attributes(x)
         n = x.shape[0]
-        y = checked_labels(y, n)
+        y = checked_targets(y, n, kind=targets)
         classes = checked_classes(y, num_classes, class_names)
         train, val, test = checked_split(y, train_mask, val_mask, test_mask)
         subjects = checked_names(subject_ids, n, "subject ids")
@@ -145,13 +148,15 @@ class Graph:
         *,
         name: str = "graph",
         directed: bool | None = None,
+        targets: TargetKind | None = None,
         subject_ids: Sequence[str] | None = None,
         column_names: Sequence[str] | None = None,
         class_names: Sequence[str] | None = None,
     ) -> Graph:
         """From a PyG `Data` with `x`, `edge_index`, `y` and, if it has them, boolean masks and `node_numbers`.
 
-        Without `directed` the graph is undirected if every edge is present in both directions.
+        Without `directed` the graph is undirected if every edge is present in both directions. `targets` is as in
+        `create`: give "labels" if labels that are 0 or 1 come as floating-point numbers.
 
         Example:
             >>> import torch
@@ -162,7 +167,7 @@ class Graph:
             (3, 2, False)
         """
         names: Any = {"subject_ids": subject_ids, "column_names": column_names, "class_names": class_names}
-        return cls.create(name=name, **names, **pyg.read_pyg(data, directed=directed))
+        return cls.create(name=name, targets=targets, **names, **pyg.read_pyg(data, directed=directed))
 
     @classmethod
     def from_pyg_list(
@@ -184,7 +189,7 @@ class Graph:
 
     @classmethod
     def from_csv(cls, folder: str | Path, *, directed: bool = False) -> Graph:
-        """From a folder with `nodes.csv` (id, label, attributes...) and `edges.csv` (source, target)."""
+        """From a folder with `nodes.csv` (id, label or target, attributes...) and `edges.csv` (source, target)."""
         arguments = read_csv_folder(Path(folder))
         try:
             return cls.create(directed=directed, **arguments)
@@ -212,6 +217,11 @@ class Graph:
             return self.edge_index.shape[1]
         source, target = self.edge_index
         return int((source <= target).sum())
+
+    @property
+    def target_kind(self) -> TargetKind:
+        """What is predicted for a node: "classes" (one of several), "labels" (each on or off) or "values" (numbers)."""
+        return target_kind(self.y)
 
     @cached_property
     def train_rows(self) -> Tensor:
@@ -256,10 +266,11 @@ class Graph:
 
     def __repr__(self) -> str:
         kind = "directed" if self.directed else "undirected"
+        outputs = f"{self.num_classes} {self.target_kind}"
         graphs = "" if self.graph_numbers is None else f"{len(self.numbers_of_graphs)} graphs, "
         return (
             f"Graph({self.name!r}: {graphs}{self.num_nodes} nodes, {self.num_edges} {kind} edges, "
-            f"{self.num_columns} columns, {self.num_classes} classes, "
+            f"{self.num_columns} columns, {outputs}, "
             f"{int(self.train_mask.sum())} train / {int(self.test_mask.sum())} test)"
         )
 

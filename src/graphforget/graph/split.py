@@ -10,7 +10,7 @@ from torch import Tensor
 
 from graphforget.errors import InputError
 from graphforget.graph.hashing import node_hashes, salt, salted, uniform
-from graphforget.graph.validation import UNLABELLED
+from graphforget.graph.targets import has_target
 from graphforget.validation import whole_number
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def split(graph: Graph, *, seed: int = 0, test: float = 0.1) -> Graph:
     """
     if not 0 < test < 1:
         raise InputError(f"the test share is {test}, it must be between 0 and 1")
-    labelled = graph.y != UNLABELLED
+    labelled = has_target(graph.y)
     test_mask = _drawn(graph, labelled, share=test, purpose="test", seed=seed)
     train_mask = labelled & ~test_mask
     none = torch.zeros_like(test_mask)

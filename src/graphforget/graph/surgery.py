@@ -11,6 +11,7 @@ from torch import Tensor
 from graphforget.errors import InputError
 from graphforget.graph.collection import remaining_ids, renumbered_graphs
 from graphforget.graph.resolved import Resolved
+from graphforget.graph.targets import targets_where
 from graphforget.linalg.sparse import entry_rows, from_scipy, keep_entries, masked, to_scipy, without_rows
 
 if TYPE_CHECKING:
@@ -71,8 +72,8 @@ def count_named_values(graph: Graph, resolved: Resolved) -> int:
 
 
 def row_fields(graph: Graph) -> tuple[str, ...]:
-    """The tensors with one row a node, other than the attributes."""
-    fields = ("y", "train_mask", "val_mask", "test_mask", "numbers")
+    """The vectors with one number a node. Attributes and targets may have several."""
+    fields = ("train_mask", "val_mask", "test_mask", "numbers")
     return fields if graph.graph_numbers is None else (*fields, "graph_numbers")
 
 
@@ -101,7 +102,8 @@ def numbered_as(graph: Graph, other: Graph) -> Graph:
     new_row = torch.empty_like(order)
     new_row[order] = torch.arange(order.numel())
     keys = (new_row[graph.edge_index[1]] * graph.num_nodes + new_row[graph.edge_index[0]]).sort().values
-    rows: dict[str, Any] = {name: getattr(graph, name)[order] for name in row_fields(graph) if name != "numbers"}
+    names = [name for name in row_fields(graph) if name != "numbers"]
+    rows: dict[str, Any] = {name: getattr(graph, name)[order] for name in ("y", *names)}
     return dataclasses.replace(
         graph,
         x=from_scipy(to_scipy(graph.x)[order.numpy()]) if graph.x.layout == torch.sparse_csr else graph.x[order],
@@ -116,6 +118,8 @@ def numbered_as(graph: Graph, other: Graph) -> Graph:
 def _with_classes(graph: Graph, names: tuple[str, ...]) -> Graph:
     """The same labels, with the classes in the order of `names`."""
     place = torch.tensor([names.index(name) for name in graph.class_names or ()])
+    if graph.target_kind != "classes":
+        return dataclasses.replace(graph, y=graph.y[:, place.argsort()], class_names=names)
     y = torch.where(graph.y >= 0, place[graph.y.clamp_min(0)], graph.y)
     return dataclasses.replace(graph, y=y, class_names=names)
 
@@ -132,6 +136,7 @@ def _rows(graph: Graph, keep: Tensor, x: Tensor) -> Graph:
     if subjects is not None:
         subjects = tuple(subject for subject, stays in zip(subjects, keep.tolist(), strict=True) if stays)
     rows: dict[str, Any] = {name: masked(getattr(graph, name), keep) for name in row_fields(graph)}
+    rows["y"] = targets_where(graph.y, keep)
     rows["graph_ids"] = remaining_ids(graph, keep)
     return dataclasses.replace(graph, x=x, subject_ids=subjects, notes=(), **rows)  # notes could disclose a deletion
 

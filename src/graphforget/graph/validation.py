@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from graphforget.errors import InputError
+from graphforget.graph.targets import UNLABELLED as UNLABELLED
+from graphforget.graph.targets import has_target, target_kind
 from graphforget.linalg.sparse import from_scipy, to_scipy
 
-UNLABELLED = -1
 LARGEST = 1e15  # attributes are squared in float32
 
 
@@ -36,18 +37,6 @@ def checked_attributes(x: Any) -> Tensor:
     return from_scipy(to_scipy(x)) if x.layout == torch.sparse_csr else x + 0.0  # a copy in which -0.0 is 0.0
 
 
-def checked_labels(y: Any, n: int) -> Tensor:
-    y = torch.as_tensor(y).detach().cpu().flatten()
-    if y.numel() != n:
-        raise InputError(f"there are {y.numel()} labels for {n} nodes, each node needs one ({UNLABELLED}: unlabelled)")
-    if y.dtype.is_floating_point and not torch.equal(y, y.round()):
-        raise InputError("the labels are not whole numbers")
-    y = y.to(torch.int64)
-    if (y < UNLABELLED).any():
-        raise InputError(f"label {int(y.min())} is negative, classes count from 0 ({UNLABELLED}: unlabelled)")
-    return y.clone()
-
-
 def checked_mask(mask: Tensor, n: int, label: str) -> Tensor:
     mask = torch.as_tensor(mask).detach().cpu()
     if mask.dtype != torch.bool or mask.shape != (n,):
@@ -56,7 +45,11 @@ def checked_mask(mask: Tensor, n: int, label: str) -> Tensor:
 
 
 def checked_classes(y: Tensor, num_classes: int | None, class_names: Sequence[str] | None) -> int:
-    """The number of classes, from the labels, the number that is given, and the class names."""
+    """The number of outputs. Of classes it follows from the labels, the number that is given, and the class names."""
+    if target_kind(y) != "classes":
+        if num_classes not in (None, y.shape[1]):
+            raise InputError(f"num_classes is {num_classes}, and the targets have {y.shape[1]} columns")
+        return y.shape[1]
     classes = int(y.max()) + 1 if y.numel() and num_classes is None else int(num_classes or 0)
     if class_names is not None:
         classes = max(classes, len(class_names))
@@ -71,19 +64,20 @@ def checked_split(
     y: Tensor, train_mask: Tensor | None, val_mask: Tensor | None, test_mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The masks of training, validation and test nodes. By default every labelled node outside the others trains."""
-    n = y.numel()
+    n, labelled = y.shape[0], has_target(y)
     none = torch.zeros(n, dtype=torch.bool)
     val = checked_mask(none if val_mask is None else val_mask, n, "val_mask")
     test = checked_mask(none if test_mask is None else test_mask, n, "test_mask")
-    rest = (y != UNLABELLED) & ~val & ~test
+    rest = labelled & ~val & ~test
     train = checked_mask(rest if train_mask is None else train_mask, n, "train_mask")
     if not train.any():
         raise InputError("the graph has no training node")
     if (train & (val | test)).any() or (val & test).any():
         raise InputError("a node is in two parts of the split, the masks must not overlap")
-    unlabelled = ((train | val | test) & (y == UNLABELLED)).nonzero()
+    unlabelled = ((train | val | test) & ~labelled).nonzero()
     if unlabelled.numel():
-        raise InputError(f"node {int(unlabelled[0])} is in the split but has no label")
+        target = "target" if target_kind(y) == "values" else "label"
+        raise InputError(f"node {int(unlabelled[0])} is in the split but has no {target}")
     return train, val, test
 
 

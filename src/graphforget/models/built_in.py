@@ -16,6 +16,7 @@ from graphforget.models.gcn import GCN
 from graphforget.models.gin import GIN, GINLayer
 from graphforget.models.graph_models import GraphSIGN, GraphWL
 from graphforget.models.item_networks import ItemNetwork
+from graphforget.models.link import LinkSGC, LinkSIGN
 from graphforget.models.object_attributes import MODULE_INTERNALS
 from graphforget.models.published import PublishedEraser, PublishedGCN
 from graphforget.models.sage import SAGE
@@ -28,7 +29,8 @@ ENSEMBLES = frozenset({Sharded, PublishedEraser})
 STACKED = frozenset({Stacked, StackedOnItems})
 COMPOSITES = STACKED | {Boosted}
 NETWORKS = frozenset({GCN, GAT, GIN, SAGE, PublishedGCN, ItemNetwork})
-MODEL_TYPES = frozenset({FixedPropagation, SGC, SIGN, MeanSGC, GraphWL, GraphSIGN}) | NETWORKS | ENSEMBLES | COMPOSITES
+LINEAR = frozenset({FixedPropagation, SGC, SIGN, MeanSGC, LinkSGC, LinkSIGN, GraphWL, GraphSIGN})
+MODEL_TYPES = LINEAR | NETWORKS | ENSEMBLES | COMPOSITES
 LAYER_TYPES = frozenset({Linear, GATLayer, GINLayer, nn.ModuleList})
 BUFFERS: dict[type, tuple[str, ...]] = {**dict.fromkeys(STACKED, MEMBERS), **dict.fromkeys(ENSEMBLES, (SHARD_OF,))}
 # Attributes that hold modules of any type, which are searched by themselves.

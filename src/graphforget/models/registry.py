@@ -23,6 +23,7 @@ from graphforget.models.gcn import GCN
 from graphforget.models.gin import GIN
 from graphforget.models.graph_models import GraphSIGN, GraphWL
 from graphforget.models.linearised import Linearised, base_of, linearised
+from graphforget.models.link import LinkSGC, LinkSIGN
 from graphforget.models.published import PublishedEraser, PublishedGCN
 from graphforget.models.sage import SAGE
 from graphforget.models.schedules import PAPER, RECIPES, Schedule
@@ -77,6 +78,7 @@ LINEARISED_SIGMA = 0.05
 ENCODER_WIDTHS = {"gcn": 32, "gat": 4, "gin": 32, "sage": 32}  # hidden units of an encoder, of each of its heads
 ENCODER_SCHEDULE: dict[str, Any] = {"mu": 1e-4, "epochs": 40, "learning_rate": 0.03, "polish_steps": 0}
 NETWORK_SCHEDULE: dict[str, Any] = {"mu": 1e-4, "epochs": 20, "learning_rate": 0.03, "polish_steps": 0}
+LINKS: dict[str, Any] = {"mu": 1e-4, "sigma": 0.05, "loss": "logistic"}
 
 
 def _network(
@@ -198,6 +200,8 @@ MODELS = {
         _sharded("gat", GAT, mu=1e-3, epochs=200),
         _sharded("gin", GIN, mu=5e-3, epochs=200),
         _sharded("sage", SAGE, mu=5e-4, epochs=200),
+        ModelEntry("link-sgc", "links: similarity at two hops", LinkSGC, affine=True, **LINKS),
+        ModelEntry("link-sign", "links: similarity at hops 0 to 2", LinkSIGN, affine=True, **LINKS),
         ModelEntry("graph-wl", "Weisfeiler-Lehman colours, linear head", GraphWL, mu=3e-5, affine=True, sigma=0.05),
         ModelEntry("graph-sign", "pooled SIGN features, linear head", GraphSIGN, mu=2e-5, affine=True, sigma=0.05),
         ModelEntry(
@@ -213,7 +217,10 @@ MODELS = {
 }
 
 
-AFFINE = (FixedPropagation, SGC, SIGN, MeanSGC, Linearised, Stacked, StackedOnItems, Boosted, GraphWL, GraphSIGN)
+AFFINE = (
+    *(FixedPropagation, SGC, SIGN, MeanSGC, Linearised, Stacked, StackedOnItems, Boosted),
+    *(LinkSGC, LinkSIGN, GraphWL, GraphSIGN),
+)
 
 
 def is_affine(module: nn.Module) -> TypeGuard[AffineModel]:

@@ -27,6 +27,7 @@ from graphforget.request.footprint import Footprint
 from graphforget.request.request import Request
 from graphforget.runs.history import read_history
 from graphforget.runs.verify import verify_run
+from graphforget.training.scores import SHARES, SHOWN, stored_scores
 from graphforget.verification.verify import Verification
 
 Scene = tuple[np.ndarray, np.ndarray, list[Role], dict[Role, str]]
@@ -108,12 +109,17 @@ def _measured_pictures(
                 "dashed line the noise hides the difference as well as epsilon and delta ask for.",
             )
         )
-    released = public["test_micro_f1"]["released"]
+    stored = stored_scores(public)
+    name = next(iter(stored))
+    released = stored[name]["released"]
     scores = scores or ({} if released is None else {"released": released})
     if scores:
         of_graphs = certificate.model["name"].startswith("graph-")
-        caption = f"Share of the test {'graphs' if of_graphs else 'nodes'} that are classified correctly, as retained."
-        pictures.append(Picture("Accuracy", accuracy_figure(scores), caption))
+        tested = f"test {'graphs' if of_graphs else 'nodes'}"
+        title, caption = SHOWN[name], f"The {SHOWN[name]} of the predictions for the {tested}, on the retained graph."
+        if list(stored) == ["micro_f1"]:
+            title, caption = "Accuracy", f"Share of the {tested} that are classified correctly, on the retained graph."
+        pictures.append(Picture(title, accuracy_figure(scores, percent=name in SHARES), caption))
     return pictures
 
 

@@ -107,19 +107,24 @@ def residual_figure(residuals: Sequence[float], tolerance: float) -> Markup:
 
 
 @style.context(STYLE, after_reset=True)
-def accuracy_figure(scores: Mapping[str, float]) -> Markup:
-    """Shares between 0 and 1 as bars from 0 to 100 %, in the order given, each with its number."""
+def accuracy_figure(scores: Mapping[str, float], *, percent: bool = True) -> Markup:
+    """Shares between 0 and 1 as bars from 0 to 100 %, in the order given, each with its number.
+
+    Without `percent` they are numbers up to 1, which may be negative: such a bar has no length.
+    """
     figure, axes = _figure(height=0.55 + 0.36 * len(scores))
     rows = np.arange(len(scores))
-    values = 100 * np.array(list(scores.values()))
-    axes.barh(rows, values, height=0.6, color=BLUE)
-    for row, value in zip(rows, values, strict=True):
-        axes.annotate(f"{value:.1f} %", (value, row), (4, 0), textcoords="offset points", va="center")
+    values = (100 if percent else 1) * np.array(list(scores.values()))
+    lengths = values.clip(min=0)
+    axes.barh(rows, lengths, height=0.6, color=BLUE)
+    for row, value, length in zip(rows, values, lengths, strict=True):
+        text = f"{value:.1f} %" if percent else f"{value:.3f}"
+        axes.annotate(text, (length, row), (4, 0), textcoords="offset points", va="center")
     axes.set_yticks(rows, [textwrap.fill(name, 34) for name in scores])
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(scores) - 0.5, -0.5)
-    axes.set_xlim(0, 100)
-    axes.set_xlabel("%")
+    axes.set_xlim(0, 100 if percent else 1)
+    axes.set_xlabel("%" if percent else "")
     return as_svg(figure)
 
 

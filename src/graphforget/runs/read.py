@@ -38,7 +38,7 @@ from graphforget.runs.layout import (
     open_run,
 )
 from graphforget.runs.run_file import GraphFile, RunFile, read_run_file
-from graphforget.runs.tensors import OF_COLLECTIONS, RELEASED_STATE, SPARSE, STATE, TENSORS, read_tensors
+from graphforget.runs.tensors import OF_COLLECTIONS, RELEASED_STATE, SPARSE, STATE, TARGETS, TENSORS, read_tensors
 from graphforget.training.losses import Loss, LossFunction, as_loss, assumed_convex, captured_by_loss, is_recorded
 from graphforget.training.own_training import checked_retrain
 from graphforget.training.trained import RetrainFunction, Trained, untrained_state
@@ -146,11 +146,13 @@ def _graph(tensors: dict[str, Tensor], names: GraphFile) -> Graph:
     for name, kind in stored.items():
         if name not in tensors or tensors[name].dtype != kind:
             raise InputError(f"the graph's {name} is missing, or not of type {kind}")
+    if "y" not in tensors or tensors["y"].dtype not in TARGETS:
+        raise InputError("the graph's y is missing, or no classes, labels or values")
     x = _attributes(tensors, names.num_columns)
     edges = checked_edges(tensors["edge_index"], x.shape[0])
     if not names.directed and not is_symmetric(edges, x.shape[0]):  # gradients rely on it
         raise InputError("the graph is undirected and has an edge that goes one way only")
-    given: dict[str, Any] = {name: tensors[name] for name in stored if name != "edge_index"}
+    given: dict[str, Any] = {name: tensors[name] for name in (*stored, "y") if name != "edge_index"}
     given |= {f.name: getattr(names, f.name) for f in dataclasses.fields(names)}
     digit_ids = given.pop("digit_ids")
     del given["num_columns"]

@@ -16,12 +16,12 @@ from graphforget.files import UnsafeFile, error_reason, open_regular, read_all
 SPARSE = ("x.crow", "x.columns", "x.values")
 TENSORS = {
     "edge_index": torch.int64,
-    "y": torch.int64,
     "train_mask": torch.bool,
     "val_mask": torch.bool,
     "test_mask": torch.bool,
     "numbers": torch.int64,
 }
+TARGETS = (torch.int64, torch.int8, torch.float64)  # classes, labels, values
 OF_COLLECTIONS = {"graph_numbers": torch.int64}  # only in the files of a collection of graphs
 STATE = "state."  # before the names of buffers and frozen parameters
 RELEASED_STATE = "released."  # before the names of tensors that are released beside the weights

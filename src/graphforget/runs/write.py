@@ -145,7 +145,7 @@ def _write(
     if trained.composite is not None:  # its encoders or its network are no part of the module's own state
         state |= {f"{RELEASED_STATE}{name}": value for name, value in trained.composite.released_state().items()}
     save_file(flat | state, folder / "weights.safetensors")
-    stored = (*TENSORS, *(OF_COLLECTIONS if graph.graph_numbers is not None else ()))
+    stored = (*TENSORS, "y", *(OF_COLLECTIONS if graph.graph_numbers is not None else ()))
     tensors: dict[str, Tensor] = {name: getattr(graph, name).contiguous() for name in stored}
     if graph.x.layout == torch.sparse_csr:
         tensors |= {

@@ -15,8 +15,8 @@ from graphforget.graph.validation import count_repeated_edges
 from graphforget.models.built_in import has_built_in_type
 from graphforget.models.inspection import inspect
 from graphforget.models.parameters import trainable
-from graphforget.training.loss_checks import check_loss
-from graphforget.training.losses import Loss, LossFunction, as_loss
+from graphforget.training.loss_checks import check_loss, loss_for
+from graphforget.training.losses import Loss, LossFunction
 from graphforget.training.own_training import checked_retrain, float64_logits, measured_model, own_copy
 from graphforget.training.recipe import ADOPTED, Recipe
 from graphforget.training.train import OWN_MODEL, check_graph
@@ -92,8 +92,8 @@ def adopt(
     check_graph(own)
     _check_module(module)
     retrain = None if retrain is None else checked_retrain(retrain)
-    loss = as_loss(OWN_MODEL.loss if loss is None else loss)
-    check_loss(loss, classes=own.num_classes)
+    loss = loss_for(loss, targets=own.target_kind)
+    check_loss(loss, classes=own.num_classes, targets=own.target_kind)
     recipe = Recipe(
         model=f"{type(module).__module__}.{type(module).__qualname__}",
         options={ADOPTED: True},

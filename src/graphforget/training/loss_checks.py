@@ -6,12 +6,32 @@ import torch
 from torch import Tensor
 
 from graphforget.errors import InputError
-from graphforget.training.losses import Loss
+from graphforget.graph.targets import TargetKind
+from graphforget.training.losses import CROSS_ENTROPY, Loss, LossFunction, as_loss
 
 ROWS = 256  # random logits in every trial of convexity
 
 
-def check_loss(loss: Loss, *, classes: int) -> None:
+def loss_for(
+    loss: Loss | LossFunction | str | None, *, targets: TargetKind, default: str = CROSS_ENTROPY, model: str = ""
+) -> Loss:
+    """The loss that a caller means for these targets; `default` is that of the model, for classes.
+
+    Raises:
+        InputError: There is no such loss, or it is made for other targets.
+    """
+    if loss is None and (default != CROSS_ENTROPY or targets == "classes"):
+        chosen = as_loss(default)
+        if chosen.targets not in (None, targets):
+            raise InputError(f"model {model!r} has the loss {chosen.name!r}, and the graph has {targets}")
+        return chosen
+    chosen = as_loss(loss, targets=targets)
+    if chosen.targets not in (None, targets):
+        raise InputError(f"the loss {chosen.name!r} is for {chosen.targets}, and the graph has {targets}")
+    return chosen
+
+
+def check_loss(loss: Loss, *, classes: int, targets: TargetKind = "classes") -> None:
     """Tries the loss on random logits, or else on probabilities, in float64.
 
     It must give one finite loss a node that depends on that node alone. A loss that is declared convex must look so.
@@ -19,7 +39,7 @@ def check_loss(loss: Loss, *, classes: int) -> None:
     loss.check_classes(classes)
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(7, classes, generator=generator, dtype=torch.float64)
-    labels = torch.arange(7) % classes
+    labels = _random_targets(7, classes, targets)
     try:
         loss(logits.float(), labels)
     except Exception as error:
@@ -42,13 +62,22 @@ def check_loss(loss: Loss, *, classes: int) -> None:
     if not torch.allclose(together[2:5], apart, rtol=1e-9, atol=1e-12):
         raise InputError(f"the loss {loss.name!r} of a node depends on other nodes")
     if loss.convexity == "declared":
-        _try_convexity(loss, classes)
+        _try_convexity(loss, classes, targets)
 
 
-def _try_convexity(loss: Loss, classes: int) -> None:
+def _random_targets(rows: int, outputs: int, kind: TargetKind) -> Tensor:
+    if kind == "classes":
+        return torch.arange(rows) % outputs
+    generator = torch.Generator().manual_seed(2)
+    if kind == "labels":
+        return torch.randint(0, 2, (rows, outputs), generator=generator, dtype=torch.int8)
+    return torch.randn(rows, outputs, generator=generator, dtype=torch.float64)
+
+
+def _try_convexity(loss: Loss, classes: int, targets: TargetKind) -> None:
     """Checks midpoints and second derivatives at random logits of several sizes: evidence of convexity, not proof."""
     generator = torch.Generator().manual_seed(1)
-    labels = torch.arange(ROWS) % classes
+    labels = _random_targets(ROWS, classes, targets)
     for size in (0.1, 1.0, 10.0):
         left, right, direction = torch.randn(3, ROWS, classes, generator=generator, dtype=torch.float64) * size
         try:

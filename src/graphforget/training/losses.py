@@ -10,14 +10,16 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from graphforget.errors import InputError
-from graphforget.graph.validation import UNLABELLED
+from graphforget.graph.targets import UNLABELLED, TargetKind
 from graphforget.models.captured import first_captured_value
+from graphforget.training.loss_values import cross_entropy, logistic, one_vs_rest, softmax, squared_error
 
 CROSS_ENTROPY = "cross_entropy"
 ONE_VS_REST = "one_vs_rest"
+LOGISTIC = "logistic"
+SQUARED_ERROR = "squared_error"
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 Convexity = Literal["proven", "declared", "unknown"]
@@ -36,10 +38,19 @@ class Loss:
     smoothness = math.inf  # the largest eigenvalue that its curvature in the logits can have
     gradient_scale = 1.0  # the factor by which rounding in softmax or sigmoid enters the gradient in the logits
     declared_convex = False
+    targets: TargetKind | None = None  # what it compares the logits with; None: whatever its author made it for
 
     def steepness(self, classes: int) -> float:
         """The largest norm that its gradient in the logits can have."""
         return math.inf
+
+    def steepness_sum(self, labels: Tensor, *, classes: int, total: float, squares: float, norm: float) -> float:
+        """A bound on `sum_i q_i ||r_i||`, with `r_i` the gradient in the logits of row `i` of the features.
+
+        `q_i` are the norms of these rows, `total` their sum, `squares` the sum of their squares; the logits are at
+        most `q_i norm` long.
+        """
+        return self.steepness(classes) * total
 
     def __init__(self, function: LossFunction, *, name: str | None = None, convex: bool = False) -> None:
         if not callable(function):
@@ -89,12 +100,14 @@ class CrossEntropy(Loss):
     'cross_entropy(weight=[1.0,2.5],label_smoothing=0.1)'
     """
 
+    targets: TargetKind | None = "classes"
+
     def __init__(self, weight: Sequence[float] | Tensor | None = None, label_smoothing: float = 0.0) -> None:
         self.weight = _class_weights(weight)
         self.label_smoothing = _share(label_smoothing)
         given = [] if self.weight is None else [f"weight=[{','.join(map(repr, self.weight))}]"]
         given += [f"label_smoothing={self.label_smoothing!r}"] if self.label_smoothing else []
-        super().__init__(_cross_entropy, name=f"{CROSS_ENTROPY}({','.join(given)})" if given else CROSS_ENTROPY)
+        super().__init__(cross_entropy, name=f"{CROSS_ENTROPY}({','.join(given)})" if given else CROSS_ENTROPY)
         if self.weight is not None:
             self.gradient_scale = float(self._targets(len(self.weight)).sum(dim=1).max())
         self.smoothness = self.gradient_scale / 2
@@ -117,13 +130,13 @@ class CrossEntropy(Loss):
 
     def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
         if self._is_plain:
-            return _cross_entropy(logits, labels)
+            return cross_entropy(logits, labels)
         targets = self._targets(logits.shape[1]).to(logits)[labels]
         return -(targets * logits.log_softmax(dim=1)).sum(dim=1)
 
     def gradient(self, logits: Tensor, labels: Tensor) -> Tensor:
         """`W p - v`; without weights and smoothing `softmax(z) - e_y`."""
-        gradient = _softmax(logits)
+        gradient = softmax(logits)
         if self._is_plain:
             gradient[torch.arange(labels.numel(), device=labels.device), labels] -= 1
             return gradient
@@ -132,7 +145,7 @@ class CrossEntropy(Loss):
 
     def curvature(self, logits: Tensor, labels: Tensor) -> Callable[[Tensor], Tensor]:
         """`W (diag(p) - p p^T) u` for each row."""
-        p = _softmax(logits)
+        p = softmax(logits)
         scale = None if self._is_plain else self._totals(self._targets(logits.shape[1]), logits, labels)
 
         def product(u: Tensor) -> Tensor:
@@ -158,26 +171,25 @@ class CrossEntropy(Loss):
         return targets.sum(dim=1, keepdim=True).to(logits)[labels]
 
 
-class OneVsRest(Loss):
-    """`sum_k log(1 + exp(-y_k z_k))` with `y_k = 1` for the label, -1 for the others: a logistic regression a class.
+class Logistic(Loss):
+    """`sum_k log(1 + exp(-s_k z_k))` with `s_k = 1` for a label that is on, -1 for one that is off.
 
-    Convex, at least 0, with closed derivatives; the classes are coupled by nothing.
+    One logistic regression a label, coupled by nothing: convex, at least 0, with closed derivatives.
     """
 
     smoothness = 1 / 4
+    targets: TargetKind | None = "labels"
 
     def __init__(self) -> None:
-        super().__init__(_one_vs_rest, name=ONE_VS_REST)
+        super().__init__(logistic, name=LOGISTIC)
 
     def steepness(self, classes: int) -> float:
-        """`||sigmoid(z) - e_y||` at most."""
+        """`||sigmoid(z) - y||` at most."""
         return math.sqrt(classes)
 
     def gradient(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """`sigmoid(z) - e_y`."""
-        gradient = logits.sigmoid()
-        gradient[torch.arange(labels.numel(), device=labels.device), labels] -= 1
-        return gradient
+        """`sigmoid(z) - y`."""
+        return logits.sigmoid() - labels.to(logits)
 
     def curvature(self, logits: Tensor, labels: Tensor) -> Callable[[Tensor], Tensor]:
         """`s (1 - s) u` for each number, `s = sigmoid(z)`."""
@@ -186,19 +198,41 @@ class OneVsRest(Loss):
         return lambda u: weights * u
 
 
-def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    by_class = logits.T.contiguous()
-    return -by_class.log_softmax(dim=0).gather(0, labels.unsqueeze(0)).squeeze(0)
+class OneVsRest(Logistic):
+    """`sum_k log(1 + exp(-y_k z_k))` with `y_k = 1` for the class, -1 for the others: a logistic regression a class."""
+
+    targets: TargetKind | None = "classes"
+
+    def __init__(self) -> None:
+        Loss.__init__(self, one_vs_rest, name=ONE_VS_REST)
+
+    def gradient(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """`sigmoid(z) - e_y`."""
+        gradient = logits.sigmoid()
+        gradient[torch.arange(labels.numel(), device=labels.device), labels] -= 1
+        return gradient
 
 
-def _softmax(logits: Tensor) -> Tensor:
-    """By rows, computed by columns: torch's sums over few numbers that lie side by side take five times as long."""
-    return logits.T.contiguous().softmax(dim=0).T.contiguous()
+class SquaredError(Loss):
+    """`||z - y||^2 / 2`: convex, at least 0, with the identity as its curvature."""
 
+    smoothness = 1.0
+    targets: TargetKind | None = "values"
 
-def _one_vs_rest(logits: Tensor, labels: Tensor) -> Tensor:
-    signs = torch.full_like(logits, -1.0).scatter_(1, labels.unsqueeze(1), 1.0)
-    return -F.logsigmoid(signs * logits).sum(dim=1)  # torch's softplus gives up log(1 + exp(-z)) at z = 20
+    def __init__(self) -> None:
+        super().__init__(squared_error, name=SQUARED_ERROR)
+
+    def steepness_sum(self, labels: Tensor, *, classes: int, total: float, squares: float, norm: float) -> float:
+        """`||r_i|| <= q_i norm + ||y_i||`, and `sum_i q_i ||y_i|| <= sqrt(sum_i q_i^2) ||Y||` (Cauchy and Schwarz)."""
+        return squares * norm + math.sqrt(squares) * float(labels.double().norm())
+
+    def gradient(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """`z - y`."""
+        return logits - labels.to(logits)
+
+    def curvature(self, logits: Tensor, labels: Tensor) -> Callable[[Tensor], Tensor]:
+        """`u` itself."""
+        return torch.clone
 
 
 def _class_weights(weight: Sequence[float] | Tensor | None) -> tuple[float, ...] | None:
@@ -222,7 +256,13 @@ def _share(value: float) -> float:
 
 # -- names and kinds -------------------------------------------------------------------------------------------------
 
-BUILT_IN: dict[str, type[CrossEntropy] | type[OneVsRest]] = {CROSS_ENTROPY: CrossEntropy, ONE_VS_REST: OneVsRest}
+BUILT_IN: dict[str, Callable[[], Loss]] = {
+    CROSS_ENTROPY: CrossEntropy,
+    ONE_VS_REST: OneVsRest,
+    LOGISTIC: Logistic,
+    SQUARED_ERROR: SquaredError,
+}
+DEFAULT: dict[TargetKind, str] = {"classes": CROSS_ENTROPY, "labels": LOGISTIC, "values": SQUARED_ERROR}
 WITH_SETTINGS = re.compile(
     rf"{CROSS_ENTROPY}\((?:weight=\[(?P<weight>[^\]]+)\])?(?:(?:(?<=\]),|(?<=\())label_smoothing=(?P<smoothing>[^,]+))?\)"
 )
@@ -233,7 +273,7 @@ def is_recorded(name: str) -> bool:
     return _from_name(name) is not None
 
 
-def _from_name(name: str) -> CrossEntropy | OneVsRest | None:
+def _from_name(name: str) -> Loss | None:
     if name in BUILT_IN:
         return BUILT_IN[name]()
     settings = WITH_SETTINGS.fullmatch(name)
@@ -260,15 +300,16 @@ def assumed_convex(loss: Loss) -> bool:
     return loss.convexity != "unknown"
 
 
-def as_loss(loss: Loss | LossFunction | str | None) -> Loss:
-    """The loss that a caller means: by default cross-entropy, a built-in loss by its name, or the user's own.
+def as_loss(loss: Loss | LossFunction | str | None, *, targets: TargetKind = "classes") -> Loss:
+    """The loss that a caller means: by default the one for these targets, a built-in loss by its name, or the user's.
 
     A loss of the user cannot have the name of a built-in one.
 
-    `torch.nn.CrossEntropyLoss` becomes the built-in one, with its class weights and label smoothing.
+    `torch.nn.CrossEntropyLoss` becomes the built-in one, with its class weights and label smoothing, and a
+    `torch.nn.BCEWithLogitsLoss` without weights becomes `logistic`.
     """
     if loss is None:
-        return CrossEntropy()
+        return BUILT_IN[DEFAULT[targets]]()
     if isinstance(loss, str):
         named = _from_name(loss)
         if named is None:
@@ -276,6 +317,8 @@ def as_loss(loss: Loss | LossFunction | str | None) -> Loss:
         return named
     if type(loss) is nn.CrossEntropyLoss and vars(loss).keys() == vars(nn.CrossEntropyLoss()).keys():
         return _from_torch(loss)
+    if type(loss) is nn.BCEWithLogitsLoss and loss.weight is None and loss.pos_weight is None:
+        return Logistic()
     if not isinstance(loss, Loss):
         loss = Loss(loss)
         loss.name = f"own {loss.name}" if is_recorded(loss.name) else loss.name

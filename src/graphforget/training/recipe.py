@@ -65,7 +65,7 @@ class Recipe:
         whole_number(0 if self.noise_seed is None else self.noise_seed, "noise_seed")
         release_ratio(epsilon=self.epsilon, delta=self.delta, releases=self.releases)  # checks all three
         if self.floor is not None and not 0 <= self.floor <= 1:
-            raise InputError(f"floor is {self.floor!r}, a share of the nodes from 0 to 1 is needed")
+            raise InputError(f"floor is {self.floor!r}, a number from 0 to 1 is needed")
 
     @property
     def adopted(self) -> bool:

@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
+from graphforget.graph.targets import target_kind
 from graphforget.graph.validation import is_symmetric
 from graphforget.models.boosted import as_boosted
 from graphforget.models.built_in import as_stacked
 from graphforget.models.constructions import Construction
 from graphforget.models.inspection import Inspection, inspect
-from graphforget.models.items import num_outputs
+from graphforget.models.items import items_of, num_outputs
 from graphforget.models.registry import LINEARISED_SIGMA, MODELS, ModelEntry, is_affine
 from graphforget.models.schedules import PAPER, QUICK, RECIPES, Schedule
 from graphforget.models.sharded import as_ensemble
@@ -29,9 +30,10 @@ from graphforget.training.boosting import fit_boosted
 from graphforget.training.encoders import fit_stacked
 from graphforget.training.environment import checked_device, environment
 from graphforget.training.fit import fit_one
-from graphforget.training.loss_checks import check_loss
-from graphforget.training.losses import Loss, LossFunction, as_loss, assumed_convex
+from graphforget.training.loss_checks import check_loss, loss_for
+from graphforget.training.losses import Loss, LossFunction, SquaredError, assumed_convex
 from graphforget.training.recipe import RELEASES, Recipe
+from graphforget.training.scores import SCORES, SHARES, SHOWN
 from graphforget.training.shards import fit_shards
 from graphforget.training.trained import Trained
 from graphforget.training.untrained import named_model, untrained_module
@@ -39,6 +41,8 @@ from graphforget.validation import whole_number
 
 LARGEST_NOISE_COST = 0.02  # of the score; training warns if noise costs more
 NOISE_DRAWS = 3
+SQUARED_ERROR_SIGMA = 0.1  # weights that give values of order 1 are smaller, and one Newton step ends at the optimum
+FAR_FROM_ONE = 30.0  # training warns if values are larger or smaller than 1 by this factor
 HALF_PRECISION = (torch.float16, torch.bfloat16)
 
 OWN_MODEL = ModelEntry(
@@ -101,7 +105,8 @@ def train(
             validation nodes. "paper": the longer one of the paper's experiments, 300 epochs and a polish for a GCN. For
             convex models and for ensembles on shards both are the same.
         mu: Weight of the L2 term in the objective. Each model has its own default, as for the loss.
-        loss: The name of a built-in loss, a `Loss`, or a callable `(logits, labels) -> one loss per node`.
+        loss: The name of a built-in loss, a `Loss`, or a callable `(logits, labels) -> one loss per node`. The default
+            follows from the targets: "cross_entropy" for classes, "logistic" for labels, "squared_error" for values.
         epochs: Epochs of Adam, for networks, for encoders of a stacked model and for the network of a boosted one. The
             default of this and the next two settings comes from `recipe`.
         learning_rate: Learning rate of Adam.
@@ -140,7 +145,10 @@ def train(
     model = named_model(graph, model, task)
     name, module, options = untrained_module(graph, model, seed, options)
     defaults = MODELS.get(model.defaults if isinstance(model, Construction) else name, OWN_MODEL)
-    loss = as_loss(defaults.loss if loss is None else loss)
+    targets = target_kind(items_of(module, graph).y)
+    if targets != "classes" and as_ensemble(module) is not None:
+        raise InputError(f"an ensemble on shards votes on classes, and the graph has {targets}")
+    loss = loss_for(loss, targets=targets, default=defaults.loss, model=name)
     if isinstance(model, Construction) and epochs is None:
         epochs = model.epochs
     settings = _recipe(
@@ -164,7 +172,7 @@ def train(
         objective_noise=objective_noise,
         noise_seed=noise_seed,
     )
-    check_loss(loss, classes=num_outputs(module, graph))
+    check_loss(loss, classes=num_outputs(module, graph), targets=targets)
     inspection = inspect(module, columns=graph.num_columns, classes=graph.num_classes, declared=reach)
     precision_notes = _precision_notes(module)
     trained = fit(module, graph, settings, loss, inspection, device=device, progress=progress, started=started)
@@ -205,6 +213,7 @@ def _recipe(
     )
     if sigma is None:  # 0 if no tolerance follows from it
         sigma = defaults.sigma if is_affine(module) and assumed_convex(loss) and not objective_noise else 0.0
+        sigma *= SQUARED_ERROR_SIGMA if type(loss) is SquaredError else 1.0
     sigma = _number(sigma, "sigma")
     if whole_number(releases, "releases") == 0:
         raise InputError("releases is 0, at least 1 is needed")
@@ -248,15 +257,28 @@ def _notes(trained: Trained, graph: Graph) -> list[str]:
         )
     if recipe.sigma and recipe.delta > 1 / m:
         notes.append(f"delta = {recipe.delta:g} is over 1 / {m}, one over the number of training {items.word}s")
+    notes += _notes_on_size(items.y[items.train_rows])
     if not (recipe.sigma or recipe.floor):
         return notes
     private, noised = trained.utility(graph), noised_utility(trained, graph)
     if private - noised > LARGEST_NOISE_COST:
-        cost = f"{100 * (private - noised):.1f} points of micro-F1, {100 * private:.1f} % to {100 * noised:.1f} %"
+        name = SCORES[trained.score_kind(graph)][0]
+        cost = f"{100 * (private - noised):.1f} points of {SHOWN[name]}, {100 * private:.1f} % to {100 * noised:.1f} %"
+        if name not in SHARES:
+            cost = f"{private - noised:.3f} of {SHOWN[name]}, {private:.3f} to {noised:.3f}"
         notes.append(f"noise of sigma = {recipe.sigma:g} costs {cost}: train with a smaller sigma")
     if recipe.floor is not None and noised < recipe.floor:
         notes.append(f"with noise the model scores {noised:.3f}, under its floor {recipe.floor:g}")
     return notes
+
+
+def _notes_on_size(y: Tensor) -> list[str]:
+    """A warning if values are far from 1: the defaults of mu and sigma are made for targets of order 1."""
+    size = float(y.square().mean().sqrt()) if target_kind(y) == "values" else 1.0
+    if size == 0 or 1 / FAR_FROM_ONE <= size <= FAR_FROM_ONE:
+        return []
+    advice = "divide them by a number that does not come from the data, or choose mu and sigma for them"
+    return [f"the root mean square of the targets is {size:.3g}, and mu and sigma are made for about 1: {advice}"]
 
 
 def noised_utility(trained: Trained, graph: Graph) -> float:

@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
+from graphforget.graph.targets import target_kind
 from graphforget.models.boosted import Boosted, as_boosted
 from graphforget.models.built_in import as_composite, as_stacked
 from graphforget.models.composite import CompositeModel
 from graphforget.models.inputs import model_inputs
-from graphforget.models.items import Items, items_of
+from graphforget.models.items import LINK, Items, items_of
 from graphforget.models.linearised import base_of
 from graphforget.models.parameters import assign, trainable
 from graphforget.models.registry import is_affine, reach_is_proven
@@ -30,6 +31,7 @@ from graphforget.privacy.salt import new_salt
 from graphforget.training.losses import Loss, is_convex
 from graphforget.training.objective import Objective
 from graphforget.training.recipe import HistoryEntry, Recipe
+from graphforget.training.scores import SCORES, ScoreKind, scores
 from graphforget.training.sharded_objective import ShardedObjective
 from graphforget.validation import written_fields
 
@@ -262,18 +264,34 @@ class Trained:
             return out
 
     def utility(self, graph: Graph) -> float:
-        """The score that `floor` limits: micro-F1 on the test items, or else on the validation or training items."""
+        """The score that `floor` limits, on the test items, or else on the validation or training items.
+
+        It is the first of `scores`: micro-F1 for classes and labels, R2 for values, AUC for links.
+        """
         items = self.items(graph)
         masks = (items.test_mask, items.val_mask, items.train_mask)
-        return self.micro_f1(graph, next(mask for mask in masks if mask.any()))
+        return next(iter(self.scores(graph, next(mask for mask in masks if mask.any())).values()))
 
-    def micro_f1(self, graph: Graph, mask: Tensor | None = None) -> float:
-        """Micro-F1 (for one label an item: accuracy) on the items of `mask`, the test items by default."""
+    def scores(self, graph: Graph, mask: Tensor | None = None) -> dict[str, float]:
+        """All scores by name (`training/scores.py`) on the items of `mask`, the test items by default."""
         items = self.items(graph)
         mask = items.test_mask if mask is None else mask
         if not mask.any():
             raise InputError(f"there is no {items.word} to score, the mask is empty")
-        return float((self.logits(graph).argmax(dim=1)[mask] == items.y[mask]).double().mean())
+        return scores(self.score_kind(graph), self.logits(graph)[mask], items.y[mask])
+
+    def score_kind(self, graph: Graph) -> ScoreKind:
+        """What the model predicts on `graph`: "classes", "labels", "values" or "links"."""
+        items = self.items(graph)
+        kind = target_kind(items.y)
+        return "links" if items.word == LINK and kind == "labels" else kind
+
+    def micro_f1(self, graph: Graph, mask: Tensor | None = None) -> float:
+        """Micro-F1 on the items of `mask`, the test items by default. For one class an item this is the accuracy."""
+        names = SCORES[self.score_kind(graph)]
+        if "micro_f1" not in names:
+            raise InputError(f"the model predicts {self.score_kind(graph)}, which have {' and '.join(names)} as scores")
+        return self.scores(graph, mask)["micro_f1"]
 
     def state_summary(self) -> dict[str, Any]:
         """The state that later requests depend on, beside the weights and the graph."""

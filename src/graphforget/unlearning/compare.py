@@ -15,6 +15,7 @@ from graphforget.models.registry import MODELS
 from graphforget.models.schedules import RECIPES
 from graphforget.progress import Progress
 from graphforget.request.request import Request
+from graphforget.training.scores import SCORES
 from graphforget.training.train import train
 from graphforget.training.trained import Trained
 from graphforget.unlearning.distance import optimum
@@ -52,9 +53,10 @@ class ComparisonRow:
     epsilon: float | None = None
     seconds: float | None = None  # of the request, everything counted but the audit of assumptions
     train_seconds: float | None = None  # of the model that it started from
-    f1: float | None = None  # test micro-F1 of the private weights
+    score: str = "micro_f1"  # the name of the score: "r2" for values
+    f1: float | None = None  # this score of the private weights on the test nodes
     f1_released: float | None = None  # and of the released ones, with their noise
-    agreement: float | None = None  # share of test nodes with the same prediction as the retrained model
+    agreement: float | None = None  # share of test predictions that are those of the retrained model; no values
     distance: float | None = None  # of the private weights to the optimum if it is unique, else to the retrained ones
     note: str = ""
 
@@ -190,20 +192,24 @@ def _certified(outcome: Outcome | None) -> dict[str, Any]:
 
 def _measured(model: Trained, reference: Trained, graph: Graph) -> dict[str, Any]:
     return {
-        "f1": model.micro_f1(graph),
+        "score": SCORES[model.score_kind(graph)][0],
+        "f1": next(iter(model.scores(graph).values())),
         "agreement": _agreement(model, reference, graph),
         "distance": _distance(model, reference, graph),
     }
 
 
 def _released_f1(outcome: Outcome | None) -> float | None:
-    return None if outcome is None else outcome.released.micro_f1(outcome.graph)
+    return None if outcome is None else next(iter(outcome.released.scores(outcome.graph).values()))
 
 
-def _agreement(model: Trained, reference: Trained, graph: Graph) -> float:
-    mask = model.items(graph).test_mask
-    classes = [trained.logits(graph)[mask].argmax(dim=1) for trained in (model, reference)]
-    return float((classes[0] == classes[1]).double().mean())
+def _agreement(model: Trained, reference: Trained, graph: Graph) -> float | None:
+    mask, kind = model.items(graph).test_mask, model.score_kind(graph)
+    if kind == "values":
+        return None
+    logits = [trained.logits(graph)[mask] for trained in (model, reference)]
+    first, second = (each.argmax(dim=1) if kind == "classes" else each > 0 for each in logits)
+    return float((first == second).double().mean())
 
 
 def _distance(model: Trained, reference: Trained, graph: Graph) -> float | None:

@@ -57,6 +57,7 @@ class Method(ABC, Generic[Options]):
         takes_shards: Whether it supports an ensemble on shards.
         takes_composites: Whether it supports stacked and boosted models, of which a part is trained anew.
         takes_items: Whether it supports models whose items are links or graphs.
+        needs_classes: Whether it supports models that predict one class an item, and no others.
         takes_sigma: Whether a caller may set the noise for one request.
     """
 
@@ -80,6 +81,7 @@ class Method(ABC, Generic[Options]):
     takes_shards: ClassVar[bool] = False
     takes_composites: ClassVar[bool] = False
     takes_items: ClassVar[bool] = False
+    needs_classes: ClassVar[bool] = False
     takes_sigma: ClassVar[bool] = False
 
     # -- different for each method -------------------------------------------------------------------------------
@@ -93,6 +95,8 @@ class Method(ABC, Generic[Options]):
         view = view_of(trained.module)
         if view is not None and not self.takes_items:
             return f"the model answers for {view.word}s, which only 'newton', 'gif' and 'retrain' support"
+        if self.needs_classes and trained.loss.targets not in (None, "classes"):
+            return f"the model predicts {trained.loss.targets}, and the method is made for classes"
         return None
 
     @abstractmethod

@@ -17,6 +17,7 @@ from graphforget.certificates.levels import Level
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.request.footprint import Footprint
+from graphforget.training.scores import SCORES
 from graphforget.training.trained import Trained
 
 
@@ -107,8 +108,11 @@ class Outcome:
         return self.trained.released(self.released_theta, self.graph, noise=sigma)
 
     @cached_property
-    def _released_score(self) -> float | None:
-        return self.released.micro_f1(self.graph) if self.released.items(self.graph).test_mask.any() else None
+    def _released_scores(self) -> dict[str, float | None]:
+        """All scores on the test items by name; None without such items."""
+        released, graph = self.released, self.graph
+        names = SCORES[released.score_kind(graph)]
+        return {**(released.scores(graph) if released.items(graph).test_mask.any() else dict.fromkeys(names))}
 
     def public(self) -> dict[str, Any]:
         """The public part: a function of the retained graph, the settings and the released weights."""
@@ -116,7 +120,7 @@ class Outcome:
             "audience": "public",
             "level": self.level,
             "certificate": self.certificate.to_dict(),
-            "test_micro_f1": {"released": self._released_score},
+            **{f"test_{name}": {"released": score} for name, score in self._released_scores.items()},
         }
 
     def private(self) -> dict[str, Any]:

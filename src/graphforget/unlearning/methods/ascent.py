@@ -44,6 +44,7 @@ class Ascent(Method[AscentOptions], info=ASCENT):
     """
 
     options = AscentOptions
+    needs_classes = True
 
     def gradients(self, trained: Trained) -> int:
         return 10

@@ -59,6 +59,7 @@ class Ceu(Method[CeuOptions], info=CEU):
     """
 
     options = CeuOptions
+    needs_classes = True
 
     def gradients(self, trained: Trained) -> int:
         return 60

@@ -1,0 +1,110 @@
+"""How good predictions are, by what is predicted: classes, labels that are on or off, values, or links.
+
+The first score of each kind is the one that `utility`, a run's `floor` and warnings use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from scipy.stats import rankdata
+from torch import Tensor
+
+from graphforget.errors import InputError
+from graphforget.graph.targets import TargetKind
+
+ScoreKind = TargetKind | Literal["links"]
+
+SCORES: dict[ScoreKind, tuple[str, ...]] = {
+    "classes": ("micro_f1",),
+    "labels": ("micro_f1", "macro_f1"),
+    "values": ("r2", "rmse"),
+    "links": ("auc", "average_precision"),
+}
+SHOWN = {
+    "micro_f1": "micro-F1",
+    "macro_f1": "macro-F1",
+    "r2": "R2",
+    "rmse": "RMSE",
+    "auc": "AUC",
+    "average_precision": "average precision",
+}
+SHARES = ("micro_f1", "macro_f1", "auc", "average_precision")  # from 0 to 1, shown in percent
+
+
+def scores(kind: ScoreKind, logits: Tensor, y: Tensor) -> dict[str, float]:
+    """The scores of this kind, by name. `logits` and `y` have the same rows, and every row has its target.
+
+    classes: micro-F1, which for one class a node is the accuracy.
+    labels: micro-F1 and macro-F1 of "the logit is over 0"; a label that is neither present nor predicted counts 0.
+    values: R2, the mean over the values of `1 - sum (z - y)^2 / sum (y - mean y)^2`, and the root of the mean squared
+    error. R2 is at most 1, and under 0 if the mean of `y` would be a better answer. Values that are all the same have
+    R2 = 1 if they are predicted exactly, else 0.
+    links: the area under the ROC curve and the average precision, of one logit and a label 0 or 1. If all links are
+    present or all absent, the area is 0.5.
+
+    Raises:
+        InputError: There is no row.
+    """
+    if not y.shape[0]:
+        raise InputError("there is nothing to score, the mask is empty")
+    logits = logits.detach().cpu()
+    y = y.detach().cpu()
+    if kind == "classes":
+        return {"micro_f1": float((logits.argmax(dim=1) == y).double().mean())}
+    if kind == "labels":
+        return _of_labels((logits > 0).numpy(), (y > 0).numpy())
+    if kind == "values":
+        return _of_values(logits.double(), y.double())
+    flat, on = logits.double().flatten().numpy(), (y > 0).flatten().numpy()
+    area = 0.5 if on.all() or not on.any() else auc(flat[on], flat[~on])
+    return {"auc": area, "average_precision": average_precision(flat, on) if on.any() else 0.0}
+
+
+def stored_scores(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The scores on test items in a result that is written as `test_<name>`, by name; the first one is the utility."""
+    return {name: result[f"test_{name}"] for name in SHOWN if f"test_{name}" in result}
+
+
+def shown_score(name: str, value: float) -> str:
+    """A score as text: in percent, or for R2 and errors as a number."""
+    return f"{100 * value:.2f} %" if name in SHARES else f"{value:.4f}"
+
+
+def auc(positive: np.ndarray, negative: np.ndarray) -> float:
+    """The chance that a positive scores above a negative, ties counting half (Mann and Whitney): the area under the
+    ROC curve of the scores themselves."""
+    ranks = rankdata(np.concatenate([positive.ravel(), negative.ravel()]))
+    p, n = positive.size, negative.size
+    return float((ranks[:p].sum() - p * (p + 1) / 2) / (p * n))
+
+
+def average_precision(score: np.ndarray, on: np.ndarray) -> float:
+    """`sum_k (R_k - R_{k-1}) P_k` over the distinct scores in descending order.
+
+    `P_k` and `R_k` are precision and recall of "at least the k-th score", so that items with equal scores come all
+    together, in whatever order they are given.
+    """
+    order = np.argsort(-score.ravel(), kind="stable")
+    ordered, hits = score.ravel()[order], on.ravel()[order].cumsum()
+    last = np.append(ordered[1:] != ordered[:-1], True)  # the last of each group of equal scores
+    hits, taken = hits[last], last.nonzero()[0] + 1
+    return float((np.diff(hits, prepend=0) * hits / taken).sum() / hits[-1])
+
+
+def _of_labels(predicted: np.ndarray, on: np.ndarray) -> dict[str, float]:
+    both = (predicted & on).sum(axis=0)
+    either = predicted.sum(axis=0) + on.sum(axis=0)
+    each = 2 * both / np.maximum(either, 1)
+    return {"micro_f1": float(2 * both.sum() / max(int(either.sum()), 1)), "macro_f1": float(each.mean())}
+
+
+def _of_values(z: Tensor, y: Tensor) -> dict[str, float]:
+    errors = (z - y).square().sum(dim=0)
+    spread = (y - y.mean(dim=0)).square().sum(dim=0)
+    constant = (y == y[0]).all(dim=0)
+    r2 = torch.where(constant, (errors == 0).double(), 1 - errors / torch.where(constant, 1.0, spread))
+    return {"r2": float(r2.mean()), "rmse": float((errors.sum() / y.numel()).sqrt())}
