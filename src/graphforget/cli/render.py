@@ -22,8 +22,10 @@ def training_result(graph: gf.Graph, trained: gf.Trained) -> dict[str, Any]:
     """The JSON object of `train`."""
     items = trained.items(graph)
     scores = trained.scores(graph) if trained.can_score(graph) else {}
+    of_graphs = {} if graph.graph_numbers is None else {"graphs": len(graph.numbers_of_graphs)}
     return {
         "data": graph.name,
+        **of_graphs,
         "nodes": graph.num_nodes,
         "edges": graph.num_edges,
         f"train_{items.word}s": int(items.train_mask.sum()),
@@ -57,8 +59,9 @@ def render_training(result: dict[str, Any]) -> None:
         level = "conditional at best: the loss is convex because its author declares it"
     else:
         level = "cannot be certified: the objective is not convex"
+    graphs = f"{result['graphs']:,} graphs, " if "graphs" in result else ""
     pairs = (
-        ("graph", f"{result['data']}: {result['nodes']:,} nodes, {result['edges']:,} edges"),
+        ("graph", f"{result['data']}: {graphs}{result['nodes']:,} nodes, {result['edges']:,} edges"),
         ("split", split_of(result)),
         (
             "model",

@@ -42,12 +42,12 @@ class GraphView(ItemView):
         parts = (part[first] for part in (graph.y, graph.train_mask, graph.val_mask, graph.test_mask))
         return Items(GRAPH, numbers, *parts)
 
+    def messages(self, graph: Graph) -> Tensor:
+        return graph.edge_index
+
     def part_numbers(self, graph: Graph) -> Tensor:
         assert graph.graph_numbers is not None
         return graph.graph_numbers
-
-    def messages(self, graph: Graph) -> Tensor:
-        return graph.edge_index
 
     def training_graph(self, graph: Graph) -> Graph:
         return graph if bool(graph.train_mask.all()) else graph.induced(graph.train_mask)

@@ -245,7 +245,7 @@ MODELS = {
         ModelEntry("link-sgc", "links: similarity at two hops", LinkSGC, affine=True, **LINKS),
         ModelEntry("link-sign", "links: similarity at hops 0 to 2", LinkSIGN, affine=True, **LINKS),
         ModelEntry("graph-wl", "Weisfeiler-Lehman colours, linear head", GraphWL, mu=3e-5, affine=True, sigma=0.05),
-        ModelEntry("graph-sign", "pooled SIGN features, linear head", GraphSIGN, mu=1e-5, affine=True, sigma=0.01),
+        ModelEntry("graph-sign", "pooled SIGN features, linear head", GraphSIGN, mu=2e-5, affine=True, sigma=0.05),
         ModelEntry(
             "sharded-released",
             "for the paper's Table 1 alone",
