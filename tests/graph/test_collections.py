@@ -203,9 +203,10 @@ def test_a_list_that_is_no_collection_is_refused(changes: dict[str, Any], messag
     good = {"x": torch.ones(2, 3), "edge_index": torch.tensor([[0, 1], [1, 0]]), "y": torch.tensor([1])}
     with pytest.raises(gf.InputError, match=message):
         gf.Graph.from_pyg_list([Data(**good), Data(**good | changes)])
-    for empty in ([], "graphs", 3):
+    no_lists: tuple[Any, ...] = ([], "graphs", 3)
+    for no_list in no_lists:
         with pytest.raises(gf.InputError, match="a list of one or more"):
-            gf.Graph.from_pyg_list(empty)  # type: ignore[arg-type]
+            gf.Graph.from_pyg_list(no_list)
 
 
 def test_a_file_with_a_list_of_pyg_data(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 import graphforget as gf
 from collection_cases import random_collection
 from graphforget.graph.hashing import salt
-from graphforget.models.graph_features import LENGTH, sign_features, wl_colours, wl_features
+from graphforget.models.graph_features import sign_features, wl_colours, wl_features
 
 CASES = [
     {"sparse": sparse, "directed": directed, "mixed": mixed}
@@ -117,7 +117,7 @@ def test_pooled_attributes_are_those_of_the_definition(case: dict[str, bool]) ->
     for row, number in enumerate(graph.numbers_of_graphs.tolist()):
         own = values[(graph.graph_numbers == number).numpy()]
         expected = np.arcsinh(np.concatenate([own.sum(axis=0), own.mean(axis=0)]))
-        assert found[row] == pytest.approx(LENGTH * expected / np.linalg.norm(expected))
+        assert found[row] == pytest.approx(expected / np.linalg.norm(expected))
 
 
 def test_colours_stay_the_same_from_version_to_version() -> None:

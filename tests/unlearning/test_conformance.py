@@ -20,7 +20,6 @@ from graphforget.certificates.claims.exact import Exact
 from graphforget.certificates.claims.paper_bound import PaperBound
 from graphforget.certificates.conditions import REACH
 from graphforget.certificates.levels import LEVELS
-from graphforget.request.kinds import KINDS
 from graphforget.unlearning.catalogue import CATALOGUE
 from graphforget.unlearning.method import Method
 from graphforget.unlearning.outcome import MethodResult
@@ -93,7 +92,7 @@ def model_of(method: str) -> tuple[gf.Trained, gf.Graph]:
 
 def some_request(method: str, graph: gf.Graph) -> gf.Request:
     """One that the method can forget."""
-    return request_of(next(kind for kind in KINDS if kind in gf.METHODS[method].kinds), graph)
+    return request_of(next(kind for kind in REQUESTS if kind in gf.METHODS[method].kinds), graph)
 
 
 def supported(method: str, trained: gf.Trained) -> None:
@@ -105,7 +104,7 @@ def supported(method: str, trained: gf.Trained) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [*KINDS, "mixed"])
+@pytest.mark.parametrize("kind", [*REQUESTS, "mixed"])
 @pytest.mark.parametrize(("method", "model"), CASES)
 def test_it_deletes_what_was_asked_and_leaves_its_input_alone(method: str, model: str, kind: str) -> None:
     trained, graph = trained_on(model)

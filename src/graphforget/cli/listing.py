@@ -12,10 +12,11 @@ from graphforget.unlearning.catalogue import CATALOGUE
 
 
 def datasets(as_json: AsJson = False) -> None:
-    """List the datasets. Own data is a folder with nodes.csv and edges.csv, or a PyG .pt file."""
+    """List the datasets. Own data is a folder with CSV files or in TU format, or a PyG .pt file."""
     rows = [
         {
             "name": name,
+            "graphs": d.graphs,
             "nodes": d.nodes,
             "edges": d.edges,
             "columns": d.columns,

@@ -20,13 +20,16 @@ EXPLAINED = {
 
 def training_result(graph: gf.Graph, trained: gf.Trained) -> dict[str, Any]:
     """The JSON object of `train`."""
-    scores = trained.scores(graph) if trained.items(graph).test_mask.any() else {}
+    items = trained.items(graph)
+    scores = trained.scores(graph) if trained.can_score(graph) else {}
+    of_graphs = {} if graph.graph_numbers is None else {"graphs": len(graph.numbers_of_graphs)}
     return {
         "data": graph.name,
+        **of_graphs,
         "nodes": graph.num_nodes,
         "edges": graph.num_edges,
-        "train_nodes": int(graph.train_mask.sum()),
-        "test_nodes": int(graph.test_mask.sum()),
+        f"train_{items.word}s": int(items.train_mask.sum()),
+        f"test_{items.word}s": int(items.test_mask.sum()),
         **{f"test_{name}": scores.get(name) for name in SCORES[trained.score_kind(graph)]},
         **trained.summary(),
         "notes": [*graph.notes, *trained.notes],
@@ -56,9 +59,10 @@ def render_training(result: dict[str, Any]) -> None:
         level = "conditional at best: the loss is convex because its author declares it"
     else:
         level = "cannot be certified: the objective is not convex"
+    graphs = f"{result['graphs']:,} graphs, " if "graphs" in result else ""
     pairs = (
-        ("graph", f"{result['data']}: {result['nodes']:,} nodes, {result['edges']:,} edges"),
-        ("split", f"{result['train_nodes']:,} training nodes, {result['test_nodes']:,} test nodes"),
+        ("graph", f"{result['data']}: {graphs}{result['nodes']:,} nodes, {result['edges']:,} edges"),
+        ("split", split_of(result)),
         (
             "model",
             f"{result['recipe']['model']}, {result['parameters']:,} parameters, mu = {result['recipe']['mu']:g}",
@@ -78,10 +82,18 @@ def render_training(result: dict[str, Any]) -> None:
         say(f"Note: {note}.")
 
 
+def split_of(result: dict[str, Any]) -> str:
+    """How many items train and how many test."""
+    words = [word for word in ("nodes", "links", "graphs") if f"train_{word}" in result]
+    return "".join(
+        f"{result[f'train_{word}']:,} training {word}, {result[f'test_{word}']:,} test {word}" for word in words
+    )
+
+
 def score_pairs(result: dict[str, Any]) -> list[tuple[str, str]]:
     """The scores on the test nodes as lines of text."""
     return [
-        (f"test {SHOWN[name]}", "no test nodes" if score is None else shown_score(name, score))
+        (f"test {SHOWN[name]}", "no test items" if score is None else shown_score(name, score))
         for name, score in stored_scores(result).items()
     ]
 
@@ -99,10 +111,18 @@ def _noise_of(recipe: dict[str, Any]) -> str:
     return f"sigma = {recipe['sigma']:g} in every release" if recipe["sigma"] else "none fixed"
 
 
+def _removed_lines(plan: gf.Plan) -> list[tuple[str, str]]:
+    if plan.item == "node":
+        return [("nodes to delete", f"{plan.nodes:,}, of which {plan.training_nodes:,} in training")]
+    words = f"training {plan.item}s"
+    added = f", {plan.added:,} become absent {plan.item}s to learn from" if plan.added else ""
+    return [("nodes to delete", f"{plan.nodes:,}"), (words, f"{plan.training_nodes:,} go{added}")]
+
+
 def render_plan(plan: gf.Plan, *, floor: float | None) -> None:
     show_pairs(
         (
-            ("nodes to delete", f"{plan.nodes:,}, of which {plan.training_nodes:,} in training"),
+            *_removed_lines(plan),
             ("edges to delete", f"{plan.edges:,}"),
             ("values set to 0", f"{plan.values:,}, of nodes: {plan.attribute_nodes:,}"),
             ("training losses", f"{plan.affected:,} may change, {plan.untouched:,} stay as they are"),

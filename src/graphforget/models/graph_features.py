@@ -14,8 +14,6 @@ from graphforget.graph.hashing import pair_hashes, salt, salted
 from graphforget.linalg.sparse import DenseMatrix, SparseMatrix, csr_tensor, entry_rows, scale_rows_to_unit
 from graphforget.models.propagation import normalised_adjacency
 
-LENGTH = 10.0  # of a row of pooled attributes: few columns have to say everything
-
 
 def graph_rows(graph: Graph) -> tuple[Tensor, Tensor]:
     """The numbers of the graphs of a collection, ascending, and the place of each node's graph among them."""
@@ -100,7 +98,7 @@ def _columns(hashes: Tensor, buckets: int) -> Tensor:
 
 
 def sign_features(graph: Graph, *, hops: int, dtype: torch.dtype = torch.float64) -> DenseMatrix:
-    """Sums and means over each graph's nodes of `[X, S X, ..., S^hops X]`, in rows of length `LENGTH`.
+    """Sums and means over each graph's nodes of `[X, S X, ..., S^hops X]`, in rows of unit length.
 
     The logarithm of the degree is one more attribute, and the number of nodes one more sum. All are on the scale of
     `asinh`, so that large graphs do not outweigh small ones.
@@ -117,4 +115,4 @@ def sign_features(graph: Graph, *, hops: int, dtype: torch.dtype = torch.float64
     sums = torch.zeros(len(numbers), values.shape[1], dtype=dtype).index_add_(0, of_node, values)
     means = sums / sums[:, -1:]
     both = torch.cat([sums.asinh(), means.asinh()], dim=1)
-    return DenseMatrix(LENGTH * scale_rows_to_unit(both))
+    return DenseMatrix(scale_rows_to_unit(both))

@@ -45,6 +45,10 @@ class GraphView(ItemView):
     def messages(self, graph: Graph) -> Tensor:
         return graph.edge_index
 
+    def part_numbers(self, graph: Graph) -> Tensor:
+        assert graph.graph_numbers is not None
+        return graph.graph_numbers
+
     def training_graph(self, graph: Graph) -> Graph:
         return graph if bool(graph.train_mask.all()) else graph.induced(graph.train_mask)
 

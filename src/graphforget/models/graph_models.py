@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Any
 
 import torch
 
@@ -43,12 +44,18 @@ class GraphWL(LinearOnItems):
         self.reach = Reach(hops)
 
     @property
+    def settings(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("rounds", "buckets", "attributes", "degrees")}
+
+    def untrained(self) -> GraphWL:
+        return GraphWL(0, self.weight.shape[1], **self.settings).to(self.weight.dtype)
+
+    @property
     def preparation(self) -> Hashable:
-        return type(self), self.rounds, self.buckets, self.attributes, self.degrees
+        return type(self), *self.settings.values()
 
     def features(self, graph: Graph, *, dtype: torch.dtype) -> SparseMatrix:
-        settings = {"attributes": self.attributes, "degrees": self.degrees}
-        return wl_features(graph, rounds=self.rounds, buckets=self.buckets, dtype=dtype, **settings)
+        return wl_features(graph, dtype=dtype, **self.settings)
 
 
 class GraphSIGN(LinearOnItems):
@@ -57,7 +64,14 @@ class GraphSIGN(LinearOnItems):
     def __init__(self, columns: int, classes: int, *, hops: int = 2) -> None:
         reach = Reach(hops)
         super().__init__(GraphView(), 2 * ((columns + 1) * ((reach.hops or 0) + 1) + 1), classes)
-        self.hops, self.reach = reach.hops or 0, reach
+        self.hops, self.reach, self.columns = reach.hops or 0, reach, columns
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"hops": self.hops}
+
+    def untrained(self) -> GraphSIGN:
+        return GraphSIGN(self.columns, self.weight.shape[1], **self.settings).to(self.weight.dtype)
 
     @property
     def preparation(self) -> Hashable:

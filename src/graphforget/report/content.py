@@ -114,9 +114,11 @@ def _measured_pictures(
     released = stored[name]["released"]
     scores = scores or ({} if released is None else {"released": released})
     if scores:
-        title, caption = SHOWN[name], f"The {SHOWN[name]} of the predictions for the test nodes, on the retained graph."
+        of_graphs = certificate.model["name"].startswith("graph-")
+        tested = f"test {'graphs' if of_graphs else 'nodes'}"
+        title, caption = SHOWN[name], f"The {SHOWN[name]} of the predictions for the {tested}, on the retained graph."
         if list(stored) == ["micro_f1"]:
-            title, caption = "Accuracy", "Share of the test nodes that are classified correctly, on the retained graph."
+            title, caption = "Accuracy", f"Share of the {tested} that are classified correctly, on the retained graph."
         pictures.append(Picture(title, accuracy_figure(scores, percent=name in SHARES), caption))
     return pictures
 
