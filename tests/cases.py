@@ -185,6 +185,27 @@ def random_graph(
     )
 
 
+def with_targets(graph: gf.Graph, kind: str) -> gf.Graph:
+    """The same graph with two labels or two values a node, which follow from its class and its number."""
+    if kind == "classes":
+        return graph
+    angle = 2.0 * graph.y + 0.7 * graph.numbers
+    values = torch.stack([angle.sin(), angle.cos() + 0.1 * graph.y], dim=1).double()
+    absent = graph.y < 0
+    values[absent] = torch.nan
+    y = values if kind == "values" else torch.where(absent[:, None], -1, (values > 0).to(torch.int8))
+    return gf.Graph.create(
+        x=graph.x,
+        edges=graph.edge_index,
+        y=y,
+        train_mask=graph.train_mask,
+        val_mask=graph.val_mask,
+        test_mask=graph.test_mask,
+        directed=graph.directed,
+        numbers=graph.numbers,
+    )
+
+
 def island() -> gf.Graph:
     """Nodes 0 and 1 have no edge but their own and do not train, so no training loss depends on them."""
     graph = random_graph(3, nodes=40, edges=60, unlabelled=0)

@@ -523,7 +523,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
         {"y": torch.tensor([0, 1, 1, 0, 2]), "num_classes": 2, "class_names": None},
         "label 2 is out of range for 2 classes",
     ),
-    ({"y": torch.zeros(5), "class_names": None}, "the labels name 1 class(es)"),
+    ({"y": torch.zeros(5, dtype=torch.int64), "class_names": None}, "the labels name 1 class(es)"),
     ({"y": torch.full((5,), UNLABELLED), "class_names": None}, "the labels name 0 class(es)"),
     ({"num_classes": 1, "class_names": None}, "the labels name 1 class(es)"),
     ({"num_classes": 0, "class_names": None}, "the labels name 0 class(es)"),

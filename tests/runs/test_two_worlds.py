@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 
 import graphforget as gf
 from adopted_cases import Normalised, plain_loop
-from cases import CLASSES, COLUMNS, Run, random_graph
+from cases import CLASSES, COLUMNS, Run, random_graph, with_targets
 from graphforget.report.content import run_content
 
 # The fields that may differ: ids, times, salted digests, signatures, and the noised weights with their score. Hashes of
@@ -38,10 +38,12 @@ MAY_DIFFER = {
     "hash",
     "head",
     "signature.value",
-    "test_micro_f1.released",
+    *(f"test_{score}.released" for score in ("micro_f1", "macro_f1", "r2", "rmse", "auc", "average_precision")),
 }
 PUBLIC_FILES = ("certificate.json", "outcome.json", "released.safetensors")
 
+# The population is a setting of the run, which both worlds share; the default one follows from the largest number.
+LINKS = {"population": 32, "test": 0.3, "messages": 0.5, "negatives": 4}
 MODELS: dict[str, tuple[str, dict[str, Any], list[str]]] = {  # the model's name, its options, how it forgets
     "sgc": ("sgc", {}, []),
     "sign": ("sign", {"hops": 2}, []),
@@ -55,10 +57,18 @@ MODELS: dict[str, tuple[str, dict[str, Any], list[str]]] = {  # the model's name
     "sgc without noise": ("sgc", {"sigma": 0.0}, []),
     "stacked": ("stacked-gcn", {"hidden": 3, "epochs": 3, "parts": 3}, []),
     "boosted": ("boosted-gcn", {"hidden": 3, "epochs": 3}, []),
+    "link-sign": ("link-sign", LINKS, []),
+    "retrained link-sgc": ("link-sgc", LINKS, ["--method", "retrain"]),
     "adopted": ("adopted", {}, ["--retrain", "adopted_cases:retrain_normalised"]),
+    "sgc of values": ("sgc", {}, []),
+    "sgc of labels": ("sgc", {}, []),
+    "stacked of values": ("stacked-gcn", {"hidden": 3, "epochs": 3, "parts": 3}, []),
+    "gcn of labels": ("gcn", {"hidden": 5, "epochs": 3, "polish_steps": 1}, []),
 }
+LINK_MODELS = ("link-sign", "retrained link-sgc")
 ADOPTED = {"adopted": Normalised}  # trained elsewhere, in each of the worlds
 NOISED = ("sgc", "sign", "linearised-gcn", "cgu", "retrained sgc", "sgc, smaller epsilon", "stacked", "boosted")
+NOISED += ("sgc of values", "sgc of labels", "stacked of values", *LINK_MODELS)
 # The others release the same bits in both worlds. So do stacked models, but for the weights of their heads.
 KINDS = ("nodes", "edges", "attributes", "mixed")
 
@@ -66,6 +76,10 @@ KINDS = ("nodes", "edges", "attributes", "mixed")
 class World(NamedTuple):
     graph: gf.Graph
     request: gf.Request
+
+    def predicting(self, kind: str) -> World:
+        """The same world, with labels or values that follow from the classes."""
+        return World(with_targets(self.graph, kind), self.request)
 
 
 def two_worlds(seed: int, kind: str) -> tuple[World, World]:
@@ -184,7 +198,7 @@ def _plain(value: Any) -> Any:
 
 def check(seed: int, model: str, tmp_path: Path, run: Run, key: Path) -> None:
     kind = KINDS[seed % len(KINDS)]
-    one, other = two_worlds(seed, kind)
+    one, other = (world.predicting(model.partition(" of ")[2] or "classes") for world in two_worlds(seed, kind))
     documents = []
     for number, world in enumerate((one, other)):
         place = tmp_path / f"{seed}-{number}"

@@ -21,7 +21,7 @@ EXPLAINED = {
 def training_result(graph: gf.Graph, trained: gf.Trained) -> dict[str, Any]:
     """The JSON object of `train`."""
     items = trained.items(graph)
-    scores = trained.scores(graph) if items.test_mask.any() else {}
+    scores = trained.scores(graph) if trained.can_score(graph) else {}
     of_graphs = {} if graph.graph_numbers is None else {"graphs": len(graph.numbers_of_graphs)}
     return {
         "data": graph.name,
@@ -59,11 +59,10 @@ def render_training(result: dict[str, Any]) -> None:
         level = "conditional at best: the loss is convex because its author declares it"
     else:
         level = "cannot be certified: the objective is not convex"
-    words = next(name.removeprefix("train_") for name in result if name.startswith("train_"))
     graphs = f"{result['graphs']:,} graphs, " if "graphs" in result else ""
     pairs = (
         ("graph", f"{result['data']}: {graphs}{result['nodes']:,} nodes, {result['edges']:,} edges"),
-        ("split", f"{result[f'train_{words}']:,} training {words}, {result[f'test_{words}']:,} test {words}"),
+        ("split", split_of(result)),
         (
             "model",
             f"{result['recipe']['model']}, {result['parameters']:,} parameters, mu = {result['recipe']['mu']:g}",
@@ -83,10 +82,18 @@ def render_training(result: dict[str, Any]) -> None:
         say(f"Note: {note}.")
 
 
+def split_of(result: dict[str, Any]) -> str:
+    """How many items train and how many test."""
+    words = [word for word in ("nodes", "links", "graphs") if f"train_{word}" in result]
+    return "".join(
+        f"{result[f'train_{word}']:,} training {word}, {result[f'test_{word}']:,} test {word}" for word in words
+    )
+
+
 def score_pairs(result: dict[str, Any]) -> list[tuple[str, str]]:
     """The scores on the test nodes as lines of text."""
     return [
-        (f"test {SHOWN[name]}", "no test nodes" if score is None else shown_score(name, score))
+        (f"test {SHOWN[name]}", "no test items" if score is None else shown_score(name, score))
         for name, score in stored_scores(result).items()
     ]
 
@@ -104,10 +111,18 @@ def _noise_of(recipe: dict[str, Any]) -> str:
     return f"sigma = {recipe['sigma']:g} in every release" if recipe["sigma"] else "none fixed"
 
 
+def _removed_lines(plan: gf.Plan) -> list[tuple[str, str]]:
+    if plan.item == "node":
+        return [("nodes to delete", f"{plan.nodes:,}, of which {plan.training_nodes:,} in training")]
+    words = f"training {plan.item}s"
+    added = f", {plan.added:,} become absent {plan.item}s to learn from" if plan.added else ""
+    return [("nodes to delete", f"{plan.nodes:,}"), (words, f"{plan.training_nodes:,} go{added}")]
+
+
 def render_plan(plan: gf.Plan, *, floor: float | None) -> None:
     show_pairs(
         (
-            *_deleted_items(plan),
+            *_removed_lines(plan),
             ("edges to delete", f"{plan.edges:,}"),
             ("values set to 0", f"{plan.values:,}, of nodes: {plan.attribute_nodes:,}"),
             ("training losses", f"{plan.affected:,} may change, {plan.untouched:,} stay as they are"),
@@ -131,15 +146,6 @@ def render_plan(plan: gf.Plan, *, floor: float | None) -> None:
     say("\nNot covered at any level (delete these copies yourself, and note the limits):")
     for gap in plan.not_covered:
         say(f"  - {gap}")
-
-
-def _deleted_items(plan: gf.Plan) -> list[tuple[str, str]]:
-    if plan.word == "node":
-        return [("nodes to delete", f"{plan.nodes:,}, of which {plan.training_nodes:,} in training")]
-    return [
-        ("nodes to delete", f"{plan.nodes:,}"),
-        (f"training {plan.word}s", f"{plan.training_nodes:,} to delete"),
-    ]
 
 
 def _encoder_lines(plan: gf.Plan) -> list[tuple[str, str]]:

@@ -42,7 +42,7 @@ class LinkSettings:
     learn_messages: bool = False
     negatives: int = 2
     held_out_negatives: int = 10
-    population: int | None = None  # training sets it to one more than the largest node number
+    population: int | None = None  # training sets it, see `default_population`
 
     def __post_init__(self) -> None:
         for name in ("split_seed", "negatives", "held_out_negatives"):
@@ -65,6 +65,11 @@ class LinkItems:
     rows: Tensor  # n x 2 rows of the graph, the first one lower; sorted by (first, second)
     y: Tensor  # 1: there is an edge
     sides: Tensor  # SUPERVISED: for training
+
+
+def default_population(graph: Graph) -> int:
+    """The lowest power of 2 over every node number: it tells little of who was there when the model was trained."""
+    return 1 << int(graph.numbers[-1]).bit_length()
 
 
 def link_sides(pairs: Tensor, settings: LinkSettings) -> Tensor:

@@ -39,6 +39,11 @@ def targets_where(y: Tensor, keep: Tensor) -> Tensor:
     return masked(y, keep) if y.dim() == 1 else y[keep]
 
 
+def as_numbers(y: Tensor, like: Tensor) -> Tensor:
+    """The targets as losses take them, on the device of `like`: labels and values in its type, classes as they are."""
+    return y.to(like) if y.dim() == 2 else y.to(like.device)
+
+
 def without_targets(y: Tensor, rows: Tensor) -> Tensor:
     """A copy in which the nodes of the mask `rows` have no target."""
     y = y.clone()

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from graphforget.errors import InputError
 from graphforget.models.affine import AffineModel
 from graphforget.models.base import GraphModel, NormalisedModel
+from graphforget.models.item_networks import ItemNetwork
 from graphforget.validation import LARGEST_STORED
 
 ENCODERS, HEAD = "encoders", "head"  # the parts of a stacked model
@@ -115,6 +116,8 @@ def made_by_seed(make: Callable[[], nn.Module], seed: int) -> nn.Module:
 
 def inner_inputs(module: nn.Module, x: Tensor, edge_index: Tensor) -> tuple[Any, Any]:
     """The inputs of an inner module: a model of this package prepares the graph, any other gets `(x, edge_index)`."""
+    if isinstance(module, ItemNetwork):
+        module = module.inner
     if isinstance(module, GraphModel):
         return module.prepare(x, edge_index)
     return (x.to_dense() if x.layout == torch.sparse_csr else x), edge_index

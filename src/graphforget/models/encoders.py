@@ -78,31 +78,31 @@ class Encoders:
         """
         prepared: tuple[Any, Any] | None = None
         blocks: list[Tensor | None] = []
-        for module, scale in zip(map(node_module, self.modules), self.scales, strict=True):
+        for module, scale in zip(self.modules, self.scales, strict=True):
             if scale == 0:
                 blocks.append(None)
                 continue
             if prepared is None:  # all encoders are of one type
                 shared = isinstance(rows, SparseMatrix) and type(module) is GCN and module.scale_rows
                 prepared = (rows, propagation) if shared else inner_inputs(module, x, edge_index)
-            vectors = propagation @ embedding(converted_module(module, x), *prepared)
-            blocks.append(combined(vectors).mul_(norm / scale))
+            vectors = embedding(converted_module(module, x), *prepared)
+            blocks.append(combined(propagation @ vectors).mul_(norm / scale))
         if all(block is not None for block in blocks):
             return torch.cat(blocks, dim=1)  # type: ignore[arg-type]
         nothing = combined(torch.zeros(x.shape[0], width, dtype=x.dtype, device=x.device))
         return torch.cat([nothing if block is None else block for block in blocks], dim=1)
 
 
-def node_module(encoder: nn.Module) -> nn.Module:
-    """The part of an encoder that gives every node a vector: itself, unless it answers for links or graphs."""
-    return encoder.inner if isinstance(encoder, ItemNetwork) else encoder
-
-
 def embedding(module: nn.Module, x: Any, edge_index: Any) -> Tensor:
     """The embedding of every node: by the module's own `embed`, if it has one, otherwise its outputs.
 
-    A user's module is used once and thrown away, so that it cannot remember a graph that it has seen.
+    A network that answers for links or graphs gives the vectors that these are made of. A user's module is used once
+    and thrown away, so that it cannot remember a graph that it has seen.
     """
+    if isinstance(module, ItemNetwork):
+        module = module.inner
+        with torch.no_grad():
+            return module.logits(x, edge_index)
     module = module if isinstance(module, GraphModel) else copy.deepcopy(module)
     embed = getattr(module, "embed", None)
     with torch.no_grad():

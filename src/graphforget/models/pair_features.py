@@ -97,11 +97,12 @@ def _similarities(
         if hop in powers:
             at = 2 * powers.index(hop)
             lengths = _lengths(z) + FLOOR
-            divisor = lengths[pairs[:, 0]] * lengths[pairs[:, 1]]
+            (first, second), (length, other_length) = sizes[pairs].T, lengths[pairs].T
             values[:, at] = _row_products(z, pairs)
-            bounds[:, at] = sizes[pairs[:, 0]] * sizes[pairs[:, 1]]
-            values[:, at + 1] = values[:, at] / divisor
-            bounds[:, at + 1] = bounds[:, at] / divisor
+            values[:, at + 1] = values[:, at] / (length * other_length)
+            bounds[:, at] = first * second
+            first, second = first / length, second / other_length
+            bounds[:, at + 1] = first * second + first + second  # the norms are rounded too
     return values, bounds
 
 

@@ -22,6 +22,9 @@ from graphforget.models.gat import GAT
 from graphforget.models.gcn import GCN
 from graphforget.models.gin import GIN
 from graphforget.models.graph_models import GraphSIGN, GraphWL
+from graphforget.models.item_features import LinearOnItems
+from graphforget.models.item_networks import ItemNetwork
+from graphforget.models.items import GRAPH, LINK, ItemView
 from graphforget.models.linearised import Linearised, base_of, linearised
 from graphforget.models.link import LinkSGC, LinkSIGN
 from graphforget.models.published import PublishedEraser, PublishedGCN
@@ -128,6 +131,43 @@ def _stacked(name: str, base: Callable[..., GraphModel], *, encoder_mu: float, *
     return ModelEntry(f"stacked-{name}", title, build, affine=True, composite=True, sigma=LINEARISED_SIGMA, **training)
 
 
+def _stacked_on_items(
+    word: str,
+    name: str,
+    base: Callable[..., GraphModel],
+    fixed: Callable[..., LinearOnItems],
+    *,
+    encoder_mu: float,
+    **training: Any,
+) -> ModelEntry:
+    def build(
+        columns: int,
+        classes: int,
+        *,
+        parts: int = PARTS,
+        encoder_mu: float = encoder_mu,
+        embedding_norm: float = EMBEDDING_NORM,
+        hidden: int = ENCODER_WIDTHS[name],
+        **options: Any,
+    ) -> nn.Module:
+        features = fixed(columns, classes, **options)
+        view = features.view
+        make = functools.partial(_item_network, view, base, columns, hidden, view.outputs or classes)
+        given: Any = {"parts": parts, "encoder_mu": encoder_mu, "embedding_norm": embedding_norm}
+        return StackedOnItems(make, features, width=hidden, **given)
+
+    title = f"{word}s: {name.upper()} encoders, certified head"
+    return ModelEntry(f"{word}-stacked-{name}", title, build, affine=True, composite=True, **training)
+
+
+def _item_network(
+    view: ItemView, base: Callable[..., GraphModel], columns: int, hidden: int, outputs: int, **options: Any
+) -> ItemNetwork:
+    """A network for links (the dot product of two vectors) or for graphs (a linear head on pooled vectors)."""
+    head = None if view.word == LINK else outputs
+    return ItemNetwork(view, base(columns, hidden, hidden=hidden, **options), width=hidden, outputs=head)
+
+
 def _boosted(name: str, base: Callable[..., GraphModel], *, network_mu: float, **training: Any) -> ModelEntry:
     def build(
         columns: int, classes: int, *, start: str = "sign", network_mu: float = network_mu, **options: Any
@@ -200,6 +240,8 @@ MODELS = {
         _sharded("gat", GAT, mu=1e-3, epochs=200),
         _sharded("gin", GIN, mu=5e-3, epochs=200),
         _sharded("sage", SAGE, mu=5e-4, epochs=200),
+        _stacked_on_items(LINK, "gcn", GCN, LinkSIGN, encoder_mu=5e-4, **ENCODER_SCHEDULE | LINKS),
+        _stacked_on_items(GRAPH, "gin", GIN, GraphWL, encoder_mu=5e-4, **ENCODER_SCHEDULE | {"sigma": 0.05}),
         ModelEntry("link-sgc", "links: similarity at two hops", LinkSGC, affine=True, **LINKS),
         ModelEntry("link-sign", "links: similarity at hops 0 to 2", LinkSIGN, affine=True, **LINKS),
         ModelEntry("graph-wl", "Weisfeiler-Lehman colours, linear head", GraphWL, mu=3e-5, affine=True, sigma=0.05),

@@ -15,12 +15,13 @@ from graphforget.errors import InputError
 from graphforget.files import error_reason, read_bytes
 from graphforget.graph.digest import digest_of_format_2
 from graphforget.graph.graph import Graph
+from graphforget.graph.targets import target_kind
 from graphforget.graph.validation import checked_edges, is_symmetric
 from graphforget.json_files import parse_json
 from graphforget.models.built_in import as_composite, as_stacked
 from graphforget.models.constructions import Construction, OwnModel
 from graphforget.models.inspection import data_carriers
-from graphforget.models.items import GRAPH, view_of
+from graphforget.models.items import GRAPH, items_of, view_of
 from graphforget.models.parameters import assign, flatten
 from graphforget.models.registry import MODELS, build, count_parameters, is_affine
 from graphforget.models.sharded import as_ensemble
@@ -188,6 +189,8 @@ def _trained(
     if recipe.loss != loss.name:
         raise InputError(f"this model was trained with the loss {recipe.loss!r}, give it as loss=...")
     module = _module(run, theta, graph, model)
+    if loss.targets not in (None, target_kind(items_of(module, graph).y)):
+        raise DamagedRun(f"run.json: the loss {loss.name!r} is for {loss.targets}, which the graph does not have")
     # A user's own module or loss may have captured data since the training.
     captured = [*(() if recipe.model in MODELS else data_carriers(module)), *captured_by_loss(loss)]
     module = module.double().eval()

@@ -15,7 +15,7 @@ from graphforget.errors import InputError, Refused
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
 from graphforget.models.composite import inner_inputs, made_by_seed
-from graphforget.models.encoders import Encoders, embedding, node_module
+from graphforget.models.encoders import Encoders, embedding
 from graphforget.models.inspection import Inspection
 from graphforget.models.items import items_of, view_of
 from graphforget.models.propagation import normalised_adjacency
@@ -193,10 +193,10 @@ def _mean_row_norm(encoder: nn.Module, part: Graph) -> float:
 
     It is computed on what the encoder's training reads and nothing else, so it changes only when the encoder does.
     """
-    x, view, module = part.x.to(torch.float64), view_of(encoder), node_module(encoder)
+    x, view = part.x.to(torch.float64), view_of(encoder)
     edges = part.edge_index if view is None else view.messages(part)
     propagation: Any = normalised_adjacency(edges, part.num_nodes, dtype=torch.float64)
-    rows = propagation @ embedding(module, *inner_inputs(module, x, edges))
+    rows = propagation @ embedding(encoder, *inner_inputs(encoder, x, edges))
     if view is not None:
         rows = view.combined(rows, view.places(part, dtype=torch.float64))
     return float(rows[items_of(encoder, part).train_rows].norm(dim=1).mean()) or 1.0

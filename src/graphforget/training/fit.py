@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
+from graphforget.graph.targets import as_numbers
 from graphforget.linalg.pattern import Pattern
 from graphforget.models.built_in import as_stacked, is_built_in
 from graphforget.models.dropout import KeyedDropout
@@ -163,8 +164,8 @@ def train_by_adam(
     module.to(device=device, dtype=torch.float32).train()
     inputs = model_inputs(module, graph, dtype=torch.float32, device=device) if inputs is None else inputs
     items = items_of(module, graph)
-    rows, labels = items.train_rows.to(device), items.y[items.train_rows].to(device)
     parameters = [p for _, p in trainable(module)]
+    rows, labels = items.train_rows.to(device), as_numbers(items.y[items.train_rows], parameters[0])
     linear_term = None if linear_term is None else linear_term.to(parameters[0]) / rows.numel()
     optimiser = torch.optim.Adam(parameters, lr=recipe.learning_rate)
     with torch.random.fork_rng(devices=[]):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from graphforget.errors import InputError
-from graphforget.graph.targets import TargetKind
+from graphforget.graph.targets import TargetKind, as_numbers
 from graphforget.training.losses import CROSS_ENTROPY, Loss, LossFunction, as_loss
 
 ROWS = 256  # random logits in every trial of convexity
@@ -41,7 +41,7 @@ def check_loss(loss: Loss, *, classes: int, targets: TargetKind = "classes") -> 
     logits = torch.randn(7, classes, generator=generator, dtype=torch.float64)
     labels = _random_targets(7, classes, targets)
     try:
-        loss(logits.float(), labels)
+        loss(logits.float(), as_numbers(labels, logits.float()))
     except Exception as error:
         raise InputError(
             f"the loss {loss.name!r} does not run in float32, which training uses: {_in_one_line(error)}"
@@ -70,7 +70,7 @@ def _random_targets(rows: int, outputs: int, kind: TargetKind) -> Tensor:
         return torch.arange(rows) % outputs
     generator = torch.Generator().manual_seed(2)
     if kind == "labels":
-        return torch.randint(0, 2, (rows, outputs), generator=generator, dtype=torch.int8)
+        return torch.randint(0, 2, (rows, outputs), generator=generator, dtype=torch.float64)
     return torch.randn(rows, outputs, generator=generator, dtype=torch.float64)
 
 

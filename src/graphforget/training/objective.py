@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
+from graphforget.graph.targets import as_numbers
 from graphforget.linalg.jacobian import Jacobian
 from graphforget.linalg.newton import Minimum, SmoothFunction, newton_cg
 from graphforget.linalg.solution import Product
@@ -52,7 +53,7 @@ class LossSum:
         self.size = sum(p.numel() for _, p in trainable(module))
         self.items = items_of(module, graph)
         self.nodes, self.rows = max(graph.num_nodes, len(self.items)), rows.to(device)
-        self.labels = self.items.y.to(device)[self.rows]
+        self.labels = as_numbers(self.items.y, self.like)[self.rows]
         self.inputs = model_inputs(self.module, graph, dtype=dtype, device=device) if inputs is None else inputs
         self._cache: dict[str, Any] = {}
         self._last_logits: tuple[Tensor, int, Tensor] | None = None

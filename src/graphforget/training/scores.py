@@ -64,6 +64,13 @@ def scores(kind: ScoreKind, logits: Tensor, y: Tensor) -> dict[str, float]:
     return {"auc": area, "average_precision": average_precision(flat, on) if on.any() else 0.0}
 
 
+def can_score(kind: ScoreKind, y: Tensor) -> bool:
+    """Whether these targets have scores of this kind: of links some must be present and some absent."""
+    if kind != "links":
+        return bool(y.shape[0])
+    return bool((y > 0).any() and (y <= 0).any())
+
+
 def stored_scores(result: Mapping[str, Any]) -> dict[str, Any]:
     """The scores on test items in a result that is written as `test_<name>`, by name; the first one is the utility."""
     return {name: result[f"test_{name}"] for name in SHOWN if f"test_{name}" in result}

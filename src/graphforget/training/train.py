@@ -258,7 +258,7 @@ def _notes(trained: Trained, graph: Graph) -> list[str]:
     if recipe.sigma and recipe.delta > 1 / m:
         notes.append(f"delta = {recipe.delta:g} is over 1 / {m}, one over the number of training {items.word}s")
     notes += _notes_on_size(items.y[items.train_rows])
-    if not (recipe.sigma or recipe.floor):
+    if not (recipe.sigma or recipe.floor) or trained.scored_mask(graph) is None:
         return notes
     private, noised = trained.utility(graph), noised_utility(trained, graph)
     if private - noised > LARGEST_NOISE_COST:

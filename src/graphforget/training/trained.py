@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import hashlib
 import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from graphforget.models.composite import CompositeModel
 from graphforget.models.inputs import model_inputs
 from graphforget.models.items import LINK, Items, items_of
 from graphforget.models.linearised import base_of
+from graphforget.models.link import LinkFixed
 from graphforget.models.parameters import assign, trainable
 from graphforget.models.registry import is_affine, reach_is_proven
 from graphforget.models.sharded import Sharded, as_ensemble
@@ -31,7 +32,7 @@ from graphforget.privacy.salt import new_salt
 from graphforget.training.losses import Loss, is_convex
 from graphforget.training.objective import Objective
 from graphforget.training.recipe import HistoryEntry, Recipe
-from graphforget.training.scores import SCORES, ScoreKind, scores
+from graphforget.training.scores import SCORES, ScoreKind, can_score, scores
 from graphforget.training.sharded_objective import ShardedObjective
 from graphforget.validation import written_fields
 
@@ -263,14 +264,37 @@ class Trained:
             out: Tensor = self.module(*model_inputs(self.module, graph, dtype=torch.float64))
             return out
 
-    def utility(self, graph: Graph) -> float:
-        """The score that `floor` limits, on the test items, or else on the validation or training items.
+    def link_logits(self, graph: Graph, pairs: Sequence[tuple[int | str, int | str]]) -> Tensor:
+        """One logit for each pair of nodes, named as in a request: over 0 if a link is more likely than not.
 
-        It is the first of `scores`: micro-F1 for classes and labels, R2 for values, AUC for links.
+        The nodes need not have been a pair in training. All training edges are taken into account.
+
+        Raises:
+            InputError: The model does not answer for links, or a pair does not name two different nodes of the graph.
         """
+        if not isinstance(self.module, LinkFixed):
+            raise InputError(f"model {self.recipe.model!r} does not give the logits of links that are not in its split")
+        rows = torch.tensor([[graph.row(u), graph.row(v)] for u, v in pairs], dtype=torch.int64).reshape(-1, 2)
+        return self.module.pair_logits(graph, rows).squeeze(1)
+
+    def utility(self, graph: Graph) -> float:
+        """The score that `floor` limits: the first of `scores` on the test items, or else on others, see `scored_mask`.
+
+        Raises:
+            InputError: There is nothing to score.
+        """
+        return next(iter(self.scores(graph, self.scored_mask(graph)).values()))
+
+    def scored_mask(self, graph: Graph) -> Tensor | None:
+        """The test items, or else the validation or training items, whichever can be scored first."""
         items = self.items(graph)
         masks = (items.test_mask, items.val_mask, items.train_mask)
-        return next(iter(self.scores(graph, next(mask for mask in masks if mask.any())).values()))
+        return next((mask for mask in masks if self.can_score(graph, mask)), None)
+
+    def can_score(self, graph: Graph, mask: Tensor | None = None) -> bool:
+        """Whether the items of `mask`, the test items by default, have scores."""
+        items = self.items(graph)
+        return can_score(self.score_kind(graph), items.y[items.test_mask if mask is None else mask])
 
     def scores(self, graph: Graph, mask: Tensor | None = None) -> dict[str, float]:
         """All scores by name (`training/scores.py`) on the items of `mask`, the test items by default."""

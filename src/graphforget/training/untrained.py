@@ -10,6 +10,7 @@ from torch import nn
 
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
+from graphforget.graph.links import default_population
 from graphforget.models.built_in import as_composite, as_stacked
 from graphforget.models.constructions import Construction
 from graphforget.models.items import LINK, NODE
@@ -59,7 +60,7 @@ def _built(graph: Graph, name: str, seed: int, options: dict[str, Any]) -> tuple
         options = options | {"parts": list(map(str, parts))}
     shape: Any = {"columns": graph.num_columns, "classes": graph.num_classes, "seed": seed}
     if name.lower().startswith(f"{LINK}-"):  # settings that stay when nodes go, or when it is trained with another seed
-        options = {"split_seed": seed, "population": int(graph.numbers[-1]) + 1} | options
+        options = {"split_seed": seed, "population": default_population(graph)} | options
     module = build(name, **shape, **options)
     if type(module) is Stacked and "attribute_scale" not in options:
         options = options | {"attribute_scale": default_attribute_scale(graph.train_rows.numel())}

@@ -147,11 +147,12 @@ def compare(
     reference: Trained | None = None
     for contender in contenders(model.lower(), methods, shards=shards):
         key = (contender.model, str(contender.options))
-        if key not in trained:
-            trained[key] = _train(graph, contender, seed=seed, recipe=recipe, epochs=epochs, **computing)
-        start = trained[key]
-        row = ComparisonRow(contender.label, contender.model, train_seconds=start.seconds)
+        row = ComparisonRow(contender.label, contender.model)
         try:
+            if key not in trained:
+                trained[key] = _train(graph, contender, seed=seed, recipe=recipe, epochs=epochs, **computing)
+            start = trained[key]
+            row = dataclasses.replace(row, train_seconds=start.seconds)
             outcome = _outcome(start, graph, request, contender.method, seed=seed, target=target)
         except (InputError, Refused) as reason:
             if reference is None:

@@ -112,7 +112,7 @@ class Outcome:
         """All scores on the test items by name; None without such items."""
         released, graph = self.released, self.graph
         names = SCORES[released.score_kind(graph)]
-        return {**(released.scores(graph) if released.items(graph).test_mask.any() else dict.fromkeys(names))}
+        return {**(released.scores(graph) if released.can_score(graph) else dict.fromkeys(names))}
 
     def public(self) -> dict[str, Any]:
         """The public part: a function of the retained graph, the settings and the released weights."""

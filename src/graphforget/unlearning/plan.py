@@ -35,17 +35,18 @@ class Plan:
     level: Level | None  # the best in reach; None if it would be refused
     meaning: str
     nodes: int  # to delete
-    training_nodes: int  # of these, the training nodes; of a model for links or graphs, the training items that go
+    training_nodes: int  # of these, the training nodes; for links and graphs the training items that go
     edges: int  # to delete, with the edges of deleted nodes
     attribute_nodes: int  # that lose some or all attributes
     values: int  # attribute values that change
-    affected: int  # retained training nodes whose loss may change
-    untouched: int  # training nodes whose loss stays the same
+    affected: int  # retained training items whose loss may change
+    untouched: int  # training items whose loss stays the same
     affected_by: dict[Kind, int]  # the same for each kind of request alone
     seconds: float | None  # estimate; None if nothing is known of the time of training
     retrain_seconds: float | None  # the time of training, if it is known
     releases_left: int | None  # before this one; None if releases are not counted
-    word: str = "node"  # what the model answers for: node, link or graph
+    item: str = NODE  # what the model answers for
+    added: int = 0  # training items that are there only after the request
     encoders: int | None = None  # of a stacked model
     renewed_encoders: int | None = None  # of these, the ones that are trained again
     not_covered: tuple[str, ...] = NOT_COVERED
@@ -121,7 +122,6 @@ def plan(
         renewed_encoders=len(parts) if trained.is_stacked else None,
         conditions=tuple(map(sentence, getattr(claim, "conditions", ()))),
         advice=_advice(trained),
-        word=task.after_items.word,
         **_counts(task),
     )
 
@@ -169,6 +169,8 @@ def _counts(task: Task) -> dict[str, Any]:
         "values": graph.count_named_values(resolved),
         "affected": touched.affected.numel(),
         "untouched": m - touched.removed.numel() - touched.affected.numel(),
+        "item": task.after_items.word,
+        "added": touched.added.numel(),
         "affected_by": {kind: _affected(task, request.only(kind)) for kind in request.kinds},
     }
 
