@@ -18,7 +18,7 @@ import torch
 import graphforget as gf
 from graphforget.linalg.newton import newton_cg
 from graphforget.privacy.gaussian import composed_ratio, epsilon_of, tolerance
-from graphforget.training.trained import same_tensors
+from graphforget.training.state import same_tensors
 
 
 def drawn(graph: gf.Graph, number: int) -> gf.Request:

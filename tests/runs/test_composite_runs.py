@@ -18,7 +18,7 @@ from cases import OwnGCN, Run, claim_of, random_graph
 from graphforget.certificates.claims.combined import Combined
 from graphforget.runs.write import rewrite_checksums
 from graphforget.training import encoders
-from graphforget.training.trained import same_tensors
+from graphforget.training.state import same_tensors
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "stacked-gcn": {"hidden": 3, "epochs": 3, "parts": 3},

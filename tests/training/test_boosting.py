@@ -15,7 +15,7 @@ from cases import OwnGCN, claim_of, random_graph
 from graphforget.certificates.claims.combined import Combined
 from graphforget.models.boosted import Residual
 from graphforget.training.boosting import with_network, without_network
-from graphforget.training.trained import same_tensors
+from graphforget.training.state import same_tensors
 
 SMALL: dict[str, Any] = {"hidden": 3, "epochs": 4}
 REQUEST = gf.Request(nodes=[4], attributes={6: "all"})

@@ -20,7 +20,7 @@ from graphforget.models.composite import made_by_seed
 from graphforget.request.kinds import KINDS
 from graphforget.request.sampling import Drawing, draw_request
 from graphforget.training.recipe import derived_seed
-from graphforget.training.trained import same_tensors
+from graphforget.training.state import same_tensors
 
 
 class WithBatchNorm(OwnGCN):

@@ -38,7 +38,8 @@ from graphforget.progress import Progress
 from graphforget.request.kinds import Kind
 from graphforget.request.request import Request
 from graphforget.training.environment import checked_device
-from graphforget.training.trained import Trained, digest_of
+from graphforget.training.state import digest_of
+from graphforget.training.trained import Trained
 from graphforget.unlearning.catalogue import AUTO
 from graphforget.unlearning.distance import Distance
 from graphforget.unlearning.outcome import Outcome

@@ -22,7 +22,8 @@ from graphforget.audits.rows import BEFORE, METHOD, NO_OP, RETRAINED
 from graphforget.errors import InputError, Refused
 from graphforget.jobs.checkpoints import Checkpoint, Checkpoints
 from graphforget.progress import Progress
-from graphforget.training.trained import Trained, digest_of, same_tensors
+from graphforget.training.state import digest_of, same_tensors
+from graphforget.training.trained import Trained
 from graphforget.unlearning.distance import Distance, distance, optimum, optimum_distance_bound
 
 FEWEST = 10  # items; an attack on fewer is left out

@@ -10,7 +10,7 @@ from graphforget.certificates.chain import Entry
 from graphforget.certificates.conditions import sentence
 from graphforget.certificates.releases import Composition
 from graphforget.cli.console import say, show, show_pairs
-from graphforget.training.scores import SCORES, SHOWN, shown_score, stored_scores
+from graphforget.training.score_names import SCORES, SHOWN, shown_score, stored_scores
 
 PRIVATE = "\nPrivate: depends on the deleted data."
 EXPLAINED = {
@@ -60,9 +60,10 @@ def render_training(result: dict[str, Any]) -> None:
     else:
         level = "cannot be certified: the objective is not convex"
     graphs = f"{result['graphs']:,} graphs, " if "graphs" in result else ""
+    words = items_of(result)
     pairs = (
         ("graph", f"{result['data']}: {graphs}{result['nodes']:,} nodes, {result['edges']:,} edges"),
-        ("split", split_of(result)),
+        ("split", f"{result[f'train_{words}']:,} training {words}, {result[f'test_{words}']:,} test {words}"),
         (
             "model",
             f"{result['recipe']['model']}, {result['parameters']:,} parameters, mu = {result['recipe']['mu']:g}",
@@ -82,18 +83,15 @@ def render_training(result: dict[str, Any]) -> None:
         say(f"Note: {note}.")
 
 
-def split_of(result: dict[str, Any]) -> str:
-    """How many items train and how many test."""
-    words = [word for word in ("nodes", "links", "graphs") if f"train_{word}" in result]
-    return "".join(
-        f"{result[f'train_{word}']:,} training {word}, {result[f'test_{word}']:,} test {word}" for word in words
-    )
+def items_of(result: dict[str, Any]) -> str:
+    """What the model of a training answers for, in the plural."""
+    return next((word for word in ("nodes", "links", "graphs") if f"train_{word}" in result), "items")
 
 
 def score_pairs(result: dict[str, Any]) -> list[tuple[str, str]]:
-    """The scores on the test nodes as lines of text."""
+    """The scores on the test items as lines of text."""
     return [
-        (f"test {SHOWN[name]}", "no test items" if score is None else shown_score(name, score))
+        (f"test {SHOWN[name]}", f"no test {items_of(result)}" if score is None else shown_score(name, score))
         for name, score in stored_scores(result).items()
     ]
 

@@ -42,7 +42,8 @@ from graphforget.runs.run_file import GraphFile, RunFile, read_run_file
 from graphforget.runs.tensors import OF_COLLECTIONS, RELEASED_STATE, SPARSE, STATE, TARGETS, TENSORS, read_tensors
 from graphforget.training.losses import Loss, LossFunction, as_loss, assumed_convex, captured_by_loss, is_recorded
 from graphforget.training.own_training import checked_retrain
-from graphforget.training.trained import RetrainFunction, Trained, untrained_state
+from graphforget.training.state import untrained_state
+from graphforget.training.trained import RetrainFunction, Trained
 from graphforget.validation import read_fields
 
 

@@ -17,7 +17,8 @@ from graphforget.runs.layout import CERTIFICATE, LARGEST, RELEASED, open_run
 from graphforget.runs.read import read_run
 from graphforget.runs.tensors import read_tensors
 from graphforget.training.losses import Loss, LossFunction
-from graphforget.training.trained import Trained, same_tensors
+from graphforget.training.state import same_tensors
+from graphforget.training.trained import Trained
 
 
 def releases_so_far(folder: str | Path, *, delta: float) -> Composition:

@@ -35,7 +35,8 @@ from graphforget.runs.locks import hold_lock, parent_lock, run_lock
 from graphforget.runs.run_file import GraphFile
 from graphforget.runs.tensors import OF_COLLECTIONS, RELEASED_STATE, STATE, TENSORS
 from graphforget.training.environment import versions
-from graphforget.training.trained import Trained, untrained_state
+from graphforget.training.state import untrained_state
+from graphforget.training.trained import Trained
 
 
 def save_run(folder: str | Path, trained: Trained, graph: Graph, *, force: bool = False) -> Path:

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import hashlib
 import hmac
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from graphforget.models.inputs import model_inputs
 from graphforget.models.items import LINK, Items, items_of
 from graphforget.models.linearised import base_of
 from graphforget.models.link import LinkFixed
-from graphforget.models.parameters import assign, trainable
+from graphforget.models.parameters import assign
 from graphforget.models.registry import is_affine, reach_is_proven
 from graphforget.models.sharded import Sharded, as_ensemble
 from graphforget.models.stacked_model import StackedModel
@@ -32,8 +32,10 @@ from graphforget.privacy.salt import new_salt
 from graphforget.training.losses import Loss, is_convex
 from graphforget.training.objective import Objective
 from graphforget.training.recipe import HistoryEntry, Recipe
-from graphforget.training.scores import SCORES, ScoreKind, can_score, scores
+from graphforget.training.score_names import SCORES, ScoreKind
+from graphforget.training.scores import can_score, scores
 from graphforget.training.sharded_objective import ShardedObjective
+from graphforget.training.state import digest_of, untrained_state
 from graphforget.validation import written_fields
 
 if TYPE_CHECKING:
@@ -346,29 +348,3 @@ class Trained:
             "releases_left": self.releases_left,
             "notes": list(self.notes),
         }
-
-
-def untrained_state(module: nn.Module) -> dict[str, Tensor]:
-    """Buffers and frozen parameters, which are not in theta but determine the predictions."""
-    in_theta = {name for name, _ in trainable(module)}
-    return {name: value.detach().clone() for name, value in module.state_dict().items() if name not in in_theta}
-
-
-def same_tensors(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> bool:
-    """Whether both hold the same tensors under the same names, bit for bit."""
-    if first.keys() != second.keys():
-        return False
-    pairs = ((value, second[name]) for name, value in first.items())
-    return all(a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b) for a, b in pairs)
-
-
-def same_state(first: Trained, second: Trained) -> bool:
-    """Whether weights, buffers and what is released beside the weights are equal, bit for bit."""
-    buffers = (dict(trained.module.named_buffers()) for trained in (first, second))
-    same = same_tensors(*buffers) and same_tensors(first.released_state, second.released_state)
-    return same and torch.equal(first.theta, second.theta)
-
-
-def digest_of(values: Tensor) -> str:
-    """SHA-256 of a tensor; publish it only together with a salt."""
-    return hashlib.sha256(values.detach().cpu().contiguous().numpy().tobytes()).hexdigest()

@@ -12,7 +12,7 @@ from graphforget.training.boosting import with_network
 from graphforget.training.encoders import with_replayed_encoders
 from graphforget.training.environment import environment
 from graphforget.training.retraining import replayed
-from graphforget.training.trained import same_state
+from graphforget.training.state import same_state
 from graphforget.verification.evidence import Evidence
 
 

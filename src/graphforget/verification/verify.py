@@ -22,7 +22,8 @@ from graphforget.errors import Mismatch
 from graphforget.graph.graph import Graph
 from graphforget.privacy.noise import grid
 from graphforget.progress import Progress
-from graphforget.training.trained import Trained, same_tensors
+from graphforget.training.state import same_tensors
+from graphforget.training.trained import Trained
 from graphforget.verification.entries import check_entries
 from graphforget.verification.evidence import Evidence
 from graphforget.verification.noise import check_fresh, check_gaussian, largest_detected_sigma
