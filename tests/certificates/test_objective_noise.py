@@ -139,7 +139,7 @@ def test_a_loss_of_ones_own_cannot_take_its_name() -> None:
     for taken in (Loss(binary, name="one_vs_rest"), renamed):
         with pytest.raises(gf.InputError, match="^a loss of one's own cannot be named 'one_vs_rest'$"):
             as_loss(taken)
-    with pytest.raises(gf.InputError, match="^there is no loss 'hinge', only cross_entropy, one_vs_rest or a function"):
+    with pytest.raises(gf.InputError, match="^there is no loss 'hinge', only cross_entropy, .* or a function"):
         as_loss("hinge")
     assert set(BUILT_IN) == {"cross_entropy", "one_vs_rest"}
 

@@ -131,7 +131,8 @@ def test_datasets(run: Run) -> None:
     for row in rows:
         dataset = gf.DATASETS[row.pop("name")]
         assert row == {
-            name: getattr(dataset, name) for name in ("nodes", "edges", "columns", "classes", "title", "source")
+            name: getattr(dataset, name)
+            for name in ("graphs", "nodes", "edges", "columns", "classes", "title", "source")
         }
 
 
@@ -354,7 +355,7 @@ def test_train_claims_no_more_than_it_knows(run: Run, club: Path) -> None:
     assert ran.code == 0
     assert "cannot be certified: the objective is not convex" in ran.stdout
     assert "no bound follows from it" in ran.stdout
-    assert "no test nodes" in ran.stdout
+    assert "20 training nodes, 0 test nodes" in ran.stdout
     assert "can be certified: strongly convex" not in ran.stdout
 
 

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphforget.errors import InputError
-from graphforget.training.scores import SCORES, ScoreKind, auc, average_precision, scores, shown_score
+from graphforget.training.score_names import SCORES, ScoreKind, shown_score
+from graphforget.training.scores import auc, average_precision, scores
 
 few = settings(max_examples=100, deadline=None)
 scored = st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=2, max_size=12).filter(

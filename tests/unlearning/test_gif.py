@@ -106,7 +106,7 @@ def test_by_default_it_does_a_hundred_rounds_of_lissa() -> None:
 def test_it_forgets_no_part_of_the_attributes() -> None:
     trained, graph = trained_on()
     with pytest.raises(
-        gf.InputError, match=r"^method 'gif' cannot forget partial attributes, only nodes, edges, attributes$"
+        gf.InputError, match=r"^method 'gif' cannot forget partial attributes, only nodes, edges, attributes, graphs$"
     ):
         gif(trained, graph, gf.Request(attributes={6: [0]}))
 

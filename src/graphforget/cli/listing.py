@@ -26,7 +26,7 @@ def datasets(as_json: AsJson = False) -> None:
         }
         for name, d in gf.DATASETS.items()
     ]
-    show(rows, as_json=as_json, hidden=("source",))
+    show(rows, as_json=as_json, hidden=("title", "source"))
 
 
 def models(as_json: AsJson = False) -> None:

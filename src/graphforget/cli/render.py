@@ -10,7 +10,7 @@ from graphforget.certificates.chain import Entry
 from graphforget.certificates.conditions import sentence
 from graphforget.certificates.releases import Composition
 from graphforget.cli.console import say, show, show_pairs
-from graphforget.training.scores import SCORES, SHOWN, shown_score, stored_scores
+from graphforget.training.score_names import SCORES, SHOWN, shown_score, stored_scores
 
 PRIVATE = "\nPrivate: depends on the deleted data."
 EXPLAINED = {

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
-from graphforget.graph.links import SUPERVISED, LinkSettings
+from graphforget.graph.links import SUPERVISED
 from graphforget.graph.reach import Reach
 from graphforget.linalg.sparse import DenseMatrix, Matrix
 from graphforget.models.item_features import LinearOnItems
-from graphforget.models.link_view import LinkView
+from graphforget.models.link_view import LinkView, link_view
 from graphforget.models.pair_features import Attributes, Messages, PairFeatures, num_features, pair_features
 
 
@@ -43,7 +43,7 @@ class LinkFixed(LinearOnItems):
     def __init__(
         self, columns: int, outputs: int, *, powers: tuple[int, ...], scale_rows: bool = True, **settings: Any
     ) -> None:
-        view = LinkView(LinkSettings(**settings))
+        view = link_view(**settings)
         super().__init__(view, num_features(powers), view.outputs or outputs)
         self.powers, self.scale_rows, self.columns = tuple(powers), scale_rows, columns
         self.reach = Reach(max(powers), degree_normalised=True)

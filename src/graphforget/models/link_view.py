@@ -114,6 +114,11 @@ class LinkView(ItemView):
         return near | _within(edges, changed, graph.num_nodes, hops=reach.hops)
 
 
+def link_view(**settings: Any) -> LinkView:
+    """The view with these settings."""
+    return LinkView(LinkSettings(**settings))
+
+
 _MASKS = {"train_mask": SUPERVISED, "val_mask": VALIDATION, "test_mask": TEST}
 
 

@@ -21,12 +21,14 @@ from graphforget.models.fixed import SGC, SIGN, FixedPropagation, MeanSGC
 from graphforget.models.gat import GAT
 from graphforget.models.gcn import GCN
 from graphforget.models.gin import GIN
+from graphforget.models.graph_items import GraphView
 from graphforget.models.graph_models import GraphSIGN, GraphWL
 from graphforget.models.item_features import LinearOnItems
 from graphforget.models.item_networks import ItemNetwork
 from graphforget.models.items import GRAPH, LINK, ItemView
 from graphforget.models.linearised import Linearised, base_of, linearised
 from graphforget.models.link import LinkSGC, LinkSIGN
+from graphforget.models.link_view import link_view
 from graphforget.models.published import PublishedEraser, PublishedGCN
 from graphforget.models.sage import SAGE
 from graphforget.models.schedules import PAPER, RECIPES, Schedule
@@ -81,6 +83,8 @@ LINEARISED_SIGMA = 0.05
 ENCODER_WIDTHS = {"gcn": 32, "gat": 4, "gin": 32, "sage": 32}  # hidden units of an encoder, of each of its heads
 ENCODER_SCHEDULE: dict[str, Any] = {"mu": 1e-4, "epochs": 40, "learning_rate": 0.03, "polish_steps": 0}
 NETWORK_SCHEDULE: dict[str, Any] = {"mu": 1e-4, "epochs": 20, "learning_rate": 0.03, "polish_steps": 0}
+LINK_NETWORK: dict[str, Any] = {"epochs": 100, "learning_rate": 0.01, "loss": "logistic"}
+GRAPH_NETWORK: dict[str, Any] = {"epochs": 100, "learning_rate": 0.01}
 LINKS: dict[str, Any] = {"mu": 1e-4, "sigma": 0.05, "loss": "logistic"}
 
 
@@ -156,8 +160,21 @@ def _stacked_on_items(
         given: Any = {"parts": parts, "encoder_mu": encoder_mu, "embedding_norm": embedding_norm}
         return StackedOnItems(make, features, width=hidden, **given)
 
-    title = f"{word}s: {name.upper()} encoders, certified head"
+    title = f"{word}s, {name.upper()} encoders"
     return ModelEntry(f"{word}-stacked-{name}", title, build, affine=True, composite=True, **training)
+
+
+def _network_on_items(
+    name: str, title: str, base: Callable[..., GraphModel], view: Callable[..., ItemView], **training: Any
+) -> ModelEntry:
+    def build(
+        columns: int, classes: int, *, hidden: int = 32, dropout: float | None = None, **options: Any
+    ) -> nn.Module:
+        seen = view(**options)
+        given: Any = {} if dropout is None else {"dropout": dropout}
+        return _item_network(seen, base, columns, hidden, seen.outputs or classes, **given)
+
+    return ModelEntry(name, title, build, affine=False, polish_steps=0, **training)
 
 
 def _item_network(
@@ -242,10 +259,14 @@ MODELS = {
         _sharded("sage", SAGE, mu=5e-4, epochs=200),
         _stacked_on_items(LINK, "gcn", GCN, LinkSIGN, encoder_mu=5e-4, **ENCODER_SCHEDULE | LINKS),
         _stacked_on_items(GRAPH, "gin", GIN, GraphWL, encoder_mu=5e-4, **ENCODER_SCHEDULE | {"sigma": 0.05}),
-        ModelEntry("link-sgc", "links: similarity at two hops", LinkSGC, affine=True, **LINKS),
-        ModelEntry("link-sign", "links: similarity at hops 0 to 2", LinkSIGN, affine=True, **LINKS),
-        ModelEntry("graph-wl", "Weisfeiler-Lehman colours, linear head", GraphWL, mu=3e-5, affine=True, sigma=0.05),
-        ModelEntry("graph-sign", "pooled SIGN features, linear head", GraphSIGN, mu=2e-5, affine=True, sigma=0.05),
+        _network_on_items("link-gcn", "links, GCN and dot product", GCN, link_view, mu=5e-4, **LINK_NETWORK),
+        _network_on_items("link-sage", "links, GraphSAGE and dot product", SAGE, link_view, mu=5e-4, **LINK_NETWORK),
+        _network_on_items("graph-gin", "graphs, GIN", GIN, GraphView, mu=5e-4, **GRAPH_NETWORK),
+        _network_on_items("graph-gcn", "graphs, GCN", GCN, GraphView, mu=5e-4, **GRAPH_NETWORK),
+        ModelEntry("link-sgc", "links by similarity at two hops", LinkSGC, affine=True, **LINKS),
+        ModelEntry("link-sign", "links by similarity, hops 0 to 2", LinkSIGN, affine=True, **LINKS),
+        ModelEntry("graph-wl", "graphs by Weisfeiler-Lehman", GraphWL, mu=3e-5, affine=True, sigma=0.05),
+        ModelEntry("graph-sign", "graphs by pooled SIGN features", GraphSIGN, mu=2e-5, affine=True, sigma=0.05),
         ModelEntry(
             "sharded-released",
             "for the paper's Table 1 alone",

@@ -28,7 +28,7 @@ from graphforget.request.footprint import Footprint
 from graphforget.request.request import Request
 from graphforget.runs.history import read_history
 from graphforget.runs.verify import verify_run
-from graphforget.training.scores import SHARES, SHOWN, stored_scores
+from graphforget.training.score_names import SHARES, SHOWN, stored_scores
 from graphforget.verification.verify import Verification
 
 Scene = tuple[np.ndarray, np.ndarray, list[Role], dict[Role, str]]

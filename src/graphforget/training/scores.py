@@ -1,12 +1,9 @@
 """How good predictions are, by what is predicted: classes, labels that are on or off, values, or links.
 
-The first score of each kind is the one that `utility`, a run's `floor` and warnings use.
+Their names are in `score_names.py`.
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,25 +11,7 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from graphforget.errors import InputError
-from graphforget.graph.targets import TargetKind
-
-ScoreKind = TargetKind | Literal["links"]
-
-SCORES: dict[ScoreKind, tuple[str, ...]] = {
-    "classes": ("micro_f1",),
-    "labels": ("micro_f1", "macro_f1"),
-    "values": ("r2", "rmse"),
-    "links": ("auc", "average_precision"),
-}
-SHOWN = {
-    "micro_f1": "micro-F1",
-    "macro_f1": "macro-F1",
-    "r2": "R2",
-    "rmse": "RMSE",
-    "auc": "AUC",
-    "average_precision": "average precision",
-}
-SHARES = ("micro_f1", "macro_f1", "auc", "average_precision")  # from 0 to 1, shown in percent
+from graphforget.training.score_names import ScoreKind
 
 
 def scores(kind: ScoreKind, logits: Tensor, y: Tensor) -> dict[str, float]:
@@ -69,16 +48,6 @@ def can_score(kind: ScoreKind, y: Tensor) -> bool:
     if kind != "links":
         return bool(y.shape[0])
     return bool((y > 0).any() and (y <= 0).any())
-
-
-def stored_scores(result: Mapping[str, Any]) -> dict[str, Any]:
-    """The scores on test items in a result that is written as `test_<name>`, by name; the first one is the utility."""
-    return {name: result[f"test_{name}"] for name in SHOWN if f"test_{name}" in result}
-
-
-def shown_score(name: str, value: float) -> str:
-    """A score as text: in percent, or for R2 and errors as a number."""
-    return f"{100 * value:.2f} %" if name in SHARES else f"{value:.4f}"
 
 
 def auc(positive: np.ndarray, negative: np.ndarray) -> float:

@@ -33,7 +33,7 @@ from graphforget.training.fit import fit_one
 from graphforget.training.loss_checks import check_loss, loss_for
 from graphforget.training.losses import Loss, LossFunction, SquaredError, assumed_convex
 from graphforget.training.recipe import RELEASES, Recipe
-from graphforget.training.scores import SCORES, SHARES, SHOWN
+from graphforget.training.score_names import SCORES, SHARES, SHOWN
 from graphforget.training.shards import fit_shards
 from graphforget.training.trained import Trained
 from graphforget.training.untrained import named_model, untrained_module

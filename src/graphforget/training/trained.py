@@ -32,7 +32,8 @@ from graphforget.privacy.salt import new_salt
 from graphforget.training.losses import Loss, is_convex
 from graphforget.training.objective import Objective
 from graphforget.training.recipe import HistoryEntry, Recipe
-from graphforget.training.scores import SCORES, ScoreKind, can_score, scores
+from graphforget.training.score_names import SCORES, ScoreKind
+from graphforget.training.scores import can_score, scores
 from graphforget.training.sharded_objective import ShardedObjective
 from graphforget.training.state import digest_of, untrained_state
 from graphforget.validation import written_fields

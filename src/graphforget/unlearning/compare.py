@@ -15,7 +15,7 @@ from graphforget.models.registry import MODELS
 from graphforget.models.schedules import RECIPES
 from graphforget.progress import Progress
 from graphforget.request.request import Request
-from graphforget.training.scores import SCORES
+from graphforget.training.score_names import SCORES
 from graphforget.training.train import train
 from graphforget.training.trained import Trained
 from graphforget.unlearning.distance import optimum

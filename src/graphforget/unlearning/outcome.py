@@ -17,7 +17,7 @@ from graphforget.certificates.levels import Level
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.request.footprint import Footprint
-from graphforget.training.scores import SCORES
+from graphforget.training.score_names import SCORES
 from graphforget.training.trained import Trained
 
 
