@@ -31,6 +31,7 @@ def folder(tmp_path: Path) -> Path:
     return place
 
 
+@pytest.mark.slow
 def test_a_graph_is_forgotten_by_commands(folder: Path, tmp_path: Path, run: Run, run_json: RunJson) -> None:
     trained = run_json("train", "--data", str(folder), "--out", str(tmp_path / "run"))
     assert (trained["graphs"], trained["recipe"]["model"]) == (100, "graph-wl")
