@@ -58,6 +58,13 @@ def test_the_type_and_shape_of_y_say_what_is_predicted(
     assert torch.equal(graph.train_mask, has_target(graph.y))
 
 
+def test_whole_numbers_in_floating_point_are_noted() -> None:
+    whole = torch.tensor([0.0, 1.0, NAN, 1.0])
+    assert any("is read as values" in note for note in made(whole).notes)
+    for graph in (made(whole, targets="values"), made(VALUES), made(LABELS), made(whole.nan_to_num().long())):
+        assert not any("is read as values" in note for note in graph.notes)
+
+
 def test_the_caller_may_say_what_is_predicted() -> None:
     floats = torch.tensor([0.0, 1.0, 2.0, 1.0])
     assert made(floats, targets="classes").num_classes == 3

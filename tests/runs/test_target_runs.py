@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ def people(kind: str) -> gf.Graph:
 @pytest.mark.parametrize("model", ["sgc", "gcn"])
 def test_a_run_is_saved_answered_and_replayed(kind: str, model: str, tmp_path: Path) -> None:
     graph = people(kind)
-    options = {} if model == "sgc" else {"hidden": 3, "epochs": 2, "polish_steps": 0}
+    options: Any = {} if model == "sgc" else {"hidden": 3, "epochs": 2, "polish_steps": 0}
     gf.save_run(tmp_path / "run", gf.train(graph, model, **options), graph)
     loaded, again = gf.load_run(tmp_path / "run")
     assert again.digest == graph.digest

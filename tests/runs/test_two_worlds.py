@@ -67,8 +67,8 @@ MODELS: dict[str, tuple[str, dict[str, Any], list[str]]] = {  # the model's name
 }
 LINK_MODELS = ("link-sign", "retrained link-sgc")
 ADOPTED = {"adopted": Normalised}  # trained elsewhere, in each of the worlds
-NOISED = ("sgc", "sign", "linearised-gcn", "cgu", "retrained sgc", "sgc, smaller epsilon", "stacked", "boosted")
-NOISED += ("sgc of values", "sgc of labels", "stacked of values", *LINK_MODELS)
+NOISED = {"sgc", "sign", "linearised-gcn", "cgu", "retrained sgc", "sgc, smaller epsilon", "stacked", "boosted"}
+NOISED |= {"sgc of values", "sgc of labels", "stacked of values", *LINK_MODELS}
 # The others release the same bits in both worlds. So do stacked models, but for the weights of their heads.
 KINDS = ("nodes", "edges", "attributes", "mixed")
 

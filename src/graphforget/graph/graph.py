@@ -16,7 +16,7 @@ from graphforget.errors import InputError
 from graphforget.graph import collection, digest, naming, pyg, surgery
 from graphforget.graph.csv_folder import read_csv_folder
 from graphforget.graph.split import hold_out, split
-from graphforget.graph.targets import TargetKind, checked_targets, target_kind
+from graphforget.graph.targets import TargetKind, checked_targets, note_of_whole_values, target_kind
 from graphforget.graph.validation import (
     canonical_edges,
     checked_attributes,
@@ -115,6 +115,7 @@ class Graph:
         x = checked_attributes(x)
         n = x.shape[0]
         y = checked_targets(y, n, kind=targets)
+        notes = (*notes, *(() if targets else note_of_whole_values(y)))
         classes = checked_classes(y, num_classes, class_names)
         train, val, test = checked_split(y, train_mask, val_mask, test_mask)
         subjects = checked_names(subject_ids, n, "subject ids")

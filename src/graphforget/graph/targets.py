@@ -74,6 +74,16 @@ def checked_targets(y: Any, n: int, *, kind: TargetKind | None = None) -> Tensor
     return _labels(y) if kind == "labels" else _values(y)
 
 
+def note_of_whole_values(y: Tensor) -> tuple[str, ...]:
+    """A note on values that are whole numbers: they may be meant as classes or labels."""
+    if target_kind(y) != "values" or not torch.equal(y.nan_to_num(), y.nan_to_num().round()):
+        return ()
+    return (
+        "y holds whole numbers in floating point and is read as values: give targets='classes' or targets='labels', or "
+        "convert it to int64 or bool, if it holds classes or labels",
+    )
+
+
 def _kind_of_input(y: Tensor) -> TargetKind:
     if y.dtype.is_floating_point:
         return "values"

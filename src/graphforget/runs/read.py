@@ -155,6 +155,7 @@ def _graph(tensors: dict[str, Tensor], names: GraphFile) -> Graph:
         raise InputError("the graph is undirected and has an edge that goes one way only")
     given: dict[str, Any] = {name: tensors[name] for name in (*stored, "y") if name != "edge_index"}
     given |= {f.name: getattr(names, f.name) for f in dataclasses.fields(names)}
+    given["targets"] = target_kind(tensors["y"])  # as it was decided when the graph was made
     digit_ids = given.pop("digit_ids")
     del given["num_columns"]
     graph = Graph.create(x=x, edges=edges, **given)
