@@ -2,22 +2,27 @@
 
     python benchmarks/links.py
     python benchmarks/links.py --data cora citeseer --seeds 1
+    python benchmarks/links.py --data cora citeseer --validate '{"messages": [0.5, 0.8], "negatives": [1, 2, 4]}'
 
 For each dataset and seed, 10 % of the edges test, 5 % validate, and 5 % of the others are deleted. `link-sign` and
 `link-sgc` are scored as released, with their noise (epsilon = 1, delta = 1e-5, for 64 releases), on the retained graph.
 `gcn` is a two-layer GCN encoder with a dot product as its decoder, trained on the retained graph without any
 guarantee; the number of its epochs is chosen on the validation edges of this graph. Test links and test negatives are
 the same for all. All settings of the certified models are defaults, which were chosen on validation edges
-(docs/models.md). Each run is a line of the output file and is not repeated when it is there already.
+(`--validate`, with noise and nothing deleted; docs/links.md). Each run is a line of the output file and is not repeated
+when it is there already.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import itertools
+import json
 import statistics
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,6 +34,7 @@ from graphforget.linalg.sparse import as_matrix, scale_rows_to_unit
 from graphforget.models.link import LinkFixed
 from graphforget.models.link_view import LinkView
 from graphforget.models.propagation import normalised_adjacency
+from graphforget.privacy.noise import with_noise
 from graphforget.training.scores import scores
 from results import Results, Row
 
@@ -58,6 +64,29 @@ def measured(data: str, seed: int, share: float) -> Row:
     row |= {f"gcn {score}": value for score, value in found.items()}
     row["gcn training seconds"] = time.perf_counter() - started
     return row
+
+
+def validated(data: str, seed: int, options: dict[str, Any]) -> Row:
+    """The AUC on validation links with the noise of a release, mean of ten draws."""
+    graph = gf.load(data, seed=seed)
+    trained = gf.train(graph, "sign", task="link", seed=seed, **options)
+    draws = [trained.with_weights(with_noise(trained.theta, sigma=trained.recipe.sigma, seed=i)) for i in range(10)]
+    mask = trained.items(graph).val_mask
+    return {"validation auc": statistics.fmean(100 * model.scores(graph, mask)["auc"] for model in draws)}
+
+
+def print_validation(results: Results, args: argparse.Namespace) -> None:
+    """A line for each combination of the options, a column for each dataset: means over the seeds."""
+    grid: dict[str, list[Any]] = json.loads(args.validate)
+    combinations = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    print(f"\n| | {' | '.join(args.data)} |\n|---|{'---|' * len(args.data)}")
+    for options in combinations:
+        means = []
+        for data in args.data:
+            keys: list[Row] = [{"data": data, "seed": seed, "options": options} for seed in range(args.seeds)]
+            rows = [results.get(functools.partial(validated, **key), **key) for key in keys]
+            means.append(statistics.fmean(row["validation auc"] for row in rows))
+        print(f"| {json.dumps(options)} | {' | '.join(f'{mean:.2f}' for mean in means)} |", flush=True)
 
 
 def some_training_edges(graph: gf.Graph, view: LinkView, *, share: float, seed: int) -> gf.Request:
@@ -108,9 +137,13 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", default=list(DATA), choices=DATA)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--share", type=float, default=0.05, help="Share of the training edges to delete.")
-    parser.add_argument("--out", type=Path, default=Path("runs/links.jsonl"))
+    parser.add_argument("--validate", help="Options of link-sign and the values of each to try, as JSON.")
+    parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    results = Results(args.out)
+    results = Results(args.out or Path(f"runs/links{'_validation' * bool(args.validate)}.jsonl"))
+    if args.validate:
+        print_validation(results, args)
+        return
     for data in args.data:
         for seed in range(args.seeds):
             run = functools.partial(measured, data, seed, args.share)

@@ -30,7 +30,7 @@ STRUCTURAL = (
 FLOOR = 0.01  # added to a norm before something is divided by it
 FEW_COLUMNS = 512  # up to this number propagated attributes are dense anyway
 PAIRS_AT_ONCE = 1 << 14
-CELLS_AT_ONCE = 1 << 24
+CELLS_AT_ONCE = 1 << 20  # they stay in the cache
 
 
 @dataclass(frozen=True, eq=False)

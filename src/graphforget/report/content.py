@@ -21,6 +21,7 @@ from graphforget.errors import Mismatch
 from graphforget.graph.graph import Graph
 from graphforget.json_files import parse_json
 from graphforget.linalg.sparse import to_scipy
+from graphforget.models.items import GRAPH, LINK, NODE
 from graphforget.report.figures import Role, accuracy_figure, footprint_figure, residual_figure
 from graphforget.report.page import CheckRow, Picture, ReportContent
 from graphforget.request.footprint import Footprint
@@ -114,8 +115,8 @@ def _measured_pictures(
     released = stored[name]["released"]
     scores = scores or ({} if released is None else {"released": released})
     if scores:
-        of_graphs = certificate.model["name"].startswith("graph-")
-        tested = f"test {'graphs' if of_graphs else 'nodes'}"
+        word = certificate.model["name"].split("-")[0]
+        tested = f"test {word if word in (LINK, GRAPH) else NODE}s"
         title, caption = SHOWN[name], f"The {SHOWN[name]} of the predictions for the {tested}, on the retained graph."
         if list(stored) == ["micro_f1"]:
             title, caption = "Accuracy", f"Share of the {tested} that are classified correctly, on the retained graph."
