@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 import graphforget as gf
 
-SIZE = {"nodes": 3000, "edges": 20_000, "columns": 16, "classes": 5}
+SIZE: dict[str, Any] = {"nodes": 3000, "edges": 20_000, "columns": 16, "classes": 5}
 
 
 def test_sizes_are_those_asked_for() -> None:
@@ -62,4 +64,4 @@ def test_the_share_of_training_nodes() -> None:
 )
 def test_bad_sizes_are_refused(change: dict[str, float], message: str) -> None:
     with pytest.raises(gf.InputError, match=message):
-        gf.synthetic(**(SIZE | change))  # type: ignore[arg-type]
+        gf.synthetic(**(SIZE | change))

@@ -54,7 +54,8 @@ def sized(columns: int, classes: int) -> nn.Module:
 
 def dense_features(trained: gf.Trained, graph: gf.Graph) -> np.ndarray:
     """`[X, S X, ..., E_1, ..., 1]` by their definition."""
-    module = trained.stacked
+    module = trained.module
+    assert isinstance(module, Stacked)
     x = graph.x.to_dense().double().numpy()
     norms = np.sqrt((x * x).sum(axis=1))
     rows = x / np.where(norms > 0, norms, 1)[:, None]

@@ -18,9 +18,10 @@ MODELS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "wl": ("graph-wl", {"rounds": 2, "buckets": 64}, []),
     "sign": ("graph-sign", {"hops": 1}, []),
     "retrained wl": ("graph-wl", {"rounds": 2, "buckets": 64}, ["--method", "retrain"]),
+    "stacked": ("graph-stacked-gin", {"rounds": 2, "buckets": 32, "hidden": 3, "epochs": 3, "parts": 2}, []),
     "wl without noise": ("graph-wl", {"rounds": 2, "buckets": 64, "sigma": 0.0}, []),
 }
-NOISED = ("wl", "sign", "retrained wl")
+NOISED = ("wl", "sign", "retrained wl", "stacked")
 
 
 def two_collections(seed: int) -> tuple[worlds.World, worlds.World]:

@@ -59,13 +59,14 @@ MODELS: dict[str, tuple[str, dict[str, Any], list[str]]] = {  # the model's name
     "boosted": ("boosted-gcn", {"hidden": 3, "epochs": 3}, []),
     "link-sign": ("link-sign", LINKS, []),
     "retrained link-sgc": ("link-sgc", LINKS, ["--method", "retrain"]),
+    "link-stacked-gcn": ("link-stacked-gcn", LINKS | {"hidden": 3, "epochs": 3, "parts": 2}, []),
     "adopted": ("adopted", {}, ["--retrain", "adopted_cases:retrain_normalised"]),
     "sgc of values": ("sgc", {}, []),
     "sgc of labels": ("sgc", {}, []),
     "stacked of values": ("stacked-gcn", {"hidden": 3, "epochs": 3, "parts": 3}, []),
     "gcn of labels": ("gcn", {"hidden": 5, "epochs": 3, "polish_steps": 1}, []),
 }
-LINK_MODELS = ("link-sign", "retrained link-sgc")
+LINK_MODELS = ("link-sign", "retrained link-sgc", "link-stacked-gcn")
 ADOPTED = {"adopted": Normalised}  # trained elsewhere, in each of the worlds
 NOISED = {"sgc", "sign", "linearised-gcn", "cgu", "retrained sgc", "sgc, smaller epsilon", "stacked", "boosted"}
 NOISED |= {"sgc of values", "sgc of labels", "stacked of values", *LINK_MODELS}

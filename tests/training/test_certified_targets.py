@@ -11,6 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.nn import GCN
 
 import graphforget as gf
 from cases import dense_rows, graphs, random_graph, requests, with_targets
@@ -257,6 +259,22 @@ def test_a_declared_convex_loss_of_values_is_tried_on_values() -> None:
     huber = Loss(lambda z, y: nn.functional.huber_loss(z, y, reduction="none").sum(dim=1), name="huber", convex=True)
     outcome = gf.unlearn(gf.train(people("values"), "sgc", loss=huber), people("values"), gf.Request(nodes=[4]))
     assert outcome.level == "conditional"
+
+
+def fresh(data: Data) -> nn.Module:
+    torch.manual_seed(0)
+    return GCN(data.num_features, 4, num_layers=2, out_channels=data.num_classes)
+
+
+def test_a_model_of_values_is_adopted() -> None:
+    graph = people("values")
+    trained = gf.adopt(fresh(graph.to_pyg()), graph.to_pyg(), retrain=fresh)
+    assert trained.recipe.loss == "squared_error"
+    outcome = gf.unlearn(trained, graph, gf.Request(nodes=[4]))
+    assert outcome.level == "exact"
+    assert set(outcome.public()) >= {"test_r2", "test_rmse"}
+    with pytest.raises(gf.InputError, match=r"gives 3 logits a node and the graph has 2 values$"):
+        gf.adopt(GCN(graph.num_columns, 4, num_layers=2, out_channels=3), graph)
 
 
 # -- scores, notes, floor ----------------------------------------------------------------------------------------------

@@ -83,6 +83,10 @@ class ItemView(ABC):
     def training_graph(self, graph: Graph) -> Graph:
         """The part of the graph that training reads. It has the same training items, with the same features."""
 
+    def encoder_view(self) -> ItemView:
+        """How the encoders of a stacked model see the graph that they are trained on."""
+        return self
+
     @abstractmethod
     def touched(self, graph: Graph, retained: Graph, request: Request, reach: Reach) -> Footprint:
         """The items that a request removes, may change or adds, for features of nodes that reach so far."""

@@ -38,6 +38,7 @@ class LinkView(ItemView):
     word: ClassVar[str] = LINK
     outputs: ClassVar[int | None] = 1
     settings: LinkSettings = field(default_factory=LinkSettings)
+    of_encoders: bool = False  # training does not see the supervised edges, which are kept for the head
 
     def items(self, graph: Graph) -> Items:
         pairs = self.pairs(graph)
@@ -62,12 +63,16 @@ class LinkView(ItemView):
         none = torch.zeros_like(graph.train_mask)
         return dataclasses.replace(
             graph,
-            edge_index=_both_ways(self.edges(graph, held_out=True), graph.num_nodes),
+            edge_index=_both_ways(self.edges(graph, held_out=not self.of_encoders), graph.num_nodes),
             y=torch.full_like(graph.y, UNLABELLED),
             train_mask=none,
             val_mask=none,
             test_mask=none,
         )
+
+    def encoder_view(self) -> LinkView:
+        """Encoders learn from message edges alone: what they know of a supervised edge would mislead the head."""
+        return LinkView(dataclasses.replace(self.settings, learn_messages=True), of_encoders=True)
 
     def places(self, graph: Graph, *, dtype: torch.dtype) -> Any:
         return self.pairs(graph).rows
@@ -117,6 +122,11 @@ class LinkView(ItemView):
 def link_view(**settings: Any) -> LinkView:
     """The view with these settings."""
     return LinkView(LinkSettings(**settings))
+
+
+def autoencoder_view(**settings: Any) -> LinkView:
+    """All training edges carry messages and are learned from, unless `settings` say otherwise."""
+    return link_view(**{"messages": 1.0, "learn_messages": True} | settings)
 
 
 _MASKS = {"train_mask": SUPERVISED, "val_mask": VALIDATION, "test_mask": TEST}

@@ -28,7 +28,7 @@ from graphforget.models.item_networks import ItemNetwork
 from graphforget.models.items import GRAPH, LINK, ItemView
 from graphforget.models.linearised import Linearised, base_of, linearised
 from graphforget.models.link import LinkSGC, LinkSIGN
-from graphforget.models.link_view import link_view
+from graphforget.models.link_view import autoencoder_view
 from graphforget.models.published import PublishedEraser, PublishedGCN
 from graphforget.models.sage import SAGE
 from graphforget.models.schedules import PAPER, RECIPES, Schedule
@@ -156,7 +156,7 @@ def _stacked_on_items(
     ) -> nn.Module:
         features = fixed(columns, classes, **options)
         view = features.view
-        make = functools.partial(_item_network, view, base, columns, hidden, view.outputs or classes)
+        make = functools.partial(_item_network, view.encoder_view(), base, columns, hidden, view.outputs or classes)
         given: Any = {"parts": parts, "encoder_mu": encoder_mu, "embedding_norm": embedding_norm}
         return StackedOnItems(make, features, width=hidden, **given)
 
@@ -259,8 +259,7 @@ MODELS = {
         _sharded("sage", SAGE, mu=5e-4, epochs=200),
         _stacked_on_items(LINK, "gcn", GCN, LinkSIGN, encoder_mu=5e-4, **ENCODER_SCHEDULE | LINKS),
         _stacked_on_items(GRAPH, "gin", GIN, GraphWL, encoder_mu=5e-4, **ENCODER_SCHEDULE | {"sigma": 0.05}),
-        _network_on_items("link-gcn", "links, GCN and dot product", GCN, link_view, mu=5e-4, **LINK_NETWORK),
-        _network_on_items("link-sage", "links, GraphSAGE and dot product", SAGE, link_view, mu=5e-4, **LINK_NETWORK),
+        _network_on_items("link-gcn", "links, GCN and dot product", GCN, autoencoder_view, mu=1e-5, **LINK_NETWORK),
         _network_on_items("graph-gin", "graphs, GIN", GIN, GraphView, mu=5e-4, **GRAPH_NETWORK),
         _network_on_items("graph-gcn", "graphs, GCN", GCN, GraphView, mu=5e-4, **GRAPH_NETWORK),
         ModelEntry("link-sgc", "links by similarity at two hops", LinkSGC, affine=True, **LINKS),

@@ -12,7 +12,7 @@ from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.linalg.sparse import converted
 from graphforget.models.item_features import LinearOnItems
-from graphforget.models.items import ItemModel
+from graphforget.models.items import ItemModel, ItemView
 from graphforget.models.propagation import normalised_adjacency
 from graphforget.models.stacked_model import StackedInputs, StackedModel
 
@@ -61,6 +61,10 @@ class StackedOnItems(StackedModel, ItemModel):
         names = ("encoder_mu", "embedding_norm", "width")
         given: Any = {name: getattr(self, name) for name in names} | {"parts": self.part_names}
         return StackedOnItems(self.make, self.fixed.untrained(), **given).to(self.weight.dtype)
+
+    @property
+    def encoder_view(self) -> ItemView:
+        return self.view.encoder_view()
 
     def part_numbers(self, graph: Graph) -> Tensor:
         return self.view.part_numbers(graph)

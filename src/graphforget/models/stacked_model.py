@@ -22,6 +22,7 @@ from graphforget.linalg.jacobian import Jacobian
 from graphforget.models.affine import AffineModel
 from graphforget.models.composite import ENCODERS, HEAD, CompositeModel, checked_positive
 from graphforget.models.encoders import Encoders
+from graphforget.models.items import ItemView
 from graphforget.validation import whole_number
 
 PARTS = 4
@@ -117,6 +118,11 @@ class StackedModel(CompositeModel):
             return torch.full_like(graph.numbers, OUTSIDE)
         place = torch.searchsorted(self.member_numbers, graph.numbers).clamp_max(self.member_numbers.numel() - 1)
         return torch.where(self.member_numbers[place] == graph.numbers, self.member_parts[place], OUTSIDE)
+
+    @property
+    def encoder_view(self) -> ItemView | None:
+        """How encoders see the graph that they are trained on; None if their items are nodes."""
+        return None
 
     def part_numbers(self, graph: Graph) -> Tensor:
         """The number of each row that decides its part: that of its node."""

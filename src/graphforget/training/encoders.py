@@ -104,8 +104,8 @@ def _trained_encoder(
     own = encoder_recipe(module, recipe, number)
     fresh = made_by_seed(module.make, own.seed)
     inspection = Inspection(_training_reach(module), (), fits_statistics=not module.built_in_modules)
-    part = input_of_view(part, inspection.reach, view_of(module))
-    if not items_of(module, part).train_mask.any() or part.num_nodes < FEWEST:
+    part = input_of_view(part, inspection.reach, module.encoder_view)
+    if not items_of(fresh, part).train_mask.any() or part.num_nodes < FEWEST:
         return fresh.double().eval(), 0.0, ()
     try:
         fitted = fit_one(fresh, part, own, loss, inspection, device=device)
@@ -143,7 +143,7 @@ def touched_parts(trained: Trained, graph: Graph, retained: Graph, request: Requ
 
     def touched(number: int) -> bool:
         parts = graph.induced(before == number), retained.induced(after == number)
-        return not same_training_input(*parts, reach, view=view_of(module))
+        return not same_training_input(*parts, reach, view=module.encoder_view)
 
     return [number for number in _named_parts(before, graph, request) if touched(number)]
 

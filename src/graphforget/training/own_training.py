@@ -133,10 +133,9 @@ def float64_logits(module: nn.Module, graph: Graph) -> Tensor:
     if not isinstance(out, Tensor) or out.dim() != 2 or out.shape[0] != graph.num_nodes:
         raise InputError("the module does not give one row of logits for each node")
     if out.shape[1] != graph.num_classes:
-        raise InputError(
-            f"the module gives {out.shape[1]} logits a node and the graph has {graph.num_classes} classes, so set "
-            "num_classes of the Data if a class has no node"
-        )
+        advice = ", so set num_classes of the Data if a class has no node" if graph.target_kind == "classes" else ""
+        outputs = f"{graph.num_classes} {graph.target_kind}"
+        raise InputError(f"the module gives {out.shape[1]} logits a node and the graph has {outputs}{advice}")
     return out
 
 
