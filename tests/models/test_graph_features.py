@@ -155,7 +155,10 @@ def long_rows(model: str, module: Any, graph: gf.Graph) -> np.ndarray:
         width = module.buckets
         columns = [((c.numpy().view(np.uint64) >> np.uint64(32)) * np.uint64(width)) >> np.uint64(32) for c in colours]
         counts = np.array(
-            [np.concatenate([np.bincount(c[own].astype(np.int64), minlength=width) for c in columns]) for own in members]
+            [
+                np.concatenate([np.bincount(c[own].astype(np.int64), minlength=width) for c in columns])
+                for own in members
+            ]
         )
         values = np.log1p(counts.astype(long))
     else:
