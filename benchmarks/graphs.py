@@ -37,7 +37,7 @@ from results import Results, Row
 DATA = ("mutag", "proteins", "imdb-binary", "nci1")
 ROWS = ("gin", "wl", "wl, chosen", "sign")
 SETTINGS = [{"rounds": rounds, "mu": mu} for rounds, mu in itertools.product((2, 4), (1e-3, 3e-4, 1e-4, 3e-5, 1e-5))]
-EPOCHS = {"mutag": 150, "proteins": 60, "imdb-binary": 60, "nci1": 60}
+EPOCHS = {"mutag": 150, "proteins": 60, "imdb-binary": 60, "nci1": 100}
 HIDDEN, LAYERS, BATCH, LEARNING_RATE = 32, 5, 128, 0.01
 MOST_DEGREES = 64  # attributes of a GIN on graphs without any: the degree, up to this one
 
@@ -177,17 +177,28 @@ def measured(name: str, fold: int) -> Row:
     return row
 
 
+class Clock:
+    """Seconds since it was made, by the clock and of processor time, which a busy machine does not stretch."""
+
+    def __init__(self) -> None:
+        self.wall, self.processor = time.perf_counter(), time.process_time()
+
+    def __str__(self) -> str:
+        wall, processor = time.perf_counter() - self.wall, time.process_time() - self.processor
+        return f"{wall:.2f} s, processor time {processor:.2f} s"
+
+
 def seconds() -> None:
     """The time to train on the ego networks of Deezer, and to forget one of them, everything counted."""
     graph = gf.load("deezer-egos")
-    started = time.perf_counter()
+    clock = Clock()
     trained = gf.train(graph)
-    print(f"training: {time.perf_counter() - started:.2f} s, score {100 * trained.utility(graph):.1f}")
-    for _ in range(5):
-        request = draw_request(graph, Drawing.parse("graph:1"), seed=0)
-        started = time.perf_counter()
+    print(f"training: {clock}, score {100 * trained.utility(graph):.1f}")
+    for seed in range(5):
+        request = draw_request(graph, Drawing.parse("graph:1"), seed=seed)
+        clock = Clock()
         outcome = gf.unlearn(trained, graph, request)
-        print(f"forgetting a graph: {time.perf_counter() - started:.2f} s, {outcome.level}")
+        print(f"forgetting a graph: {clock}, {outcome.level}")
         trained, graph = outcome.trained, outcome.graph
 
 

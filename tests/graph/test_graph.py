@@ -524,7 +524,6 @@ BAD: list[tuple[dict[str, Any], str]] = [
         "label 2 is out of range for 2 classes",
     ),
     ({"y": torch.zeros(5, dtype=torch.int64), "class_names": None}, "the labels name 1 class(es)"),
-    ({"y": torch.full((5,), UNLABELLED), "class_names": None}, "the labels name 0 class(es)"),
     ({"num_classes": 1, "class_names": None}, "the labels name 1 class(es)"),
     ({"num_classes": 0, "class_names": None}, "the labels name 0 class(es)"),
     ({"train_mask": torch.tensor([1, 1, 0, 0, 0])}, "train_mask is torch.int64"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -165,3 +167,20 @@ def test_wrong_settings_are_refused(wrong: dict[str, object]) -> None:
 def test_population_must_be_set() -> None:
     with pytest.raises(gf.InputError, match="population"):
         link_items(random_graph(0), LinkSettings())
+
+
+def test_a_graph_without_labels_is_there_for_links(tmp_path: Path) -> None:
+    labelled = random_graph(3, nodes=30, edges=90)
+    given: Any = {"x": labelled.x, "edges": labelled.edge_index}
+    graph = gf.Graph.create(**given, y=None)
+    assert not graph.train_mask.any()
+    trained = gf.train(graph, task="link")
+    assert trained.certifiable
+    gf.save_run(tmp_path / "run", trained, graph)
+    _, same = gf.load_run(tmp_path / "run")
+    assert same.digest == graph.digest
+    assert gf.unlearn(trained, graph, gf.Request(nodes=[3])).level == "certified"
+    with pytest.raises(gf.InputError, match=r"there is no training node: .*task 'link'"):
+        gf.train(graph)
+    with pytest.raises(gf.InputError, match="no node has a label"):
+        graph.split()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
 from typing import Any
@@ -12,8 +13,11 @@ import torch
 
 import graphforget as gf
 from collection_cases import random_collection
+from graphforget.certificates.residual import rounding_allowance
 from graphforget.graph.hashing import salt
 from graphforget.models.graph_features import sign_features, wl_colours, wl_features
+from graphforget.models.items import items_of
+from graphforget.models.registry import build
 
 CASES = [
     {"sparse": sparse, "directed": directed, "mixed": mixed}
@@ -135,3 +139,70 @@ def test_colours_stay_the_same_from_version_to_version() -> None:
 
 PINNED_SALT = 4983476124393178556
 PINNED_COLUMNS = [6325, 14944, 26416, 29032, 14147, 26477]
+
+
+# -- rounding --------------------------------------------------------------------------------------------------------
+
+
+def long_rows(model: str, module: Any, graph: gf.Graph) -> np.ndarray:
+    """The features, with a 1 for the bias, from the definition in extended precision."""
+    long = np.longdouble
+    assert graph.graph_numbers is not None
+    members = [(graph.graph_numbers == number).numpy() for number in graph.numbers_of_graphs.tolist()]
+    n = graph.num_nodes
+    if model == "graph-wl":
+        colours = wl_colours(graph, rounds=module.rounds, degrees=True)
+        width = module.buckets
+        columns = [((c.numpy().view(np.uint64) >> np.uint64(32)) * np.uint64(width)) >> np.uint64(32) for c in colours]
+        counts = np.array(
+            [np.concatenate([np.bincount(c[own].astype(np.int64), minlength=width) for c in columns]) for own in members]
+        )
+        values = np.log1p(counts.astype(long))
+    else:
+        a = np.eye(n, dtype=long)
+        for u, v in graph.edge_index.T.tolist():
+            a[v, u] = 1
+        degree = a.sum(axis=1)
+        s = a / np.sqrt(degree)[:, None] / np.sqrt(degree)[None, :]
+        incoming = np.bincount(graph.edge_index[1].numpy(), minlength=n).astype(long)
+        x = np.column_stack([graph.x.to_dense().numpy().astype(long), np.log1p(incoming)])
+        powers = [x]
+        for _ in range(module.hops):
+            powers.append(s @ powers[-1])
+        nodes = np.column_stack([*powers, np.ones(n, dtype=long)])
+        values = np.arcsinh(np.array([np.r_[nodes[own].sum(axis=0), nodes[own].mean(axis=0)] for own in members]))
+    rows = values / np.sqrt((values * values).sum(axis=1))[:, None]
+    return np.column_stack([rows, np.ones(len(rows), dtype=long)])
+
+
+def long_gradient(module: Any, model: str, graph: gf.Graph, theta: np.ndarray, mu: float) -> np.ndarray:
+    items = items_of(module, graph)
+    train = items.train_rows.numpy()
+    rows = long_rows(model, module, graph)[train]
+    weights = theta.astype(np.longdouble).reshape(-1, 2)  # the bias comes last, as its column of ones does
+    logits = rows @ weights
+    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    shares[np.arange(len(train)), items.y.numpy()[train]] -= 1
+    return (rows.T @ shares / len(train)).ravel() + mu * weights.ravel()
+
+
+@pytest.mark.parametrize("model", ["graph-wl", "graph-sign"])
+@pytest.mark.parametrize("scale", [1.0, 1e4, 1e9])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_gradient_is_within_its_rounding_bound(model: str, scale: float, seed: int) -> None:
+    """Also where attributes cancel in the sums over a graph."""
+    rng = np.random.default_rng(seed)
+    graph = random_collection(seed, graphs=12, directed=seed % 2 == 1)
+    x = torch.from_numpy(rng.choice([-1.0, 1.0], size=tuple(graph.x.shape)) * scale + rng.normal(size=graph.x.shape))
+    graph = dataclasses.replace(graph, x=x)
+    options: dict[str, Any] = {"rounds": 2, "buckets": 16} if model == "graph-wl" else {"hops": 2}
+    module = build(model, columns=3, classes=2, **options).double()
+    objective = gf.Objective(module, graph, mu=1e-3)
+    theta = torch.from_numpy(10 * rng.normal(size=sum(p.numel() for p in module.parameters())))
+    gradient = objective.gradient(theta)
+    exact = long_gradient(module, model, graph, theta.numpy(), 1e-3)
+    off = float(np.sqrt(((gradient.numpy() - exact) ** 2).sum()))
+    allowed = rounding_allowance(objective, theta, gradient_norm=float(gradient.norm()))
+    assert 0 < off <= allowed
+    assert allowed < 1e-8 or scale > 1  # large numbers that cancel are refused rather than certified

@@ -147,6 +147,8 @@ def load(name_or_path: str | Path, *, seed: int = 0, split: str | None = None, r
     graph = _read_own(Path(name_or_path))
     if split == "public":
         raise InputError(f"{name_or_path} has no 'public' split, 'random' and 'given' are possible for it")
+    if split is None and not graph.train_mask.any():  # without labels: for links, which have a split of their own
+        return graph
     if split == "given" or (split is None and not torch.equal(graph.train_mask, has_target(graph.y))):
         return graph
     return graph.split(seed=seed)

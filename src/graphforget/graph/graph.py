@@ -16,7 +16,7 @@ from graphforget.errors import InputError
 from graphforget.graph import collection, digest, naming, pyg, surgery
 from graphforget.graph.csv_folder import read_csv_folder
 from graphforget.graph.split import hold_out, split
-from graphforget.graph.targets import TargetKind, checked_targets, note_of_whole_values, target_kind
+from graphforget.graph.targets import UNLABELLED, TargetKind, checked_targets, note_of_whole_values, target_kind
 from graphforget.graph.validation import (
     canonical_edges,
     checked_attributes,
@@ -70,7 +70,7 @@ class Graph:
         *,
         x: Tensor | sp.spmatrix,
         edges: Tensor,
-        y: Tensor,
+        y: Tensor | None,
         train_mask: Tensor | None = None,
         val_mask: Tensor | None = None,
         test_mask: Tensor | None = None,
@@ -114,7 +114,7 @@ class Graph:
         """
         x = checked_attributes(x)
         n = x.shape[0]
-        y = checked_targets(y, n, kind=targets)
+        y = torch.full((n,), UNLABELLED) if y is None else checked_targets(y, n, kind=targets)
         notes = (*notes, *(() if targets else note_of_whole_values(y)))
         classes = checked_classes(y, num_classes, class_names)
         train, val, test = checked_split(y, train_mask, val_mask, test_mask)

@@ -23,23 +23,23 @@ def read_pyg(data: Data, *, directed: bool | None) -> dict[str, Any]:
     if isinstance(data, HeteroData):
         raise InputError(
             "a HeteroData was given, and several types of nodes or edges are not supported: a homogeneous Data "
-            "with x, edge_index and y is needed (data.to_homogeneous() may help)"
+            "with x and edge_index is needed (data.to_homogeneous() may help)"
         )
-    for needed in ("x", "edge_index", "y"):
+    masks = {mask: getattr(data, mask, None) for mask in ("train_mask", "val_mask", "test_mask")}
+    for needed in ("x", "edge_index", *(["y"] if any(mask is not None for mask in masks.values()) else [])):
         if getattr(data, needed, None) is None:
             raise InputError(f"the PyG data has no '{needed}', which a Graph needs")
     for unsupported in ("edge_weight", "edge_attr"):
         if getattr(data, unsupported, None) is not None:
             raise InputError(f"the PyG data has '{unsupported}', and only unweighted edges are supported")
-    given: dict[str, Any] = {m: getattr(data, m, None) for m in ("train_mask", "val_mask", "test_mask")}
-    given["numbers"] = getattr(data, "node_numbers", None)
+    given: dict[str, Any] = masks | {"numbers": getattr(data, "node_numbers", None)}
     given["graph_numbers"] = getattr(data, "graph_numbers", None)
     classes = getattr(data, "num_classes", None)  # a class may have lost its last node
     given["num_classes"] = classes if isinstance(classes, int) else None
     if directed is None:
         n = checked_attributes(data.x).shape[0]
         directed = not is_symmetric(checked_edges(data.edge_index, n), n)
-    return given | {"x": data.x, "edges": data.edge_index, "y": data.y, "directed": directed}
+    return given | {"x": data.x, "edges": data.edge_index, "y": getattr(data, "y", None), "directed": directed}
 
 
 def read_pyg_list(graphs: Sequence[Data], *, directed: bool | None, graph_ids: Sequence[str] | None) -> dict[str, Any]:

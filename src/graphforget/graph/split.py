@@ -34,7 +34,8 @@ def split(graph: Graph, *, seed: int = 0, test: float = 0.1) -> Graph:
     train_mask = labelled & ~test_mask
     none = torch.zeros_like(test_mask)
     if not train_mask.any():
-        raise InputError(f"a test share of {test} leaves no training node")
+        missing = f"a test share of {test} leaves" if labelled.any() else "no node has a label, which leaves"
+        raise InputError(f"{missing} no training node")
     return dataclasses.replace(graph, train_mask=train_mask, val_mask=none, test_mask=test_mask)
 
 

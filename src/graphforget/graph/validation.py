@@ -14,6 +14,7 @@ from graphforget.graph.targets import UNLABELLED as UNLABELLED
 from graphforget.graph.targets import has_target, target_kind
 from graphforget.linalg.sparse import from_scipy, to_scipy
 
+FEWEST_CLASSES = 2
 LARGEST = 1e15  # attributes are squared in float32
 
 
@@ -50,10 +51,12 @@ def checked_classes(y: Tensor, num_classes: int | None, class_names: Sequence[st
         if num_classes not in (None, y.shape[1]):
             raise InputError(f"num_classes is {num_classes}, and the targets have {y.shape[1]} columns")
         return y.shape[1]
+    if num_classes is None and class_names is None and not has_target(y).any():
+        return FEWEST_CLASSES  # no node has a label: the graph is for links
     classes = int(y.max()) + 1 if y.numel() and num_classes is None else int(num_classes or 0)
     if class_names is not None:
         classes = max(classes, len(class_names))
-    if classes < 2:
+    if classes < FEWEST_CLASSES:
         raise InputError(f"the labels name {classes} class(es), at least 2 are needed")
     if int(y.max()) >= classes:
         raise InputError(f"label {int(y.max())} is out of range for {classes} classes")
@@ -63,14 +66,17 @@ def checked_classes(y: Tensor, num_classes: int | None, class_names: Sequence[st
 def checked_split(
     y: Tensor, train_mask: Tensor | None, val_mask: Tensor | None, test_mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The masks of training, validation and test nodes. By default every labelled node outside the others trains."""
+    """The masks of training, validation and test nodes. By default every labelled node outside the others trains.
+
+    A graph without any label has no training node, and is there for links.
+    """
     n, labelled = y.shape[0], has_target(y)
     none = torch.zeros(n, dtype=torch.bool)
     val = checked_mask(none if val_mask is None else val_mask, n, "val_mask")
     test = checked_mask(none if test_mask is None else test_mask, n, "test_mask")
     rest = labelled & ~val & ~test
     train = checked_mask(rest if train_mask is None else train_mask, n, "train_mask")
-    if not train.any():
+    if not train.any() and (labelled.any() or target_kind(y) != "classes"):
         raise InputError("the graph has no training node")
     if (train & (val | test)).any() or (val & test).any():
         raise InputError("a node is in two parts of the split, the masks must not overlap")

@@ -209,6 +209,17 @@ class DenseMatrix:
         return self.values @ dense
 
 
+class BoundedMatrix(DenseMatrix):
+    """A dense matrix with a bound on the norm of each row, all numbers that it comes from taken in absolute value."""
+
+    def __init__(self, values: Tensor, norms: Tensor) -> None:
+        super().__init__(values)
+        self.norms = norms
+
+    def to(self, dtype: torch.dtype) -> BoundedMatrix:
+        return BoundedMatrix(self.values.to(dtype), self.norms.to(dtype))
+
+
 Matrix = SparseMatrix | DenseMatrix
 
 

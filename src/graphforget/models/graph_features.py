@@ -11,8 +11,17 @@ from torch import Tensor
 
 from graphforget.graph.graph import Graph
 from graphforget.graph.hashing import pair_hashes, salt, salted
-from graphforget.linalg.sparse import DenseMatrix, SparseMatrix, csr_tensor, entry_rows, scale_rows_to_unit
+from graphforget.linalg.sparse import (
+    BoundedMatrix,
+    SparseMatrix,
+    csr_tensor,
+    entry_rows,
+    row_norms,
+    scale_rows_to_unit,
+)
 from graphforget.models.propagation import normalised_adjacency
+
+MOST_ROUNDING = 1e-6  # relative: more than that of any sum of fewer than 2^32 numbers
 
 
 def graph_rows(graph: Graph) -> tuple[Tensor, Tensor]:
@@ -97,22 +106,30 @@ def _columns(hashes: Tensor, buckets: int) -> Tensor:
 # -- pooled propagation -----------------------------------------------------------------------------------------
 
 
-def sign_features(graph: Graph, *, hops: int, dtype: torch.dtype = torch.float64) -> DenseMatrix:
+def sign_features(graph: Graph, *, hops: int, dtype: torch.dtype = torch.float64) -> BoundedMatrix:
     """Sums and means over each graph's nodes of `[X, S X, ..., S^hops X]`, in rows of unit length.
 
     The logarithm of the degree is one more attribute, and the number of nodes one more sum. All are on the scale of
-    `asinh`, so that large graphs do not outweigh small ones.
+    `asinh`, so that large graphs do not outweigh small ones. The bounds of the rows are those of docs/maths.md, 15.
     """
-    numbers, of_node = graph_rows(graph)
-    x = graph.x.to_dense().to(dtype)
-    degrees = torch.bincount(graph.edge_index[1], minlength=graph.num_nodes).to(dtype).unsqueeze(1)
-    power = torch.cat([x, degrees.log1p()], dim=1)
     propagation = normalised_adjacency(graph.edge_index, graph.num_nodes, dtype=dtype)
-    powers = [power]
+    degrees = torch.bincount(graph.edge_index[1], minlength=graph.num_nodes).to(dtype).unsqueeze(1)
+    attributes = torch.cat([graph.x.to_dense().to(dtype), degrees.log1p()], dim=1)
+    pooled = _pooled(graph, attributes, propagation, hops)
+    sizes = _pooled(graph, attributes.abs(), propagation, hops)
+    values = pooled.asinh()
+    least = (pooled.abs() - MOST_ROUNDING * sizes).clamp_min(0)  # of the exact sums
+    errors = values.abs() + sizes / (1 + least.square()).sqrt()
+    lengths = row_norms(values)  # no graph is empty, so its number of nodes is not 0
+    return BoundedMatrix(values / lengths.unsqueeze(1), 2 * row_norms(errors) / lengths)
+
+
+def _pooled(graph: Graph, attributes: Tensor, propagation: SparseMatrix, hops: int) -> Tensor:
+    """Sums over each graph's nodes of the propagated attributes and of ones, and then the means."""
+    numbers, of_node = graph_rows(graph)
+    powers = [attributes]
     for _ in range(hops):
         powers.append(propagation @ powers[-1])
-    values = torch.cat([*powers, torch.ones(graph.num_nodes, 1, dtype=dtype)], dim=1)
-    sums = torch.zeros(len(numbers), values.shape[1], dtype=dtype).index_add_(0, of_node, values)
-    means = sums / sums[:, -1:]
-    both = torch.cat([sums.asinh(), means.asinh()], dim=1)
-    return DenseMatrix(scale_rows_to_unit(both))
+    values = torch.cat([*powers, torch.ones_like(attributes[:, :1])], dim=1)
+    sums = torch.zeros(len(numbers), values.shape[1], dtype=values.dtype).index_add_(0, of_node, values)
+    return torch.cat([sums, sums / sums[:, -1:]], dim=1)

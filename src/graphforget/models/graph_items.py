@@ -45,6 +45,9 @@ class GraphView(ItemView):
     def messages(self, graph: Graph) -> Tensor:
         return graph.edge_index
 
+    def nodes_in_a_sum(self, graph: Graph) -> int:
+        return int(graph_rows(graph)[1].bincount().max())  # messages and sums stay in a graph
+
     def part_numbers(self, graph: Graph) -> Tensor:
         assert graph.graph_numbers is not None
         return graph.graph_numbers

@@ -6,11 +6,12 @@ from collections.abc import Hashable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
-from graphforget.linalg.sparse import DenseMatrix, SparseMatrix
+from graphforget.linalg.sparse import BoundedMatrix, Matrix, SparseMatrix
 from graphforget.models.graph_features import sign_features, wl_features
 from graphforget.models.graph_items import GraphView
 from graphforget.models.item_features import LinearOnItems
@@ -77,5 +78,9 @@ class GraphSIGN(LinearOnItems):
     def preparation(self) -> Hashable:
         return type(self), self.hops
 
-    def features(self, graph: Graph, *, dtype: torch.dtype) -> DenseMatrix:
+    def features(self, graph: Graph, *, dtype: torch.dtype) -> BoundedMatrix:
         return sign_features(graph, hops=self.hops, dtype=dtype)
+
+    def feature_norms(self, features: Matrix, _: None = None) -> Tensor:
+        assert isinstance(features, BoundedMatrix)
+        return (features.norms.square() + 1).sqrt()  # with the bias

@@ -75,6 +75,10 @@ class ItemView(ABC):
     def messages(self, graph: Graph) -> Tensor:
         """The edges along which messages flow, as an `edge_index`."""
 
+    def nodes_in_a_sum(self, graph: Graph) -> int:
+        """Over how many nodes a sum in a feature can run, at most."""
+        return graph.num_nodes
+
     def part_numbers(self, graph: Graph) -> Tensor:
         """The number of each node that decides in which part of a stacked model it is."""
         return graph.numbers

@@ -14,21 +14,10 @@ from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.graph.links import SUPERVISED
 from graphforget.graph.reach import Reach
-from graphforget.linalg.sparse import DenseMatrix, Matrix
+from graphforget.linalg.sparse import BoundedMatrix, DenseMatrix, Matrix
 from graphforget.models.item_features import LinearOnItems
 from graphforget.models.link_view import LinkView, link_view
 from graphforget.models.pair_features import Attributes, Messages, PairFeatures, num_features, pair_features
-
-
-class BoundedMatrix(DenseMatrix):
-    """A dense matrix with a bound on the norm of each row, all numbers that it comes from taken in absolute value."""
-
-    def __init__(self, values: Tensor, norms: Tensor) -> None:
-        super().__init__(values)
-        self.norms = norms
-
-    def to(self, dtype: torch.dtype) -> BoundedMatrix:
-        return BoundedMatrix(self.values.to(dtype), self.norms.to(dtype))
 
 
 class LinkFixed(LinearOnItems):

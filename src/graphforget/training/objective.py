@@ -20,7 +20,7 @@ from graphforget.linalg.newton import Minimum, SmoothFunction, newton_cg
 from graphforget.linalg.solution import Product
 from graphforget.models.affine import AffineModel
 from graphforget.models.inputs import model_inputs
-from graphforget.models.items import NODE, items_of
+from graphforget.models.items import NODE, items_of, view_of
 from graphforget.models.parameters import call_with, trainable
 from graphforget.models.registry import is_affine
 from graphforget.training.losses import Loss, LossFunction, as_loss
@@ -52,7 +52,9 @@ class LossSum:
         self.loss = loss
         self.size = sum(p.numel() for _, p in trainable(module))
         self.items = items_of(module, graph)
-        self.nodes, self.rows = max(graph.num_nodes, len(self.items)), rows.to(device)
+        view = view_of(module)
+        nodes = graph.num_nodes if view is None else view.nodes_in_a_sum(graph)
+        self.nodes, self.rows = max(nodes, len(self.items)), rows.to(device)
         self.labels = as_numbers(self.items.y, self.like)[self.rows]
         self.inputs = model_inputs(self.module, graph, dtype=dtype, device=device) if inputs is None else inputs
         self._cache: dict[str, Any] = {}

@@ -19,7 +19,7 @@ from graphforget.models.boosted import as_boosted
 from graphforget.models.built_in import as_stacked
 from graphforget.models.constructions import Construction
 from graphforget.models.inspection import Inspection, inspect
-from graphforget.models.items import items_of, num_outputs
+from graphforget.models.items import NODE, items_of, num_outputs
 from graphforget.models.registry import LINEARISED_SIGMA, MODELS, ModelEntry, is_affine
 from graphforget.models.schedules import PAPER, QUICK, RECIPES, Schedule
 from graphforget.models.sharded import as_ensemble
@@ -145,7 +145,11 @@ def train(
     model = named_model(graph, model, task)
     name, module, options = untrained_module(graph, model, seed, options)
     defaults = MODELS.get(model.defaults if isinstance(model, Construction) else name, OWN_MODEL)
-    targets = target_kind(items_of(module, graph).y)
+    items = items_of(module, graph)
+    if not items.train_mask.any():
+        advice = ": nodes without labels can still be learned as links (task 'link')" if items.word == NODE else ""
+        raise InputError(f"there is no training {items.word}{advice}")
+    targets = target_kind(items.y)
     if targets != "classes" and as_ensemble(module) is not None:
         raise InputError(f"an ensemble on shards votes on classes, and the graph has {targets}")
     loss = loss_for(loss, targets=targets, default=defaults.loss, model=name)
