@@ -166,7 +166,7 @@ def audit(
     """
     started = time.perf_counter()
     request.resolve(graph)
-    refuse_other_targets(graph)
+    refuse_other_targets(graph, trained.items(graph).word)
     if trained.items(graph).word == GRAPH:
         raise InputError("the model answers for graphs, and an audit attacks models that answer for nodes")
     if after is not None and method.lower() == AUTO:

@@ -13,6 +13,7 @@ from graphforget.audits.scores import confidence
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.graph.targets import UNLABELLED
+from graphforget.models.items import NODE
 from graphforget.request.request import Request
 
 LIMIT = 500  # items that are audited; more would add little
@@ -36,8 +37,10 @@ class Items:
         return (sides[0] + sides[1]) / 2
 
 
-def refuse_other_targets(graph: Graph) -> None:
+def refuse_other_targets(graph: Graph, word: str = NODE) -> None:
     """Raises `InputError` unless one class is predicted for each node: the attacks read the confidence in it."""
+    if word != NODE:
+        raise InputError(f"an audit attacks the predicted class of a node, and the model answers for {word}s")
     if graph.target_kind != "classes":
         raise InputError(f"an audit attacks the predicted class of a node, and the graph has {graph.target_kind}")
 
