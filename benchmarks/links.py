@@ -2,6 +2,7 @@
 
     python benchmarks/links.py
     python benchmarks/links.py --data cora citeseer --seeds 1
+    python benchmarks/links.py --data cora citeseer --audit
     python benchmarks/links.py --data cora citeseer --validate '{"messages": [0.5, 0.8], "negatives": [1, 2, 4]}'
 
 For each dataset and seed, 10 % of the edges test, 5 % validate, and 5 % of the others are deleted. `link-sign` and
@@ -29,6 +30,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import graphforget as gf
+from graphforget.audits.link_audit import audit_deleted_links, audit_link_canaries
 from graphforget.graph.links import SUPERVISED, edge_sides
 from graphforget.linalg.sparse import as_matrix, scale_rows_to_unit
 from graphforget.models.link import LinkFixed
@@ -89,6 +91,31 @@ def print_validation(results: Results, args: argparse.Namespace) -> None:
         print(f"| {json.dumps(options)} | {' | '.join(f'{mean:.2f}' for mean in means)} |", flush=True)
 
 
+def audited(data: str, seed: int, share: float) -> Row:
+    """Deleted edges and canaries against other unlinked pairs: areas under the ROC curve, and positions."""
+    graph = gf.load(data, seed=seed)
+    trained = gf.train(graph, "sign", task="link", seed=seed)
+    assert isinstance(trained.module, LinkFixed)
+    request = some_training_edges(graph, trained.module.view, share=share, seed=seed)
+    outcome = gf.unlearn(trained, graph, request, noise_seed=seed)
+    audits = {
+        "deleted": audit_deleted_links(trained, graph, request, outcome, seed=seed),
+        "canaries": audit_link_canaries(trained, graph, count=100, seed=seed),
+    }
+    return {f"{kind} {name}": value for kind, found in audits.items() for name, value in vars(found).items()}
+
+
+def print_audits(results: Results, args: argparse.Namespace) -> None:
+    names = ("before", "released", "retrained", "position", "error")
+    print(f"\n| | | {' | '.join(names)} |\n|---|---|{'---|' * len(names)}")
+    for data in args.data:
+        keys: list[Row] = [{"data": data, "seed": seed, "share": args.share} for seed in range(args.seeds)]
+        rows = [results.get(functools.partial(audited, **key), **key) for key in keys]
+        for kind in ("deleted", "canaries"):
+            means = [statistics.fmean(row[f"{kind} {name}"] for row in rows) for name in names]
+            print(f"| {data} | {kind} | {' | '.join(f'{mean:.4f}' for mean in means)} |", flush=True)
+
+
 def some_training_edges(graph: gf.Graph, view: LinkView, *, share: float, seed: int) -> gf.Request:
     pairs, sides = edge_sides(graph, view.settings)
     pairs = graph.numbers[pairs[sides <= SUPERVISED]]
@@ -138,11 +165,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--share", type=float, default=0.05, help="Share of the training edges to delete.")
     parser.add_argument("--validate", help="Options of link-sign and the values of each to try, as JSON.")
+    parser.add_argument("--audit", action="store_true", help="Ask whether deleted edges and canaries can be detected.")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    results = Results(args.out or Path(f"runs/links{'_validation' * bool(args.validate)}.jsonl"))
-    if args.validate:
-        print_validation(results, args)
+    kind = "_validation" if args.validate else "_audit" if args.audit else ""
+    results = Results(args.out or Path(f"runs/links{kind}.jsonl"))
+    if args.validate or args.audit:
+        (print_validation if args.validate else print_audits)(results, args)
         return
     for data in args.data:
         for seed in range(args.seeds):

@@ -35,6 +35,11 @@ def draw(first: int, second: int, purpose: str, seed: int) -> float:
     return float(uniform(salted(hashes, salt(purpose, seed))))
 
 
+def word(first: int, second: int, purpose: str, seed: int) -> int:
+    hashes = pair_hashes(torch.tensor([first]), torch.tensor([second]))
+    return int(salted(hashes, salt(purpose, seed)))
+
+
 def side_of(pair: Pair, chosen: LinkSettings) -> int:
     """The oracle, one pair at a time."""
     low, high = min(pair), max(pair)
@@ -51,13 +56,15 @@ def expected_items(graph: gf.Graph, chosen: LinkSettings) -> dict[Pair, tuple[in
     numbers = graph.numbers.tolist()
     edges = {tuple(sorted((numbers[u], numbers[v]))) for u, v in graph.edge_index.T.tolist() if u != v}
     items: dict[Pair, tuple[int, int]] = {}
+    ring = {word(u, u, "link ring", chosen.split_seed): u for u in numbers}
     for u in numbers:
         for turn in range(max(chosen.negatives, chosen.held_out_negatives)):
-            v = int(draw(u, turn, "link negative", chosen.split_seed) * (chosen.population or 0))
+            start = word(u, turn, "link negative", chosen.split_seed)
+            v = ring[min((place for place in ring if place >= start), default=min(ring))]
             side = max(side_of((u, v), chosen), SUPERVISED)
             most = chosen.negatives if side == SUPERVISED else chosen.held_out_negatives
             pair = (min(u, v), max(u, v))
-            if turn < most and v in numbers and u != v and pair not in edges:
+            if turn < most and u != v and pair not in edges:
                 items[pair] = (0, side)
     for u, v in edges:
         side = side_of((u, v), chosen)
@@ -83,7 +90,6 @@ def choices(draw: st.DrawFn) -> LinkSettings:
         learn_messages=draw(st.booleans()),
         negatives=draw(st.integers(0, 4)),
         held_out_negatives=draw(st.integers(0, 4)),
-        population=draw(st.sampled_from([14, 20])),
     )
 
 
@@ -109,7 +115,7 @@ def test_items_are_those_of_sets_and_stay_when_others_go(
 
 def test_training_does_not_depend_on_held_out_edges() -> None:
     graph = random_graph(5, nodes=60, edges=400)
-    chosen = LinkSettings(population=60, negatives=5)
+    chosen = LinkSettings(negatives=5)
     pairs, sides = edge_sides(graph, chosen)
     held_out = sides > SUPERVISED
     assert held_out.sum() > 10
@@ -141,7 +147,7 @@ def test_shares_are_those_asked_for() -> None:
 
 def test_directed_graphs_are_refused() -> None:
     with pytest.raises(gf.InputError, match="undirected"):
-        link_items(random_graph(0, directed=True), LinkSettings(population=20))
+        link_items(random_graph(0, directed=True), LinkSettings())
 
 
 @pytest.mark.parametrize(
@@ -155,18 +161,14 @@ def test_directed_graphs_are_refused() -> None:
         {"messages": 1},
         {"negatives": -1},
         {"split_seed": 0.5},
-        {"population": 0},
-        {"population": 2**40},
+        {"negatives": 2000},
+        {"held_out_negatives": 10**6},
+        {"learn_messages": "false"},
     ],
 )
 def test_wrong_settings_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(gf.InputError):
         LinkSettings(**wrong)  # type: ignore[arg-type]
-
-
-def test_population_must_be_set() -> None:
-    with pytest.raises(gf.InputError, match="population"):
-        link_items(random_graph(0), LinkSettings())
 
 
 def test_a_graph_without_labels_is_there_for_links(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from graphforget.models.link_view import LinkView
 from graphforget.models.registry import build
 
 Key = tuple[int, int, int]  # two numbers and the label
-SMALL = {"population": 20, "test": 0.2, "validation": 0.1, "messages": 0.6, "negatives": 3, "held_out_negatives": 3}
+SMALL = {"test": 0.2, "validation": 0.1, "messages": 0.6, "negatives": 3, "held_out_negatives": 3}
 
 
 def make(name: str, **options: Any) -> LinkFixed:
@@ -74,7 +74,7 @@ def test_footprint_holds_every_pair_that_changes(
 
 def test_footprint_is_not_needlessly_large() -> None:
     graph = random_graph(4, nodes=400, edges=500)
-    module = make("link-sign", hops=2, population=400)
+    module = make("link-sign", hops=2)
     pairs, sides = edge_sides(graph, module.view.settings)
     count = len(items_of(module, graph))
     for side in range(4):
@@ -89,7 +89,7 @@ def test_footprint_is_not_needlessly_large() -> None:
 
 def test_training_graph_has_the_same_training_items() -> None:
     graph = random_graph(6, nodes=50, edges=150)
-    module = make("link-sign", population=50)
+    module = make("link-sign")
     part = module.view.training_graph(graph)
     whole, learned = (
         {key: row for key, row in rows_by_key(module, g).items() if key in trains(module, g)} for g in (graph, part)
@@ -109,7 +109,7 @@ def trains(module: LinkFixed, graph: gf.Graph) -> set[Key]:
 
 def test_messages_of_networks_may_be_learned() -> None:
     graph = random_graph(7, nodes=40, edges=120)
-    view = LinkView(LinkSettings(messages=1.0, learn_messages=True, population=40))
+    view = LinkView(LinkSettings(messages=1.0, learn_messages=True))
     items, edges = view.items(graph), view.messages(graph)
     learned = {(u, v) for (u, v, y) in keys_of(items) if y == 1} - {
         (u, v) for (u, v, y), mask in zip(keys_of(items), items.train_mask.tolist(), strict=True) if not mask
@@ -123,7 +123,7 @@ def test_messages_of_networks_may_be_learned() -> None:
 
 def test_logits_of_any_pair_are_those_of_held_out_pairs() -> None:
     graph = random_graph(9, nodes=30, edges=90)
-    module = make("link-sign", population=30).double()
+    module = make("link-sign").double()
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.copy_(torch.randn_like(parameter))

@@ -57,8 +57,9 @@ def test_some_training_graph_has_to_remain() -> None:
     graph = random_collection(3)
     assert graph.graph_numbers is not None
     every = graph.graph_numbers[graph.train_mask].unique().tolist()
-    with pytest.raises(gf.InputError, match="leaves no training node"):
-        gf.Request(graphs=every).resolve(graph)
+    trained = gf.train(graph, "wl", rounds=1, buckets=16)
+    with pytest.raises(gf.InputError, match="leaves no training graph"):
+        gf.unlearn(trained, graph, gf.Request(graphs=every))
 
 
 def test_files_name_graphs(tmp_path: Path) -> None:

@@ -42,8 +42,7 @@ MAY_DIFFER = {
 }
 PUBLIC_FILES = ("certificate.json", "outcome.json", "released.safetensors")
 
-# The population is a setting of the run, which both worlds share; the default one follows from the largest number.
-LINKS = {"population": 32, "test": 0.3, "messages": 0.5, "negatives": 4}
+LINKS = {"test": 0.3, "messages": 0.5, "negatives": 4}
 MODELS: dict[str, tuple[str, dict[str, Any], list[str]]] = {  # the model's name, its options, how it forgets
     "sgc": ("sgc", {}, []),
     "sign": ("sign", {"hops": 2}, []),

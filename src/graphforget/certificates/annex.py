@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from graphforget.errors import InputError
+from graphforget.graph.collection import graphs_by_name, name_of_graph
 from graphforget.privacy.salt import new_salt
 from graphforget.validation import read_fields
 
@@ -40,6 +41,7 @@ class Annex:
     nodes: frozenset[str]
     edges: frozenset[str]
     attributes: Mapping[str, Columns]
+    graphs: frozenset[str] = frozenset()  # of a collection
     account: Mapping[str, Any] = field(default_factory=dict)  # how the request was answered: JSON, private
     released: bool = True  # False: nothing was released, so the data that the request names may still be in the graph
 
@@ -50,6 +52,7 @@ class Annex:
         """The annex of a request against the graph from before the deletion. Without a `salt` it gets a fresh one."""
         salt = new_salt() if salt is None else salt
         resolved = request.resolve(graph)
+        graphs = graphs_by_name(graph, request.graphs) if request.graphs else []
         columns: dict[int, Columns] = dict.fromkeys(resolved.full_rows.tolist(), "all")
         rows, counts = resolved.partial_rows.unique_consecutive(return_counts=True)  # a node's columns stand together
         for row, part in zip(rows.tolist(), resolved.partial_columns.split(counts.tolist()), strict=True):
@@ -61,6 +64,7 @@ class Annex:
             nodes=frozenset(_hashes(salt, "node", ((_identity(graph, row),) for row in resolved.node_rows.tolist()))),
             edges=frozenset(_edge_hashes(salt, graph, removed)),
             attributes={_hash(salt, "attributes", _identity(graph, row)): c for row, c in columns.items()},
+            graphs=frozenset(_graph_hashes(salt, graph, graphs)),
             account=dict(account or {}),
         )
 
@@ -71,6 +75,9 @@ class Annex:
         identities = [_identity(graph, row) for row in range(graph.num_nodes)]
         if self.nodes and any(h in self.nodes for h in _hashes(self.salt, "node", ((i,) for i in identities))):
             return "a node that was to be forgotten"
+        numbers = graph.numbers_of_graphs.tolist() if self.graphs and graph.graph_numbers is not None else []
+        if not self.graphs.isdisjoint(_graph_hashes(self.salt, graph, numbers)):
+            return "a graph that was to be forgotten"
         if self.edges and any(h in self.edges for h in _edge_hashes(self.salt, graph, graph.edge_index)):
             return "an edge that was to be forgotten"
         hashes = _hashes(self.salt, "attributes", ((i,) for i in identities)) if self.attributes else ()
@@ -104,6 +111,7 @@ class Annex:
             "nodes": sorted(self.nodes),
             "edges": sorted(self.edges),
             "attributes": {h: c if c == "all" else _as_bits(c) for h, c in sorted(self.attributes.items())},
+            **({"graphs": sorted(self.graphs)} if self.graphs else {}),
             "account": dict(self.account),
             "released": self.released,
         }
@@ -118,7 +126,7 @@ class Annex:
 
     @classmethod
     def _of(cls, given: _AnnexFile) -> Annex:
-        for name in ("nodes", "edges", "attributes"):
+        for name in ("nodes", "edges", "attributes", "graphs"):
             if not all(map(HASH.fullmatch, getattr(given, name))):
                 raise InputError(f"its {name} are not hashes of 64 hexadecimal digits")
         if not HASH.fullmatch(given.salt) or not HASH.fullmatch(given.request):
@@ -131,6 +139,7 @@ class Annex:
             nodes=frozenset(given.nodes),
             edges=frozenset(given.edges),
             attributes={h: "all" if c == "all" else _from_bits(c) for h, c in given.attributes.items()},
+            graphs=frozenset(given.graphs),
             account=given.account,
             released=given.released,
         )
@@ -147,6 +156,7 @@ class _AnnexFile:
     attributes: dict[str, Any]
     account: dict[str, Any] = field(default_factory=dict)  # from here on missing in an earlier format
     released: bool = True
+    graphs: tuple[str, ...] = ()
 
 
 def request_digest(request: Request, salt: bytes) -> str:
@@ -201,6 +211,10 @@ def _from_bits(text: Any) -> tuple[int, ...]:
 def _identity(graph: Graph, row: int) -> str:
     """The permanent name of a node: its subject id, or its number if the graph has no subject ids."""
     return graph.subject_ids[row] if graph.subject_ids is not None else str(int(graph.numbers[row]))
+
+
+def _graph_hashes(salt: bytes, graph: Graph, numbers: Iterable[int]) -> Iterable[str]:
+    return _hashes(salt, "graph", ((str(name_of_graph(graph, number)),) for number in numbers))
 
 
 def _edge_hashes(salt: bytes, graph: Graph, edges: Tensor) -> Iterable[str]:

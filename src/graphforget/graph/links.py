@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from graphforget.errors import InputError
-from graphforget.graph.hashing import pair_hashes, salt, salted, uniform
+from graphforget.graph.hashing import node_hashes, pair_hashes, salt, salted, uniform
 from graphforget.validation import whole_number
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MESSAGE, SUPERVISED, VALIDATION, TEST = range(4)  # the sides of a pair
 MOST_NUMBERS = 2**31  # two node numbers make one 64-bit key
+MOST_NEGATIVES = 1000  # that a node names
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class LinkSettings:
 
     `messages` is the share of the training edges that carry messages. The others are supervised; with `learn_messages`
     all training edges are. A node names `negatives` candidates for training and `held_out_negatives` for validation and
-    test, each of any number below `population`. A candidate whose side is another is no item of this side, so the
+    test. A candidate whose side is another is no item of this side, so the
     shares apply to these counts too.
     """
 
@@ -42,7 +43,6 @@ class LinkSettings:
     learn_messages: bool = False
     negatives: int = 2
     held_out_negatives: int = 10
-    population: int | None = None  # training sets it, see `default_population`
 
     def __post_init__(self) -> None:
         for name in ("split_seed", "negatives", "held_out_negatives"):
@@ -54,8 +54,11 @@ class LinkSettings:
         if self.test + self.validation >= 1 or (self.messages == 1 and not self.learn_messages):
             shares = f"test {self.test}, validation {self.validation}, messages {self.messages}"
             raise InputError(f"the shares {shares} leave no edge to learn from")
-        if self.population is not None and not 0 < whole_number(self.population, "population") <= MOST_NUMBERS:
-            raise InputError(f"population is {self.population}, a number from 1 to {MOST_NUMBERS} is needed")
+        if not isinstance(self.learn_messages, bool):
+            raise InputError(f"learn_messages is {self.learn_messages!r}, true or false is needed")
+        for name in ("negatives", "held_out_negatives"):
+            if getattr(self, name) > MOST_NEGATIVES:
+                raise InputError(f"{name} is {getattr(self, name)}, up to {MOST_NEGATIVES} are possible")
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,11 +68,6 @@ class LinkItems:
     rows: Tensor  # n x 2 rows of the graph, the first one lower; sorted by (first, second)
     y: Tensor  # 1: there is an edge
     sides: Tensor  # SUPERVISED: for training
-
-
-def default_population(graph: Graph) -> int:
-    """The lowest power of 2 over every node number: it tells little of who was there when the model was trained."""
-    return 1 << int(graph.numbers[-1]).bit_length()
 
 
 def link_sides(pairs: Tensor, settings: LinkSettings) -> Tensor:
@@ -87,10 +85,12 @@ def edge_pairs(graph: Graph) -> Tensor:
     """The edges as n x 2 rows of nodes, the lower row first, sorted; self-loops are left out.
 
     Raises:
-        InputError: The graph is directed.
+        InputError: The graph is directed, or a node number is too large.
     """
     if graph.directed:
         raise InputError("the graph is directed, links are learned on undirected graphs alone")
+    if graph.num_nodes and int(graph.numbers[-1]) >= MOST_NUMBERS:
+        raise InputError(f"a node number is over {MOST_NUMBERS:,}, which is too large for links")
     source, target = graph.edge_index  # sorted by (target, source), in both directions
     return graph.edge_index[:, target < source].flip(0).T.contiguous()
 
@@ -118,7 +118,7 @@ def link_items(graph: Graph, settings: LinkSettings) -> LinkItems:
 def link_negatives(graph: Graph, edges: Tensor, settings: LinkSettings) -> tuple[Tensor, Tensor]:
     """The pairs of candidates that are negatives, sorted, and the side of each: SUPERVISED, VALIDATION or TEST.
 
-    A candidate is dropped, not replaced, if a node is gone, if both are the same, if it is an edge or named before.
+    A candidate is dropped, not replaced, if both nodes are the same, if it is an edge or named before.
     """
     n = graph.num_nodes
     rows, turns = _candidates(graph, settings)
@@ -139,16 +139,19 @@ def pair_keys(rows: Tensor, n: int) -> Tensor:
 
 
 def _candidates(graph: Graph, settings: LinkSettings) -> tuple[Tensor, Tensor]:
-    """The candidates of which both nodes are there and differ, as rows, the lower one first; and the turn of each."""
-    if settings.population is None:
-        raise InputError("the population of the links is not set, a number over every node number is needed")
+    """The candidates of which the nodes differ, as rows, the lower one first; and the turn of each.
+
+    Nodes lie on a ring, each at a hash of its number. A candidate is the next node on the ring after a hash of the node
+    that names it and of the turn. So candidates follow from the nodes that are there, and no setting tells of others.
+    If a node goes, the next one on the ring is named in its place, and nothing else changes.
+    """
     count = max(settings.negatives, settings.held_out_negatives)
+    places, order = salted(node_hashes(graph.numbers), salt("link ring", settings.split_seed)).sort()
     first = graph.numbers.repeat_interleave(count)
     turns = torch.arange(count).repeat(graph.num_nodes)
-    draws = uniform(salted(pair_hashes(first, turns), salt("link negative", settings.split_seed)))
-    second = (draws * settings.population).long()
+    draws = salted(pair_hashes(first, turns), salt("link negative", settings.split_seed))
+    other = order[torch.searchsorted(places, draws) % max(graph.num_nodes, 1)]
     row = torch.arange(graph.num_nodes).repeat_interleave(count)
-    other = torch.searchsorted(graph.numbers, second).clamp_max(graph.num_nodes - 1)
-    valid = (graph.numbers[other] == second) & (other != row)
+    valid = other != row
     rows = torch.stack([row[valid], other[valid]], dim=1)
     return rows.sort(dim=1).values, turns[valid]

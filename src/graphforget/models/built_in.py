@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 from torch import nn
 
+from graphforget.graph.links import LinkSettings
 from graphforget.models.base import Linear
 from graphforget.models.boosted import Boosted
 from graphforget.models.captured import first_captured_value
@@ -14,9 +16,12 @@ from graphforget.models.fixed import SGC, SIGN, FixedPropagation, MeanSGC
 from graphforget.models.gat import GAT, GATLayer
 from graphforget.models.gcn import GCN
 from graphforget.models.gin import GIN, GINLayer
+from graphforget.models.graph_items import GraphView
 from graphforget.models.graph_models import GraphSIGN, GraphWL
 from graphforget.models.item_networks import ItemNetwork
+from graphforget.models.items import view_of
 from graphforget.models.link import LinkSGC, LinkSIGN
+from graphforget.models.link_view import LinkView
 from graphforget.models.object_attributes import MODULE_INTERNALS
 from graphforget.models.published import PublishedEraser, PublishedGCN
 from graphforget.models.sage import SAGE
@@ -65,8 +70,21 @@ def is_built_in(module: nn.Module) -> bool:
     return has_built_in_type(module) and not alteration(module)
 
 
+def _is_plain_view(view: object) -> bool:
+    """Whether it is a view of this package, by its exact type, with settings and nothing else in it."""
+    if type(view) not in (LinkView, GraphView) or vars(view).keys() != {each.name for each in dataclasses.fields(view)}:  # type: ignore[arg-type]
+        return False
+    settings = getattr(view, "settings", None)
+    if settings is None:
+        return True
+    return type(settings) is LinkSettings and vars(settings).keys() == {e.name for e in dataclasses.fields(settings)}
+
+
 def alteration(module: nn.Module) -> str:
     """How a model of this package was altered after its construction, in words; empty if it was not."""
+    view = view_of(module)
+    if view is not None and not _is_plain_view(view):
+        return "how the model sees a graph was replaced"
     known = _model_types() | LAYER_TYPES
     registered = {id(item): item for item in (*module.parameters(), *module.buffers(), *module.modules())}
     for name, part in module.named_modules():

@@ -136,7 +136,7 @@ def items_of(module: nn.Module, graph: Graph) -> Items:
     view = view_of(module)
     if view is None:
         return Items.of_nodes(graph)
-    items: Items = prepared_once(graph, view, lambda: view.items(graph))
+    items: Items = prepared_once(graph, (type(view), view), lambda: view.items(graph))
     return items
 
 

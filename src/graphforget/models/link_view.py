@@ -21,10 +21,11 @@ from graphforget.graph.links import (
     edge_pairs,
     edge_sides,
     link_items,
+    link_sides,
     pair_keys,
 )
 from graphforget.graph.reach import Reach
-from graphforget.graph.validation import UNLABELLED
+from graphforget.graph.targets import without_targets
 from graphforget.models.items import LINK, Items, ItemView
 from graphforget.models.prepared import prepared_once
 from graphforget.request.footprint import Footprint
@@ -47,8 +48,16 @@ class LinkView(ItemView):
 
     def pairs(self, graph: Graph) -> LinkItems:
         """The items as rows of the graph."""
-        pairs: LinkItems = prepared_once(graph, (self, "pairs"), lambda: link_items(graph, self.settings))
+        pairs: LinkItems = prepared_once(graph, (type(self), self, "pairs"), lambda: self._pairs(graph))
         return pairs
+
+    def _pairs(self, graph: Graph) -> LinkItems:
+        pairs = link_items(graph, self.settings)
+        if not self.of_encoders:
+            return pairs
+        # An absent link of another side may be a supervised edge, which encoders cannot see.
+        known = (pairs.y == 1) | (link_sides(graph.numbers[pairs.rows], self.settings) == MESSAGE)
+        return LinkItems(pairs.rows[known], pairs.y[known], pairs.sides[known])
 
     def edges(self, graph: Graph, *, held_out: bool) -> Tensor:
         """The edges that held-out pairs see, or those for training, as m x 2 rows."""
@@ -64,7 +73,7 @@ class LinkView(ItemView):
         return dataclasses.replace(
             graph,
             edge_index=_both_ways(self.edges(graph, held_out=not self.of_encoders), graph.num_nodes),
-            y=torch.full_like(graph.y, UNLABELLED),
+            y=without_targets(graph.y, torch.ones_like(none)),
             train_mask=none,
             val_mask=none,
             test_mask=none,

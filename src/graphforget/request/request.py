@@ -11,7 +11,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -205,7 +204,7 @@ class Request:
         Footprint, surgery and annex all need it, so the last result is cached while its graph exists.
 
         Raises:
-            InputError: Something that the request names is not in `graph`, or no training node would remain.
+            InputError: Something that the request names is not in `graph`.
         """
         cached = self.__dict__.get("_resolved")
         if cached is None or cached[0]() is not graph:
@@ -232,7 +231,6 @@ class Request:
             partial.append((row, known[columns]))
         edge_mask = self._edge_mask(graph)
         none = torch.empty(0, dtype=torch.int64)
-        _refuse_emptied(graph, node_rows)
         return Resolved(
             node_rows=torch.tensor(node_rows, dtype=torch.int64),
             edge_mask=edge_mask,
@@ -259,13 +257,6 @@ class Request:
         if not graph.directed:
             mask[torch.searchsorted(keys, ends[0] * n + ends[1])] = True
         return mask
-
-
-def _refuse_emptied(graph: Graph, node_rows: list[int]) -> None:
-    """Raises `InputError` if no training node remains. A class may lose its last node: `num_classes` is a setting."""
-    train_mask = graph.train_mask.numpy()
-    if train_mask.any() and train_mask[np.array(node_rows, dtype=np.int64)].sum() == train_mask.sum():
-        raise InputError("the request leaves no training node")
 
 
 def _unique_rows(named: Iterable[tuple[Any, int]], label: str) -> list[int]:

@@ -10,10 +10,9 @@ from torch import nn
 
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
-from graphforget.graph.links import default_population
 from graphforget.models.built_in import as_composite, as_stacked
 from graphforget.models.constructions import Construction
-from graphforget.models.items import LINK, NODE
+from graphforget.models.items import LINK, NODE, ItemModel
 from graphforget.models.parameters import trainable
 from graphforget.models.registry import build
 from graphforget.models.stacked import Stacked, default_attribute_scale
@@ -44,6 +43,8 @@ def untrained_module(
     if isinstance(model, Construction):
         model = model.resolved(graph)
         return model.name, model.on(graph), model.options
+    if isinstance(model, ItemModel):
+        raise InputError("the module answers for links or graphs, give the name of a model instead")
     if as_composite(model) is not None:
         raise InputError("the module is a stacked or boosted model, give its name, gf.stacked(...) or gf.boosted(...)")
     if not trainable(model):
@@ -59,8 +60,8 @@ def _built(graph: Graph, name: str, seed: int, options: dict[str, Any]) -> tuple
     if isinstance(parts, Mapping):
         options = options | {"parts": list(map(str, parts))}
     shape: Any = {"columns": graph.num_columns, "classes": graph.num_classes, "seed": seed}
-    if name.lower().startswith(f"{LINK}-"):  # settings that stay when nodes go, or when it is trained with another seed
-        options = {"split_seed": seed, "population": default_population(graph)} | options
+    if name.lower().startswith(f"{LINK}-"):  # it stays when the model is trained with another seed
+        options = {"split_seed": seed} | options
     module = build(name, **shape, **options)
     if type(module) is Stacked and "attribute_scale" not in options:
         options = options | {"attribute_scale": default_attribute_scale(graph.train_rows.numel())}
