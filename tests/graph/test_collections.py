@@ -226,6 +226,9 @@ def test_a_csv_folder_with_a_column_of_graphs(tmp_path: Path) -> None:
     (tmp_path / "edges.csv").write_text("source,target\na,b\n")
     graph = gf.Graph.from_csv(tmp_path)
     assert (graph.graph_ids, graph.column_names, graph.nodes_of("m1")) == (("m1", "m2"), ("age",), ["a", "b"])
+    (note,) = graph.notes
+    assert note == "the column 'graph' of nodes.csv makes it a collection (2 graphs), and is no attribute"
+    assert graph.without(gf.Request(graphs=["m2"])).notes == ()
     (tmp_path / "nodes.csv").write_text("id,graph,label\na,m1,yes\nb,m1,yes\nc,m2,no\n")
     assert gf.Graph.from_csv(tmp_path).x.tolist() == [[1.0]] * 3
     (tmp_path / "nodes.csv").write_text("id,graph,label,age\na,m1,yes,1\nb,,yes,2\nc,m2,no,3\n")

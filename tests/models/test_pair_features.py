@@ -14,6 +14,7 @@ from cases import random_graph
 from graphforget.graph.links import edge_pairs
 from graphforget.models import pair_features as module
 from graphforget.models.pair_features import FLOOR, STRUCTURAL, Attributes, Messages, pair_features
+from hostile import in_time
 
 
 def neighbours(edges: list[tuple[int, int]], nodes: int) -> list[set[int]]:
@@ -104,6 +105,36 @@ def test_pair_does_not_depend_on_other_pairs() -> None:
     some = pairs[7::13]
     alone = pair_features(some, attributes, messages, powers=(0, 1)).values
     np.testing.assert_array_equal(together[7::13], alone)
+
+
+def by_products(pairs: np.ndarray, messages: Messages) -> np.ndarray:
+    """The sums over common neighbours by products of sparse rows."""
+    degrees = messages.degrees
+    weights = np.stack([np.ones_like(degrees), 1 / np.log(np.maximum(degrees, 2)), 1 / np.maximum(degrees, 1)], axis=1)
+    shared = messages.adjacency[pairs[:, 0]].multiply(messages.adjacency[pairs[:, 1]])
+    sums: np.ndarray = shared.tocsr() @ weights
+    return sums
+
+
+@pytest.mark.parametrize("cells", [1, 50, 1 << 20])
+def test_common_neighbours_to_the_last_bit(cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CELLS_AT_ONCE", cells)
+    for seed in range(5):
+        ends = (60 * np.random.default_rng(seed).random((300, 2)) ** 3).astype(np.int64)  # some hubs
+        messages = Messages(np.unique(np.sort(ends[ends[:, 0] != ends[:, 1]], axis=1), axis=0), 60)
+        pairs = torch.combinations(torch.arange(60)).numpy()
+        sums = by_products(pairs, messages)
+        found = module.structural_features(pairs, messages)
+        np.testing.assert_array_equal(found[:, 0], np.log1p(sums[:, 0]))
+        np.testing.assert_array_equal(found[:, 1], np.log1p(sums[:, 1]))
+        np.testing.assert_array_equal(found[:, 2], np.sqrt(sums[:, 2]))
+
+
+def test_a_hub_costs_little() -> None:
+    star = np.stack([np.zeros(29_999, dtype=np.int64), np.arange(1, 30_000)], axis=1)
+    with in_time():
+        found = module.structural_features(star, Messages(star, 30_000))
+    assert not found[:, :4].any()
 
 
 def test_no_pair_and_no_edge() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -110,6 +111,16 @@ def test_the_default_follows_from_the_targets() -> None:
 def test_torchs_binary_loss_becomes_the_built_in_one() -> None:
     assert is_convex(as_loss(nn.BCEWithLogitsLoss()))
     assert not is_convex(as_loss(nn.BCEWithLogitsLoss(pos_weight=torch.ones(2))))
+
+
+@pytest.mark.parametrize("torchs", [nn.BCEWithLogitsLoss, nn.CrossEntropyLoss])
+def test_an_altered_object_of_torch_is_a_loss_of_ones_own(torchs: Any) -> None:
+    replaced, hooked = torchs(reduction="none"), torchs(reduction="none")
+    replaced.forward = lambda z, y: -z.square().sum(dim=1)
+    hooked.register_forward_hook(lambda module, given, losses: -losses)
+    assert is_convex(as_loss(torchs(reduction="none")))
+    for altered in (replaced, hooked):
+        assert as_loss(altered).convexity == "unknown"
 
 
 def test_one_label_a_node_gives_one_versus_rest() -> None:

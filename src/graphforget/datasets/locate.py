@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Literal
 
 from graphforget.errors import InputError
+from graphforget.files import error_reason, open_regular
 
 VARIABLE = "GRAPHFORGET_DATA"
+LARGEST = 2**28  # bytes of a raw file whose content is checked
 
 
 @dataclass(frozen=True)
@@ -189,6 +191,20 @@ def raw_folder(name: str, *, root: str | Path | None = None) -> Path:
             f"the raw files of {name} are not in {folders} and cannot be downloaded ({error}), "
             f"put them into <folder>/{raw.folder}/raw and set {VARIABLE} to <folder>"
         ) from error
+
+
+def published_file(name: str, *, root: str | Path | None = None) -> Path:
+    """The one raw file of dataset `name`, with the content that was published, else `InputError`."""
+    ((file, checksum),) = RAW_FILES[name].checksums.items()
+    path = raw_folder(name, root=root) / file
+    try:
+        with open_regular(path, largest=LARGEST, links=True) as content:
+            found = hashlib.sha256(content.read()).hexdigest()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error_reason(error)}") from error
+    if found != checksum:
+        raise InputError(f"{path} is not the file that was published: its SHA-256 is {found}")
+    return path
 
 
 def _download(name: str, root: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,8 @@ from graphforget.graph.graph import Graph
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-SMALL = 2**24  # a tensor may have so many numbers in a file of any size
+SMALL = 2**24  # tensors of one name may have so many numbers in a file of any size
+NEEDED = ("x", "edge_index", "y", "train_mask", "val_mask", "test_mask", "graph_numbers")
 
 
 def read_pyg_file(path: Path) -> Graph:
@@ -54,7 +56,7 @@ def _read(path: Path) -> Data | list[Data]:
         collection = isinstance(data, list) and bool(data) and all(isinstance(one, Data) for one in data)
         size = path.stat().st_size
         parts = data if collection else [data] if isinstance(data, Data) else []
-        invalid = [name for part in parts for name in _invalid_tensors(part, size)]
+        invalid = _invalid_tensors(parts, max(size, SMALL))
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error}") from error
     except Exception as error:  # a damaged file can raise any exception
@@ -71,14 +73,21 @@ def _read(path: Path) -> Data | list[Data]:
     return data
 
 
-def _invalid_tensors(data: object, size: int) -> list[str]:
-    """The names of values that are no tensor, or one that would take far more memory than the file."""
-    needed = ("x", "edge_index", "y", "train_mask", "val_mask", "test_mask", "graph_numbers")
-    values = {name: getattr(data, name, None) for name in needed}
-    return [name for name, value in values.items() if value is not None and not _fits(value, max(size, SMALL))]
+def _invalid_tensors(parts: Sequence[Data], most: int) -> list[str]:
+    """The names of values that are no tensors, or of tensors that would take far more memory than the file."""
+    values = {name: [value for part in parts if (value := getattr(part, name, None)) is not None] for name in NEEDED}
+    return [name for name, tensors in values.items() if not _fit(tensors, most)]
 
 
-def _fits(value: object, size: int) -> bool:
-    if not isinstance(value, Tensor):
-        return False
-    return (value.numel() if value.layout == torch.strided else max(value.shape, default=0)) <= size
+def _fit(values: Sequence[object], most: int) -> bool:
+    """Whether all are tensors, and together have at most so many numbers; files can name one number many times."""
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    longest = max((size for tensor in tensors for size in tensor.shape), default=0)
+    return len(tensors) == len(values) and longest <= most and sum(map(_numbers, tensors)) <= most
+
+
+def _numbers(tensor: Tensor) -> int:
+    if tensor.layout == torch.strided:
+        return tensor.numel()
+    stored = tensor._values() if tensor.layout == torch.sparse_coo else tensor.values()
+    return tensor.shape[0] + stored.numel()

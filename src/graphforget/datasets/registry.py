@@ -63,11 +63,10 @@ def _read_tu(name: str, root: str | Path | None) -> Graph:
 
 
 def _read_deezer_egos(name: str, root: str | Path | None) -> Graph:
-    from graphforget.datasets.locate import RAW_FILES, raw_folder
+    from graphforget.datasets.locate import published_file
     from graphforget.datasets.tu import read_deezer_egos
 
-    (file,) = RAW_FILES[name].checksums
-    return read_deezer_egos(raw_folder(name, root=root) / file, name)
+    return read_deezer_egos(published_file(name, root=root), name)
 
 
 @dataclass(frozen=True)

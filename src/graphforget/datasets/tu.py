@@ -8,14 +8,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 
 from graphforget.errors import InputError
-from graphforget.files import open_regular
+from graphforget.files import error_reason, open_regular
 from graphforget.graph.graph import Graph
 from graphforget.graph.validation import note_of_dropped_loops
 
 LARGEST = 2**32  # bytes of one file
+LARGEST_MEMBER = 2**24  # bytes of one file in deezer_egos.zip; the largest that was published has 6 million
+DENSE = 2**26  # up to so many numbers attributes are dense, however many of them are 0
+SPARSE_BELOW = 0.1  # share of non-zero attributes under which more numbers are kept sparse
 INDICATOR = "_graph_indicator.txt"
 
 
@@ -55,7 +59,7 @@ def read_tu(folder: Path, *, name: str | None = None) -> Graph:
     except (ValueError, IndexError) as error:
         raise InputError(f"the files {prefix}_*.txt in {folder} do not fit together: {error}") from error
     return Graph.create(
-        x=torch.from_numpy(columns),
+        x=columns if sp.issparse(columns) else torch.from_numpy(columns),
         edges=torch.from_numpy(ends[:, proper]),
         y=torch.from_numpy(y[in_graph]),
         graph_numbers=torch.from_numpy(in_graph),
@@ -87,9 +91,11 @@ def _whole(values: np.ndarray) -> np.ndarray:
     return whole
 
 
-def _columns(n: int, attributes: np.ndarray | None, labels: np.ndarray | None) -> tuple[np.ndarray, list[str] | None]:
+def _columns(
+    n: int, attributes: np.ndarray | None, labels: np.ndarray | None
+) -> tuple[np.ndarray | sp.csr_matrix, list[str] | None]:
     """Attributes first, then one column a node label; a column of ones if there is neither."""
-    parts: list[np.ndarray] = []
+    parts: list[np.ndarray | sp.csr_matrix] = []
     names: list[str] = []
     if attributes is not None:
         parts.append(attributes.astype(np.float32))
@@ -97,32 +103,53 @@ def _columns(n: int, attributes: np.ndarray | None, labels: np.ndarray | None) -
     if labels is not None:
         for place, column in enumerate(_whole(labels).T):
             values, rows = np.unique(column, return_inverse=True)
-            parts.append(np.eye(len(values), dtype=np.float32)[rows])
+            entries = (np.ones(len(rows), dtype=np.float32), rows, np.arange(len(rows) + 1))
+            parts.append(sp.csr_matrix(entries, shape=(len(rows), len(values))))
             which = "label" if labels.shape[1] == 1 else f"label {place}"
             names += [f"{which} = {value}" for value in values]
     if not parts:
         return np.ones((n, 1), dtype=np.float32), None
-    if any(len(part) != n for part in parts):
+    if any(part.shape[0] != n for part in parts):
         raise ValueError(f"there are not as many rows of attributes or labels as the {n} nodes")
-    return np.concatenate(parts, axis=1), names
+    numbers = n * len(names)
+    filled = sum(int(np.count_nonzero(part)) if isinstance(part, np.ndarray) else part.nnz for part in parts)
+    if numbers > DENSE and filled < SPARSE_BELOW * numbers:
+        return sp.csr_matrix(sp.hstack(parts)), names
+    return np.concatenate([part if isinstance(part, np.ndarray) else part.toarray() for part in parts], axis=1), names
 
 
 def read_deezer_egos(path: Path, name: str) -> Graph:
     """The ego networks in deezer_egos.zip: edges as JSON and labels as CSV. They have no attributes, so ones stand."""
     try:
         with zipfile.ZipFile(path) as content:
-            edges = json.loads(content.read("deezer_egos/deezer_edges.json"))
-            lines = content.read("deezer_egos/deezer_target.csv").decode("ascii").split()[1:]
+            edges = json.loads(_member(content, "deezer_egos/deezer_edges.json"))
+            lines = _member(content, "deezer_egos/deezer_target.csv").decode("ascii").split()[1:]
         labels = {int(graph): int(label) for graph, label in (line.split(",") for line in lines)}
         return _ego_networks({int(graph): pairs for graph, pairs in edges.items()}, labels, name)
-    except (OSError, EOFError, LookupError, TypeError, ValueError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path} is not the file that was published: {error}") from error
+    except InputError:
+        raise
+    except Exception as error:  # a damaged archive can raise any exception
+        reason = error_reason(error) or type(error).__name__
+        raise InputError(f"{path} is not the file that was published: {reason}") from error
+
+
+def _member(content: zipfile.ZipFile, name: str) -> bytes:
+    """A file in the archive, which may not unfold to far more than was published."""
+    member = content.getinfo(name)
+    if member.file_size > LARGEST_MEMBER:
+        raise ValueError(f"{name} has {member.file_size:,} bytes, up to {LARGEST_MEMBER:,} are possible")
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others unfold without a limit
+        raise ValueError(f"{name} is compressed in another way")
+    with content.open(member) as file:
+        return file.read(member.file_size)  # without a number it would unfold all before it looks at the size
 
 
 def _ego_networks(edges: Mapping[int, list[list[int]]], labels: Mapping[int, int], name: str) -> Graph:
     numbers = np.array(sorted(edges))
     pairs = [np.array(edges[number], dtype=np.int64).reshape(-1, 2) for number in numbers.tolist()]
     sizes = np.array([int(part.max()) + 1 for part in pairs])  # every node of an ego network has an edge
+    if any(size > part.size for size, part in zip(sizes.tolist(), pairs, strict=True)):
+        raise ValueError("a node has no edge")
     starts = sizes.cumsum() - sizes
     ends = np.concatenate([part + start for part, start in zip(pairs, starts, strict=True)]).T
     y = np.array([labels[number] for number in numbers.tolist()])

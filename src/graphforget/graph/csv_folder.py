@@ -61,8 +61,16 @@ def read_csv_folder(folder: Path) -> dict[str, Any]:
         "name": folder.resolve().name,
         "graph_numbers": None if nodes.graphs is None else torch.tensor([number_of[name] for name in nodes.graphs]),
         "graph_ids": None if nodes.graphs is None else list(number_of),
+        "notes": _note_of_collection(nodes.graphs),
         **nodes.targets.arguments(),
     }
+
+
+def _note_of_collection(graphs: Sequence[str] | None) -> list[str]:
+    """The note for those whose column `graph` was meant as an attribute."""
+    if graphs is None:
+        return []
+    return [f"the column 'graph' of nodes.csv makes it a collection ({len(set(graphs)):,} graphs), and is no attribute"]
 
 
 # -- nodes.csv ----------------------------------------------------------------------------------------------

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import scipy.sparse as sp
 import torch
+from torch import Tensor
 
 from graphforget.errors import InputError
 from graphforget.graph.validation import UNLABELLED, checked_attributes, checked_edges, is_symmetric
+from graphforget.linalg.sparse import to_scipy
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
     from graphforget.graph.graph import Graph
+
+MOST_NODES = 2**24  # without attributes, in all graphs of a list together; more need as many ends of edges
 
 
 def read_pyg(data: Data, *, directed: bool | None) -> dict[str, Any]:
@@ -48,7 +54,9 @@ def read_pyg_list(graphs: Sequence[Data], *, directed: bool | None, graph_ids: S
         raise InputError("a list of one or more PyG Data is needed")
     if graph_ids is not None and len(graph_ids) != len(graphs):
         raise InputError(f"there are {len(graph_ids)} graph ids for {len(graphs)} graphs")
-    parts = [_read_one(data, place) for place, data in enumerate(graphs)]
+    nodes = [_num_nodes(data, place) for place, data in enumerate(graphs)]
+    _check_bare_nodes(graphs, nodes)
+    parts = [_read_one(data, place, number) for place, (data, number) in enumerate(zip(graphs, nodes, strict=True))]
     places = [place for place, part in enumerate(parts) if part["x"].shape[0]]
     parts = [parts[place] for place in places]
     if not parts or len({part["x"].shape[1] for part in parts}) != 1:
@@ -61,7 +69,7 @@ def read_pyg_list(graphs: Sequence[Data], *, directed: bool | None, graph_ids: S
     total = int(sizes.sum())
     empty = len(graphs) - len(places)
     return {
-        "x": torch.cat([part["x"].to(torch.promote_types(part["x"].dtype, torch.float32)) for part in parts]),
+        "x": _stacked([part["x"] for part in parts]),
         "edges": edges,
         "y": torch.stack([part["y"] for part in parts]).repeat_interleave(sizes, dim=0),
         "directed": not is_symmetric(edges, total) if directed is None else directed,
@@ -71,10 +79,43 @@ def read_pyg_list(graphs: Sequence[Data], *, directed: bool | None, graph_ids: S
     }
 
 
-def _read_one(data: Data, place: int) -> dict[str, Any]:
-    """One graph of a list: attributes (a column of ones if it has none), edges and its one label."""
+def _stacked(attributes: Sequence[Tensor]) -> Tensor | sp.csr_matrix:
+    """The rows of all graphs, sparse if those of any graph are."""
+    attributes = [x.to(torch.promote_types(x.dtype, torch.float32)) for x in attributes]
+    if all(x.layout == torch.strided for x in attributes):
+        return torch.cat(attributes)
+    return sp.csr_matrix(sp.vstack([to_scipy(x) for x in attributes]))
+
+
+def _num_nodes(data: Data, place: int) -> int:
+    """How many nodes graph `place` of a list has."""
     if getattr(data, "edge_index", None) is None:
         raise InputError(f"graph {place} has no 'edge_index', which a Graph needs")
+    x = getattr(data, "x", None)
+    if x is not None and (x.dim() != 2 or (x.shape[0] and not x.shape[1])):
+        raise InputError(f"graph {place} has attributes of shape {tuple(x.shape)}, nodes x columns is needed")
+    given = data.num_nodes if x is None else x.shape[0]
+    if given is None:
+        raise InputError(f"graph {place} has neither 'x' nor 'num_nodes', so its number of nodes is unknown")
+    try:
+        nodes = operator.index(given)
+    except (TypeError, ValueError, RuntimeError):
+        nodes = -1
+    if nodes < 0:
+        raise InputError(f"graph {place} has a 'num_nodes' that is no whole number from 0")
+    return nodes
+
+
+def _check_bare_nodes(graphs: Sequence[Data], nodes: Sequence[int]) -> None:
+    """Refuses a number of nodes that a few bytes can name and no memory can hold, before any row is made."""
+    bare = sum(number for data, number in zip(graphs, nodes, strict=True) if getattr(data, "x", None) is None)
+    most = max(MOST_NODES, sum(data.edge_index.numel() for data in graphs if isinstance(data.edge_index, Tensor)))
+    if bare > most:
+        raise InputError(f"the graphs have {bare:,} nodes without attributes 'x', up to {most:,} are possible")
+
+
+def _read_one(data: Data, place: int, nodes: int) -> dict[str, Any]:
+    """One graph of a list: attributes (a column of ones if it has none), edges and its one label."""
     for unsupported in ("edge_weight", "edge_attr"):
         if getattr(data, unsupported, None) is not None:
             raise InputError(f"graph {place} has '{unsupported}', and only unweighted edges are supported")
@@ -82,11 +123,9 @@ def _read_one(data: Data, place: int) -> dict[str, Any]:
     y = torch.tensor(UNLABELLED) if y is None else torch.as_tensor(y).detach().cpu().squeeze()
     if y.dim() != 0:
         raise InputError(f"graph {place} has {y.numel()} labels, one label 'y' is needed")
-    if x is not None and x.dim() != 2:
-        raise InputError(f"graph {place} has attributes of shape {tuple(x.shape)}, nodes x columns is needed")
-    if x is None and data.num_nodes is None:
-        raise InputError(f"graph {place} has neither 'x' nor 'num_nodes', so its number of nodes is unknown")
-    attributes = torch.ones(int(data.num_nodes or 0), 1) if x is None else x.detach().cpu().to_dense()
+    attributes = torch.ones(nodes, 1) if x is None else x.detach().cpu()
+    if attributes.layout not in (torch.strided, torch.sparse_csr):
+        attributes = attributes.to_sparse_csr()
     edges = checked_edges(data.edge_index, attributes.shape[0])
     return {"x": attributes, "has_x": x is not None, "edges": edges, "y": y}
 

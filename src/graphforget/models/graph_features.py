@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.graph.hashing import pair_hashes, salt, salted
 from graphforget.linalg.sparse import (
@@ -21,6 +22,7 @@ from graphforget.linalg.sparse import (
 )
 from graphforget.models.propagation import normalised_adjacency
 
+MOST_NUMBERS = 2**28  # of dense attributes, over all powers of the propagation
 MOST_ROUNDING = 1e-6  # relative: more than that of any sum of fewer than 2^32 numbers
 
 
@@ -111,7 +113,15 @@ def sign_features(graph: Graph, *, hops: int, dtype: torch.dtype = torch.float64
 
     The logarithm of the degree is one more attribute, and the number of nodes one more sum. All are on the scale of
     `asinh`, so that large graphs do not outweigh small ones. The bounds of the rows are those of docs/maths.md, 15.
+
+    Raises:
+        InputError: There are too many attributes to be made dense.
     """
+    if graph.num_nodes * graph.num_columns * (hops + 1) > MOST_NUMBERS:
+        raise InputError(
+            f"graph-sign makes the attributes dense, and {graph.num_nodes:,} nodes x {graph.num_columns:,} columns x "
+            f"{hops + 1} powers are more than {MOST_NUMBERS:,} numbers: use graph-wl, which keeps them sparse"
+        )
     propagation = normalised_adjacency(graph.edge_index, graph.num_nodes, dtype=dtype)
     degrees = torch.bincount(graph.edge_index[1], minlength=graph.num_nodes).to(dtype).unsqueeze(1)
     attributes = torch.cat([graph.x.to_dense().to(dtype), degrees.log1p()], dim=1)

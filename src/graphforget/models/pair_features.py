@@ -6,6 +6,7 @@ fitted, so that the features of a pair depend on nothing but the two nodes' neig
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -126,12 +127,7 @@ def structural_features(pairs: np.ndarray, messages: Messages) -> np.ndarray:
     """The features `STRUCTURAL` of each pair. Every sum has no negative term."""
     degrees = messages.degrees
     weights = np.stack([np.ones_like(degrees), 1 / np.log(np.maximum(degrees, 2)), 1 / np.maximum(degrees, 1)], axis=1)
-    common = np.empty((len(pairs), 3))
-    for start in range(0, len(pairs), PAIRS_AT_ONCE):
-        u, v = pairs[start : start + PAIRS_AT_ONCE].T
-        shared = sp.csr_matrix(messages.adjacency[u].multiply(messages.adjacency[v]))
-        common[start : start + PAIRS_AT_ONCE] = shared @ weights
-    neighbours, adamic_adar, allocation = common.T
+    neighbours, adamic_adar, allocation = _over_common_neighbours(pairs, messages, weights).T
     first, second = degrees[pairs[:, 0]], degrees[pairs[:, 1]]
     paths = weighted_paths(pairs, messages)
     log_first, log_second = np.log1p(first), np.log1p(second)
@@ -148,6 +144,45 @@ def structural_features(pairs: np.ndarray, messages: Messages) -> np.ndarray:
         (first == 0).astype(np.float64) + (second == 0),
     )
     return np.stack(columns, axis=1)
+
+
+def _over_common_neighbours(pairs: np.ndarray, messages: Messages, weights: np.ndarray) -> np.ndarray:
+    """The sums of the rows of `weights` over the common neighbours of each pair, in ascending order of these.
+
+    The neighbours of the end that has fewer of them are looked up among those of the other: hubs cost little.
+    """
+    adjacency, counts, n = messages.adjacency, np.diff(messages.adjacency.indptr), len(messages.degrees)
+    keys = np.repeat(np.arange(n), counts) * n + adjacency.indices  # ascending
+    swap = counts[pairs[:, 0]] > counts[pairs[:, 1]]
+    few, many = np.where(swap, pairs[:, 1], pairs[:, 0]), np.where(swap, pairs[:, 0], pairs[:, 1])
+    sums = np.zeros((len(pairs), weights.shape[1]))
+    for block in _blocks(counts[few]):
+        owner, places = _entries(adjacency, few[block])
+        near = adjacency.indices[places]
+        wanted = many[block][owner] * n + near
+        found = np.searchsorted(keys, wanted)
+        is_common = keys[np.minimum(found, len(keys) - 1)] == wanted
+        owner, near = owner[is_common], near[is_common]
+        for column, of_node in enumerate(weights.T):
+            sums[block, column] = np.bincount(owner, weights=of_node[near], minlength=block.stop - block.start)
+    return sums
+
+
+def _blocks(sizes: np.ndarray) -> Iterator[slice]:
+    """Slices of items with at most `CELLS_AT_ONCE` cells in all, or of one item; none of items without cells only."""
+    ends = np.cumsum(sizes, dtype=np.int64)
+    start = 0
+    while start < len(ends) and ends[-1] > (done := ends[start] - sizes[start]):
+        stop = max(int(np.searchsorted(ends, done + CELLS_AT_ONCE, side="right")), start + 1)
+        yield slice(start, stop)
+        start = stop
+
+
+def _entries(matrix: sp.csr_matrix, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For each entry of these rows of a matrix, the place of its row among `rows`, and its own place in the matrix."""
+    starts, counts = matrix.indptr[rows].astype(np.int64), np.diff(matrix.indptr)[rows]
+    owner = np.repeat(np.arange(len(rows)), counts)
+    return owner, np.arange(owner.size) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
 
 
 def weighted_paths(pairs: np.ndarray, messages: Messages) -> np.ndarray:
@@ -167,10 +202,9 @@ def weighted_paths(pairs: np.ndarray, messages: Messages) -> np.ndarray:
         if not chosen.size:
             continue
         two_steps = (step[low : low + block] @ messages.adjacency).toarray()
-        u, v = pairs[chosen].T
-        owner = np.repeat(np.arange(chosen.size), counts[v])
-        offsets = np.arange(owner.size) - np.repeat(np.cumsum(counts[v]) - counts[v], counts[v])
-        places = np.repeat(step.indptr[v], counts[v]) + offsets
-        terms = two_steps[u[owner] - low, step.indices[places]] * step.data[places]
-        sums[chosen] = np.bincount(owner, weights=terms, minlength=chosen.size)
+        for part in _blocks(counts[pairs[chosen, 1]]):
+            u, v = pairs[chosen[part]].T
+            owner, places = _entries(step, v)
+            terms = two_steps[u[owner] - low, step.indices[places]] * step.data[places]
+            sums[chosen[part]] = np.bincount(owner, weights=terms, minlength=len(v))
     return sums

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from graphforget.errors import InputError
 from graphforget.graph.targets import UNLABELLED, TargetKind
 from graphforget.models.captured import first_captured_value
-from graphforget.training.loss_values import cross_entropy, logistic, one_vs_rest, softmax, squared_error
+from graphforget.training.loss_values import cross_entropy, is_unaltered, logistic, one_vs_rest, softmax, squared_error
 
 CROSS_ENTROPY = "cross_entropy"
 ONE_VS_REST = "one_vs_rest"
@@ -315,9 +315,9 @@ def as_loss(loss: Loss | LossFunction | str | None, *, targets: TargetKind = "cl
         if named is None:
             raise InputError(f"there is no loss {loss!r}, only {', '.join(BUILT_IN)} or a function of one's own")
         return named
-    if type(loss) is nn.CrossEntropyLoss and vars(loss).keys() == vars(nn.CrossEntropyLoss()).keys():
+    if type(loss) is nn.CrossEntropyLoss and is_unaltered(loss):
         return _from_torch(loss)
-    if type(loss) is nn.BCEWithLogitsLoss and loss.weight is None and loss.pos_weight is None:
+    if type(loss) is nn.BCEWithLogitsLoss and is_unaltered(loss) and loss.weight is loss.pos_weight is None:
         return Logistic()
     if not isinstance(loss, Loss):
         loss = Loss(loss)
