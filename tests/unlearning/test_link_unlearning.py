@@ -264,3 +264,19 @@ def test_directed_graphs_and_collections_are_refused() -> None:
         gf.train(random_graph(0, directed=True), "sign", task="link")
     with pytest.raises(gf.InputError, match="sgc, sign"):
         gf.train(random_graph(0), "gat", task="link")
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_the_label_of_a_deleted_node_decides_nothing(labelled: bool) -> None:
+    """The retained nodes have no label and no role. The node that goes may have been the last one with a label."""
+    plain = random_graph(3, nodes=30, edges=90)
+    none = torch.zeros_like(plain.train_mask)
+    goes = torch.arange(30) == 7
+    y, train = torch.where(goes & labelled, 0, -1), goes & labelled
+    graph = dataclasses.replace(plain, y=y, train_mask=train, val_mask=none, test_mask=none)
+    trained = gf.train(graph, "sign", task="link", **SMALL)
+    outcome = gf.unlearn(trained, graph, gf.Request(nodes=[7]))
+    assert outcome.level == "certified"
+    for ask in (gf.plan, gf.unlearn):
+        with pytest.raises(gf.InputError, match="^the request leaves no training link$"):
+            ask(trained, graph, gf.Request(nodes=range(29)))
