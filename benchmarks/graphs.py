@@ -36,7 +36,9 @@ from results import Results, Row
 
 DATA = ("mutag", "proteins", "imdb-binary", "nci1")
 ROWS = ("gin", "wl", "wl, chosen", "sign")
-SETTINGS = [{"rounds": rounds, "mu": mu} for rounds, mu in itertools.product((2, 4), (1e-3, 3e-4, 1e-4, 3e-5, 1e-5))]
+SETTINGS: list[dict[str, Any]] = [
+    {"rounds": rounds, "mu": mu} for rounds, mu in itertools.product((2, 4), (1e-3, 3e-4, 1e-4, 3e-5, 1e-5))
+]
 EPOCHS = {"mutag": 150, "proteins": 60, "imdb-binary": 60, "nci1": 100}
 HIDDEN, LAYERS, BATCH, LEARNING_RATE = 32, 5, 128, 0.01
 MOST_DEGREES = 64  # attributes of a GIN on graphs without any: the degree, up to this one

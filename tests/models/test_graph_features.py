@@ -154,11 +154,9 @@ def long_rows(model: str, module: Any, graph: gf.Graph) -> np.ndarray:
         colours = wl_colours(graph, rounds=module.rounds, degrees=True)
         width = module.buckets
         columns = [((c.numpy().view(np.uint64) >> np.uint64(32)) * np.uint64(width)) >> np.uint64(32) for c in colours]
+        places = [column.astype(np.int64) for column in columns]
         counts = np.array(
-            [
-                np.concatenate([np.bincount(c[own].astype(np.int64), minlength=width) for c in columns])
-                for own in members
-            ]
+            [np.concatenate([np.bincount(place[own], minlength=width) for place in places]) for own in members]
         )
         values = np.log1p(counts.astype(long))
     else:

@@ -1763,3 +1763,15 @@ def test_a_refused_release_cannot_be_left_out_of_the_count(tmp_path: Path, monke
         gf.verify_run(run)
     with pytest.raises(gf.Mismatch):
         gf.answer(run, gf.Request(nodes=[6]))
+
+
+def test_a_model_whose_settings_were_changed_after_training_is_refused() -> None:
+    graph = gf.load("patients")
+    trained = gf.train(graph, "sgc")
+    outcome = gf.unlearn(trained, graph, gf.Request(nodes=["patient-0017"]))
+    for model in (trained, outcome.trained):
+        model.module.powers = (1,)  # type: ignore[assignment]
+    with pytest.raises(gf.InputError, match="other settings than its recipe says"):
+        gf.unlearn(trained, graph, gf.Request(nodes=["patient-0018"]))
+    with pytest.raises(gf.Mismatch, match="other settings than its recipe says"):
+        gf.verify(outcome.certificate, outcome.trained, outcome.graph)

@@ -89,8 +89,8 @@ def edge_pairs(graph: Graph) -> Tensor:
     """
     if graph.directed:
         raise InputError("the graph is directed, links are learned on undirected graphs alone")
-    if int(graph.numbers[-1]) >= MOST_NUMBERS:
-        raise InputError(f"a node has number {int(graph.numbers[-1])}, links need numbers below {MOST_NUMBERS:,}")
+    if graph.num_nodes and int(graph.numbers[-1]) >= MOST_NUMBERS:
+        raise InputError(f"a node number is over {MOST_NUMBERS:,}, which is too large for links")
     source, target = graph.edge_index  # sorted by (target, source), in both directions
     return graph.edge_index[:, target < source].flip(0).T.contiguous()
 
@@ -150,7 +150,7 @@ def _candidates(graph: Graph, settings: LinkSettings) -> tuple[Tensor, Tensor]:
     first = graph.numbers.repeat_interleave(count)
     turns = torch.arange(count).repeat(graph.num_nodes)
     draws = salted(pair_hashes(first, turns), salt("link negative", settings.split_seed))
-    other = order[torch.searchsorted(places, draws) % graph.num_nodes]
+    other = order[torch.searchsorted(places, draws) % max(graph.num_nodes, 1)]
     row = torch.arange(graph.num_nodes).repeat_interleave(count)
     valid = other != row
     rows = torch.stack([row[valid], other[valid]], dim=1)

@@ -16,6 +16,7 @@ from graphforget.certificates.levels import LEVELS, Level
 from graphforget.errors import InputError, Refused
 from graphforget.graph.graph import Graph
 from graphforget.models.items import view_of
+from graphforget.models.recorded_settings import has_recorded_settings
 from graphforget.models.registry import reach_is_proven
 from graphforget.privacy.salt import new_salt
 from graphforget.request.kinds import KINDS, Kind
@@ -139,6 +140,9 @@ class Method(ABC, Generic[Options]):
             raise InputError("these are released weights, without their objective's noise; go on from outcome.trained")
         if trained.graph_digest != graph.digest:
             raise InputError("the graph is not the one that this model was trained or last updated on")
+        recipe = trained.recipe
+        if not has_recorded_settings(trained.module, graph, name=recipe.model, options=dict(recipe.options)):
+            raise InputError("the model has other settings than its recipe says: it was changed after its training")
         reason = self.unsupported(trained)
         if reason is not None:
             raise InputError(f"method {self.name!r} does not work here: {reason}")

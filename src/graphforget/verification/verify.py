@@ -20,6 +20,7 @@ from graphforget.certificates.releases import counted_in, counted_ratio
 from graphforget.certificates.signing import check_signature
 from graphforget.errors import Mismatch
 from graphforget.graph.graph import Graph
+from graphforget.models.recorded_settings import has_recorded_settings
 from graphforget.privacy.noise import grid
 from graphforget.progress import Progress
 from graphforget.training.state import same_tensors
@@ -178,7 +179,9 @@ def _graph(evidence: Evidence) -> str:
 
 
 def _model(evidence: Evidence) -> str:
-    recipe, stated = evidence.trained.recipe, evidence.certificate
+    recipe, stated, module = evidence.trained.recipe, evidence.certificate, evidence.trained.module
+    if not has_recorded_settings(module, evidence.graph, name=recipe.model, options=dict(recipe.options)):
+        raise Mismatch("the model has other settings than its recipe says")
     for name, ours in subject(evidence.trained, strongly_convex=evidence.strongly_convex).items():
         theirs = dict(getattr(stated, name))
         if theirs != ours:
