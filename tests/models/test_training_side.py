@@ -19,6 +19,7 @@ from graphforget.models.link import LinkSIGN
 from graphforget.models.link_view import LinkView
 from graphforget.models.registry import build
 from graphforget.request.footprint import Footprint
+from graphforget.training.losses import as_loss
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -39,7 +40,7 @@ def test_the_objective_is_that_of_the_training_side(model: str, seed: int) -> No
     assert isinstance(module, ItemModel)
     part = module.view.training_graph(graph)
     assert (part.num_nodes, part.num_edges) != (graph.num_nodes, graph.num_edges)
-    loss: Any = "logistic" if links else "cross_entropy"
+    loss = as_loss("logistic" if links else "cross_entropy")
     whole, learned = (gf.Objective(module, one, mu=1e-3, loss=loss) for one in (graph, part))
     theta = torch.randn(whole.size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     assert whole.m == learned.m > 0

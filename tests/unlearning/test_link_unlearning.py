@@ -22,6 +22,7 @@ from graphforget.models.link import LinkFixed
 from graphforget.models.pair_features import FLOOR
 from graphforget.models.registry import build
 from graphforget.privacy.gaussian import tolerance
+from graphforget.training.losses import as_loss
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -172,7 +173,7 @@ def test_allowance_is_at_least_the_bound_of_the_proof_where_attributes_cancel(
     module = build(f"link-{name}", columns=COLUMNS, classes=1, hops=hops, scale_rows=False, **SMALL).double()
     assert isinstance(module, LinkFixed)
     mu, u = 1e-3, 2.0**-53
-    objective = gf.Objective(module, graph, mu=mu, loss="logistic")
+    objective = gf.Objective(module, graph, mu=mu, loss=as_loss("logistic"))
     theta = torch.from_numpy(rng.normal(size=module.weight.numel() + 1))
     theta[: 2 * len(module.powers) : 2] /= size**2  # so that the logits are of order 1
     computed = objective.gradient(theta)
