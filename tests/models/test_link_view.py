@@ -72,6 +72,31 @@ def test_footprint_holds_every_pair_that_changes(
     check_footprint(make(name, hops=hops, split_seed=split_seed), graph, data.draw(requests(graph)))
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    gone=st.sets(st.integers(0, 17), min_size=1, max_size=5),
+    learn=st.booleans(),
+    messages=st.sampled_from([0.0, 0.3, 0.9]),
+    negatives=st.integers(0, 8),
+    data=st.data(),
+)
+def test_footprint_holds_every_pair_for_other_settings_and_numbers_with_gaps(
+    seed: int, gone: set[int], learn: bool, messages: float, negatives: int, data: st.DataObject
+) -> None:
+    whole = random_graph(seed, nodes=18, edges=60)
+    graph = whole.without(gf.Request(nodes=sorted(gone)))
+    rows = data.draw(requests(graph))  # names rows of a graph without gaps
+    name = graph.numbers.tolist()
+    request = gf.Request(
+        [name[int(node)] for node in rows.nodes],
+        [(name[int(u)], name[int(v)]) for u, v in rows.edges],
+        {name[int(node)]: columns for node, columns in rows.attributes.items()},
+    )
+    options = {"learn_messages": learn, "messages": messages, "negatives": negatives, "held_out_negatives": 2}
+    check_footprint(make("link-sign", hops=2, split_seed=seed % 7, **options), graph, request)
+
+
 def test_footprint_is_not_needlessly_large() -> None:
     graph = random_graph(4, nodes=400, edges=500)
     module = make("link-sign", hops=2)

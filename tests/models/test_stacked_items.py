@@ -38,16 +38,18 @@ def example(task: str, *, seed: int = 0) -> tuple[gf.Trained, gf.Graph]:
 
 
 def requests_of(task: str, graph: gf.Graph) -> list[gf.Request]:
-    edge = tuple(graph.edge_index[:, 0].tolist())
+    edge, another = (tuple(graph.edge_index[:, at].tolist()) for at in (0, -3))
     if task == "graph":
         graphs = graph.numbers_of_graphs.tolist()
         return [
             gf.Request(graphs=graphs[2:3]),
             gf.Request(edges=[edge]),
             gf.Request(attributes={int(graph.numbers[-1]): "all"}),
+            gf.Request([int(graph.numbers[-2])], [another], {int(graph.numbers[-1]): [0]}, graphs[3:4]),
         ]
     nodes = graph.numbers.tolist()
-    return [gf.Request(nodes=nodes[7:8]), gf.Request(edges=[edge]), gf.Request(attributes={nodes[9]: "all"})]
+    alone = [gf.Request(nodes=nodes[7:8]), gf.Request(edges=[edge]), gf.Request(attributes={nodes[9]: "all"})]
+    return [*alone, gf.Request(nodes[20:22], [another], {nodes[23]: [0, 2]})]
 
 
 def optimum(trained: gf.Trained, graph: gf.Graph) -> Tensor:
@@ -133,11 +135,11 @@ def test_encoders_of_untouched_parts_stay_and_the_others_are_those_of_the_retain
         same = [
             same_tensors(a.state_dict(), b.state_dict()) for a, b in zip(before.modules, after.modules, strict=True)
         ]
-        assert same.count(False) <= 1
+        assert same.count(False) <= 1 or sum(map(bool, (request.nodes, request.edges, request.attributes))) > 1
         assert outcome.details["renewed"] >= same.count(False)
         changed += same.count(False)
         away = float((outcome.centre - optimum(outcome.trained, outcome.graph)).norm())
-        assert away <= outcome.measured["distance"] + 1e-6
+        assert away <= outcome.measured["distance"] + 1e-10 / trained.recipe.mu
         gf.verify(
             outcome.certificate,
             outcome.trained,

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import graphforget as gf
+from cases import present
 from collection_cases import random_collection
 from graphforget.certificates.annex import Annex, request_digest
 from graphforget.request.sampling import Drawing, draw_request
@@ -96,6 +97,46 @@ def test_an_annex_sees_a_graph_that_is_still_there() -> None:
     assert annex.still_in(graph) == "a node that was to be forgotten"
     assert annex.still_in(graph.without(request)) is None
     assert Annex.from_dict(annex.to_dict()) == annex
+
+
+def renumbered(graph: gf.Graph) -> gf.Graph:
+    """The same graphs under the same ids; their nodes have numbers that no node had before."""
+    return gf.Graph.create(
+        x=graph.x,
+        edges=graph.edge_index,
+        y=graph.y,
+        train_mask=graph.train_mask,
+        val_mask=graph.val_mask,
+        test_mask=graph.test_mask,
+        num_classes=graph.num_classes,
+        numbers=graph.numbers + 1000,
+        graph_numbers=graph.graph_numbers,
+        graph_ids=graph.graph_ids,
+    )
+
+
+def test_an_annex_sees_a_graph_that_was_put_back_with_fresh_nodes() -> None:
+    graph = random_collection(3, ids=True)
+    request = gf.Request(graphs=[present(graph.graph_ids)[1]])
+    annex = Annex.from_dict(Annex.of(graph, request).to_dict())
+    assert annex.still_in(renumbered(graph)) == "a graph that was to be forgotten"
+    assert annex.still_in(renumbered(graph.without(request))) is None
+
+
+@pytest.mark.parametrize("model", ["wl", "sign"])
+def test_all_nodes_of_a_graph_are_the_graph(model: str) -> None:
+    graph = random_collection(5, graphs=20)
+    trained = gf.train(graph, model)
+    items = trained.items(graph)
+    for number in items.keys[items.train_mask][:2].tolist():
+        whole, nodes = gf.Request(graphs=[number]), gf.Request(nodes=graph.nodes_of(number))
+        first, second = (gf.unlearn(trained, graph, request) for request in (whole, nodes))
+        assert first.graph.digest == second.graph.digest == graph.without(nodes).digest
+        assert first.touched.removed.tolist() == second.touched.removed.tolist() != []
+        for name in ("affected", "reached", "added"):
+            assert torch.equal(getattr(first.touched, name), getattr(second.touched, name))
+        assert (first.level, first.certificate.level) == (second.level, second.certificate.level)
+        assert first.level == "certified"
 
 
 def test_training_graphs_are_drawn() -> None:

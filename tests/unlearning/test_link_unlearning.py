@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import graphforget as gf
-from cases import claim_of, random_graph, requests
+from cases import COLUMNS, claim_of, random_graph, requests
 from graphforget.certificates.claims.residual_ball import ResidualBall
 from graphforget.certificates.residual import rounding_allowance
 from graphforget.linalg.newton import newton_cg
+from graphforget.linalg.sparse import BoundedMatrix
 from graphforget.models.link import LinkFixed
 from graphforget.models.pair_features import FLOOR
+from graphforget.models.registry import build
 from graphforget.privacy.gaussian import tolerance
+from graphforget.training.losses import as_loss
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -84,13 +88,13 @@ def test_retrained_optimum_is_in_the_ball_in_many_cases(data: st.DataObject) -> 
     check_bound(data)
 
 
-def exact_gradient(trained: gf.Trained, graph: gf.Graph, theta: Tensor) -> np.ndarray:
+def exact_gradient(module: LinkFixed, graph: gf.Graph, theta: Tensor, mu: float) -> np.ndarray:
     """`grad F` in 80-bit arithmetic, by dense matrices from the definitions of the features."""
-    module, long, n = trained.module, np.longdouble, graph.num_nodes
-    assert isinstance(module, LinkFixed)
+    long, n = np.longdouble, graph.num_nodes
     x = graph.x.to_dense().numpy().astype(long)
-    sizes = np.sqrt((x * x).sum(axis=1, keepdims=True))
-    x = x / np.where(sizes > 0, sizes, 1)
+    if module.scale_rows:
+        sizes = np.sqrt((x * x).sum(axis=1, keepdims=True))
+        x = x / np.where(sizes > 0, sizes, 1)
     a = np.zeros((n, n), dtype=long)
     for u, v in module.view.edges(graph, held_out=False).tolist():
         a[u, v] = a[v, u] = 1
@@ -108,12 +112,12 @@ def exact_gradient(trained: gf.Trained, graph: gf.Graph, theta: Tensor) -> np.nd
     tables += [common / np.maximum(degree[:, None] + degree - common, 1), np.log1p(paths), np.sqrt(paths)]
     tables += [logs[:, None] + logs, np.outer(logs, logs), abs(logs[:, None] - logs)]
     tables += [(degree == 0)[:, None] + (degree == 0).astype(long), np.ones((n, n), dtype=long)]
-    pairs, items = module.view.pairs(graph), trained.items(graph)
+    pairs, items = module.view.pairs(graph), module.view.items(graph)
     u, v = pairs.rows[items.train_rows].numpy().T
     phi = np.stack([table[u, v] for table in tables], axis=1)
     w = theta.numpy().astype(long)
     y = items.y[items.train_rows, 0].numpy()
-    return phi.T @ (1 / (1 + np.exp(-phi @ w)) - y) / len(y) + long(trained.recipe.mu) * w
+    return phi.T @ (1 / (1 + np.exp(-phi @ w)) - y) / len(y) + long(mu) * w
 
 
 @pytest.mark.slow
@@ -125,10 +129,64 @@ def test_allowance_covers_what_float64_does_to_the_gradient(data: st.DataObject)
     scale = 10.0 ** data.draw(st.integers(-3, 2))
     theta = scale * torch.randn(trained.theta.numel(), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     objective = trained.objective(graph)
-    computed, exact = objective.gradient(theta), exact_gradient(trained, graph, theta)
+    assert isinstance(trained.module, LinkFixed)
+    computed, exact = objective.gradient(theta), exact_gradient(trained.module, graph, theta, trained.recipe.mu)
     error = float(np.sqrt(((computed.numpy().astype(np.longdouble) - exact) ** 2).sum()))
     allowance = rounding_allowance(objective, theta, gradient_norm=float(computed.norm()))
     assert error <= allowance <= 1e-8 * (1 + float(theta.norm()))
+
+
+def lengths_without_cancellation(module: LinkFixed, graph: gf.Graph) -> np.ndarray:
+    """`q_i` of each training pair, from attributes that are not scaled (docs/maths.md, section 15)."""
+    n, x = graph.num_nodes, graph.x.to_dense().numpy()
+    a = np.zeros((n, n))
+    for u, v in module.view.edges(graph, held_out=False).tolist():
+        a[u, v] = a[v, u] = 1
+    degree = a.sum(axis=1)
+    s = (a + np.eye(n)) / np.sqrt(np.outer(degree + 1, degree + 1))
+    sizes = np.linalg.norm(x, axis=1)
+    u, v = module.view.pairs(graph).rows[module.view.items(graph).train_rows].numpy().T
+    features = module.features(graph, dtype=torch.float64)
+    assert isinstance(features, BoundedMatrix)
+    structural = features.values.numpy()[module.view.items(graph).train_rows.numpy(), 2 * len(module.powers) :]
+    squares = (structural**2).sum(axis=1) + 1
+    for hop in range(max(module.powers) + 1):
+        x, sizes = (s @ x, s @ sizes) if hop else (x, sizes)
+        if hop in module.powers:
+            t = sizes / (np.linalg.norm(x, axis=1) + FLOOR)
+            squares += (sizes[u] * sizes[v]) ** 2 + (t[u] * t[v] + t[u] + t[v]) ** 2
+    return np.sqrt(squares)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e4, 1e8])
+@pytest.mark.parametrize("name", ["sgc", "sign"])
+@pytest.mark.parametrize("seed", range(4))
+def test_allowance_is_at_least_the_bound_of_the_proof_where_attributes_cancel(
+    name: str, size: float, seed: int
+) -> None:
+    """Attributes of both signs that are not scaled; the bound is computed here from the formula of section 9."""
+    rng = np.random.default_rng(seed)
+    plain = random_graph(seed, nodes=24, edges=90, sparse=False)
+    x = size * (1 - 2 * (np.arange(24) % 2))[:, None] + rng.normal(size=tuple(plain.x.shape))
+    graph = dataclasses.replace(plain, x=torch.from_numpy(x))
+    hops = 1 + seed % 3
+    module = build(f"link-{name}", columns=COLUMNS, classes=1, hops=hops, scale_rows=False, **SMALL).double()
+    assert isinstance(module, LinkFixed)
+    mu, u = 1e-3, 2.0**-53
+    objective = gf.Objective(module, graph, mu=mu, loss=as_loss("logistic"))
+    theta = torch.from_numpy(rng.normal(size=module.weight.numel() + 1))
+    theta[: 2 * len(module.powers) : 2] /= size**2  # so that the logits are of order 1
+    computed = objective.gradient(theta)
+    slope, norm = float(computed.norm()), float(theta.norm())
+    error = float(np.linalg.norm((computed.numpy() - exact_gradient(module, graph, theta, mu)).astype(np.float64)))
+    allowance = rounding_allowance(objective, theta, gradient_norm=slope)
+    q = lengths_without_cancellation(module, graph)
+    k = 2 * hops * graph.num_nodes + COLUMNS + len(theta) + len(q)  # both ends, their product, the logits, the sum
+    g = k * u / (1 - k * u)
+    bound = float((q * (g * (q * norm / 4 + 1) + (1 + 20) * u)).mean())
+    bound = 2 * (bound + 5 * u * (mu * norm + slope) + (len(theta) + 2) * u * slope)
+    assert 0 < error <= bound * (1 + 1e-9) <= allowance * (1 + 1e-6)
+    assert allowance <= 40 * bound
 
 
 def check_exact(seed: int, request: gf.Request, graph: gf.Graph) -> None:
@@ -207,3 +265,19 @@ def test_directed_graphs_and_collections_are_refused() -> None:
         gf.train(random_graph(0, directed=True), "sign", task="link")
     with pytest.raises(gf.InputError, match="sgc, sign"):
         gf.train(random_graph(0), "gat", task="link")
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_the_label_of_a_deleted_node_decides_nothing(labelled: bool) -> None:
+    """The retained nodes have no label and no role. The node that goes may have been the last one with a label."""
+    plain = random_graph(3, nodes=30, edges=90)
+    none = torch.zeros_like(plain.train_mask)
+    goes = torch.arange(30) == 7
+    y, train = torch.where(goes & labelled, 0, -1), goes & labelled
+    graph = dataclasses.replace(plain, y=y, train_mask=train, val_mask=none, test_mask=none)
+    trained = gf.train(graph, "sign", task="link", **SMALL)
+    outcome = gf.unlearn(trained, graph, gf.Request(nodes=[7]))
+    assert outcome.level == "certified"
+    for ask in (gf.plan, gf.unlearn):
+        with pytest.raises(gf.InputError, match="^the request leaves no training link$"):
+            ask(trained, graph, gf.Request(nodes=range(29)))

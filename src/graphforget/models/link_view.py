@@ -55,8 +55,8 @@ class LinkView(ItemView):
         pairs = link_items(graph, self.settings)
         if not self.of_encoders:
             return pairs
-        # An absent link of another side may be a supervised edge, which encoders cannot see.
-        known = (pairs.y == 1) | (link_sides(graph.numbers[pairs.rows], self.settings) == MESSAGE)
+        # Encoders cannot see a supervised edge. So it is no item, and neither is an absent link that could be one.
+        known = link_sides(graph.numbers[pairs.rows], self.settings) == MESSAGE
         return LinkItems(pairs.rows[known], pairs.y[known], pairs.sides[known])
 
     def edges(self, graph: Graph, *, held_out: bool) -> Tensor:
