@@ -141,7 +141,7 @@ def test_a_loss_of_ones_own_cannot_take_its_name() -> None:
             as_loss(taken)
     with pytest.raises(gf.InputError, match="^there is no loss 'hinge', only cross_entropy, .* or a function"):
         as_loss("hinge")
-    assert set(BUILT_IN) == {"cross_entropy", "one_vs_rest"}
+    assert set(BUILT_IN) == {"cross_entropy", "one_vs_rest", "logistic", "squared_error"}
 
 
 def dense_gradient(trained: gf.Trained, graph: gf.Graph, theta: Tensor, dtype: Any = np.float64) -> np.ndarray:

@@ -19,6 +19,7 @@ from torch_geometric.nn import GCNConv
 
 import graphforget as gf
 from cases import CLASSES, COLUMNS, OwnAPPNP, OwnGCN, idea, random_graph
+from collection_cases import random_collection
 from graphforget.certificates.annex import Annex
 from graphforget.certificates.ledger import Ledger
 from graphforget.runs import apply, write
@@ -102,6 +103,7 @@ def run(tmp_path: Path, trained: gf.Trained, graph: gf.Graph) -> Path:
 @pytest.mark.parametrize("name", gf.MODELS)
 def test_every_built_in_model_survives(name: str, graph: gf.Graph, tmp_path: Path) -> None:
     options: dict[str, Any] = {"shards": 2} if name.startswith("sharded") else {}
+    graph = random_collection(0) if name.startswith("graph-") else graph
     trained = gf.train(graph, name, seed=3, **SHORT, **options)
     assert gf.save_run(tmp_path / "run", trained, graph) == tmp_path / "run"
     result, found_graph = gf.load_run(tmp_path / "run")

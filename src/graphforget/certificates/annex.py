@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from graphforget.errors import InputError
-from graphforget.graph.collection import graphs_by_name, name_of_graph
 from graphforget.privacy.salt import new_salt
 from graphforget.validation import read_fields
 
@@ -52,7 +51,7 @@ class Annex:
         """The annex of a request against the graph from before the deletion. Without a `salt` it gets a fresh one."""
         salt = new_salt() if salt is None else salt
         resolved = request.resolve(graph)
-        graphs = graphs_by_name(graph, request.graphs) if request.graphs else []
+        graphs = graph.numbers_by_name(request.graphs) if request.graphs else []
         columns: dict[int, Columns] = dict.fromkeys(resolved.full_rows.tolist(), "all")
         rows, counts = resolved.partial_rows.unique_consecutive(return_counts=True)  # a node's columns stand together
         for row, part in zip(rows.tolist(), resolved.partial_columns.split(counts.tolist()), strict=True):
@@ -214,7 +213,7 @@ def _identity(graph: Graph, row: int) -> str:
 
 
 def _graph_hashes(salt: bytes, graph: Graph, numbers: Iterable[int]) -> Iterable[str]:
-    return _hashes(salt, "graph", ((str(name_of_graph(graph, number)),) for number in numbers))
+    return _hashes(salt, "graph", ((str(graph.name_of_graph(number)),) for number in numbers))
 
 
 def _edge_hashes(salt: bytes, graph: Graph, edges: Tensor) -> Iterable[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -232,6 +232,14 @@ class Graph:
     def numbers_of_graphs(self) -> Tensor:
         """The numbers of the graphs of a collection, ascending."""
         return collection.numbers_of_graphs(self)
+
+    def numbers_by_name(self, graphs: Iterable[int | str]) -> list[int]:
+        """The numbers of graphs of a collection, which are named as in a request."""
+        return collection.graphs_by_name(self, graphs)
+
+    def name_of_graph(self, number: int) -> int | str:
+        """The name of a graph of a collection in a request: its id if it has one, otherwise its number."""
+        return collection.name_of_graph(self, number)
 
     def nodes_of(self, graph: int | str) -> list[int | str]:
         """The names of a graph's nodes in a request, in their order: node numbers run over the whole collection."""

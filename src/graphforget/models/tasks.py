@@ -33,7 +33,7 @@ def model_name(graph: Graph, model: str | None, task: str | None) -> str:
     if (chosen == GRAPH) != is_collection(graph):
         kind = "a collection of graphs" if is_collection(graph) else "one graph"
         raise InputError(f"the task is {chosen!r}, and the data is {kind}")
-    name = own.removeprefix(f"{chosen}-") or DEFAULT_MODELS[chosen]
+    name = DEFAULT_MODELS[chosen] if model is None else own.removeprefix(f"{chosen}-")
     full = name if chosen == NODE else f"{chosen}-{name}"
     if full not in MODELS and chosen != NODE:
         others = [entry.removeprefix(f"{chosen}-") for entry in MODELS if entry.startswith(f"{chosen}-")]
