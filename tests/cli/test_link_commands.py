@@ -64,3 +64,11 @@ def test_unknown_model_for_links_is_refused(run: Run) -> None:
     ran = run("train", "--data", "patients", "--task", "link", "--model", "wl")
     assert ran.code == 2
     assert "sign" in ran.stderr
+
+
+def test_a_model_of_another_task_is_named_with_its_task(run: Run) -> None:
+    ran = run("train", "--model", "wl")
+    assert (ran.code, ran.stderr) == (
+        2,
+        "graphforget: there is no model 'wl' for nodes, it is for graphs (task 'graph')\n",
+    )

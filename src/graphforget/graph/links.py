@@ -8,6 +8,7 @@ not depend on test edges.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -131,6 +132,13 @@ def link_negatives(graph: Graph, edges: Tensor, settings: LinkSettings) -> tuple
     side_of[where] = sides[used]
     fresh = ~torch.isin(keys, pair_keys(edges, n), assume_unique=True)
     return torch.stack([keys[fresh] // n, keys[fresh] % n], dim=1), side_of[fresh]
+
+
+def named_pairs(graph: Graph, pairs: Sequence[tuple[int | str, int | str]]) -> Tensor:
+    """Pairs of nodes that are named as in a request, as n x 2 rows. Raises `InputError` for anything else."""
+    if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+        raise InputError("a link is a pair of two different nodes")
+    return torch.tensor([[graph.row(u), graph.row(v)] for u, v in pairs], dtype=torch.int64).reshape(-1, 2)
 
 
 def pair_keys(rows: Tensor, n: int) -> Tensor:

@@ -35,6 +35,9 @@ def model_name(graph: Graph, model: str | None, task: str | None) -> str:
         raise InputError(f"the task is {chosen!r}, and the data is {kind}")
     name = DEFAULT_MODELS[chosen] if model is None else own.removeprefix(f"{chosen}-")
     full = name if chosen == NODE else f"{chosen}-{name}"
+    other = next((word for word in (LINK, GRAPH) if full not in MODELS and f"{word}-{name}" in MODELS), None)
+    if other is not None and chosen == NODE:
+        raise InputError(f"there is no model {name!r} for {chosen}s, it is for {other}s (task {other!r})")
     if full not in MODELS and chosen != NODE:
         others = [entry.removeprefix(f"{chosen}-") for entry in MODELS if entry.startswith(f"{chosen}-")]
         raise InputError(f"there is no model {name!r} for {chosen}s, only {', '.join(others)}")

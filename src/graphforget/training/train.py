@@ -186,7 +186,8 @@ def train(
 def check_graph(graph: Graph) -> None:
     """Raises `InputError` unless it is a graph that holds both directions of every edge that has two."""
     if not isinstance(graph, Graph):
-        raise InputError(f"the graph is a {type(graph).__name__}, a graphforget.Graph is needed")
+        advice = ", which gf.Graph.from_pyg_list makes of a list of PyG Data" if isinstance(graph, list) else ""
+        raise InputError(f"the graph is a {type(graph).__name__}, a graphforget.Graph is needed{advice}")
     if not graph.directed and not is_symmetric(graph.edge_index, graph.num_nodes):  # gradients depend on it
         raise InputError("the graph says that it is undirected and has an edge that goes one way only")
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
+from graphforget.graph.links import named_pairs
 from graphforget.graph.reach import Reach
 from graphforget.graph.targets import target_kind
 from graphforget.models.boosted import Boosted, as_boosted
@@ -267,7 +268,7 @@ class Trained:
             return out
 
     def link_logits(self, graph: Graph, pairs: Sequence[tuple[int | str, int | str]]) -> Tensor:
-        """One logit for each pair of nodes, named as in a request: over 0 if a link is more likely than not.
+        """One logit for each pair of nodes, named as in a request: the higher, the more likely is a link.
 
         The nodes need not have been a pair in training. All training edges are taken into account.
 
@@ -276,8 +277,7 @@ class Trained:
         """
         if not isinstance(self.module, LinkFixed):
             raise InputError(f"model {self.recipe.model!r} does not give the logits of links that are not in its split")
-        rows = torch.tensor([[graph.row(u), graph.row(v)] for u, v in pairs], dtype=torch.int64).reshape(-1, 2)
-        return self.module.pair_logits(graph, rows).squeeze(1)
+        return self.module.pair_logits(graph, named_pairs(graph, pairs)).squeeze(1)
 
     def utility(self, graph: Graph) -> float:
         """The score that `floor` limits: the first of `scores` on the test items, or else on others, see `scored_mask`.
