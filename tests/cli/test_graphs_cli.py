@@ -60,3 +60,10 @@ def test_what_a_collection_cannot_do_is_one_sentence(folder: Path, tmp_path: Pat
     assert run("train", "--data", folder, "--out", tmp_path / "run").code == 0
     audit = run("audit", tmp_path / "run", "--request", "graph:2")
     assert (audit.code, "answers for graphs" in audit.stderr) == (2, True)
+
+
+def test_epochs_of_a_convex_model_are_refused_by_its_own_name(folder: Path, run: Run) -> None:
+    for named in ([], ["--model", "wl"]):
+        ran = run("train", "--data", str(folder), *named, "--epochs", "3")
+        expected = "graphforget: graph-wl is trained by Newton's method and takes no epochs and no learning rate\n"
+        assert (ran.code, ran.stderr) == (2, expected)

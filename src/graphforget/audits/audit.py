@@ -33,7 +33,6 @@ from graphforget.certificates.residual import noise_centre
 from graphforget.errors import InputError, Mismatch
 from graphforget.graph.graph import Graph
 from graphforget.jobs.checkpoints import Checkpoint, Checkpoints
-from graphforget.models.items import GRAPH
 from graphforget.progress import Progress
 from graphforget.request.kinds import Kind
 from graphforget.request.request import Request
@@ -167,8 +166,6 @@ def audit(
     started = time.perf_counter()
     request.resolve(graph)
     refuse_other_targets(graph, trained.items(graph).word)
-    if trained.items(graph).word == GRAPH:
-        raise InputError("the model answers for graphs, and an audit attacks models that answer for nodes")
     if after is not None and method.lower() == AUTO:
         method = _as_release(after).claim.method
     settings = _checked_settings(trained, method, models=models, seeds=seeds, share=share, seed=seed, jobs=jobs)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,11 +20,12 @@ from graphforget.audits.links import matched_non_edges
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.graph.links import SUPERVISED, edge_pairs, link_sides, pair_keys
+from graphforget.graph.validation import canonical_edges
 from graphforget.models.link import LinkFixed
 from graphforget.privacy.noise import with_noise
 from graphforget.request.request import Request
+from graphforget.training.retraining import trained_anew
 from graphforget.training.scores import auc
-from graphforget.training.train import train
 from graphforget.training.trained import Trained
 from graphforget.unlearning.outcome import Outcome
 from graphforget.unlearning.unlearn import unlearn
@@ -77,10 +77,9 @@ def audit_link_canaries(trained: Trained, graph: Graph, *, count: int = 50, seed
         InputError: The model does not answer for links, or the graph has no room for the canaries.
     """
     canaries = _unlinked_pairs(_module(trained), graph, count, seed=seed)
-    ends = torch.cat([graph.edge_index, canaries.T, canaries.T.flip(0)], dim=1)
-    order = (ends[1] * graph.num_nodes + ends[0]).argsort()
-    planted = dataclasses.replace(graph, edge_index=ends[:, order])
-    taught = _trained_alike(trained, planted, seed=seed)
+    edges = canonical_edges(torch.cat([graph.edge_index, canaries.T], dim=1), graph.num_nodes, directed=False)
+    planted = dataclasses.replace(graph, edge_index=edges)
+    taught = trained_anew(trained, planted, seed=trained.recipe.seed)
     names = [(graph.name_of(u), graph.name_of(v)) for u, v in canaries.tolist()]
     outcome = unlearn(taught, planted, Request(edges=names), noise_seed=seed)
     others = matched_non_edges(outcome.graph, canaries.T, seed=seed).T
@@ -89,7 +88,7 @@ def audit_link_canaries(trained: Trained, graph: Graph, *, count: int = 50, seed
 
 def _compared(trained: Trained, outcome: Outcome, pairs: Tensor, others: Tensor, *, seed: int) -> LinkAudit:
     graph = outcome.graph
-    retrained = _trained_alike(trained, graph, seed=seed)
+    retrained = trained_anew(trained, graph, seed=trained.recipe.seed)
     noised = retrained.with_weights(with_noise(retrained.theta, sigma=retrained.recipe.sigma, seed=seed + 1))
     models = {"before": trained, "released": outcome.released, "retrained": noised}
     areas = {name: auc(_logits(model, graph, pairs), _logits(model, graph, others)) for name, model in models.items()}
@@ -110,14 +109,6 @@ def _module(trained: Trained) -> LinkFixed:
     if not isinstance(trained.module, LinkFixed):
         raise InputError(f"model {trained.recipe.model!r} does not answer for links of any pair, link-sign does")
     return trained.module
-
-
-def _trained_alike(trained: Trained, graph: Graph, *, seed: int) -> Trained:
-    """Trained by the same recipe on another graph."""
-    names = ("mu", "sigma", "tolerance", "epsilon", "delta", "releases")
-    recipe = trained.recipe
-    settings: dict[str, Any] = {name: getattr(recipe, name) for name in names} | recipe.options
-    return train(graph, recipe.model, seed=recipe.seed, noise_seed=seed, **settings)
 
 
 def _unlinked_pairs(module: LinkFixed, graph: Graph, count: int, *, seed: int) -> Tensor:

@@ -60,7 +60,7 @@ def render_training(result: dict[str, Any]) -> None:
     else:
         level = "cannot be certified: the objective is not convex"
     graphs = f"{result['graphs']:,} graphs, " if "graphs" in result else ""
-    words = items_of(result)
+    words = item_words(result)
     pairs = (
         ("graph", f"{result['data']}: {graphs}{result['nodes']:,} nodes, {result['edges']:,} edges"),
         ("split", f"{result[f'train_{words}']:,} training {words}, {result[f'test_{words}']:,} test {words}"),
@@ -83,7 +83,7 @@ def render_training(result: dict[str, Any]) -> None:
         say(f"Note: {note}.")
 
 
-def items_of(result: dict[str, Any]) -> str:
+def item_words(result: dict[str, Any]) -> str:
     """What the model of a training answers for, in the plural."""
     return next((word for word in ("nodes", "links", "graphs") if f"train_{word}" in result), "items")
 
@@ -91,7 +91,7 @@ def items_of(result: dict[str, Any]) -> str:
 def score_pairs(result: dict[str, Any]) -> list[tuple[str, str]]:
     """The scores on the test items as lines of text."""
     return [
-        (f"test {SHOWN[name]}", f"no test {items_of(result)}" if score is None else shown_score(name, score))
+        (f"test {SHOWN[name]}", f"no test {item_words(result)}" if score is None else shown_score(name, score))
         for name, score in stored_scores(result).items()
     ]
 

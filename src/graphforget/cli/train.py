@@ -67,9 +67,9 @@ def train(
     if out_folder is not None:
         check_free(out_folder, force=force)
     own = None if module is None else made_module(module, module_option)
-    if own is None:
-        _check_schedule(model, epochs, learning_rate)
     graph = gf.load(data, seed=seed, split=split)
+    if own is None and (epochs is not None or learning_rate is not None):
+        _check_schedule(graph, model, task)
     options = named_options(option, reserved=(gf.train,)) | ({} if hidden is None else {"hidden": hidden})
     with progress(quiet=as_json) as report:
         trained = gf.train(
@@ -101,7 +101,9 @@ def train(
     say_where(out_folder)
 
 
-def _check_schedule(model: str | None, epochs: int | None, learning_rate: float | None) -> None:
-    entry = gf.MODELS.get((model or "sgc").lower())
-    if entry is not None and not entry.has_epochs and (epochs is not None or learning_rate is not None):
+def _check_schedule(graph: gf.Graph, model: str | None, task: str | None) -> None:
+    from graphforget.models.tasks import model_name
+
+    entry = gf.MODELS.get(model_name(graph, model, task))
+    if entry is not None and not entry.has_epochs:
         raise gf.InputError(f"{entry.name} is trained by Newton's method and takes no epochs and no learning rate")

@@ -33,8 +33,7 @@ class LinkSettings:
 
     `messages` is the share of the training edges that carry messages. The others are supervised; with `learn_messages`
     all training edges are. A node names `negatives` candidates for training and `held_out_negatives` for validation and
-    test. A candidate whose side is another is no item of this side, so the
-    shares apply to these counts too.
+    test. A candidate whose side is another is no item of this side, so the shares apply to these counts too.
     """
 
     split_seed: int = 0

@@ -6,12 +6,11 @@ from collections.abc import Hashable
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
-from graphforget.linalg.sparse import BoundedMatrix, Matrix, SparseMatrix
+from graphforget.linalg.sparse import BoundedMatrix, SparseMatrix
 from graphforget.models.graph_features import sign_features, wl_features
 from graphforget.models.graph_items import GraphView
 from graphforget.models.item_features import LinearOnItems
@@ -40,16 +39,13 @@ class GraphWL(LinearOnItems):
         for name, value in (("attributes", attributes), ("degrees", degrees)):
             if not isinstance(value, bool):
                 raise InputError(f"{name} is {value!r}, true or false is needed")
-        super().__init__(GraphView(), (hops + 1) * buckets, classes)
+        super().__init__(GraphView(), (hops + 1) * buckets, classes, columns=columns)
         self.rounds, self.buckets, self.attributes, self.degrees = hops, int(buckets), attributes, degrees
         self.reach = Reach(hops)
 
     @property
     def settings(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("rounds", "buckets", "attributes", "degrees")}
-
-    def untrained(self) -> GraphWL:
-        return GraphWL(0, self.weight.shape[1], **self.settings).to(self.weight.dtype)
 
     @property
     def preparation(self) -> Hashable:
@@ -64,15 +60,12 @@ class GraphSIGN(LinearOnItems):
 
     def __init__(self, columns: int, classes: int, *, hops: int = 2) -> None:
         reach = Reach(hops)
-        super().__init__(GraphView(), 2 * ((columns + 1) * ((reach.hops or 0) + 1) + 1), classes)
-        self.hops, self.reach, self.columns = reach.hops or 0, reach, columns
+        super().__init__(GraphView(), 2 * ((columns + 1) * ((reach.hops or 0) + 1) + 1), classes, columns=columns)
+        self.hops, self.reach = reach.hops or 0, reach
 
     @property
     def settings(self) -> dict[str, Any]:
         return {"hops": self.hops}
-
-    def untrained(self) -> GraphSIGN:
-        return GraphSIGN(self.columns, self.weight.shape[1], **self.settings).to(self.weight.dtype)
 
     @property
     def preparation(self) -> Hashable:
@@ -80,7 +73,3 @@ class GraphSIGN(LinearOnItems):
 
     def features(self, graph: Graph, *, dtype: torch.dtype) -> BoundedMatrix:
         return sign_features(graph, hops=self.hops, dtype=dtype)
-
-    def feature_norms(self, features: Matrix, _: None = None) -> Tensor:
-        assert isinstance(features, BoundedMatrix)
-        return (features.norms.square() + 1).sqrt()  # with the bias

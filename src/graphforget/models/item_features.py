@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from graphforget.graph.graph import Graph
 from graphforget.linalg.jacobian import Jacobian
-from graphforget.linalg.sparse import DenseMatrix, Matrix, SparseMatrix, as_matrix, row_norms, selected_rows
+from graphforget.linalg.sparse import (
+    BoundedMatrix,
+    DenseMatrix,
+    Matrix,
+    SparseMatrix,
+    as_matrix,
+    row_norms,
+    selected_rows,
+)
 from graphforget.models.affine import AffineModel
 from graphforget.models.items import ItemModel, ItemView
 
@@ -20,10 +28,11 @@ class LinearOnItems(ItemModel, AffineModel):
 
     has_fixed_features = True
 
-    def __init__(self, view: ItemView, columns: int, outputs: int) -> None:
+    def __init__(self, view: ItemView, features: int, outputs: int, *, columns: int) -> None:
+        """`features` is the number of columns of `Phi`, `columns` that of the attributes that they are computed of."""
         super().__init__()
-        self.view = view
-        self.weight = nn.Parameter(torch.zeros(columns, outputs))
+        self.view, self.columns = view, columns
+        self.weight = nn.Parameter(torch.zeros(features, outputs))
         self.bias = nn.Parameter(torch.zeros(outputs))
 
     @property
@@ -31,9 +40,11 @@ class LinearOnItems(ItemModel, AffineModel):
     def settings(self) -> dict[str, Any]:
         """All options of the model, for a recipe. They name no item."""
 
-    @abstractmethod
-    def untrained(self) -> LinearOnItems:
+    def untrained(self) -> Self:
         """The same model, its weights at 0."""
+        make: Any = type(self)  # a model takes the numbers of columns and outputs, and its settings
+        fresh: Self = make(self.columns, self.weight.shape[1], **self.settings).to(self.weight.dtype)
+        return fresh
 
     @abstractmethod
     def features(self, graph: Graph, *, dtype: torch.dtype) -> Matrix:
@@ -55,8 +66,8 @@ class LinearOnItems(ItemModel, AffineModel):
         return float(norms.sum()), float(norms.square().sum())
 
     def feature_norms(self, features: Matrix, _: None = None) -> Tensor:
-        """The norm of each item's features, the bias included."""
-        norms = row_norms(features.csr if isinstance(features, SparseMatrix) else features.values)
+        """At least the norm of each item's features, all numbers in absolute value, the bias included."""
+        norms = features.norms if isinstance(features, BoundedMatrix) else row_norms(_tensor(features))
         return (norms.square() + 1).sqrt()
 
     def longest_sum(self, nodes: int) -> int:
@@ -81,6 +92,10 @@ class _ItemsJacobian(Jacobian):
         features = self._features
         turned = features.values.T @ u if isinstance(features, DenseMatrix) else features.T @ u
         return torch.cat([turned.flatten(), u.sum(dim=0)])
+
+
+def _tensor(features: Matrix) -> Tensor:
+    return features.csr if isinstance(features, SparseMatrix) else features.values
 
 
 def _rows(features: Matrix, rows: Tensor) -> Matrix:

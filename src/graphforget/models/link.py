@@ -33,8 +33,8 @@ class LinkFixed(LinearOnItems):
         self, columns: int, outputs: int, *, powers: tuple[int, ...], scale_rows: bool = True, **settings: Any
     ) -> None:
         view = link_view(**settings)
-        super().__init__(view, num_features(powers), view.outputs or outputs)
-        self.powers, self.scale_rows, self.columns = tuple(powers), scale_rows, columns
+        super().__init__(view, num_features(powers), view.outputs or outputs, columns=columns)
+        self.powers, self.scale_rows = tuple(powers), scale_rows
         self.reach = Reach(max(powers), degree_normalised=True)
 
     @property
@@ -50,27 +50,24 @@ class LinkFixed(LinearOnItems):
         trains = (pairs.sides == SUPERVISED).numpy()
         values = np.empty((trains.size, self.weight.shape[0]))
         norms = np.empty(trains.size)
+        attributes = Attributes(graph.x, scale_rows=self.scale_rows)
         for held_out, chosen in ((False, trains), (True, ~trains)):
-            part = self._features(graph, pairs.rows.numpy()[chosen], held_out=held_out)
+            part = self._features(graph, attributes, pairs.rows.numpy()[chosen], held_out=held_out)
             values[chosen], norms[chosen] = part.values, part.norms
         return BoundedMatrix(torch.from_numpy(values).to(dtype), torch.from_numpy(norms).to(dtype))
 
-    def feature_norms(self, features: Matrix, _: None = None) -> Tensor:
-        assert isinstance(features, BoundedMatrix)
-        return (features.norms.square() + 1).sqrt()  # with the bias
-
-    def _features(self, graph: Graph, rows: np.ndarray, *, held_out: bool) -> PairFeatures:
+    def _features(self, graph: Graph, attributes: Attributes, rows: np.ndarray, *, held_out: bool) -> PairFeatures:
         if not len(rows):
             return PairFeatures(np.zeros((0, self.weight.shape[0])), np.zeros(0))
         messages = Messages(self.view.edges(graph, held_out=held_out).numpy(), graph.num_nodes)
-        attributes = Attributes(graph.x, scale_rows=self.scale_rows)
         return pair_features(rows, attributes, messages, powers=self.powers)
 
     def pair_logits(self, graph: Graph, rows: Tensor) -> Tensor:
         """The logits of any pairs of rows (n x 2), each as a held-out pair."""
         if rows.dim() != 2 or rows.shape[1] != 2 or (rows[:, 0] == rows[:, 1]).any():
             raise InputError("a link is a pair of two different nodes")
-        values = self._features(graph, rows.sort(dim=1).values.numpy(), held_out=True).values
+        attributes = Attributes(graph.x, scale_rows=self.scale_rows)
+        values = self._features(graph, attributes, rows.sort(dim=1).values.numpy(), held_out=True).values
         with torch.no_grad():
             return self(DenseMatrix(torch.from_numpy(values).to(self.weight)))
 
@@ -86,9 +83,6 @@ class LinkSGC(LinkFixed):
     def __init__(self, columns: int, classes: int, *, hops: int = 2, scale_rows: bool = True, **settings: Any) -> None:
         super().__init__(columns, classes, powers=(hops,), scale_rows=scale_rows, **settings)
 
-    def untrained(self) -> LinkSGC:
-        return LinkSGC(self.columns, self.weight.shape[1], **self.settings).to(self.weight.dtype)
-
 
 class LinkSIGN(LinkFixed):
     """Similarity after 0, 1 and 2 rounds of messages, and structural features."""
@@ -96,6 +90,3 @@ class LinkSIGN(LinkFixed):
     def __init__(self, columns: int, classes: int, *, hops: int = 2, scale_rows: bool = True, **settings: Any) -> None:
         powers = tuple(range((Reach(hops).hops or 0) + 1))
         super().__init__(columns, classes, powers=powers, scale_rows=scale_rows, **settings)
-
-    def untrained(self) -> LinkSIGN:
-        return LinkSIGN(self.columns, self.weight.shape[1], **self.settings).to(self.weight.dtype)

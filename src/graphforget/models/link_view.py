@@ -26,6 +26,7 @@ from graphforget.graph.links import (
 )
 from graphforget.graph.reach import Reach
 from graphforget.graph.targets import without_targets
+from graphforget.graph.validation import canonical_edges
 from graphforget.models.items import LINK, Items, ItemView
 from graphforget.models.prepared import prepared_once
 from graphforget.request.footprint import Footprint
@@ -61,18 +62,21 @@ class LinkView(ItemView):
 
     def edges(self, graph: Graph, *, held_out: bool) -> Tensor:
         """The edges that held-out pairs see, or those for training, as m x 2 rows."""
-        pairs, sides = edge_sides(graph, self.settings)
-        return pairs[sides <= (SUPERVISED if held_out else MESSAGE)]
+        key = (type(self), self, "sides")
+        pairs, sides = prepared_once(graph, key, lambda: edge_sides(graph, self.settings))
+        chosen: Tensor = pairs[sides <= (SUPERVISED if held_out else MESSAGE)]
+        return chosen
 
     def messages(self, graph: Graph) -> Tensor:
-        return _both_ways(self.edges(graph, held_out=False), graph.num_nodes)
+        return canonical_edges(self.edges(graph, held_out=False).T, graph.num_nodes, directed=False)
 
     def training_graph(self, graph: Graph) -> Graph:
         """The graph without held-out edges, which training does not read, and without labels of nodes."""
         none = torch.zeros_like(graph.train_mask)
+        edges = self.edges(graph, held_out=not self.of_encoders)
         return dataclasses.replace(
             graph,
-            edge_index=_both_ways(self.edges(graph, held_out=not self.of_encoders), graph.num_nodes),
+            edge_index=canonical_edges(edges.T, graph.num_nodes, directed=False),
             y=without_targets(graph.y, torch.ones_like(none)),
             train_mask=none,
             val_mask=none,
@@ -158,10 +162,3 @@ def _within(edges: Tensor, start: Tensor, nodes: int, *, hops: int) -> Tensor:
         mask[second[forward]] = True
         mask[first[backward]] = True
     return torch.from_numpy(mask)
-
-
-def _both_ways(edges: Tensor, nodes: int) -> Tensor:
-    """Each edge in both directions, as an `edge_index` sorted by (target, source)."""
-    both = torch.cat([edges, edges.flip(1)])
-    order = (both[:, 1] * nodes + both[:, 0]).argsort()
-    return both[order].T.contiguous()

@@ -46,4 +46,4 @@ def model_name(graph: Graph, model: str | None, task: str | None) -> str:
 
 def is_collection(graph: Graph) -> bool:
     """Whether the graph is a collection of graphs, so that its items are graphs."""
-    return getattr(graph, "graph_numbers", None) is not None
+    return graph.graph_numbers is not None

@@ -177,6 +177,8 @@ def _counts(task: Task) -> dict[str, Any]:
 
 def _affected(task: Task, request: Request) -> int:
     """How many training losses one part of the request may change."""
+    if request.kinds == task.request.kinds:  # all of it
+        return task.touched.affected.numel()
     graph, trained = task.graph, task.trained
     retained = task.retained if trained.items(graph).word == NODE else graph.without(request)  # nodes need no other
     return item_footprint(trained.module, graph, retained, request, trained.reach).affected.numel()

@@ -1,0 +1,44 @@
+"""Versions of a matrix that share one array."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphforget.linalg.versioned import VersionedRows
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 30), st.sets(st.integers(0, 5)), st.booleans()), max_size=30))
+def test_every_version_of_a_tree_of_updates_reads_as_a_copy_of_its_own_would(
+    moves: list[tuple[int, set[int], bool]],
+) -> None:
+    copies = [np.arange(12.0).reshape(6, 2)]
+    versions = [VersionedRows(copies[0].copy())]
+    for count, (parent, rows, look) in enumerate(moves, start=1):
+        parent %= len(versions)
+        index = np.array(sorted(rows), dtype=np.int64)
+        values = np.full((index.size, 2), 100.0 + count)
+        versions.append(versions[parent].updated(index, values))
+        copy = copies[parent].copy()
+        copy[index] = values
+        copies.append(copy)
+        if look:
+            np.testing.assert_array_equal(versions[parent].array(), copies[parent])
+    for version, copy in zip(versions, copies, strict=True):
+        np.testing.assert_array_equal(version.array(), copy)
+        np.testing.assert_array_equal(version.rows(np.array([3, 1])), copy[[3, 1]])
+
+
+def test_a_version_that_nobody_holds_is_freed() -> None:
+    first = VersionedRows(np.zeros((4, 1)))
+    second = first.updated(np.array([0]), np.ones((1, 1)))
+    gone = weakref.ref(first)
+    del first
+    gc.collect()
+    assert gone() is None
+    assert second.array()[0, 0] == 1
