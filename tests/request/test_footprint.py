@@ -140,7 +140,7 @@ def test_paper_sets_by_shortest_paths(data: st.DataObject) -> None:
         return {i for j in rows for i in range(n) if i != j and distance[j, i] <= layers} & train
 
     nodes, full, partial = (set(t.tolist()) for t in (resolved.node_rows, resolved.full_rows, resolved.partial_rows))
-    ends = set(graph.edge_index[:, resolved.edge_mask].flatten().tolist())
+    ends = set(resolved.edges.flatten().tolist())
     expected = {
         "v1": phi(nodes),
         "v2": phi(full) | full,

@@ -581,7 +581,7 @@ def test_resolved_rows(named: gf.Graph) -> None:
     graph = named.without(gf.Request(nodes=["ann"]))
     resolved = gf.Request(["dan"], [("eve", 3)], {"bob": "all", 2: ["weight", 0]}).resolve(graph)
     assert resolved.node_rows.tolist() == [2]
-    assert graph.numbers[graph.edge_index[:, resolved.edge_mask]].T.tolist() == [[4, 3], [3, 4]]
+    assert graph.numbers[resolved.edges].T.tolist() == [[4, 3], [3, 4]]
     assert resolved.full_rows.tolist() == [0]
     assert resolved.partial_rows.tolist() == [1, 1]
     assert resolved.partial_columns.tolist() == [2, 0]

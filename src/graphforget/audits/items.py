@@ -12,6 +12,7 @@ from torch import Tensor
 from graphforget.audits.scores import confidence
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
+from graphforget.graph.resolved import Resolved
 from graphforget.graph.targets import UNLABELLED
 from graphforget.models.items import NODE
 from graphforget.request.request import Request
@@ -52,7 +53,7 @@ def items_of(graph: Graph, request: Request, *, seed: int, limit: int = LIMIT) -
     """
     resolved = request.resolve(graph)
     trains = graph.train_mask & (graph.y != UNLABELLED)
-    edges = pairs_of(graph, resolved.edge_mask)
+    edges = pairs_of(graph, resolved)
     first, second = edges[:, trains[edges].any(dim=0)]
     first, second = torch.where(trains[first], first, second), torch.where(trains[second], second, first)
     nodes = torch.cat([resolved.node_rows, resolved.full_rows, resolved.partial_rows]).unique()
@@ -62,10 +63,10 @@ def items_of(graph: Graph, request: Request, *, seed: int, limit: int = LIMIT) -
     return Items(ends[order])
 
 
-def pairs_of(graph: Graph, edge_mask: Tensor) -> Tensor:
-    """The edges of a mask as 2 x E, each undirected one once."""
-    source, target = graph.edge_index
-    return graph.edge_index[:, edge_mask & (graph.directed | (source <= target))]
+def pairs_of(graph: Graph, resolved: Resolved) -> Tensor:
+    """The named edges as 2 x E, each undirected one once."""
+    source, target = resolved.edges
+    return resolved.edges if graph.directed else resolved.edges[:, source <= target]
 
 
 def reduced_graph(graph: Graph, request: Request, *, attributes: bool = True) -> Graph:
@@ -77,6 +78,6 @@ def reduced_graph(graph: Graph, request: Request, *, attributes: bool = True) ->
     removed = torch.zeros(graph.num_nodes, dtype=torch.bool)
     removed[resolved.node_rows] = True
     source, target = graph.edge_index
-    keep = ~(resolved.edge_mask | removed[source] | removed[target])
+    keep = ~(resolved.edge_mask(graph) | removed[source] | removed[target])
     reduced = dataclasses.replace(graph, edge_index=graph.edge_index[:, keep], notes=())
     return reduced.without(Request(attributes=request.attributes)) if attributes and request.attributes else reduced

@@ -16,6 +16,7 @@ from graphforget.audits.populations import Case, noised
 from graphforget.audits.rows import BEFORE, METHOD, NO_OP
 from graphforget.errors import InputError, Refused
 from graphforget.graph.graph import Graph
+from graphforget.graph.resolved import Resolved
 from graphforget.request.kinds import Kind
 from graphforget.training.retraining import trained_anew
 from graphforget.training.trained import Trained
@@ -62,7 +63,7 @@ class Queries:
             items=items_of(case.graph, case.request, seed=draw),
             removed=_sample(resolved.node_rows[case.graph.train_mask[resolved.node_rows]], choice),
             outsiders=_sample(retained_tests.nonzero().flatten(), choice),
-            edges=_sample(_unlinked(case.graph, reduced, resolved.edge_mask).T, choice).T,
+            edges=_sample(_unlinked(case.graph, reduced, resolved).T, choice).T,
         )
 
     def answers(self, model: Trained) -> Answers:
@@ -89,9 +90,9 @@ def _sample(rows: Tensor, seed: int) -> Tensor:
     return rows[chosen.sort().values]
 
 
-def _unlinked(graph: Graph, reduced: Graph, edge_mask: Tensor) -> Tensor:
+def _unlinked(graph: Graph, reduced: Graph, resolved: Resolved) -> Tensor:
     """The named edges as pairs u < v, without loops and without edges whose other direction is retained."""
-    pairs = pairs_of(graph, edge_mask).sort(dim=0).values.unique(dim=1)
+    pairs = pairs_of(graph, resolved).sort(dim=0).values.unique(dim=1)
     numbers, linked = (p[0] * graph.num_nodes + p[1] for p in (pairs, reduced.edge_index.sort(dim=0).values))
     return pairs[:, (pairs[0] != pairs[1]) & ~torch.isin(numbers, linked)]
 

@@ -56,12 +56,11 @@ class Annex:
         rows, counts = resolved.partial_rows.unique_consecutive(return_counts=True)  # a node's columns stand together
         for row, part in zip(rows.tolist(), resolved.partial_columns.split(counts.tolist()), strict=True):
             columns[row] = tuple(part.sort().values.tolist())
-        removed = graph.edge_index[:, resolved.edge_mask]
         return cls(
             salt=salt,
             request=request_digest(request, salt),
             nodes=frozenset(_hashes(salt, "node", ((_identity(graph, row),) for row in resolved.node_rows.tolist()))),
-            edges=frozenset(_edge_hashes(salt, graph, removed)),
+            edges=frozenset(_edge_hashes(salt, graph, resolved.edges)),
             attributes={_hash(salt, "attributes", _identity(graph, row)): c for row, c in columns.items()},
             graphs=frozenset(_graph_hashes(salt, graph, graphs)),
             account=dict(account or {}),

@@ -98,7 +98,7 @@ def on_nodes(models: Mapping[str, gf.Trained], graph: gf.Graph, request: gf.Requ
 def on_edges(models: Mapping[str, gf.Trained], graph: gf.Graph, request: gf.Request, *, seed: int) -> Row:
     """Removed edges against pairs that were never an edge, by attackers that know half of the retained edges."""
     reduced = reduced_graph(graph, request)
-    removed = pairs_of(graph, request.resolve(graph).edge_mask)
+    removed = pairs_of(graph, request.resolve(graph))
     known_edges = known_half(reduced, seed=seed)
     known_non_edges = uniform_non_edges(graph, known_edges.shape[1], seed=seed)
     uniform_pairs = uniform_non_edges(graph, removed.shape[1], seed=seed + 1, avoid=known_non_edges)

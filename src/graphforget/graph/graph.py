@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from graphforget.errors import InputError
 from graphforget.graph import collection, digest, naming, pyg, surgery
+from graphforget.graph.adjacency import Adjacency
 from graphforget.graph.csv_folder import read_csv_folder
 from graphforget.graph.split import hold_out, split
 from graphforget.graph.targets import UNLABELLED, TargetKind, checked_targets, note_of_whole_values, target_kind
@@ -32,6 +34,7 @@ from graphforget.validation import is_number
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
+    from graphforget.graph.overlay import Overlay, SlotChange
     from graphforget.graph.resolved import Resolvable, Resolved
 
 
@@ -60,6 +63,57 @@ class Graph:
     notes: tuple[str, ...] = ()  # what was dropped of the input; no part of the digest, gone after a deletion
     graph_numbers: Tensor | None = None  # of a collection: n, the stable number of the graph that each node is in
     graph_ids: tuple[str, ...] | None = None  # one name a graph, in ascending order of the graphs' numbers
+
+    # -- large fields, made when they are needed ------------------------------------------------------------------
+
+    @classmethod
+    def lazy(cls, later: Mapping[str, Callable[[], Any]], *, like: Graph, **fields: Any) -> Graph:
+        """A graph like another one but for `fields`, and for those that functions in `later` make when they are read.
+
+        What is left of a large graph after a deletion need not be copied before somebody asks for it.
+        """
+        graph = object.__new__(cls)
+        names = [field.name for field in dataclasses.fields(cls)]
+        for name in (*names, *fields):
+            if name not in later:
+                object.__setattr__(graph, name, fields[name] if name in fields else getattr(like, name))
+        object.__setattr__(graph, "_later", dict(later))
+        return graph
+
+    def __getattr__(self, name: str) -> Any:
+        """Makes a field that is not there yet. Python asks here only for what is missing."""
+        make = self.__dict__.get("_later", {}).get(name)
+        if make is None:
+            raise AttributeError(f"a Graph has no {name!r}")
+        value = make()
+        object.__setattr__(self, name, value)
+        return value
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: shared arrays behind them may hold what was deleted."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    @cached_property
+    def overlay(self) -> Overlay | None:
+        """The graph as what deletions left of a base; None if it is directed, sparse or a collection."""
+        return surgery.overlay_of(self)
+
+    @cached_property
+    def adjacency(self) -> Adjacency:
+        """For each row the rows that send to it."""
+        overlay = self.overlay
+        if overlay is not None and overlay.slots is None:
+            return overlay.adjacency
+        return Adjacency.of_edges(self.edge_index, self.num_nodes)
+
+    @property
+    def change(self) -> SlotChange | None:
+        """How the deletion that made this graph changed the overlay of the graph before it, if that is known."""
+        change: SlotChange | None = self.__dict__.get("_change")
+        return change
 
     # -- making one ----------------------------------------------------------------------------------------------
 
@@ -205,19 +259,32 @@ class Graph:
 
     @property
     def num_nodes(self) -> int:
-        return self.x.shape[0]
+        return self.numbers.shape[0]
 
-    @property
+    @cached_property
     def num_columns(self) -> int:
         return self.x.shape[1]
 
     @cached_property
+    def has_sparse_attributes(self) -> bool:
+        return self.x.layout == torch.sparse_csr
+
+    @cached_property
     def num_edges(self) -> int:
         """The number of edges; an undirected edge counts once."""
-        if self.directed:
-            return self.edge_index.shape[1]
-        source, target = self.edge_index
-        return int((source <= target).sum())
+        overlay = self.overlay
+        if self.directed or overlay is None:
+            source, target = self.edge_index
+            return source.numel() if self.directed else int((source <= target).sum())
+        return (overlay.adjacency.num_entries + int(overlay.adjacency.loops.sum())) // 2
+
+    def has_edges(self, ends: Tensor) -> Tensor:
+        """Whether there is an edge from `ends[0]` to `ends[1]`, rows both, for each column."""
+        overlay = self.overlay
+        source, target = ends.numpy()
+        if overlay is None:
+            return torch.from_numpy(self.adjacency.holds(target, source))
+        return torch.from_numpy(overlay.adjacency.holds(overlay.slots_of(target), overlay.slots_of(source)))
 
     @property
     def target_kind(self) -> TargetKind:

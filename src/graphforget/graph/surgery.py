@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from graphforget.errors import InputError
+from graphforget.graph.adjacency import Adjacency
 from graphforget.graph.collection import remaining_ids, renumbered_graphs
+from graphforget.graph.overlay import Overlay, overlay_without
 from graphforget.graph.resolved import Resolved
 from graphforget.graph.targets import targets_where
 from graphforget.linalg.sparse import entry_rows, from_scipy, keep_entries, masked, to_scipy, without_rows
@@ -18,11 +22,47 @@ if TYPE_CHECKING:
     from graphforget.graph.graph import Graph
 
 
+def overlay_of(graph: Graph) -> Overlay | None:
+    """The graph as its own base; None if it is directed, a collection, or has sparse attributes."""
+    if graph.directed or graph.graph_numbers is not None or graph.has_sparse_attributes:
+        return None
+    return Overlay(graph.x.numpy(), Adjacency.of_edges(graph.edge_index, graph.num_nodes))
+
+
 def without(graph: Graph, resolved: Resolved) -> Graph:
-    """`G (-) dG`: the graph as if it had never held what a request names (docs/maths.md, section 1)."""
+    """`G (-) dG`: the graph as if it had never held what a request names (docs/maths.md, section 1).
+
+    Where it can be, it shares everything that stays with `graph`, and costs what it changes.
+    """
+    if graph.overlay is None:
+        return _copied_without(graph, resolved)
+    overlay, change = overlay_without(graph.overlay, resolved, graph)
+    rows = _kept_rows(graph, resolved)
+    if overlay.is_worn:
+        return dataclasses.replace(graph, x=overlay.x(), edge_index=overlay.edge_index(), **rows)
+    settings = {"overlay": overlay, "_change": change, "num_columns": graph.num_columns, "has_sparse_attributes": False}
+    return type(graph).lazy({"x": overlay.x, "edge_index": overlay.edge_index}, like=graph, **rows, **settings)
+
+
+def _kept_rows(graph: Graph, resolved: Resolved) -> dict[str, Any]:
+    """The fields with one value a node, without the deleted nodes. Notes are left out: they could show a deletion."""
+    if not resolved.node_rows.numel():
+        return {"notes": ()}
+    gone = np.unique(resolved.node_rows.numpy())
+    rows: dict[str, Any] = {}
+    for name in (*row_fields(graph), "y"):
+        rows[name] = torch.from_numpy(np.delete(getattr(graph, name).numpy(), gone, axis=0))
+    subjects = graph.subject_ids
+    if subjects is not None:
+        pieces = zip([0, *(gone + 1).tolist()], [*gone.tolist(), len(subjects)], strict=True)
+        rows["subject_ids"] = tuple(chain.from_iterable(subjects[first:last] for first, last in pieces))
+    return rows | {"notes": ()}
+
+
+def _copied_without(graph: Graph, resolved: Resolved) -> Graph:
     keep = torch.ones(graph.num_nodes, dtype=torch.bool)
     keep[resolved.node_rows] = False
-    edges = ~resolved.edge_mask & _among(graph, keep)
+    edges = ~resolved.edge_mask(graph) & _among(graph, keep)
     part = _rows(graph, keep, _blanked(graph, resolved, keep))
     return dataclasses.replace(part, edge_index=_renumbered(masked(graph.edge_index, edges), keep))
 
@@ -53,22 +93,31 @@ def changed_attribute_rows(graph: Graph, resolved: Resolved) -> Tensor:
     """Rows whose attributes really change: a value that is 0 already is not changed by setting it to 0."""
     if not resolved.names_attributes:
         return torch.zeros(0, dtype=torch.int64)
-    if graph.x.layout == torch.sparse_csr:
+    if graph.has_sparse_attributes:
         changed = _named_entries(graph, resolved) & (graph.x.values() != 0)
         return entry_rows(graph.x)[changed].unique()
-    full = resolved.full_rows[(graph.x[resolved.full_rows] != 0).any(dim=1)]
-    single = resolved.partial_rows[graph.x[resolved.partial_rows, resolved.partial_columns] != 0]
+    full = resolved.full_rows[(attributes_of(graph, resolved.full_rows) != 0).any(dim=1)]
+    values = attributes_of(graph, resolved.partial_rows)
+    single = resolved.partial_rows[values.gather(1, resolved.partial_columns.unsqueeze(1)).squeeze(1) != 0]
     return torch.cat([full, single]).unique()
+
+
+def attributes_of(graph: Graph, rows: Tensor) -> Tensor:
+    """The dense attributes of some rows, at the cost of these rows."""
+    if graph.overlay is None:
+        return graph.x[rows]
+    return torch.from_numpy(graph.overlay.attributes(graph.overlay.slots_of(rows.numpy())))
 
 
 def count_named_values(graph: Graph, resolved: Resolved) -> int:
     """How many attribute values are not 0 and will be."""
-    if graph.x.layout == torch.sparse_csr:
+    if graph.has_sparse_attributes:
         return int((_named_entries(graph, resolved) & (graph.x.values() != 0)).sum())
-    named = torch.zeros(graph.x.shape, dtype=torch.bool)
-    named[resolved.full_rows] = True
-    named[resolved.partial_rows, resolved.partial_columns] = True
-    return int((graph.x[named] != 0).sum())
+    rows, place = torch.cat([resolved.full_rows, resolved.partial_rows]).unique(return_inverse=True)
+    named = torch.zeros(rows.numel(), graph.num_columns, dtype=torch.bool)
+    named[place[: resolved.full_rows.numel()]] = True
+    named[place[resolved.full_rows.numel() :], resolved.partial_columns] = True
+    return int((attributes_of(graph, rows)[named] != 0).sum())
 
 
 def row_fields(graph: Graph) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ class GraphView(ItemView):
         resolved = request.resolve(graph)
         changed = torch.zeros(graph.num_nodes, dtype=torch.bool)
         changed[resolved.node_rows] = True
-        changed[graph.edge_index[1, resolved.edge_mask]] = True
+        changed[resolved.edges[1]] = True
         changed[graph.changed_attribute_rows(resolved)] = True
         assert graph.graph_numbers is not None
         assert retained.graph_numbers is not None

@@ -143,4 +143,6 @@ def items_of(module: nn.Module, graph: Graph) -> Items:
 def item_footprint(module: nn.Module, graph: Graph, retained: Graph, request: Request, reach: Reach) -> Footprint:
     """The footprint of a request among the items of the module."""
     view = view_of(module)
-    return footprint(graph, request, reach) if view is None else view.touched(graph, retained, request, reach)
+    if view is None:
+        return footprint(graph, request, reach, retained=retained)
+    return view.touched(graph, retained, request, reach)

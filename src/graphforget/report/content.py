@@ -144,7 +144,7 @@ def footprint_scene(graph: Graph, request: Request, touched: Footprint) -> Scene
     """The arguments of `figures.draw_footprint`: positions, edges, roles, labels."""
     resolved = request.resolve(graph)
     roles: list[Role] = ["untouched"] * graph.num_nodes
-    edge_ends = graph.edge_index[:, resolved.edge_mask].flatten()
+    edge_ends = resolved.edges.flatten()
     changed = torch.cat([resolved.full_rows, resolved.partial_rows, edge_ends])
     of_role: dict[Role, Tensor] = {"affected": touched.reached, "changed": changed, "removed": resolved.node_rows}
     for role, rows in of_role.items():

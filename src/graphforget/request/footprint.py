@@ -35,7 +35,9 @@ class Footprint:
         return not (self.removed.numel() or self.affected.numel() or self.added.numel())
 
 
-def footprint(graph: Graph, request: Request, reach: Reach, *, inside: Tensor | None = None) -> Footprint:
+def footprint(
+    graph: Graph, request: Request, reach: Reach, *, inside: Tensor | None = None, retained: Graph | None = None
+) -> Footprint:
     """The footprint of `request` for a model of this reach.
 
     Follows the layers: a node's output differs after a layer if its own input or a neighbour's differed before it, if
@@ -47,6 +49,7 @@ def footprint(graph: Graph, request: Request, reach: Reach, *, inside: Tensor | 
         request: The request.
         reach: How far a change travels through the model.
         inside: A mask of nodes, for a model that is trained on these nodes and the edges among them alone.
+        retained: The graph after the request, if it is there already.
 
     Returns:
         The rows of `graph` that the request removes or may change.
@@ -55,10 +58,14 @@ def footprint(graph: Graph, request: Request, reach: Reach, *, inside: Tensor | 
         InputError: The request names something that is not in the graph.
     """
     resolved = request.resolve(graph)
+    if graph.overlay is not None and inside is None and reach.hops is not None:
+        after = graph.without(request) if retained is None else retained
+        if after.change is not None and after.change.parent() is graph:
+            return _by_neighbours(graph, after, graph.changed_attribute_rows(resolved), reach)
     source, target = graph.edge_index.numpy()  # numpy's masks take a fraction of torch's time
     train_mask = graph.train_mask.numpy()
     removed = _mask(graph, resolved.node_rows).numpy()
-    lost = resolved.edge_mask.numpy() | removed[source] | removed[target]
+    lost = resolved.edge_mask(graph).numpy() | removed[source] | removed[target]
     within = np.ones_like(removed) if inside is None else inside.numpy()
     among = within[source] & within[target]
     directions = [(source, target)] + ([(target, source)] if reach.both_ways and graph.directed else [])
@@ -77,6 +84,31 @@ def footprint(graph: Graph, request: Request, reach: Reach, *, inside: Tensor | 
     changed &= ~removed
     masks = (removed & within & train_mask, changed & train_mask, changed)
     return Footprint(*(torch.from_numpy(mask.nonzero()[0]) for mask in masks))
+
+
+def _by_neighbours(graph: Graph, after: Graph, changed_rows: Tensor, reach: Reach) -> Footprint:
+    """What the loop over masks computes, in an undirected graph, from the lists of the nodes that change alone."""
+    overlay, left, change = graph.overlay, after.overlay, after.change
+    assert overlay is not None
+    assert left is not None
+    assert change is not None
+    changed = np.zeros(overlay.num_slots, dtype=bool)
+    changed[overlay.slots_of(changed_rows.numpy())] = True
+    sends_anew = changed.copy()
+    if reach.degree_normalised:
+        sends_anew[change.relinked] = True
+    done = np.zeros_like(changed)
+    for _ in range(reach.hops or 0):
+        senders = np.flatnonzero(sends_anew & ~done)  # the receivers of earlier ones are in already
+        done[senders] = True
+        changed[change.relinked] = True
+        changed[left.adjacency.lists(senders)[1]] = True
+        sends_anew |= changed
+    changed[change.gone] = False
+    gone = overlay.rows_of(change.gone)
+    reached = overlay.rows_of(np.flatnonzero(changed))
+    trains = graph.train_mask.numpy()
+    return Footprint(*(torch.from_numpy(rows) for rows in (gone[trains[gone]], reached[trains[reached]], reached)))
 
 
 @dataclass(frozen=True)
@@ -102,7 +134,7 @@ class PaperSets:
 def paper_sets(graph: Graph, request: Request, *, layers: int) -> PaperSets:
     """The node sets of the paper's section 3 for a model with `layers` message-passing layers."""
     resolved = request.resolve(graph)
-    ends = graph.edge_index[:, resolved.edge_mask].flatten()
+    ends = resolved.edges.flatten()
     partial = resolved.partial_rows.unique()
 
     around_nodes = _within(graph, resolved.node_rows, layers) & graph.train_mask

@@ -229,34 +229,30 @@ class Request:
                 places = _unique_rows(((c, graph.column(c)) for c in columns), f"node {node!r}, column")
                 known[columns] = torch.tensor(places, dtype=torch.int64)
             partial.append((row, known[columns]))
-        edge_mask = self._edge_mask(graph)
         none = torch.empty(0, dtype=torch.int64)
         return Resolved(
             node_rows=torch.tensor(node_rows, dtype=torch.int64),
-            edge_mask=edge_mask,
+            edges=self._edges(graph),
             full_rows=torch.tensor(full, dtype=torch.int64),
             partial_rows=torch.cat([none, *(torch.full_like(places, row) for row, places in partial)]),
             partial_columns=torch.cat([none, *(places for _, places in partial)]),
         )
 
-    def _edge_mask(self, graph: Graph) -> Tensor:
-        mask = torch.zeros(graph.edge_index.shape[1], dtype=torch.bool)
+    def _edges(self, graph: Graph) -> Tensor:
+        """The columns of `edge_index` that it names, an undirected edge in both directions, in their order."""
         if not self.edges:
-            return mask
+            return torch.zeros(2, 0, dtype=torch.int64)
         n = graph.num_nodes
-        keys = graph.edge_index[1] * n + graph.edge_index[0]  # ascending, see Graph.edge_index
         ends = torch.tensor([[graph.row(u), graph.row(v)] for u, v in self.edges], dtype=torch.int64).T
-        edge_keys = ends[1] * n + ends[0]
-        places = torch.searchsorted(keys, edge_keys).clamp(max=max(keys.numel() - 1, 0))
-        missing = keys[places] != edge_keys if keys.numel() else torch.ones_like(edge_keys, dtype=torch.bool)
+        missing = ~graph.has_edges(ends)
         if missing.any():
             raise InputError(f"edge {self.edges[int(missing.nonzero()[0])]!r} is not in the graph")
-        canonical_keys = edge_keys if graph.directed else torch.minimum(edge_keys, ends[0] * n + ends[1])
+        keys = ends[1] * n + ends[0]
+        mirrored = ends[0] * n + ends[1]
+        canonical_keys = keys if graph.directed else torch.minimum(keys, mirrored)
         _unique_rows(zip(self.edges, canonical_keys.tolist(), strict=True), "edge")
-        mask[places] = True
-        if not graph.directed:
-            mask[torch.searchsorted(keys, ends[0] * n + ends[1])] = True
-        return mask
+        keys = (keys if graph.directed else torch.cat([keys, mirrored])).unique()
+        return torch.stack([keys % n, keys // n])
 
 
 def _unique_rows(named: Iterable[tuple[Any, int]], label: str) -> list[int]:

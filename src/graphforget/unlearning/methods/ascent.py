@@ -71,7 +71,7 @@ class Ascent(Method[AscentOptions], info=ASCENT):
 def named_rows(task: Task) -> Tensor:
     """The training nodes that the request names, or else those in its footprint, as rows of the graph before it."""
     resolved, graph = task.request.resolve(task.graph), task.graph
-    ends = graph.edge_index[:, resolved.edge_mask].flatten()
+    ends = resolved.edges.flatten()
     named = torch.cat([resolved.node_rows, ends, resolved.full_rows, resolved.partial_rows]).unique()
     named = named[graph.train_mask[named]]
     return named if named.numel() else torch.cat([task.touched.affected, task.touched.removed]).sort().values

@@ -84,7 +84,7 @@ class Ceu(Method[CeuOptions], info=CEU):
         step = influence_step(task, options.curvature_solver(), method=self.name)
         m = task.after.m
         length = step.trained.history[-1].step_norm
-        removed = int(task.request.resolve(task.graph).edge_mask.sum())
+        removed = task.request.resolve(task.graph).edges.shape[1]
         touched = removed if not task.graph.directed else 2 * removed  # both ends of every edge
         bounds = {
             "data-dependent": ceu_data_dependent_residual(step_norm=length, constants=options.constants),
