@@ -1,0 +1,214 @@
+"""How propagated attributes follow a deletion: rows are computed anew where that is cheap, by differences elsewhere.
+
+With `g_j` the rows of `D^-1/2 H_k` that differ before and after, a row whose own list and degree stay is
+
+    H'_{k+1}[r] = H_{k+1}[r] + D_r^-1/2 sum over these j that send to r of (g'_j - g_j)
+
+A row whose list changed is computed anew. The rounding errors of differences add up, and `Propagated.defects` counts
+them (docs/maths.md, section 16).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from graphforget.graph.adjacency import Adjacency
+from graphforget.graph.overlay import Overlay, SlotChange
+from graphforget.linalg.versioned import VersionedRows
+from graphforget.models.propagated import (
+    Propagated,
+    attributes,
+    difference_defect,
+    fresh_defect,
+    inverse_root_degrees,
+    propagate,
+    recomputed,
+    recomputed_from_attributes,
+)
+
+FEW_ENTRIES = 2**16  # up to so many entries, all rows that a change reaches are computed anew
+CHEAP = 4  # a row is computed anew if its list is at most so many times the part of it that changed
+MOST = 0.5  # of all entries; a change that reaches more of them is followed by propagating anew
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ChangedRows:
+    """Rows of one power that differ, with their values before and after."""
+
+    slots: np.ndarray  # ascending
+    before: np.ndarray
+    after: np.ndarray
+
+
+def followed(old: Propagated, overlay: Overlay, change: SlotChange, train_slots: np.ndarray) -> Propagated:
+    """The propagated attributes after a deletion, from those before it."""
+    settings = old.settings
+    scaled = {"scale_rows": settings.scale_rows}
+    both = (attributes(part, change.altered, **scaled) for part in (old.overlay, overlay))
+    rows = ChangedRows(change.altered, *both)
+    hops: list[VersionedRows] = []
+    defects = [old.defects[0]]
+    blocks = {0: rows}
+    for hop in range(1, settings.hops + 1):
+        last = hop == settings.hops
+        following = _next_rows(old, overlay, change, rows, hop, hops, only=train_slots if last else None)
+        if following is None:
+            return propagate(overlay, settings, train_slots)
+        rows, defect = following
+        defects.append(old.defects[hop] + defect)
+        blocks[hop] = rows
+        if not last:
+            hops.append(old.hops[hop - 1].updated(rows.slots, rows.after))
+    training, bounds, single = _training_rows(old, train_slots, blocks)
+    new = Propagated(overlay, settings, train_slots, tuple(hops), training, bounds, tuple(defects))
+    if single is not None:
+        vars(new)["single"] = single
+    return new
+
+
+def _next_rows(
+    old: Propagated,
+    overlay: Overlay,
+    change: SlotChange,
+    rows: ChangedRows,
+    hop: int,
+    hops: list[VersionedRows],
+    *,
+    only: np.ndarray | None,
+) -> tuple[ChangedRows, float] | None:
+    """The rows of `H_hop` that differ, among `only` if that is given, and what they add to its defect.
+
+    None if so many entries change that propagating anew is cheaper.
+    """
+    adjacency = overlay.adjacency
+    senders, difference = _scaled_difference(old, adjacency, change, rows, hop - 1, hops)
+    pairs = _Pairs.of(adjacency, senders, change.relinked, only)
+    if pairs is None:
+        return None
+    lengths = adjacency.count(pairs.receivers)
+    few = lengths.sum() <= FEW_ENTRIES
+    anew = np.ones(lengths.size, dtype=bool) if few else lengths <= CHEAP * pairs.counts
+    own = change.relinked if only is None else np.intersect1d(change.relinked, only, assume_unique=True)
+    fresh = np.union1d(own, pairs.receivers[anew])
+    moved = pairs.receivers[~anew]
+    values = _anew(overlay, fresh, hops, scale_rows=old.settings.scale_rows)
+    defect = fresh_defect(adjacency.count(fresh), values[:, -1])
+    slots = np.concatenate([fresh, moved])
+    before = _held_rows(old, hop, slots)
+    if moved.size:
+        added = pairs.sums(~anew, difference) * inverse_root_degrees(adjacency, moved)[:, None]
+        stood = before[fresh.size :]
+        added += stood
+        defect += difference_defect(pairs.counts[~anew], stood[:, -1], added[:, -1])
+        values = np.concatenate([values, added])
+    order = slots.argsort()
+    return ChangedRows(slots[order], before[order], values[order]), defect
+
+
+def _scaled_difference(
+    old: Propagated, adjacency: Adjacency, change: SlotChange, rows: ChangedRows, hop: int, hops: list[VersionedRows]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The slots where `D^-1/2 H_hop` differs, and by how much."""
+    other = np.setdiff1d(change.relinked, rows.slots, assume_unique=True)  # with another degree alone
+    slots = np.concatenate([rows.slots, other])
+    if hop == 0:
+        same = attributes(old.overlay, other, scale_rows=old.settings.scale_rows)
+    else:
+        same = hops[hop - 1].rows(other)
+    before, after = (np.concatenate([part, same]) for part in (rows.before, rows.after))
+    after *= inverse_root_degrees(adjacency, slots)[:, None]
+    before *= inverse_root_degrees(change.before, slots)[:, None]
+    after -= before
+    order = slots.argsort()
+    return slots[order], after[order]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Pairs:
+    """Who receives from the given senders, themselves included, without receivers whose own list changed."""
+
+    receivers: np.ndarray  # ascending
+    counts: np.ndarray  # how many of the senders each has
+    place: np.ndarray  # of each pair: that of its receiver
+    sender: np.ndarray  # of each pair: the place of its sender, ascending
+
+    @classmethod
+    def of(
+        cls, adjacency: Adjacency, senders: np.ndarray, without: np.ndarray, only: np.ndarray | None
+    ) -> _Pairs | None:
+        lengths = adjacency.count(senders)
+        if lengths.sum() > MOST * max(adjacency.indices.size, 1):
+            return None
+        lengths, listed = adjacency.lists(senders)
+        to_itself = np.flatnonzero(~adjacency.loops[senders])
+        receiver = np.concatenate([listed, senders[to_itself]])
+        sender = np.concatenate([np.repeat(np.arange(senders.size), lengths), to_itself])
+        takes = np.ones(adjacency.num_rows, dtype=bool) if only is None else np.zeros(adjacency.num_rows, dtype=bool)
+        if only is not None:
+            takes[only] = True
+        takes[without] = False
+        stays = takes[receiver]
+        receiver, sender = receiver[stays], sender[stays]
+        takes[:] = False
+        takes[receiver] = True
+        receivers = np.flatnonzero(takes)
+        rank = np.empty(adjacency.num_rows, dtype=np.int32)
+        rank[receivers] = np.arange(receivers.size, dtype=np.int32)
+        place = rank[receiver]
+        return cls(receivers, np.bincount(place, minlength=receivers.size), place, sender)
+
+    def sums(self, some: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """For some of the receivers, the sum of the values of their senders."""
+        rank = some.cumsum() - 1
+        stays = some[self.place]
+        place, sender = rank[self.place[stays]], self.sender[stays]
+        shape = (int(some.sum()), values.shape[0])
+        sums: np.ndarray = sp.csr_matrix((np.ones(place.size), (place, sender)), shape=shape) @ values
+        return sums
+
+
+def _anew(overlay: Overlay, slots: np.ndarray, hops: list[VersionedRows], *, scale_rows: bool) -> np.ndarray:
+    """The next power of these slots, from the powers that have followed already."""
+    if not hops:
+        return recomputed_from_attributes(overlay, slots, scale_rows=scale_rows)
+    return recomputed(overlay.adjacency, slots, hops[-1].array())
+
+
+def _held_rows(old: Propagated, hop: int, slots: np.ndarray) -> np.ndarray:
+    """The rows of `H_hop` before the deletion. Of the last power, those of training nodes are held."""
+    if hop <= len(old.hops):
+        return old.hops[hop - 1].rows(slots)
+    settings = old.settings
+    place, columns = settings.powers.index(hop), old.overlay.base.shape[1]
+    rows = np.searchsorted(old.train_slots, slots)
+    block = old.training.rows(rows)[:, place * columns : (place + 1) * columns]
+    return np.concatenate([block / settings.scales[place], old.bounds.rows(rows)[:, place : place + 1]], axis=1)
+
+
+def _training_rows(
+    old: Propagated, train_slots: np.ndarray, blocks: dict[int, ChangedRows]
+) -> tuple[VersionedRows, VersionedRows, VersionedRows | None]:
+    """The features of the training nodes, their bounds, and the features in float32 if those were in use."""
+    settings, columns = old.settings, old.overlay.base.shape[1]
+    versions: list[VersionedRows | None] = [old.training, old.bounds, vars(old).get("single")]
+    if train_slots.size != old.train_slots.size:
+        gone = np.flatnonzero(~np.isin(old.train_slots, train_slots, assume_unique=True))
+        versions = [v if v is None else VersionedRows(np.delete(v.array(), gone, axis=0)) for v in versions]
+    training, bounds, single = versions
+    assert training is not None
+    assert bounds is not None
+    trains = {hop: np.isin(rows.slots, train_slots, assume_unique=True) for hop, rows in blocks.items()}
+    touched = np.unique(np.concatenate([rows.slots[trains[hop]] for hop, rows in blocks.items()]))
+    index = np.searchsorted(train_slots, touched)
+    features, norms = training.rows(index), bounds.rows(index)
+    for place, (hop, scale) in enumerate(zip(settings.powers, settings.scales, strict=True)):
+        slots, values = blocks[hop].slots[trains[hop]], blocks[hop].after[trains[hop]]
+        rows = np.searchsorted(touched, slots)
+        features[rows, place * columns : (place + 1) * columns] = scale * values[:, :-1]
+        norms[rows, place] = values[:, -1]
+    if single is not None:
+        single = single.updated(index, features.astype(np.float32))
+    return training.updated(index, features), bounds.updated(index, norms), single

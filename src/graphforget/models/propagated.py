@@ -1,0 +1,233 @@
+"""Propagated attributes of a graph that follow a deletion at the cost of what it changes (docs/maths.md, section 16).
+
+With `H_0 = X` (rows scaled) and `S = D^-1/2 (A + I) D^-1/2`, the features are made of `H_{k+1} = S H_k`. `H_1 .. H_{K-1}`
+are held for all nodes and `H_K` for the training nodes alone. Everything is in the slots of the graph's overlay.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from graphforget.graph.adjacency import Adjacency
+from graphforget.graph.overlay import Overlay
+from graphforget.linalg.neighbour_sums import neighbour_sums
+from graphforget.linalg.versioned import VersionedRows
+
+UNIT = 2.0**-53  # the rounding unit of float64
+BLOCK = 2**16  # slots
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is computed: `[c_h S^h X]` over the powers `h`."""
+
+    powers: tuple[int, ...]
+    scales: tuple[float, ...]
+    scale_rows: bool
+
+    @property
+    def hops(self) -> int:
+        return self.powers[-1]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Propagated:
+    """`H_1 .. H_{K-1}` of all slots, and the features of the training nodes, of one graph.
+
+    The last column of every matrix is the same sum over the norms of the attributes: a bound on the norm of the row,
+    all numbers that it comes from taken in absolute value.
+    """
+
+    overlay: Overlay
+    settings: Settings
+    train_slots: np.ndarray
+    hops: tuple[VersionedRows, ...]  # H_1 .. H_{K-1}
+    training: VersionedRows  # m x (powers x columns): the features of the training nodes
+    bounds: VersionedRows  # m x powers: bounds on the norms of their blocks
+    defects: tuple[float, ...]  # of each power 0 .. K: a bound on ||H_k - S H_{k-1}||_F, as computed
+
+    @cached_property
+    def single(self) -> VersionedRows:
+        """The features of the training nodes in float32."""
+        return VersionedRows(self.training.array().astype(np.float32))
+
+    @property
+    def error(self) -> float:
+        """A bound on the Frobenius norm of the rounding error of all features.
+
+        `H_k` is off by at most the sum of the defects up to `k`, because `||S||_2 <= 1`.
+        """
+        total = 0.0
+        for power, scale in zip(self.settings.powers, self.settings.scales, strict=True):
+            total += (abs(scale) * sum(self.defects[: power + 1])) ** 2
+        return 1.01 * math.sqrt(total) + 2 * UNIT * self._size  # the scales round each number once more
+
+    @cached_property
+    def _size(self) -> float:
+        """At least the Frobenius norm of the features of the training nodes."""
+        return float(np.linalg.norm(self.bounds.array() * np.abs(self.settings.scales)))
+
+    def row_norms(self) -> np.ndarray:
+        """For each training node at least the norm of its features, without that of a bias."""
+        return np.linalg.norm(self.bounds.array() * np.abs(self.settings.scales), axis=1)
+
+    # -- all nodes -----------------------------------------------------------------------------------------------
+
+    def power(self, hop: int, slots: np.ndarray) -> np.ndarray:
+        """`H_hop` of these slots, with the bounds as its last column."""
+        if hop == 0:
+            return attributes(self.overlay, slots, scale_rows=self.settings.scale_rows)
+        if hop <= len(self.hops):
+            return self.hops[hop - 1].rows(slots)
+        if hop == 1:
+            return recomputed_from_attributes(self.overlay, slots, scale_rows=self.settings.scale_rows)
+        return recomputed(self.overlay.adjacency, slots, self.hops[-1].array())
+
+    def logits(self, weight: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """`sum_h c_h S^h X W_h` of these rows of the graph; `weight` is powers x columns x classes."""
+        settings, slots = self.settings, self.overlay.slots_of(rows)
+        total = np.zeros((slots.size, weight.shape[2]), dtype=np.float64)
+        for place, (hop, scale) in enumerate(zip(settings.powers, settings.scales, strict=True)):
+            if hop and hop > len(self.hops):  # few classes travel cheaper than many columns
+                total += scale * self._last_logits(weight[place], slots)
+                continue
+            for start in range(0, slots.size, BLOCK):
+                block = slots[start : start + BLOCK]
+                total[start : start + BLOCK] += scale * (self.power(hop, block)[:, :-1] @ weight[place])
+        return total
+
+    def _last_logits(self, weight: np.ndarray, slots: np.ndarray) -> np.ndarray:
+        """`S (H_{K-1} W)`."""
+        carried = np.empty((self.overlay.num_slots, weight.shape[1]))
+        for start in range(0, carried.shape[0], BLOCK):
+            block = np.arange(start, min(start + BLOCK, carried.shape[0]))
+            carried[block] = self.power(self.settings.hops - 1, block)[:, :-1] @ weight
+        return recomputed(self.overlay.adjacency, slots, carried)
+
+
+def attributes(overlay: Overlay, slots: np.ndarray | slice, *, scale_rows: bool) -> np.ndarray:
+    """`H_0` of these slots in float64, with the norm of each row as its last column."""
+    part = overlay.attributes(slots)
+    out = np.empty((part.shape[0], part.shape[1] + 1))
+    out[:, :-1] = part
+    norms = np.sqrt(np.einsum("ij,ij->i", out[:, :-1], out[:, :-1]))
+    if scale_rows:
+        out[:, :-1] /= np.where(norms > 0, norms, 1)[:, None]
+        norms = (norms > 0).astype(np.float64)
+    out[:, -1] = norms
+    return out
+
+
+def all_attributes(overlay: Overlay, settings: Settings) -> np.ndarray:
+    """`H_0` of all slots."""
+    out = np.empty((overlay.num_slots, overlay.base.shape[1] + 1))
+    for start in range(0, overlay.num_slots, BLOCK):
+        out[start : start + BLOCK] = attributes(
+            overlay, slice(start, min(start + BLOCK, overlay.num_slots)), scale_rows=settings.scale_rows
+        )
+    return out
+
+
+def inverse_root_degrees(adjacency: Adjacency, slots: np.ndarray) -> np.ndarray:
+    """`D^-1/2` of these slots; a self-loop counts once."""
+    return 1 / np.sqrt(adjacency.count(slots) + ~adjacency.loops[slots])
+
+
+def recomputed(adjacency: Adjacency, slots: np.ndarray, previous: np.ndarray) -> np.ndarray:
+    """`(S H)[slots]` from all rows of `H`, as a propagation of the whole graph computes it, to the last bit."""
+    counts, senders = adjacency.lists(slots)
+    every = adjacency.num_rows // 4 < senders.size
+    of_all = inverse_root_degrees(adjacency, np.arange(adjacency.num_rows)) if every else None
+    indptr = np.concatenate([[0], counts.cumsum()])
+    sums = neighbour_sums(
+        indptr, senders, lambda i: inverse_root_degrees(adjacency, i) if of_all is None else of_all[i], previous
+    )
+    return with_own_rows(sums, previous[slots], adjacency, slots)
+
+
+def recomputed_from_attributes(overlay: Overlay, slots: np.ndarray, *, scale_rows: bool) -> np.ndarray:
+    """`(S H_0)[slots]`, reading the attributes that it needs alone."""
+    adjacency = overlay.adjacency
+    counts, senders = adjacency.lists(slots)
+    needed, place = np.unique(np.concatenate([senders, slots]), return_inverse=True)
+    values = attributes(overlay, needed, scale_rows=scale_rows)
+    scale = inverse_root_degrees(adjacency, needed)
+    indptr = np.concatenate([[0], counts.cumsum()])
+    sums = neighbour_sums(indptr, place[: senders.size].astype(np.int32), lambda i: scale[i], values)
+    return with_own_rows(sums, values[place[senders.size :]], adjacency, slots)
+
+
+def propagated_once(adjacency: Adjacency, previous: np.ndarray) -> np.ndarray:
+    """`S H` for all slots."""
+    slots = np.arange(adjacency.num_rows)
+    scale = inverse_root_degrees(adjacency, slots)
+    sums = neighbour_sums(*adjacency.whole(), lambda i: scale[i], previous)
+    return with_own_rows(sums, previous, adjacency, slots)
+
+
+def with_own_rows(sums: np.ndarray, own: np.ndarray, adjacency: Adjacency, slots: np.ndarray) -> np.ndarray:
+    """`D^-1/2 (sums + D^-1/2 own)`; a row that is in its own list is not added again. `sums` is changed."""
+    scale = inverse_root_degrees(adjacency, slots)
+    weights = np.where(adjacency.loops[slots], 0.0, scale)
+    for start in range(0, slots.size, BLOCK):  # no temporary as large as the sums
+        block = slice(start, start + BLOCK)
+        sums[block] += weights[block, None] * own[block]
+        sums[block] *= scale[block, None]
+    return sums
+
+
+def propagate(overlay: Overlay, settings: Settings, train_slots: np.ndarray) -> Propagated:
+    """Propagates the attributes of the whole graph. The last power is computed for the training nodes alone."""
+    adjacency, columns = overlay.adjacency, overlay.base.shape[1]
+    training = np.empty((train_slots.size, len(settings.powers) * columns))
+    bounds = np.empty((train_slots.size, len(settings.powers)))
+    hops: list[VersionedRows] = []
+    defects = [_attribute_defect(overlay, settings)]
+    current = all_attributes(overlay, settings)
+    for hop in range(settings.hops + 1):
+        if hop and hop < settings.hops:
+            current = propagated_once(adjacency, current)
+            hops.append(VersionedRows(current))
+            defects.append(fresh_defect(adjacency.counts, current[:, -1]))
+        rows = recomputed(adjacency, train_slots, current) if hop and hop == settings.hops else current[train_slots]
+        if hop and hop == settings.hops:
+            defects.append(fresh_defect(adjacency.count(train_slots), rows[:, -1]))
+        _set_block(training, bounds, settings, hop, rows)
+    return Propagated(overlay, settings, train_slots, tuple(hops), *map(VersionedRows, (training, bounds)), tuple(defects))
+
+
+def _set_block(training: np.ndarray, bounds: np.ndarray, settings: Settings, hop: int, rows: np.ndarray) -> None:
+    """Sets the block of a power, if the features have it. Bounds stand without the scale."""
+    if hop not in settings.powers:
+        return
+    place, columns = settings.powers.index(hop), rows.shape[1] - 1
+    training[:, place * columns : (place + 1) * columns] = settings.scales[place] * rows[:, :-1]
+    bounds[:, place] = rows[:, -1]
+
+
+# -- rounding --------------------------------------------------------------------------------------------------------
+
+
+def gamma(terms: np.ndarray | int) -> np.ndarray | float:
+    """`k u / (1 - k u)`, twice: what second-order terms and the bounds' own rounding can add is far less."""
+    return 2 * terms * UNIT / (1 - terms * UNIT)
+
+
+def _attribute_defect(overlay: Overlay, settings: Settings) -> float:
+    """Of rows that were divided by their norms; rows as they are have none."""
+    terms = overlay.base.shape[1] + 5
+    return float(gamma(terms)) * math.sqrt(overlay.num_slots) if settings.scale_rows else 0.0
+
+
+def fresh_defect(counts: np.ndarray, bounds: np.ndarray) -> float:
+    """Of rows that are sums over so many senders and themselves, with weights that were rounded."""
+    return float(np.linalg.norm(gamma(counts + 8) * bounds))
+
+
+def difference_defect(terms: np.ndarray, before: np.ndarray, after: np.ndarray) -> float:
+    """Of rows to which so many differences were added; the bounds of the rows before and after."""
+    return float(np.linalg.norm(gamma(terms + 11) * (before + after)))
