@@ -97,7 +97,8 @@ def rounding_allowance(objective: Objective, theta: Tensor, *, gradient_norm: fl
     jacobian = data.jacobian(theta)
     total, squares = data.row_norm_sums
     classes = jacobian.value.shape[1]
-    length = model.longest_sum(data.nodes)
+    error = model.feature_error(data.inputs)
+    length = model.longest_sum(data.nodes if error is None else data.rows.numel())
     gamma = length * UNIT / (1 - length * UNIT)
     norm = float(theta.norm()) + model.origin_norm  # the logits at public weights are computed too
     loss = data.loss
@@ -107,6 +108,8 @@ def rounding_allowance(objective: Objective, theta: Tensor, *, gradient_norm: fl
     largest = max(total * max(1.0, loss.gradient_scale), 0.0 if math.isfinite(loss.steepness(classes)) else steep)
     own = (classes + 20) * UNIT * largest  # of the residuals themselves
     sums = gamma * (smooth * squares * norm + steep) + own
+    if error is not None and known:
+        sums += feature_rounding(objective, norm=norm, error=error)
     noise = (
         0.0
         if objective.objective_noise_vector is None
@@ -114,6 +117,18 @@ def rounding_allowance(objective: Objective, theta: Tensor, *, gradient_norm: fl
     )
     ends = 5 * UNIT * (objective.mu * norm + gradient_norm + noise) + (theta.numel() + 2) * UNIT * gradient_norm
     return 2 * (sums / objective.m + ends)
+
+
+def feature_rounding(objective: Objective, *, norm: float, error: float) -> float:
+    """A bound on what features that are off by `error` in the Frobenius norm add to the summed gradient.
+
+    Features that are off by `dz_i` move logits by at most `||dz_i|| ||theta||`, so the gradient of node i moves by at
+    most `||dz_i|| (||r_i|| + smooth q_i ||theta||)`; the sum is bounded by Cauchy and Schwarz.
+    """
+    data, loss = objective.data, objective.data.loss
+    _, squares = data.row_norm_sums
+    residuals = loss.steepness_norm(data.labels, classes=data.jacobian_width, squares=squares, norm=norm)
+    return error * (residuals + loss.smoothness * norm * math.sqrt(squares))
 
 
 def _scaled_float32_error(objective: Objective, theta: Tensor, gradient: Tensor) -> float:

@@ -31,6 +31,13 @@ class AffineModel(nn.Module):
     def longest_sum(self, nodes: int) -> int:
         """More terms than any number in a gradient is added up from: over nodes, columns or units, layer by layer."""
 
+    def feature_error(self, inputs: tuple[Any, Any]) -> float | None:
+        """A bound on the Frobenius norm of the rounding error of the features, if it is counted apart.
+
+        Then `longest_sum` is for the nodes that train. None: it is part of the sums over all nodes.
+        """
+        return None
+
     @property
     def origin_norm(self) -> float:
         """The norm of the public weights that `f_0` is computed with; 0 if there are none."""

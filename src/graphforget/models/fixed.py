@@ -11,10 +11,12 @@ from torch import Tensor, nn
 
 from graphforget.errors import InputError
 from graphforget.graph.reach import Reach
+from graphforget.linalg.blocked import BlockedFeatures
 from graphforget.linalg.jacobian import Jacobian
 from graphforget.linalg.sparse import DenseMatrix, Matrix, SparseMatrix, row_norms
 from graphforget.models.affine import AffineModel
 from graphforget.models.base import NormalisedModel
+from graphforget.models.propagated import PropagatedFeatures, Settings
 from graphforget.models.propagation import mean_adjacency
 
 FEW_ROWS = 0.75  # of all rows of features; up to this share the rows of training nodes are copied
@@ -63,6 +65,11 @@ class FixedPropagation(NormalisedModel, AffineModel):
         return DenseMatrix(torch.cat(parts_by_power, dim=1)), self._feature_norms(rows, propagation)
 
     @property
+    def propagated_settings(self) -> Settings:
+        """What `models/propagated.py` computes for this model."""
+        return Settings(self.powers, tuple(self.scales.values()), self.scale_rows)
+
+    @property
     def preparation(self) -> Hashable:
         return type(self), self.scale_rows, self.powers, tuple(self.scales.values()), self.bias is None
 
@@ -80,6 +87,8 @@ class FixedPropagation(NormalisedModel, AffineModel):
 
     def _propagated(self, weight: Tensor, x: Matrix, propagation: object) -> Tensor:
         powers, columns, classes = weight.shape
+        if isinstance(x, PropagatedFeatures):
+            return x.logits(weight)
         if isinstance(propagation, Tensor):
             return x @ weight.reshape(powers * columns, classes)
         assert isinstance(propagation, SparseMatrix)
@@ -132,6 +141,8 @@ class FixedPropagation(NormalisedModel, AffineModel):
         From what `prepare` returned. The norm of a sum is at most the sum of the norms, so propagating the norms will
         do: `S` has no negative entry.
         """
+        if isinstance(x, PropagatedFeatures):
+            return (x.row_norms().square() + (0.0 if self.bias is None else 1.0)).sqrt()
         return propagation if isinstance(propagation, Tensor) else self._feature_norms(x, propagation)
 
     def _feature_norms(self, rows: Matrix, propagation: object) -> Tensor:
@@ -147,11 +158,23 @@ class FixedPropagation(NormalisedModel, AffineModel):
     # -- as an affine model --------------------------------------------------------------------------------------
 
     def logits_jacobian(self, inputs: tuple[Any, Any], rows: Tensor, *, nodes: int) -> Jacobian:
-        return _FixedJacobian(self, inputs, rows, nodes=nodes)
+        features = inputs[0]
+        if not isinstance(features, PropagatedFeatures):
+            return _FixedJacobian(self, inputs, rows, nodes=nodes)
+        _, _, classes = self.weight.shape
+        return BlockedFeatures(features.of_rows(rows), classes=classes, bias=self.bias is not None)
 
     def row_norm_sums(self, inputs: tuple[Any, Any], rows: Tensor, jacobian: Jacobian) -> tuple[float, float]:
+        features = inputs[0]
+        if isinstance(features, PropagatedFeatures):
+            squares = features.row_norms(rows).square() + (0.0 if self.bias is None else 1.0)
+            return float(squares.sqrt().sum()), float(squares.sum())
         norms = self.feature_norms(*inputs)[rows]
         return float(norms.sum()), float(norms.square().sum())
+
+    def feature_error(self, inputs: tuple[Any, Any]) -> float | None:
+        features = inputs[0]
+        return features.error if isinstance(features, PropagatedFeatures) else None
 
     def longest_sum(self, nodes: int) -> int:
         powers, columns, _ = self.weight.shape

@@ -114,10 +114,8 @@ def _scaled_difference(
     """The slots where `D^-1/2 H_hop` differs, and by how much."""
     other = np.setdiff1d(change.relinked, rows.slots, assume_unique=True)  # with another degree alone
     slots = np.concatenate([rows.slots, other])
-    if hop == 0:
-        same = attributes(old.overlay, other, scale_rows=old.settings.scale_rows)
-    else:
-        same = hops[hop - 1].rows(other)
+    scale_rows = old.settings.scale_rows
+    same = hops[hop - 1].rows(other) if hop else attributes(old.overlay, other, scale_rows=scale_rows)
     before, after = (np.concatenate([part, same]) for part in (rows.before, rows.after))
     after *= inverse_root_degrees(adjacency, slots)[:, None]
     before *= inverse_root_degrees(change.before, slots)[:, None]

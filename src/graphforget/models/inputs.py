@@ -12,10 +12,13 @@ from graphforget.graph.graph import Graph
 from graphforget.linalg.sparse import converted
 from graphforget.models.base import GraphModel
 from graphforget.models.built_in import is_built_in
+from graphforget.models.fixed import FixedPropagation
+from graphforget.models.followed import followed
 from graphforget.models.items import ItemModel
 from graphforget.models.linearised import base_of
 from graphforget.models.parameters import call_with, flatten
 from graphforget.models.prepared import prepared_once
+from graphforget.models.propagated import PropagatedFeatures, propagate
 
 
 def model_inputs(
@@ -30,9 +33,36 @@ def model_inputs(
         key = (module.preparation, dtype, str(device))
         return prepared_once(graph, key, lambda: module.item_inputs(graph, dtype=dtype, device=device))
     if is_built_in(module) and isinstance(module, GraphModel) and module.preparation is not None:
+        if dtype == torch.float64 and str(device) == "cpu" and can_follow(module, graph):
+            assert isinstance(module, FixedPropagation)
+            return propagated_inputs(module, graph)
         key = (module.preparation, dtype, str(device))
         return prepared_once(graph, key, lambda: _inputs(module, graph, dtype=dtype, device=device))
     return _inputs(module, graph, dtype=dtype, device=device)
+
+
+def can_follow(module: nn.Module, graph: Graph) -> bool:
+    """Whether the features of a model are propagated once and follow deletions: those of SGC and SIGN do.
+
+    For undirected graphs with dense attributes. `||S||_2 <= 1`, which the bound on rounding needs, holds there.
+    """
+    return isinstance(module, FixedPropagation) and module.symmetric_propagation and graph.overlay is not None
+
+
+def propagated_inputs(module: FixedPropagation, graph: Graph, *, anew: bool = False) -> tuple[Any, None]:
+    """The inputs of such a model. They follow those of the graph before a deletion if these are still there."""
+    overlay, settings = graph.overlay, module.propagated_settings
+    assert overlay is not None
+
+    def prepare() -> PropagatedFeatures:
+        return PropagatedFeatures(propagate(overlay, settings, overlay.slots_of(graph.train_rows.numpy())))
+
+    def follow(earlier: PropagatedFeatures) -> PropagatedFeatures:
+        assert graph.change is not None
+        train_slots = overlay.slots_of(graph.train_rows.numpy())
+        return PropagatedFeatures(followed(earlier.propagated, overlay, graph.change, train_slots))
+
+    return prepared_once(graph, settings, prepare, follow=None if anew else follow, anew=anew), None
 
 
 def _inputs(module: nn.Module, graph: Graph, *, dtype: torch.dtype, device: str | torch.device) -> tuple[Any, Any]:

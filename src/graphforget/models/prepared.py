@@ -15,16 +15,29 @@ MOST_GRAPHS = 2  # one before a request and one after it
 _prepared: weakref.WeakKeyDictionary[Graph, dict[Hashable, Any]] = weakref.WeakKeyDictionary()
 
 
-def prepared_once(graph: Graph, key: Hashable, prepare: Callable[[], Any]) -> Any:
-    """What `prepare` returns for this graph, computed once for each key.
+def prepared_once(
+    graph: Graph,
+    key: Hashable,
+    prepare: Callable[[], Any],
+    *,
+    follow: Callable[[Any], Any] | None = None,
+    anew: bool = False,
+) -> Any:
+    """What `prepare` returns for this graph, computed once for each key, or again if `anew`.
 
-    Only the graphs used last are kept, and none longer than the graph itself.
+    `follow` makes it from what is there for the graph before a deletion. Only the graphs used last are kept, and none
+    longer than the graph itself.
     """
     if torch.is_inference_mode_enabled():  # autograd refuses tensors from there
         return prepare()
     known = _prepared.pop(graph, {})
-    if key not in known:
-        known[key] = prepare()
+    if key not in known or anew:
+        parent = None if graph.change is None else graph.change.parent()
+        earlier = {} if parent is None else _prepared.pop(parent, {})
+        if earlier:
+            assert parent is not None
+            _prepared[parent] = earlier  # among those used last
+        known[key] = follow(earlier[key]) if follow is not None and key in earlier else prepare()
     _prepared[graph] = known
     while len(_prepared) > MOST_GRAPHS:
         _prepared.pop(next(iter(_prepared)), None)

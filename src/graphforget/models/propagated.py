@@ -1,16 +1,20 @@
 """Propagated attributes of a graph that follow a deletion at the cost of what it changes (docs/maths.md, section 16).
 
-With `H_0 = X` (rows scaled) and `S = D^-1/2 (A + I) D^-1/2`, the features are made of `H_{k+1} = S H_k`. `H_1 .. H_{K-1}`
-are held for all nodes and `H_K` for the training nodes alone. Everything is in the slots of the graph's overlay.
+With `H_0 = X` (rows scaled) and `S = D^-1/2 (A + I) D^-1/2`, the features are made of `H_{k+1} = S H_k`. `H_1` to
+`H_{K-1}` are held for all nodes and `H_K` for the training nodes alone. Everything is in the slots of the overlay.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from graphforget.graph.adjacency import Adjacency
 from graphforget.graph.overlay import Overlay
@@ -19,6 +23,7 @@ from graphforget.linalg.versioned import VersionedRows
 
 UNIT = 2.0**-53  # the rounding unit of float64
 BLOCK = 2**16  # slots
+FEW = 16  # one in so many of the slots
 
 
 @dataclass(frozen=True)
@@ -71,10 +76,6 @@ class Propagated:
         """At least the Frobenius norm of the features of the training nodes."""
         return float(np.linalg.norm(self.bounds.array() * np.abs(self.settings.scales)))
 
-    def row_norms(self) -> np.ndarray:
-        """For each training node at least the norm of its features, without that of a bias."""
-        return np.linalg.norm(self.bounds.array() * np.abs(self.settings.scales), axis=1)
-
     # -- all nodes -----------------------------------------------------------------------------------------------
 
     def power(self, hop: int, slots: np.ndarray) -> np.ndarray:
@@ -87,12 +88,29 @@ class Propagated:
             return recomputed_from_attributes(self.overlay, slots, scale_rows=self.settings.scale_rows)
         return recomputed(self.overlay.adjacency, slots, self.hops[-1].array())
 
+    def features(self, slots: np.ndarray) -> np.ndarray:
+        """The features of these slots."""
+        settings = self.settings
+        blocks = zip(settings.powers, settings.scales, strict=True)
+        return np.concatenate([scale * self.power(hop, slots)[:, :-1] for hop, scale in blocks], axis=1)
+
+    def bounds_of(self, slots: np.ndarray) -> np.ndarray:
+        """Bounds on the norms of the blocks of these slots, a column a power, without the scales."""
+        return np.stack([self._bounds(hop, slots) for hop in self.settings.powers], axis=1)
+
+    def _bounds(self, hop: int, slots: np.ndarray) -> np.ndarray:
+        if 1 < hop > len(self.hops):
+            last: np.ndarray = recomputed(self.overlay.adjacency, slots, self.hops[-1].array()[:, -1:])
+            return last[:, 0]
+        return self.power(hop, slots)[:, -1]
+
     def logits(self, weight: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """`sum_h c_h S^h X W_h` of these rows of the graph; `weight` is powers x columns x classes."""
         settings, slots = self.settings, self.overlay.slots_of(rows)
         total = np.zeros((slots.size, weight.shape[2]), dtype=np.float64)
         for place, (hop, scale) in enumerate(zip(settings.powers, settings.scales, strict=True)):
-            if hop and hop > len(self.hops):  # few classes travel cheaper than many columns
+            if hop > len(self.hops) and FEW * slots.size > self.overlay.num_slots:
+                # Of many nodes, few classes travel cheaper than many columns.
                 total += scale * self._last_logits(weight[place], slots)
                 continue
             for start in range(0, slots.size, BLOCK):
@@ -107,6 +125,55 @@ class Propagated:
             block = np.arange(start, min(start + BLOCK, carried.shape[0]))
             carried[block] = self.power(self.settings.hops - 1, block)[:, :-1] @ weight
         return recomputed(self.overlay.adjacency, slots, carried)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PropagatedFeatures:
+    """Propagated attributes as the first input of a model, in one precision."""
+
+    propagated: Propagated
+    dtype: torch.dtype = torch.float64
+    rows: np.ndarray | None = None  # for which `logits` computes; None: all
+
+    def to(self, dtype: torch.dtype) -> PropagatedFeatures:
+        """The same features in another precision."""
+        return dataclasses.replace(self, dtype=dtype)
+
+    def only(self, rows: Tensor) -> PropagatedFeatures:
+        """The same features, of which `logits` uses those of some rows."""
+        return dataclasses.replace(self, rows=rows.numpy())
+
+    @property
+    def error(self) -> float:
+        """A bound on the rounding error of the features of all training nodes, in the Frobenius norm."""
+        return self.propagated.error
+
+    def of_rows(self, rows: Tensor) -> Callable[[], Tensor]:
+        """A function that gives the features of these rows; those of the training nodes are there already."""
+        propagated, slots = self.propagated, self.propagated.overlay.slots_of(rows.numpy())
+        if np.array_equal(slots, propagated.train_slots):
+            versions = propagated.single if self.dtype == torch.float32 else propagated.training
+            return lambda: torch.from_numpy(versions.array())
+        values = torch.from_numpy(propagated.features(slots)).to(self.dtype)
+        return lambda: values
+
+    def row_norms(self, rows: Tensor | None = None) -> Tensor:
+        """For each of these rows at least the norm of its features, without that of a bias; for all by default."""
+        propagated = self.propagated
+        overlay = propagated.overlay
+        count = overlay.num_slots if overlay.slots is None else overlay.slots.size
+        slots = overlay.slots_of(np.arange(count) if rows is None else rows.numpy())
+        known = np.array_equal(slots, propagated.train_slots)
+        bounds = propagated.bounds.array() if known else propagated.bounds_of(slots)
+        return torch.from_numpy(np.linalg.norm(bounds * np.abs(propagated.settings.scales), axis=1) + self.error)
+
+    def logits(self, weight: Tensor) -> Tensor:
+        """`sum_h c_h S^h X W_h` of all rows of the graph, or of `rows`."""
+        overlay = self.propagated.overlay
+        count = overlay.num_slots if overlay.slots is None else overlay.slots.size
+        rows = np.arange(count) if self.rows is None else self.rows
+        values = self.propagated.logits(weight.detach().double().numpy(), rows)
+        return torch.from_numpy(values).to(weight.dtype)
 
 
 def attributes(overlay: Overlay, slots: np.ndarray | slice, *, scale_rows: bool) -> np.ndarray:
@@ -197,7 +264,9 @@ def propagate(overlay: Overlay, settings: Settings, train_slots: np.ndarray) -> 
         if hop and hop == settings.hops:
             defects.append(fresh_defect(adjacency.count(train_slots), rows[:, -1]))
         _set_block(training, bounds, settings, hop, rows)
-    return Propagated(overlay, settings, train_slots, tuple(hops), *map(VersionedRows, (training, bounds)), tuple(defects))
+    return Propagated(
+        overlay, settings, train_slots, tuple(hops), *map(VersionedRows, (training, bounds)), tuple(defects)
+    )
 
 
 def _set_block(training: np.ndarray, bounds: np.ndarray, settings: Settings, hop: int, rows: np.ndarray) -> None:

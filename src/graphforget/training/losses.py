@@ -52,6 +52,10 @@ class Loss:
         """
         return self.steepness(classes) * total
 
+    def steepness_norm(self, labels: Tensor, *, classes: int, squares: float, norm: float) -> float:
+        """A bound on `sqrt(sum_i ||r_i||^2)`; everything is as in `steepness_sum`."""
+        return self.steepness(classes) * math.sqrt(labels.shape[0])
+
     def __init__(self, function: LossFunction, *, name: str | None = None, convex: bool = False) -> None:
         if not callable(function):
             raise InputError(f"the loss is {function!r}, a callable (logits, labels) -> one loss a node is needed")
@@ -225,6 +229,10 @@ class SquaredError(Loss):
     def steepness_sum(self, labels: Tensor, *, classes: int, total: float, squares: float, norm: float) -> float:
         """`||r_i|| <= q_i norm + ||y_i||`, and `sum_i q_i ||y_i|| <= sqrt(sum_i q_i^2) ||Y||` (Cauchy and Schwarz)."""
         return squares * norm + math.sqrt(squares) * float(labels.double().norm())
+
+    def steepness_norm(self, labels: Tensor, *, classes: int, squares: float, norm: float) -> float:
+        """`||r_i|| <= q_i norm + ||y_i||`, and the triangle inequality."""
+        return math.sqrt(squares) * norm + float(labels.double().norm())
 
     def gradient(self, logits: Tensor, labels: Tensor) -> Tensor:
         """`z - y`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -15,6 +16,7 @@ from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
 from graphforget.graph.targets import as_numbers
+from graphforget.linalg.blocked import BlockedFeatures
 from graphforget.linalg.jacobian import Jacobian
 from graphforget.linalg.newton import Minimum, SmoothFunction, newton_cg
 from graphforget.linalg.solution import Product
@@ -101,9 +103,22 @@ class LossSum:
         if not self.affine:
             _, total, gradient = self._recorded_gradient(theta, create_graph=False)
             return float(total.detach()), gradient
+        if isinstance(self._jacobian, BlockedFeatures):
+            return self._blocked_gradient(theta, self._jacobian)
         logits = self._logits_at(theta)
         value = float(self.loss(logits, self.labels).sum())
         return value, self._jacobian.adjoint(self.loss.gradient(logits, self.labels))
+
+    def _blocked_gradient(self, theta: Tensor, jacobian: BlockedFeatures) -> tuple[float, Tensor]:
+        values: list[float] = []
+        labels = [self.labels[block] for block in jacobian.blocks]
+
+        def inner(block: int, logits: Tensor) -> Tensor:
+            values.append(float(self.loss(logits, labels[block]).sum()))
+            return self.loss.gradient(logits, labels[block])
+
+        gradient = jacobian.through(theta.detach(), inner)
+        return math.fsum(values), gradient
 
     def hessian(self, theta: Tensor) -> Product:
         """`v -> H v` with the Hessian at `theta`."""
@@ -116,8 +131,16 @@ class LossSum:
         """`v -> J^T B J v` with the generalised Gauss-Newton matrix at `theta`; B is the loss's curvature."""
         jacobian = self.jacobian(theta)
         logits = self._logits_at(theta) if self.affine else jacobian.value
+        if isinstance(jacobian, BlockedFeatures):
+            by_block = [self.loss.curvature(logits[block], self.labels[block]) for block in jacobian.blocks]
+            return lambda v: jacobian.through(v, lambda block, rows: by_block[block](rows))
         curvature = self.loss.curvature(logits, self.labels)
         return lambda v: jacobian.adjoint(curvature(jacobian.apply(v)))
+
+    @property
+    def jacobian_width(self) -> int:
+        """The number of outputs of an affine model for an item."""
+        return self._jacobian.value.shape[1]
 
     def jacobian(self, theta: Tensor) -> Jacobian:
         """The Jacobian of the logits of `rows` at `theta`."""

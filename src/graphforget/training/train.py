@@ -41,6 +41,7 @@ from graphforget.validation import whole_number
 
 LARGEST_NOISE_COST = 0.02  # of the score; training warns if noise costs more
 NOISE_DRAWS = 3
+MOST_SCORED = 20_000  # items that the warnings about noise look at
 SQUARED_ERROR_SIGMA = 0.1  # weights that give values of order 1 are smaller, and one Newton step ends at the optimum
 FAR_FROM_ONE = 30.0  # training warns if values are larger or smaller than 1 by this factor
 HALF_PRECISION = (torch.float16, torch.bfloat16)
@@ -263,9 +264,11 @@ def _notes(trained: Trained, graph: Graph) -> list[str]:
     if recipe.sigma and recipe.delta > 1 / m:
         notes.append(f"delta = {recipe.delta:g} is over 1 / {m}, one over the number of training {items.word}s")
     notes += _notes_on_size(items.y[items.train_rows])
-    if not (recipe.sigma or recipe.floor) or trained.scored_mask(graph) is None:
+    scored = trained.scored_mask(graph)
+    if not (recipe.sigma or recipe.floor) or scored is None:
         return notes
-    private, noised = trained.utility(graph), noised_utility(trained, graph)
+    sample = _some_of(scored)
+    private, noised = trained.utility(graph, sample), noised_utility(trained, graph, sample)
     if private - noised > LARGEST_NOISE_COST:
         name = SCORES[trained.score_kind(graph)][0]
         cost = f"{100 * (private - noised):.1f} points of {SHOWN[name]}, {100 * private:.1f} % to {100 * noised:.1f} %"
@@ -286,13 +289,21 @@ def _notes_on_size(y: Tensor) -> list[str]:
     return [f"the root mean square of the targets is {size:.3g}, and mu and sigma are made for about 1: {advice}"]
 
 
-def noised_utility(trained: Trained, graph: Graph) -> float:
-    """The mean score of a release over a few draws of its noise."""
+def _some_of(mask: Tensor) -> Tensor:
+    """At most `MOST_SCORED` of the items of a mask, spread evenly: enough for a warning."""
+    rows = mask.nonzero().flatten()
+    if rows.numel() <= MOST_SCORED:
+        return mask
+    return torch.zeros_like(mask).index_fill_(0, rows[:: -(-rows.numel() // MOST_SCORED)], True)
+
+
+def noised_utility(trained: Trained, graph: Graph, mask: Tensor) -> float:
+    """The mean score of a release on the items of `mask` over a few draws of its noise."""
     sigma = trained.recipe.sigma
     if not sigma:
-        return trained.utility(graph)
+        return trained.utility(graph, mask)
     draws = (with_noise(trained.theta, sigma=sigma, seed=seed) for seed in range(NOISE_DRAWS))
-    return sum(trained.with_weights(theta).utility(graph) for theta in draws) / NOISE_DRAWS
+    return sum(trained.with_weights(theta).utility(graph, mask) for theta in draws) / NOISE_DRAWS
 
 
 def _number(value: Any, label: str) -> float:

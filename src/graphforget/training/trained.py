@@ -26,6 +26,7 @@ from graphforget.models.items import LINK, Items, items_of
 from graphforget.models.linearised import base_of
 from graphforget.models.link import LinkFixed
 from graphforget.models.parameters import assign
+from graphforget.models.propagated import PropagatedFeatures
 from graphforget.models.registry import is_affine, reach_is_proven
 from graphforget.models.sharded import Sharded, as_ensemble
 from graphforget.models.stacked_model import StackedModel
@@ -261,11 +262,15 @@ class Trained:
         """What the model answers for on `graph`: its nodes, pairs of nodes, or graphs of a collection."""
         return items_of(self.module, graph)
 
-    def logits(self, graph: Graph) -> Tensor:
-        """The logits on `graph`, a row for each item, dropout off."""
+    def logits(self, graph: Graph, rows: Tensor | None = None) -> Tensor:
+        """The logits on `graph`, a row for each item, or for some of them, dropout off."""
         with torch.no_grad():
-            out: Tensor = self.module(*model_inputs(self.module, graph, dtype=torch.float64))
-            return out
+            inputs = model_inputs(self.module, graph, dtype=torch.float64)
+            if rows is not None and isinstance(inputs[0], PropagatedFeatures):  # a few nodes cost less than all
+                inputs = (inputs[0].only(rows), inputs[1])
+                rows = None
+            out: Tensor = self.module(*inputs)
+            return out if rows is None else out[rows]
 
     def link_logits(self, graph: Graph, pairs: Sequence[tuple[int | str, int | str]]) -> Tensor:
         """One logit for each pair of nodes, named as in a request: the higher, the more likely is a link.
@@ -279,13 +284,15 @@ class Trained:
             raise InputError(f"model {self.recipe.model!r} does not give the logits of links that are not in its split")
         return self.module.pair_logits(graph, named_pairs(graph, pairs)).squeeze(1)
 
-    def utility(self, graph: Graph) -> float:
+    def utility(self, graph: Graph, mask: Tensor | None = None) -> float:
         """The score that `floor` limits: the first of `scores` on the test items, or else on others, see `scored_mask`.
+
+        `mask` are other items to score.
 
         Raises:
             InputError: There is nothing to score.
         """
-        return next(iter(self.scores(graph, self.scored_mask(graph)).values()))
+        return next(iter(self.scores(graph, self.scored_mask(graph) if mask is None else mask).values()))
 
     def scored_mask(self, graph: Graph) -> Tensor | None:
         """The test items, or else the validation or training items, whichever can be scored first."""
@@ -304,7 +311,7 @@ class Trained:
         mask = items.test_mask if mask is None else mask
         if not mask.any():
             raise InputError(f"there is no {items.word} to score, the mask is empty")
-        return scores(self.score_kind(graph), self.logits(graph)[mask], items.y[mask])
+        return scores(self.score_kind(graph), self.logits(graph, mask.nonzero().flatten()), items.y[mask])
 
     def score_kind(self, graph: Graph) -> ScoreKind:
         """What the model predicts on `graph`: "classes", "labels", "values" or "links"."""

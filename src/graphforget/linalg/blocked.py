@@ -1,0 +1,56 @@
+"""Products with a tall matrix of features in blocks of rows that stay in cache: it is read once where two passes would
+read it twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from graphforget.linalg.jacobian import Jacobian
+
+BLOCK = 2048  # rows
+
+
+class BlockedFeatures(Jacobian):
+    """`theta -> Z W + 1 b^T` for features `Z`, with `theta` the numbers of `W`, then of `b` if there is one.
+
+    `features` gives `Z`, each time anew: the array behind it may belong to another version in between.
+    """
+
+    def __init__(self, features: Callable[[], Tensor], *, classes: int, bias: bool) -> None:
+        self._features, self._classes, self._bias = features, classes, bias
+        like = features()
+        self.value = like.new_zeros(like.shape[0], classes)
+
+    @property
+    def blocks(self) -> list[slice]:
+        """The blocks of rows."""
+        return [slice(start, start + BLOCK) for start in range(0, self.value.shape[0], BLOCK)]
+
+    def apply(self, v: Tensor) -> Tensor:
+        weight, bias = self._parts(v)
+        product = self._features() @ weight
+        return product if bias is None else product.add_(bias)
+
+    def adjoint(self, u: Tensor) -> Tensor:
+        weight = (self._features().T @ u).flatten()
+        return torch.cat([weight, u.sum(dim=0)]) if self._bias else weight
+
+    def through(self, v: Tensor, inner: Callable[[int, Tensor], Tensor]) -> Tensor:
+        """`J^T f(J v)` in one pass, where `inner(i, rows)` is `f` on the rows of block `i`."""
+        features, (weight, bias) = self._features(), self._parts(v)
+        out, sums = torch.zeros_like(weight), v.new_zeros(self._classes)
+        for number, block in enumerate(self.blocks):
+            rows = features[block]
+            product = rows @ weight
+            outputs = inner(number, product if bias is None else product.add_(bias))
+            out.addmm_(rows.T, outputs)
+            if bias is not None:
+                sums += outputs.sum(dim=0)
+        return torch.cat([out.flatten(), sums]) if self._bias else out.flatten()
+
+    def _parts(self, v: Tensor) -> tuple[Tensor, Tensor | None]:
+        size = v.numel() - (self._classes if self._bias else 0)
+        return v[:size].view(-1, self._classes), v[size:] if self._bias else None
