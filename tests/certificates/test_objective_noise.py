@@ -25,6 +25,7 @@ from torch.nn import functional
 import graphforget as gf
 from cases import CLASSES, COLUMNS, changed_rows, dense_cases, dense_rows, graphs, make, present, random_graph, requests
 from graphforget.certificates.residual import rounding_allowance
+from graphforget.linalg.sparse import converted
 from graphforget.models.fixed import SGC, SIGN, FixedPropagation, MeanSGC
 from graphforget.models.inputs import model_inputs
 from graphforget.models.parameters import call_with, flatten
@@ -616,7 +617,7 @@ def test_transposed_is_the_adjoint_of_at(graph: gf.Graph, kind: str, scale_rows:
         "without bias": lambda: FixedPropagation(COLUMNS, CLASSES, powers=(0, 2), bias=False, **given_),
     }[kind]().double()
     assert (module.bias is None) == (kind in ("mean", "without bias"))
-    inputs = model_inputs(module, graph, dtype=torch.float64)
+    inputs = module.prepare(converted(graph.x, dtype=torch.float64, device="cpu"), graph.edge_index)
     theta, u = draws(flatten(module).numel(), seed=seed), draws(graph.num_nodes, CLASSES, seed=seed + 1)
     image, back = module.at(theta, *inputs), module.transposed(u, *inputs)
     assert back.shape == theta.shape

@@ -132,7 +132,7 @@ def test_the_neighbourhood_of_few_nodes_is_smaller_than_the_graph() -> None:
     edges = torch.stack([torch.arange(49), torch.arange(1, 50)])
     path = gf.Graph.create(x=torch.ones(50, 4), edges=edges, y=torch.arange(50) % 3)
     part = Objective(make("sgc"), path, mu=MU).on(torch.tensor([0]), reach=gf.Reach(2))
-    assert part.inputs[0].shape[0] == 4  # node 0 and three hops
+    assert part.inputs[0].propagated.overlay.num_slots == 4  # node 0 and three hops
 
 
 @pytest.mark.slow
