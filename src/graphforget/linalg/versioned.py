@@ -1,0 +1,64 @@
+"""A matrix of which several versions are in use, stored once: a new version costs the rows that it changes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+class VersionedRows:
+    """One version of a matrix whose rows are replaced again and again.
+
+    All versions share one array. The version that was used last owns it; every other one holds the rows in which it
+    differs from its neighbour on the way to the owner. Reading another version moves the array there, at the cost of
+    these rows (Baker 1978, "Shallow binding in LISP 1.5": rerooting). Versions that nobody holds are freed. Not for
+    several threads at once.
+
+    Example:
+        >>> first = VersionedRows(np.zeros((3, 1)))
+        >>> second = first.updated(np.array([1]), np.array([[5.0]]))
+        >>> float(second.array()[1, 0]), float(first.array()[1, 0])
+        (5.0, 0.0)
+    """
+
+    def __init__(self, values: np.ndarray) -> None:
+        """`values` is not copied, and belongs to the versions from here on."""
+        self._values = values
+        self._difference: tuple[np.ndarray, np.ndarray, VersionedRows] | None = None  # None: this version owns it
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._values.shape
+
+    def array(self) -> np.ndarray:
+        """The whole array. It shows this version only until another one is read, so do not keep it."""
+        self._own()
+        return self._values
+
+    def rows(self, index: np.ndarray) -> np.ndarray:
+        """A copy of these rows."""
+        return self.array()[index]
+
+    def updated(self, index: np.ndarray, values: np.ndarray) -> VersionedRows:
+        """A new version with other rows; `index` names each row once. This version stays what it is."""
+        self._own()
+        new = VersionedRows(self._values)
+        if index.size:
+            self._difference = (index, self._values[index], new)
+            self._values[index] = values
+        else:
+            self._difference = (index, values[:0], new)
+        return new
+
+    def _own(self) -> None:
+        """Moves the array to this version, along the chain of differences from the owner."""
+        chain: list[VersionedRows] = []
+        version = self
+        while version._difference is not None:
+            chain.append(version)
+            version = version._difference[2]
+        for reached in reversed(chain):
+            assert reached._difference is not None
+            index, values, owner = reached._difference
+            owner._difference = (index, self._values[index], reached)
+            self._values[index] = values
+            reached._difference = None
