@@ -98,7 +98,7 @@ def test_paths_show_one_leaf_and_nothing_else() -> None:
         value, path = content.get(number, ABSENT), tree.path(number)
         assert check_path(tree.root, number, value, path)
         assert not check_path(tree.root, number, leaf(-1), path)
-        assert not check_path(tree.root, number ^ 1, value, path)
+        assert not check_path(tree.root, number ^ 1, leaf(number), path)
         assert not check_path(tree.root, number + 2**64, value, path)
         assert not check_path(tree.root, number, value, path[:-1])
         assert not check_path(tree.root, number, value, (*path[:-1], path[-1][:-1]))

@@ -191,8 +191,8 @@ def _node_hashes(level: int, children: np.ndarray) -> np.ndarray:
     count, width = len(children), TAG + CHILDREN * HASH
     buffer = np.empty((count, width), dtype=np.uint8)
     buffer[:, :TAG] = np.frombuffer(_tag(level), dtype=np.uint8)
-    buffer[:, TAG:] = children.reshape(count, -1)
-    raw = buffer.data.cast("B") if count else b""
+    buffer[:, TAG:] = children.reshape(count, CHILDREN * HASH)
+    raw = buffer.reshape(-1).data
     digests = b"".join([sha256(raw[start : start + width]).digest() for start in range(0, count * width, width)])
     return np.frombuffer(digests, dtype=np.uint8).reshape(count, HASH)
 
