@@ -15,7 +15,8 @@ from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.document import Certificate, not_covered
 from graphforget.certificates.residual import is_bounded
 from graphforget.certificates.signing import signed
-from graphforget.graph.digest import DIGEST
+from graphforget.graph.digest import DIGEST, DIGEST_OF_FORMAT_3, digest_of_format_3
+from graphforget.graph.graph import Graph
 from graphforget.models.registry import is_affine
 from graphforget.training.environment import versions
 from graphforget.training.losses import assumed_convex
@@ -26,6 +27,7 @@ ALGORITHMS = {
     "released": "SHA-256 of graphforget-weights-1",
     **dict.fromkeys(("request", "annex", "state", "weights"), "salted SHA-256"),
 }
+EARLIER_GRAPH = f"HMAC-SHA256 of {DIGEST_OF_FORMAT_3}"  # in certificates of earlier versions
 WITH_OTHER_TENSORS = {"released": "SHA-256 of graphforget-release-1"}  # where more than the weights is released
 SETTINGS = ("epsilon", "delta", "sigma", "releases", "floor", "mu", "objective_noise")
 
@@ -49,6 +51,17 @@ def subject(trained: Trained, *, strongly_convex: bool) -> dict[str, dict[str, A
 def algorithms(trained: Trained) -> dict[str, str]:
     """The algorithms of the digests in a certificate."""
     return ALGORITHMS | (WITH_OTHER_TENSORS if trained.composite is not None else {})
+
+
+def graph_digest(certificate: Certificate, graph: Graph) -> str:
+    """The graph's digest by the algorithm that the certificate names: that of this version or of an earlier one."""
+    return digest_of_format_3(graph) if certificate.algorithms.get("graph") == EARLIER_GRAPH else graph.digest
+
+
+def expected_algorithms(certificate: Certificate, trained: Trained) -> dict[str, str]:
+    """The algorithms that a certificate for this model must name; the graph's digest may be an earlier one."""
+    earlier = {"graph": EARLIER_GRAPH} if certificate.algorithms.get("graph") == EARLIER_GRAPH else {}
+    return algorithms(trained) | earlier
 
 
 @dataclass(frozen=True)

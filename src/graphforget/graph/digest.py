@@ -3,22 +3,86 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from graphforget.graph.record_tree import HASH, RecordTree
+from graphforget.graph.records import header, record_hashes
 from graphforget.linalg.sparse import to_scipy
 
 if TYPE_CHECKING:
     from graphforget.graph.graph import Graph
 
-DIGEST = "graphforget-graph-3"  # the algorithm of `digest`
+DIGEST = "graphforget-graph-4"  # the algorithm of `digest`
+DIGEST_OF_FORMAT_3 = "graphforget-graph-3"  # the algorithm in certificates of earlier versions
+TREE = "digest_tree"  # the name of a cache on the graph
+
+
+@dataclass(frozen=True, eq=False)
+class GraphDigest:
+    """A graph's digest with the tree of its records, from which the digest of a changed graph follows."""
+
+    tree: RecordTree
+    header: bytes
+
+    @cached_property
+    def hexdigest(self) -> str:
+        """SHA-256 of the header and the root of the tree, in hex."""
+        length = len(self.header).to_bytes(8, "little")
+        return hashlib.sha256(DIGEST.encode() + length + self.header + self.tree.root).hexdigest()
+
+    def updated(self, graph_after: Graph, changed_numbers: np.ndarray, gone_numbers: np.ndarray) -> GraphDigest:
+        """The digest of a graph that differs at some nodes; the others cost nothing.
+
+        Args:
+            graph_after: The graph with the differences.
+            changed_numbers: The numbers of nodes whose records may differ. A record holds a node's attributes, target,
+                side of the split and in-neighbours.
+            gone_numbers: The numbers of nodes that are no longer in the graph.
+
+        Returns:
+            The digest of `graph_after`.
+        """
+        gone = np.unique(np.asarray(gone_numbers, dtype=np.int64))
+        changed = np.setdiff1d(np.asarray(changed_numbers, dtype=np.int64), gone)
+        hashes = record_hashes(graph_after, np.searchsorted(graph_after.numbers.numpy(), changed))
+        leaves = np.concatenate([hashes, np.zeros((len(gone), HASH), dtype=np.uint8)])
+        return GraphDigest(self.tree.updated(np.concatenate([changed, gone]), leaves), header(graph_after))
 
 
 def digest(graph: Graph) -> str:
     """The same for any order of nodes and edges, and for sparse or dense attributes."""
-    return _sha256(graph, DIGEST, graph.numbers.numpy().astype("<i8"), [graph.digit_ids])
+    return digest_tree(graph).hexdigest
+
+
+def digest_tree(graph: Graph) -> GraphDigest:
+    """The graph's digest with its tree. It is computed once a graph, unless `follow` has set it."""
+    if TREE not in graph.__dict__:
+        tree = RecordTree.of(graph.numbers.numpy(), record_hashes(graph))
+        graph.__dict__[TREE] = GraphDigest(tree, header(graph))
+    result: GraphDigest = graph.__dict__[TREE]
+    return result
+
+
+def follow(
+    parent_tree: GraphDigest, graph_after: Graph, changed_numbers: np.ndarray, gone_numbers: np.ndarray
+) -> GraphDigest:
+    """Sets the digest tree of `graph_after` to the one that follows from that of the graph that it was made from.
+
+    The arguments are as in `GraphDigest.updated`.
+    """
+    result = parent_tree.updated(graph_after, changed_numbers, gone_numbers)
+    graph_after.__dict__[TREE] = result
+    return result
+
+
+def digest_of_format_3(graph: Graph) -> str:
+    """As earlier versions computed it: one hash over everything."""
+    return _sha256(graph, DIGEST_OF_FORMAT_3, graph.numbers.numpy().astype("<i8"), [graph.digit_ids])
 
 
 def digest_of_format_2(graph: Graph) -> str:

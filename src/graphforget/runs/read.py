@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from graphforget.errors import InputError
 from graphforget.files import error_reason, read_bytes
-from graphforget.graph.digest import digest_of_format_2
+from graphforget.graph.digest import digest_of_format_2, digest_of_format_3
 from graphforget.graph.graph import Graph
 from graphforget.graph.targets import target_kind
 from graphforget.graph.validation import checked_edges, is_symmetric
@@ -97,6 +97,8 @@ def read_run(
             if digest_of_format_2(graph) != trained.graph_digest:
                 raise DamagedRun(f"{folder} is damaged: its graph is not the one that the model was trained on")
             trained = _of_earlier_format(trained, graph, released=(folder / CERTIFICATE).exists())
+        elif digest != trained.graph_digest == digest_of_format_3(graph):
+            trained = dataclasses.replace(trained, graph_digest=digest)
         value = trained.objective(graph).value(trained.theta)
     except InputError:
         raise

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from graphforget.certificates.chain import REFUSED, Entry
 from graphforget.certificates.document import Certificate
+from graphforget.certificates.issue import graph_digest
 from graphforget.errors import Mismatch
 from graphforget.graph.graph import Graph
 from graphforget.runs.history import History
@@ -31,7 +32,7 @@ def check_state(place: Path, trained: Trained, graph: Graph, history: History) -
     digests = {
         "annex": annex.digest,
         "state": annex.state(trained.state_summary()),
-        "graph": trained.graph_commitment(graph),
+        "graph": trained.graph_commitment(graph, digest=graph_digest(certificate, graph)),
         "weights": annex.weights(trained.theta),
     }
     for name, digest in digests.items():

@@ -78,9 +78,9 @@ class Trained:
         """`certification_blockers`, by the name that files have for them."""
         return self.certification_blockers
 
-    def graph_commitment(self, graph: Graph) -> str:
+    def graph_commitment(self, graph: Graph, *, digest: str | None = None) -> str:
         """The graph's digest for public documents, keyed with the salt, so that nobody can test a guess."""
-        return hmac.new(self.graph_salt, graph.digest.encode(), hashlib.sha256).hexdigest()
+        return hmac.new(self.graph_salt, (digest or graph.digest).encode(), hashlib.sha256).hexdigest()
 
     @property
     def releases_left(self) -> int | None:

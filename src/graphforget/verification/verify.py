@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from graphforget.certificates.annex import Annex, released_digest
 from graphforget.certificates.chain import START, Entry
 from graphforget.certificates.document import Certificate
-from graphforget.certificates.issue import algorithms, subject
+from graphforget.certificates.issue import expected_algorithms, graph_digest, subject
 from graphforget.certificates.releases import counted_in, counted_ratio
 from graphforget.certificates.signing import check_signature
 from graphforget.errors import Mismatch
@@ -167,9 +167,11 @@ def _signature(evidence: Evidence) -> str | None:
 def _graph(evidence: Evidence) -> str:
     if evidence.trained.graph_digest != evidence.graph.digest:
         raise Mismatch("the graph is not the one that the model stands on")
-    if dict(evidence.certificate.algorithms) != algorithms(evidence.trained):
+    certificate = evidence.certificate
+    if dict(certificate.algorithms) != expected_algorithms(certificate, evidence.trained):
         raise Mismatch("the certificate's digests are of algorithms that this version does not know")
-    if evidence.certificate.digests["graph"] != evidence.trained.graph_commitment(evidence.graph):
+    digest = graph_digest(certificate, evidence.graph)
+    if certificate.digests["graph"] != evidence.trained.graph_commitment(evidence.graph, digest=digest):
         raise Mismatch("the graph does not match the certificate")
     items = evidence.trained.items(evidence.graph)
     if evidence.certificate.training_nodes != items.train_rows.numel():

@@ -1,0 +1,140 @@
+"""The canonical record of a node as bytes, and its hash: everything that a graph holds at that node.
+
+A record is the node's number, the number of its graph in a collection, its side of the split, the lengths of what
+follows, its target, its subject id, its attributes that are not 0 as columns and values, and the numbers of the nodes
+that send it messages. It does not depend on how attributes are stored or on the order of edges.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from graphforget.graph.record_tree import HASH
+
+if TYPE_CHECKING:
+    from graphforget.graph.graph import Graph
+
+BLOCK_VALUES = 2**20  # attribute values that are looked at together, which bounds the memory
+MOST_ROWS = 2**13  # of a block
+POINTERS = "in_neighbour_pointers"  # the name of a cache on the graph
+
+
+def record_hashes(graph: Graph, rows: np.ndarray | None = None) -> np.ndarray:
+    """SHA-256 of the records of these rows, of all rows by default: k x 32 bytes."""
+    rows = np.arange(graph.num_nodes) if rows is None else np.asarray(rows, dtype=np.int64)
+    size = max(1, min(MOST_ROWS, BLOCK_VALUES // graph.num_columns))
+    digests = [
+        sha256(record).digest()
+        for start in range(0, len(rows), size)
+        for record in records(graph, rows[start : start + size])
+    ]
+    return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(len(rows), HASH)
+
+
+def records(graph: Graph, rows: np.ndarray) -> Iterator[bytes]:
+    """The canonical records of these rows."""
+    numbers = graph.numbers.numpy()
+    counts, senders = in_neighbours(graph, rows)
+    neighbours = numbers[senders].astype("<i8").view(np.uint8).data
+    widths, columns, values = _attributes(graph, rows)
+    names = _names(graph, rows)
+    head = _heads(graph, rows, [len(name) for name in names], widths, counts)
+    size = head.shape[1]
+    heads = head.reshape(-1).data
+    ends, attribute_ends = np.cumsum(8 * counts).tolist(), np.cumsum(widths).tolist()
+    start = first = 0
+    for row, (name, end, last) in enumerate(zip(names, ends, attribute_ends, strict=True)):
+        yield b"".join(
+            (
+                heads[row * size : (row + 1) * size],
+                name,
+                columns[4 * first : 4 * last],
+                values[8 * first : 8 * last],
+                neighbours[start:end],
+            )
+        )
+        start, first = end, last
+
+
+def header(graph: Graph) -> bytes:
+    """What a graph holds beside its nodes, as bytes: what the columns of the records mean."""
+    content = {
+        "columns": graph.num_columns,
+        "classes": graph.num_classes,
+        "directed": graph.directed,
+        "column_names": graph.column_names,
+        "class_names": graph.class_names,
+        "digit_ids": graph.digit_ids,
+        "subject_ids": graph.subject_ids is not None,
+        "targets": graph.target_kind,
+        "collection": graph.graph_numbers is not None,
+        "graph_ids": graph.graph_ids,
+    }
+    return json.dumps(content, sort_keys=True).encode()
+
+
+def in_neighbours(graph: Graph, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How many nodes send messages to each of these rows, and the rows of these nodes, ascending for each row."""
+    if POINTERS not in graph.__dict__:
+        counts = np.bincount(graph.edge_index[1].numpy(), minlength=graph.num_nodes)
+        graph.__dict__[POINTERS] = np.concatenate([[0], np.cumsum(counts)])
+    pointers = graph.__dict__[POINTERS]
+    counts = pointers[rows + 1] - pointers[rows]
+    return counts, graph.edge_index[0].numpy()[ragged(pointers[rows], counts)]
+
+
+def ragged(starts: np.ndarray, counts: np.ndarray) -> np.ndarray | slice:
+    """The places start, start + 1, ... of several runs, one after the other; a slice if the runs follow one another."""
+    ends = starts + counts
+    if len(starts) == 0 or (starts[1:] == ends[:-1]).all():
+        return slice(int(starts[0]), int(ends[-1])) if len(starts) else slice(0, 0)
+    return np.arange(counts.sum()) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
+
+
+def _heads(
+    graph: Graph, rows: np.ndarray, name_lengths: list[int], widths: np.ndarray, counts: np.ndarray
+) -> np.ndarray:
+    """The parts of one length a node, as k rows of bytes."""
+    role = graph.train_mask.numpy()[rows] + 2 * graph.val_mask.numpy()[rows] + 4 * graph.test_mask.numpy()[rows]
+    targets = graph.y.numpy()[rows].reshape(len(rows), -1)
+    if graph.y.is_floating_point():
+        targets = np.where(np.isnan(targets), np.nan, targets).astype("<f8").view("<i8")  # there are several NaNs
+    in_graph = np.full(len(rows), -1) if graph.graph_numbers is None else graph.graph_numbers.numpy()[rows]
+    fixed = np.column_stack([graph.numbers.numpy()[rows], in_graph, role, name_lengths, widths, counts, targets])
+    return np.ascontiguousarray(fixed.astype("<i8")).view(np.uint8)
+
+
+def _names(graph: Graph, rows: np.ndarray) -> list[bytes]:
+    if graph.subject_ids is None:
+        return [b""] * len(rows)
+    return [graph.subject_ids[row].encode() for row in rows.tolist()]
+
+
+def _attributes(graph: Graph, rows: np.ndarray) -> tuple[np.ndarray, memoryview, memoryview]:
+    """How many attributes of each row are not 0, and their columns and values, as bytes of int32 and float64."""
+    if graph.x.layout == torch.sparse_csr:
+        pointers = graph.x.crow_indices().numpy()
+        counts = pointers[rows + 1] - pointers[rows]
+        places = ragged(pointers[rows], counts)
+        columns, values = graph.x.col_indices().numpy()[places], graph.x.values().numpy()[places]
+        nonzero = values != 0
+        if not nonzero.all():
+            ends = np.concatenate([[0], np.cumsum(nonzero)])[np.cumsum(counts)]
+            counts = np.diff(ends, prepend=0)
+            columns, values = columns[nonzero], values[nonzero]
+    else:
+        block = graph.x.numpy()[rows]
+        nonzero = block != 0
+        counts = np.count_nonzero(nonzero, axis=1)
+        if counts.sum() == block.size:
+            columns, values = np.tile(np.arange(block.shape[1], dtype="<i4"), len(rows)), block.reshape(-1)
+        else:
+            columns, values = np.nonzero(nonzero)[1], block[nonzero]
+    columns, values = columns.astype("<i4", order="C"), values.astype("<f8", order="C")
+    return counts, columns.view(np.uint8).data, values.view(np.uint8).data
