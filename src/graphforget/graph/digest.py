@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 DIGEST = "graphforget-graph-4"  # the algorithm of `digest`
 DIGEST_OF_FORMAT_3 = "graphforget-graph-3"  # the algorithm in certificates of earlier versions
 TREE = "digest_tree"  # the name of a cache on the graph
+FOLLOWS = "digest_follows"  # and of what its digest follows from
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,24 +61,27 @@ def digest(graph: Graph) -> str:
 
 
 def digest_tree(graph: Graph) -> GraphDigest:
-    """The graph's digest with its tree. It is computed once a graph, unless `follow` has set it."""
+    """The graph's digest with its tree. It is computed once a graph, from another one where `follow` says so."""
     if TREE not in graph.__dict__:
-        tree = RecordTree.of(graph.numbers.numpy(), record_hashes(graph))
-        graph.__dict__[TREE] = GraphDigest(tree, header(graph))
+        earlier = graph.__dict__.pop(FOLLOWS, None)
+        if earlier is None:
+            tree = GraphDigest(RecordTree.of(graph.numbers.numpy(), record_hashes(graph)), header(graph))
+        else:
+            parent, changed_numbers, gone_numbers = earlier
+            tree = parent.updated(graph, changed_numbers, gone_numbers)
+        graph.__dict__[TREE] = tree
     result: GraphDigest = graph.__dict__[TREE]
     return result
 
 
-def follow(
-    parent_tree: GraphDigest, graph_after: Graph, changed_numbers: np.ndarray, gone_numbers: np.ndarray
-) -> GraphDigest:
-    """Sets the digest tree of `graph_after` to the one that follows from that of the graph that it was made from.
+def follow(parent: Graph, graph_after: Graph, changed_numbers: np.ndarray, gone_numbers: np.ndarray) -> None:
+    """Lets the digest of `graph_after` follow from that of the graph that it was made from, if that is known already.
 
-    The arguments are as in `GraphDigest.updated`.
+    The arguments are as in `GraphDigest.updated`. Nothing is hashed before somebody asks for the digest.
     """
-    result = parent_tree.updated(graph_after, changed_numbers, gone_numbers)
-    graph_after.__dict__[TREE] = result
-    return result
+    tree = parent.__dict__.get(TREE)
+    if tree is not None:
+        graph_after.__dict__[FOLLOWS] = (tree, changed_numbers, gone_numbers)
 
 
 def digest_of_format_3(graph: Graph) -> str:

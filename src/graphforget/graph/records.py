@@ -13,7 +13,6 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from graphforget.graph.record_tree import HASH
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 BLOCK_VALUES = 2**20  # attribute values that are looked at together, which bounds the memory
 MOST_ROWS = 2**13  # of a block
-POINTERS = "in_neighbour_pointers"  # the name of a cache on the graph
 
 
 def record_hashes(graph: Graph, rows: np.ndarray | None = None) -> np.ndarray:
@@ -81,12 +79,11 @@ def header(graph: Graph) -> bytes:
 
 def in_neighbours(graph: Graph, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """How many nodes send messages to each of these rows, and the rows of these nodes, ascending for each row."""
-    if POINTERS not in graph.__dict__:
-        counts = np.bincount(graph.edge_index[1].numpy(), minlength=graph.num_nodes)
-        graph.__dict__[POINTERS] = np.concatenate([[0], np.cumsum(counts)])
-    pointers = graph.__dict__[POINTERS]
-    counts = pointers[rows + 1] - pointers[rows]
-    return counts, graph.edge_index[0].numpy()[ragged(pointers[rows], counts)]
+    overlay = graph.overlay
+    if overlay is None:
+        return graph.adjacency.lists(rows)
+    counts, senders = overlay.adjacency.lists(overlay.slots_of(rows))
+    return counts, overlay.rows_of(senders)
 
 
 def ragged(starts: np.ndarray, counts: np.ndarray) -> np.ndarray | slice:
@@ -118,7 +115,7 @@ def _names(graph: Graph, rows: np.ndarray) -> list[bytes]:
 
 def _attributes(graph: Graph, rows: np.ndarray) -> tuple[np.ndarray, memoryview, memoryview]:
     """How many attributes of each row are not 0, and their columns and values, as bytes of int32 and float64."""
-    if graph.x.layout == torch.sparse_csr:
+    if graph.has_sparse_attributes:
         pointers = graph.x.crow_indices().numpy()
         counts = pointers[rows + 1] - pointers[rows]
         places = ragged(pointers[rows], counts)
@@ -129,7 +126,9 @@ def _attributes(graph: Graph, rows: np.ndarray) -> tuple[np.ndarray, memoryview,
             counts = np.diff(ends, prepend=0)
             columns, values = columns[nonzero], values[nonzero]
     else:
-        block = graph.x.numpy()[rows]
+        block = (
+            graph.x.numpy()[rows] if graph.overlay is None else graph.overlay.attributes(graph.overlay.slots_of(rows))
+        )
         nonzero = block != 0
         counts = np.count_nonzero(nonzero, axis=1)
         if counts.sum() == block.size:

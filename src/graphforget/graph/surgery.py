@@ -13,6 +13,7 @@ from torch import Tensor
 from graphforget.errors import InputError
 from graphforget.graph.adjacency import Adjacency
 from graphforget.graph.collection import remaining_ids, renumbered_graphs
+from graphforget.graph.digest import follow
 from graphforget.graph.overlay import Overlay, overlay_without
 from graphforget.graph.resolved import Resolved
 from graphforget.graph.targets import targets_where
@@ -40,8 +41,13 @@ def without(graph: Graph, resolved: Resolved) -> Graph:
     rows = _kept_rows(graph, resolved)
     if overlay.is_worn:
         return dataclasses.replace(graph, x=overlay.x(), edge_index=overlay.edge_index(), **rows)
-    settings = {"overlay": overlay, "_change": change, "num_columns": graph.num_columns, "has_sparse_attributes": False}
-    return type(graph).lazy({"x": overlay.x, "edge_index": overlay.edge_index}, like=graph, **rows, **settings)
+    known = {"num_columns": graph.num_columns, "has_sparse_attributes": False}
+    shared: dict[str, Any] = {"overlay": overlay, "_change": change, **known}
+    after = type(graph).lazy({"x": overlay.x, "edge_index": overlay.edge_index}, like=graph, **rows, **shared)
+    numbers, before = graph.numbers.numpy(), graph.overlay
+    changed = before.rows_of(np.union1d(change.relinked, change.altered))
+    follow(graph, after, numbers[changed], numbers[before.rows_of(change.gone)])
+    return after
 
 
 def _kept_rows(graph: Graph, resolved: Resolved) -> dict[str, Any]:
@@ -64,7 +70,11 @@ def _copied_without(graph: Graph, resolved: Resolved) -> Graph:
     keep[resolved.node_rows] = False
     edges = ~resolved.edge_mask(graph) & _among(graph, keep)
     part = _rows(graph, keep, _blanked(graph, resolved, keep))
-    return dataclasses.replace(part, edge_index=_renumbered(masked(graph.edge_index, edges), keep))
+    after = dataclasses.replace(part, edge_index=_renumbered(masked(graph.edge_index, edges), keep))
+    changed = torch.cat([graph.edge_index[1, ~edges], resolved.full_rows, resolved.partial_rows])
+    if graph.graph_ids is None:  # or the header changes too
+        follow(graph, after, *(graph.numbers[rows].numpy() for rows in (changed, resolved.node_rows)))
+    return after
 
 
 def induced(graph: Graph, keep: Tensor) -> Graph:
