@@ -131,6 +131,15 @@ def feature_rounding(objective: Objective, *, norm: float, error: float) -> floa
     return error * (residuals + loss.smoothness * norm * math.sqrt(squares))
 
 
+def feature_rounding_share(objective: Objective, theta: Tensor, tolerance: float) -> float:
+    """Which part of a tolerance of the gradient the rounding errors of followed features take."""
+    data, model = objective.data, objective.data.affine_model
+    error = None if model is None else model.feature_error(data.inputs)
+    if error is None or not is_convex(data.loss):
+        return 0.0
+    return 2 * feature_rounding(objective, norm=float(theta.norm()), error=error) / objective.m / tolerance
+
+
 def _scaled_float32_error(objective: Objective, theta: Tensor, gradient: Tensor) -> float:
     """The rounding error of the gradient in float32, scaled to float64. Unlike norms, it shows cancellation."""
     single = objective.in_single_precision()

@@ -40,10 +40,11 @@ def without(graph: Graph, resolved: Resolved) -> Graph:
     overlay, change = overlay_without(graph.overlay, resolved, graph)
     rows = _kept_rows(graph, resolved)
     if overlay.is_worn:
-        return dataclasses.replace(graph, x=overlay.x(), edge_index=overlay.edge_index(), **rows)
-    known = {"num_columns": graph.num_columns, "has_sparse_attributes": False}
-    shared: dict[str, Any] = {"overlay": overlay, "_change": change, **known}
-    after = type(graph).lazy({"x": overlay.x, "edge_index": overlay.edge_index}, like=graph, **rows, **shared)
+        after = dataclasses.replace(graph, x=overlay.x(), edge_index=overlay.edge_index(), **rows)
+    else:
+        known = {"num_columns": graph.num_columns, "has_sparse_attributes": False}
+        shared: dict[str, Any] = {"overlay": overlay, "_change": change, **known}
+        after = type(graph).lazy({"x": overlay.x, "edge_index": overlay.edge_index}, like=graph, **rows, **shared)
     numbers, before = graph.numbers.numpy(), graph.overlay
     changed = before.rows_of(np.union1d(change.relinked, change.altered))
     follow(graph, after, numbers[changed], numbers[before.rows_of(change.gone)])

@@ -50,20 +50,21 @@ def followed(old: Propagated, overlay: Overlay, change: SlotChange, train_slots:
     both = (attributes(part, change.altered, **scaled) for part in (old.overlay, overlay))
     rows = ChangedRows(change.altered, *both)
     hops: list[VersionedRows] = []
-    defects = [old.defects[0]]
+    defects, is_fresh = [old.defects[0]], old.is_fresh
     blocks = {0: rows}
     for hop in range(1, settings.hops + 1):
         last = hop == settings.hops
         following = _next_rows(old, overlay, change, rows, hop, hops, only=train_slots if last else None)
         if following is None:
             return propagate(overlay, settings, train_slots)
-        rows, defect = following
+        rows, defect, by_differences = following
+        is_fresh = is_fresh and not by_differences
         defects.append(old.defects[hop] + defect)
         blocks[hop] = rows
         if not last:
             hops.append(old.hops[hop - 1].updated(rows.slots, rows.after))
     training, bounds, single = _training_rows(old, train_slots, blocks)
-    new = Propagated(overlay, settings, train_slots, tuple(hops), training, bounds, tuple(defects))
+    new = Propagated(overlay, settings, train_slots, tuple(hops), training, bounds, tuple(defects), is_fresh)
     if single is not None:
         vars(new)["single"] = single
     return new
@@ -78,8 +79,9 @@ def _next_rows(
     hops: list[VersionedRows],
     *,
     only: np.ndarray | None,
-) -> tuple[ChangedRows, float] | None:
-    """The rows of `H_hop` that differ, among `only` if that is given, and what they add to its defect.
+) -> tuple[ChangedRows, float, bool] | None:
+    """The rows of `H_hop` that differ, among `only` if that is given, what they add to its defect, and whether any of
+    them was computed by differences.
 
     None if so many entries change that propagating anew is cheaper.
     """
@@ -105,7 +107,7 @@ def _next_rows(
         defect += difference_defect(pairs.counts[~anew], stood[:, -1], added[:, -1])
         values = np.concatenate([values, added])
     order = slots.argsort()
-    return ChangedRows(slots[order], before[order], values[order]), defect
+    return ChangedRows(slots[order], before[order], values[order]), defect, bool(moved.size)
 
 
 def _scaled_difference(
@@ -182,8 +184,12 @@ def _held_rows(old: Propagated, hop: int, slots: np.ndarray) -> np.ndarray:
     settings = old.settings
     place, columns = settings.powers.index(hop), old.overlay.base.shape[1]
     rows = np.searchsorted(old.train_slots, slots)
-    block = old.training.rows(rows)[:, place * columns : (place + 1) * columns]
-    return np.concatenate([block / settings.scales[place], old.bounds.rows(rows)[:, place : place + 1]], axis=1)
+    out = np.empty((slots.size, columns + 1))
+    out[:, :-1] = old.training.array()[rows, place * columns : (place + 1) * columns]
+    if settings.scales[place] != 1:
+        out[:, :-1] /= settings.scales[place]
+    out[:, -1] = old.bounds.array()[rows, place]
+    return out
 
 
 def _training_rows(
@@ -194,19 +200,29 @@ def _training_rows(
     versions: list[VersionedRows | None] = [old.training, old.bounds, vars(old).get("single")]
     if train_slots.size != old.train_slots.size:
         gone = np.flatnonzero(~np.isin(old.train_slots, train_slots, assume_unique=True))
-        versions = [v if v is None else VersionedRows(np.delete(v.array(), gone, axis=0)) for v in versions]
+        versions = [None if version is None else VersionedRows(_without(version.array(), gone)) for version in versions]
     training, bounds, single = versions
     assert training is not None
     assert bounds is not None
     trains = {hop: np.isin(rows.slots, train_slots, assume_unique=True) for hop, rows in blocks.items()}
     touched = np.unique(np.concatenate([rows.slots[trains[hop]] for hop, rows in blocks.items()]))
     index = np.searchsorted(train_slots, touched)
-    features, norms = training.rows(index), bounds.rows(index)
+    one = len(settings.powers) == 1  # then every number of these rows is set
+    features = np.empty((touched.size, columns)) if one else training.rows(index)
+    norms = bounds.rows(index)
     for place, (hop, scale) in enumerate(zip(settings.powers, settings.scales, strict=True)):
-        slots, values = blocks[hop].slots[trains[hop]], blocks[hop].after[trains[hop]]
+        some = slice(None) if trains[hop].all() else trains[hop]
+        slots, values = blocks[hop].slots[some], blocks[hop].after[some]
         rows = np.searchsorted(touched, slots)
-        features[rows, place * columns : (place + 1) * columns] = scale * values[:, :-1]
+        block = values[:, :-1] if scale == 1 else scale * values[:, :-1]
+        features[rows, place * columns : (place + 1) * columns] = block
         norms[rows, place] = values[:, -1]
     if single is not None:
         single = single.updated(index, features.astype(np.float32))
     return training.updated(index, features), bounds.updated(index, norms), single
+
+
+def _without(values: np.ndarray, gone: np.ndarray) -> np.ndarray:
+    """The array without a few rows, copied block by block."""
+    ends = zip([0, *(gone + 1).tolist()], [*gone.tolist(), values.shape[0]], strict=True)
+    return np.concatenate([values[first:last] for first, last in ends])

@@ -65,6 +65,18 @@ def propagated_inputs(module: FixedPropagation, graph: Graph, *, anew: bool = Fa
     return prepared_once(graph, settings, prepare, follow=None if anew else follow, anew=anew), None
 
 
+def fresh_inputs(module: nn.Module, graph: Graph, *, device: str | torch.device = "cpu") -> tuple[Any, Any] | None:
+    """The inputs as propagating the graph anew gives them, bit for bit; None for a model that does not propagate so.
+
+    Features that followed deletions by differences are close to them, and training has to be a function of the graph.
+    """
+    if str(device) != "cpu" or not is_built_in(module) or not can_follow(module, graph):
+        return None
+    assert isinstance(module, FixedPropagation)
+    inputs = propagated_inputs(module, graph)
+    return inputs if inputs[0].propagated.is_fresh else propagated_inputs(module, graph, anew=True)
+
+
 def _inputs(module: nn.Module, graph: Graph, *, dtype: torch.dtype, device: str | torch.device) -> tuple[Any, Any]:
     x, edge_index = converted(graph.x, dtype=dtype, device=device), graph.edge_index.to(device)
     if isinstance(module, GraphModel):

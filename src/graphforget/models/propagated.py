@@ -54,6 +54,7 @@ class Propagated:
     training: VersionedRows  # m x (powers x columns): the features of the training nodes
     bounds: VersionedRows  # m x powers: bounds on the norms of their blocks
     defects: tuple[float, ...]  # of each power 0 .. K: a bound on ||H_k - S H_{k-1}||_F, as computed
+    is_fresh: bool = True  # bit for bit what propagating the graph anew gives: no difference was ever added
 
     @cached_property
     def single(self) -> VersionedRows:

@@ -17,7 +17,7 @@ from graphforget.graph.targets import as_numbers
 from graphforget.linalg.pattern import Pattern
 from graphforget.models.built_in import as_stacked, is_built_in
 from graphforget.models.dropout import KeyedDropout
-from graphforget.models.inputs import can_follow, model_inputs
+from graphforget.models.inputs import fresh_inputs, model_inputs
 from graphforget.models.inspection import Inspection, attribute_state, changed_attributes, data_carriers
 from graphforget.models.item_networks import NetworkInputs
 from graphforget.models.items import items_of, view_of
@@ -80,11 +80,13 @@ def fit_one(
     noise_vector = _objective_noise(module, recipe) if objective_noise_vector is None else objective_noise_vector
     # The embeddings of a stacked model are computed once, for training and for everything after it. Features that
     # follow deletions are too, and each row of them depends on the training input alone, to the last bit.
-    whole = as_stacked(module) is not None or (is_built_in(module) and can_follow(module, graph))
+    inputs = fresh_inputs(module, graph, device=device)
+    whole = as_stacked(module) is not None or inputs is not None
     part = graph if whole else input_of_view(graph, inspection.reach, view_of(module))
     adam: Any = {"linear_term": noise_vector, "device": device, "progress": progress}
     unkeyed = False if convex else train_by_adam(module, part, recipe, loss, **adam)
-    objective = Objective(module, part, mu=recipe.mu, loss=loss, objective_noise_vector=noise_vector, device=device)
+    given: Any = {"objective_noise_vector": noise_vector, "device": device, "inputs": inputs}
+    objective = Objective(module, part, mu=recipe.mu, loss=loss, **given)
     start = flatten(module).to(objective.like)
     start = torch.zeros_like(start) if convex and not warm else start
     minimise = _newton if convex else _polish

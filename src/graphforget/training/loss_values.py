@@ -16,6 +16,16 @@ def softmax(logits: Tensor) -> Tensor:
     return logits.T.contiguous().softmax(dim=0).T.contiguous()
 
 
+def softmax_and_cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Both from one pass of exponentials."""
+    by_class = logits.T.contiguous()
+    largest = by_class.amax(dim=0)
+    chosen = by_class.gather(0, labels.unsqueeze(0)).squeeze(0)
+    powers = by_class.sub_(largest).exp_()
+    total = powers.sum(dim=0)
+    return powers.div_(total).T.contiguous(), total.log_().add_(largest).sub_(chosen)
+
+
 def logistic(logits: Tensor, labels: Tensor) -> Tensor:
     signs = 2 * labels.to(logits) - 1
     return -F.logsigmoid(signs * logits).sum(dim=1)  # torch's softplus gives up log(1 + exp(-z)) at z = 20

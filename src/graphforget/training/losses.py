@@ -14,7 +14,15 @@ from torch import Tensor, nn
 from graphforget.errors import InputError
 from graphforget.graph.targets import UNLABELLED, TargetKind
 from graphforget.models.captured import first_captured_value
-from graphforget.training.loss_values import cross_entropy, is_unaltered, logistic, one_vs_rest, softmax, squared_error
+from graphforget.training.loss_values import (
+    cross_entropy,
+    is_unaltered,
+    logistic,
+    one_vs_rest,
+    softmax,
+    softmax_and_cross_entropy,
+    squared_error,
+)
 
 CROSS_ENTROPY = "cross_entropy"
 ONE_VS_REST = "one_vs_rest"
@@ -83,6 +91,10 @@ class Loss:
             logits = logits.detach().requires_grad_()
             return torch.autograd.grad(self(logits, labels).sum(), logits)[0]
 
+    def value_and_gradient(self, logits: Tensor, labels: Tensor) -> tuple[float, Tensor]:
+        """The sum of the losses, and its derivative in the logits, row by row."""
+        return float(self(logits, labels).sum()), self.gradient(logits, labels)
+
     def curvature(self, logits: Tensor, labels: Tensor) -> Callable[[Tensor], Tensor]:
         """`U -> B U`, with `B` the block-diagonal second derivative of the summed losses in the logits."""
         with torch.enable_grad():
@@ -146,6 +158,14 @@ class CrossEntropy(Loss):
             return gradient
         targets = self._targets(logits.shape[1])
         return gradient * self._totals(targets, logits, labels) - targets.to(logits)[labels]
+
+    def value_and_gradient(self, logits: Tensor, labels: Tensor) -> tuple[float, Tensor]:
+        """The sum of the losses, and `softmax(z) - e_y`, with the exponentials computed once."""
+        if not self._is_plain:
+            return super().value_and_gradient(logits, labels)
+        gradient, losses = softmax_and_cross_entropy(logits, labels)
+        gradient[torch.arange(labels.numel(), device=labels.device), labels] -= 1
+        return float(losses.sum()), gradient
 
     def curvature(self, logits: Tensor, labels: Tensor) -> Callable[[Tensor], Tensor]:
         """`W (diag(p) - p p^T) u` for each row."""

@@ -21,7 +21,7 @@ from graphforget.linalg.jacobian import Jacobian
 from graphforget.linalg.newton import Minimum, SmoothFunction, newton_cg
 from graphforget.linalg.solution import Product
 from graphforget.models.affine import AffineModel
-from graphforget.models.inputs import model_inputs
+from graphforget.models.inputs import fresh_inputs, model_inputs
 from graphforget.models.items import NODE, items_of, view_of
 from graphforget.models.parameters import call_with, trainable
 from graphforget.models.registry import is_affine
@@ -114,8 +114,9 @@ class LossSum:
         labels = [self.labels[block] for block in jacobian.blocks]
 
         def inner(block: int, logits: Tensor) -> Tensor:
-            values.append(float(self.loss(logits, labels[block]).sum()))
-            return self.loss.gradient(logits, labels[block])
+            value, gradient = self.loss.value_and_gradient(logits, labels[block])
+            values.append(value)
+            return gradient
 
         gradient = jacobian.through(theta.detach(), inner)
         return math.fsum(values), gradient
@@ -216,6 +217,14 @@ class Objective:
             objective_noise_vector=self.objective_noise_vector,
             **where,
         )
+
+    def with_fresh_features(self) -> Objective:
+        """The same with features that are propagated anew, if they followed deletions."""
+        inputs = fresh_inputs(self._module, self.graph, device=self._where["device"])
+        if inputs is None or inputs[0] is self.data.inputs[0]:
+            return self
+        given: Any = self._where | {"objective_noise_vector": self.objective_noise_vector, "inputs": inputs}
+        return Objective(self._module, self.graph, mu=self.mu, loss=self._loss, **given)
 
     @property
     def _has_fixed_features(self) -> bool:

@@ -13,7 +13,7 @@ from graphforget.certificates.claims.combined import Combined
 from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.claims.residual_ball import ResidualBall
 from graphforget.certificates.levels import Level
-from graphforget.certificates.residual import residual, rounding_allowance
+from graphforget.certificates.residual import feature_rounding_share, residual, rounding_allowance
 from graphforget.errors import InputError, Refused
 from graphforget.graph.graph import Graph
 from graphforget.privacy.gaussian import LARGEST_DELTA, tolerance
@@ -29,6 +29,7 @@ from graphforget.unlearning.outcome import MethodResult, PrivacyTarget
 from graphforget.unlearning.task import Task
 from graphforget.validation import whole_number
 
+MOST_FEATURE_ROUNDING = 0.01  # of the tolerance; features that carry more are propagated anew
 CLOSELY = 16  # retraining is repeated with a tolerance smaller by this factor if rounding takes most of it
 
 
@@ -91,6 +92,8 @@ class Newton(Method[NewtonOptions], info=NEWTON):
             norms.append(norm)
             task.progress(f"Newton, distance at most {norm / (2 * mu):.1e}, allowed {allowed:.1e}", step, 0)
 
+        if feature_rounding_share(objective, theta, allowed * mu) > MOST_FEATURE_ROUNDING:
+            objective = objective.with_fresh_features()
         slack = rounding_allowance(objective, theta, gradient_norm=trained.gradient_norm)
         # The rounding allowance depends on the norm of the weights, which a step changes a little.
         largest_norm = 2 * (allowed * mu - 1.25 * slack)
