@@ -265,9 +265,8 @@ def propagate(overlay: Overlay, settings: Settings, train_slots: np.ndarray) -> 
         if hop and hop == settings.hops:
             defects.append(fresh_defect(adjacency.count(train_slots), rows[:, -1]))
         _set_block(training, bounds, settings, hop, rows)
-    return Propagated(
-        overlay, settings, train_slots, tuple(hops), *map(VersionedRows, (training, bounds)), tuple(defects)
-    )
+    held = VersionedRows(training), VersionedRows(bounds)
+    return Propagated(overlay, settings, train_slots, tuple(hops), *held, tuple(defects))
 
 
 def _set_block(training: np.ndarray, bounds: np.ndarray, settings: Settings, hop: int, rows: np.ndarray) -> None:
