@@ -55,7 +55,8 @@ def canonical_adjacency(edges: Any, n: int, *, directed: bool | None) -> Canonic
         InputError: The list is malformed, or names a node that the graph does not have.
     """
     if isinstance(edges, CanonicalEdges):
-        assert edges.indptr.numel() == n + 1 and directed in (None, edges.directed)
+        assert edges.indptr.numel() == n + 1
+        assert directed in (None, edges.directed)
         return edges
     pairs = checked_pairs(edges, n).numpy()
     forward, turned = _adjacency(pairs[0], pairs[1], n)

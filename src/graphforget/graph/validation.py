@@ -34,9 +34,11 @@ def checked_attributes(x: Any) -> Tensor:
         raise InputError(f"the attributes are {x.dtype}, real numbers are needed")
     if x.dtype not in (torch.float32, torch.float64):
         x = x.to(torch.float32)  # exact for half precision, which scipy does not take
-    _check_values(x.values() if x.layout == torch.sparse_csr else x)
     if x.layout == torch.sparse_csr:
-        return from_scipy(to_scipy(x))
+        x = from_scipy(to_scipy(x))
+        _check_values(x.values())
+        return x
+    _check_values(x)
     if is_mostly_zeros(x):
         return _sparse(x)
     shared = isinstance(given, Tensor) and given.data_ptr() == x.data_ptr()
@@ -51,8 +53,8 @@ def attribute_matrix(x: Any) -> Tensor:
     """
     if sp.issparse(x):
         csr = sp.csr_matrix(x)
-        parts = map(torch.from_numpy, (csr.indptr, csr.indices, csr.data))
-        x = csr_tensor(*parts, csr.shape)
+        crow, columns, values = map(torch.from_numpy, (csr.indptr, csr.indices, csr.data))
+        x = csr_tensor(crow, columns, values, csr.shape)
     x = torch.as_tensor(x).detach().cpu()
     if x.dim() != 2 or x.shape[0] == 0 or x.shape[1] == 0:
         raise InputError(f"the attributes have shape {tuple(x.shape)}, nodes x columns is needed")
@@ -68,7 +70,9 @@ def _check_values(values: Tensor) -> None:
     """Without temporaries as large as the values."""
     if not values.numel():
         return
-    largest = max((abs(float(end)) for end in values.aminmax()), key=lambda size: math.inf if math.isnan(size) else size)
+    largest = max(
+        (abs(float(end)) for end in values.aminmax()), key=lambda size: math.inf if math.isnan(size) else size
+    )
     if not math.isfinite(largest):
         raise InputError("the attributes hold NaN or infinity, every value must be finite")
     if largest > LARGEST:
@@ -87,7 +91,7 @@ def _sparse(x: Tensor) -> Tensor:
         crow[first + 1 : first + 1 + len(block)] = end + np.bincount(at[0], minlength=len(block)).cumsum()
         start, end = end, end + at[0].size
         columns[start:end], values[start:end] = at[1], block[at]
-    return csr_tensor(*map(torch.from_numpy, (crow, columns, values)), tuple(x.shape))
+    return csr_tensor(torch.from_numpy(crow), torch.from_numpy(columns), torch.from_numpy(values), tuple(x.shape))
 
 
 def checked_mask(mask: Tensor, n: int, label: str) -> Tensor:
