@@ -44,7 +44,7 @@ def edge_tags(salt: bytes, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         size = first[part].size
         np.minimum(first[part], second[part], out=blocks[:size, 0])
         np.maximum(first[part], second[part], out=blocks[:size, 1])
-        here, there = blocks.view(np.uint8).reshape(-1), spare.view(np.uint8).reshape(-1)
+        here, there = blocks.data.cast("B"), spare.data.cast("B")
         for _ in range(ROUNDS // 2):
             cipher.update_into(here[: size * BLOCK], there)
             cipher.update_into(there[: size * BLOCK], here)
