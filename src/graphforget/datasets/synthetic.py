@@ -91,7 +91,8 @@ def synthetic(
     )
 
 
-def _blocks(count: int, size: int = BLOCK) -> Iterator[slice]:
+def _blocks(count: int, size: int | None = None) -> Iterator[slice]:
+    size = BLOCK if size is None else size
     return (slice(start, min(start + size, count)) for start in range(0, count, size))
 
 

@@ -94,12 +94,12 @@ def edge_list(indptr: Tensor, indices: Tensor) -> Tensor:
     edges = torch.empty(2, indices.numel(), dtype=torch.int64)
     edges[0] = indices
     receivers = edges[1].numpy()
-    for (first, last), block in receiver_blocks(indptr):
+    for (first, last), block in receiver_blocks(indptr, BLOCK):
         receivers[first:last] = block
     return edges
 
 
-def receiver_blocks(indptr: Tensor, size: int = BLOCK) -> Iterator[tuple[tuple[int, int], np.ndarray]]:
+def receiver_blocks(indptr: Tensor, size: int) -> Iterator[tuple[tuple[int, int], np.ndarray]]:
     """The receiver of every edge of a CSR, some `size` edges at a time: the edges' range, and their receivers."""
     starts = indptr.numpy()
     bounds = np.unique(np.searchsorted(starts, np.arange(0, int(starts[-1]) + size, size)).clip(max=starts.size - 1))
@@ -116,8 +116,13 @@ def _adjacency(senders: np.ndarray, receivers: np.ndarray, n: int) -> tuple[sp.c
     backward = _from_sorted(senders, receivers, n)
     if backward is not None:
         return _transposed(backward), backward
-    rows, columns = (ends.astype(np.int32) for ends in (receivers, senders))
-    return sp.csr_matrix((np.ones(rows.size, dtype=bool), (rows, columns)), shape=(n, n)), None
+    return _from_unsorted(receivers, senders, n), None
+
+
+def _from_unsorted(major: np.ndarray, minor: np.ndarray, n: int) -> sp.csr_matrix:
+    """The CSR of pairs in any order, without repetitions."""
+    rows, columns = major.astype(np.int32), minor.astype(np.int32)
+    return sp.csr_matrix((np.ones(rows.size, dtype=bool), (rows, columns)), shape=(n, n))
 
 
 def _from_sorted(major: np.ndarray, minor: np.ndarray, n: int) -> sp.csr_matrix | None:
