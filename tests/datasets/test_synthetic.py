@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,8 @@ import pytest
 import torch
 
 import graphforget as gf
+
+generator = sys.modules[gf.synthetic.__module__]  # `graphforget.datasets.synthetic` may also name the function
 
 SIZE: dict[str, Any] = {"nodes": 3000, "edges": 20_000, "columns": 16, "classes": 5}
 
@@ -65,3 +69,23 @@ def test_the_share_of_training_nodes() -> None:
 def test_bad_sizes_are_refused(change: dict[str, float], message: str) -> None:
     with pytest.raises(gf.InputError, match=message):
         gf.synthetic(**(SIZE | change))
+
+
+def test_the_size_of_blocks_does_not_change_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = gf.synthetic(**SIZE).digest
+    for block in (1000, 777):
+        monkeypatch.setattr(generator, "BLOCK", block)
+        assert gf.synthetic(**SIZE).digest == expected
+
+
+def test_the_edges_take_few_bytes_each_while_they_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """62 million edges are to be drawn on an ordinary machine."""
+    monkeypatch.setattr(generator, "BLOCK", 10_000)
+    rng, count = np.random.default_rng(0), 300_000
+    community = rng.integers(0, 5, size=20_000)
+    tracemalloc.start()
+    pairs = generator._edges(community, count, rng)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert pairs.shape == (2, count)
+    assert peak < 50 * count

@@ -11,10 +11,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from graphforget.certificates.salted import framed, salted_hash
 from graphforget.errors import InputError
 from graphforget.privacy.salt import new_salt
 from graphforget.validation import read_fields
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from graphforget.request.request import Request
 
 HASH = re.compile("[0-9a-f]{64}")
+TAG = re.compile("[0-9a-f]{16}")
 MOST_COLUMNS = 2**24
 
 Columns = Literal["all"] | tuple[int, ...]
@@ -43,12 +45,15 @@ class Annex:
     graphs: frozenset[str] = frozenset()  # of a collection
     account: Mapping[str, Any] = field(default_factory=dict)  # how the request was answered: JSON, private
     released: bool = True  # False: nothing was released, so the data that the request names may still be in the graph
+    edge_tags: frozenset[str] = frozenset()  # to find edges quickly; none in an earlier format
 
     @classmethod
     def of(
         cls, graph: Graph, request: Request, *, salt: bytes | None = None, account: Mapping[str, Any] | None = None
     ) -> Annex:
         """The annex of a request against the graph from before the deletion. Without a `salt` it gets a fresh one."""
+        from graphforget.certificates.deleted_data import edge_hashes, node_names
+
         salt = new_salt() if salt is None else salt
         resolved = request.resolve(graph)
         graphs = graph.numbers_by_name(request.graphs) if request.graphs else []
@@ -56,43 +61,29 @@ class Annex:
         rows, counts = resolved.partial_rows.unique_consecutive(return_counts=True)  # a node's columns stand together
         for row, part in zip(rows.tolist(), resolved.partial_columns.split(counts.tolist()), strict=True):
             columns[row] = tuple(part.sort().values.tolist())
+        named = zip(node_names(graph, list(columns)), columns.values(), strict=True)
+        edges, tags = edge_hashes(salt, graph, resolved.edges)
         return cls(
             salt=salt,
             request=request_digest(request, salt),
-            nodes=frozenset(_hashes(salt, "node", ((_identity(graph, row),) for row in resolved.node_rows.tolist()))),
-            edges=frozenset(_edge_hashes(salt, graph, resolved.edges)),
-            attributes={_hash(salt, "attributes", _identity(graph, row)): c for row, c in columns.items()},
-            graphs=frozenset(_graph_hashes(salt, graph, graphs)),
+            nodes=frozenset(salted_hash(salt, "node", name) for name in node_names(graph, resolved.node_rows.tolist())),
+            edges=edges,
+            attributes={salted_hash(salt, "attributes", name): c for name, c in named},
+            graphs=frozenset(salted_hash(salt, "graph", str(graph.name_of_graph(number))) for number in graphs),
             account=dict(account or {}),
+            edge_tags=tags,
         )
 
     def still_in(self, graph: Graph) -> str | None:
         """Which kind of deleted data is still in `graph`, in words that name nobody, or None."""
-        if not self.released:
-            return None
-        identities = [_identity(graph, row) for row in range(graph.num_nodes)]
-        if self.nodes and any(h in self.nodes for h in _hashes(self.salt, "node", ((i,) for i in identities))):
-            return "a node that was to be forgotten"
-        numbers = graph.numbers_of_graphs.tolist() if self.graphs and graph.graph_numbers is not None else []
-        if not self.graphs.isdisjoint(_graph_hashes(self.salt, graph, numbers)):
-            return "a graph that was to be forgotten"
-        if self.edges and any(h in self.edges for h in _edge_hashes(self.salt, graph, graph.edge_index)):
-            return "an edge that was to be forgotten"
-        hashes = _hashes(self.salt, "attributes", ((i,) for i in identities)) if self.attributes else ()
-        for row, columns in enumerate(map(self.attributes.get, hashes)):
-            if columns is None:
-                continue
-            values = graph.x[row].to_dense()
-            if columns != "all" and columns[-1] >= graph.num_columns:
-                return "the attribute of a column that the graph does not have"
-            if (values if columns == "all" else values[list(columns)]).any():
-                return "an attribute value that was to be forgotten"
-        return None
+        from graphforget.certificates.deleted_data import find_deleted
+
+        return find_deleted(self, graph) if self.released else None
 
     @property
     def digest(self) -> str:
         """The digest of the annex in the certificate. It covers all fields."""
-        return _hash(self.salt, "annex", json.dumps(self.to_dict(), sort_keys=True))
+        return salted_hash(self.salt, "annex", json.dumps(self.to_dict(), sort_keys=True))
 
     def weights(self, theta: Tensor) -> str:
         """The digest of private weights in the certificate."""
@@ -100,7 +91,7 @@ class Annex:
 
     def state(self, state_summary: Mapping[str, Any]) -> str:
         """The digest, in the certificate, of what is recorded of a model beside its weights."""
-        return _hash(self.salt, "state", json.dumps(state_summary, sort_keys=True))
+        return salted_hash(self.salt, "state", json.dumps(state_summary, sort_keys=True))
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -109,6 +100,7 @@ class Annex:
             "nodes": sorted(self.nodes),
             "edges": sorted(self.edges),
             "attributes": {h: c if c == "all" else _as_bits(c) for h, c in sorted(self.attributes.items())},
+            **({"edge_tags": sorted(self.edge_tags)} if self.edge_tags else {}),
             **({"graphs": sorted(self.graphs)} if self.graphs else {}),
             "account": dict(self.account),
             "released": self.released,
@@ -127,6 +119,11 @@ class Annex:
         for name in ("nodes", "edges", "attributes", "graphs"):
             if not all(map(HASH.fullmatch, getattr(given, name))):
                 raise InputError(f"its {name} are not hashes of 64 hexadecimal digits")
+        if not all(map(TAG.fullmatch, given.edge_tags)):
+            raise InputError("its edge tags are not tags of 16 hexadecimal digits")
+        tags, edges = len(set(given.edge_tags)), len(set(given.edges))
+        if tags and not tags <= edges <= 2 * tags:  # both directions of a directed edge have one tag
+            raise InputError(f"it has {edges} edges and {tags} edge tags")
         if not HASH.fullmatch(given.salt) or not HASH.fullmatch(given.request):
             raise InputError("its salt and its digest must have 64 hexadecimal digits")
         if not isinstance(given.account.get("measured", {}), dict):
@@ -140,6 +137,7 @@ class Annex:
             graphs=frozenset(given.graphs),
             account=given.account,
             released=given.released,
+            edge_tags=frozenset(given.edge_tags),
         )
 
 
@@ -155,6 +153,7 @@ class _AnnexFile:
     account: dict[str, Any] = field(default_factory=dict)  # from here on missing in an earlier format
     released: bool = True
     graphs: tuple[str, ...] = ()
+    edge_tags: tuple[str, ...] = ()
 
 
 def request_digest(request: Request, salt: bytes) -> str:
@@ -162,16 +161,16 @@ def request_digest(request: Request, salt: bytes) -> str:
     nodes = sorted(str(node) for node in request.nodes)
     edges = sorted([str(u), str(v)] for u, v in request.edges)
     listed = {c: c if c == "all" else sorted(map(str, c)) for c in set(request.attributes.values())}
-    known = {columns: _hash(salt, "columns", json.dumps(names)) for columns, names in listed.items()}
+    known = {columns: salted_hash(salt, "columns", json.dumps(names)) for columns, names in listed.items()}
     attributes = sorted([str(node), known[columns]] for node, columns in request.attributes.items())
     graphs = [sorted(map(str, request.graphs))] if request.graphs else []
-    return _hash(salt, "request", json.dumps([nodes, edges, attributes, *graphs]))
+    return salted_hash(salt, "request", json.dumps([nodes, edges, attributes, *graphs]))
 
 
 def weights_digest(theta: Tensor, *, salt: bytes = b"") -> str:
     """SHA-256 of flat parameters as little-endian float64; the order of numbers is that of the model's parameters."""
     content = theta.detach().cpu().double().contiguous().numpy().astype("<f8").tobytes()
-    return hashlib.sha256(b"graphforget-weights-1" + _framed(salt) + content).hexdigest()
+    return hashlib.sha256(b"graphforget-weights-1" + framed(salt) + content).hexdigest()
 
 
 def released_digest(theta: Tensor, state: Mapping[str, Tensor]) -> str:
@@ -179,11 +178,11 @@ def released_digest(theta: Tensor, state: Mapping[str, Tensor]) -> str:
     weights = weights_digest(theta)
     if not state:
         return weights
-    sha = hashlib.sha256(b"graphforget-release-1" + _framed(weights.encode()))
+    sha = hashlib.sha256(b"graphforget-release-1" + framed(weights.encode()))
     for name in sorted(state):
         value = state[name].detach().cpu().contiguous()
         header = json.dumps([name, str(value.dtype), list(value.shape)]).encode()
-        sha.update(_framed(header) + _framed(value.numpy().tobytes()))
+        sha.update(framed(header) + framed(value.numpy().tobytes()))
     return sha.hexdigest()
 
 
@@ -204,31 +203,3 @@ def _from_bits(text: Any) -> tuple[int, ...]:
 
     bits = np.unpackbits(np.frombuffer(bytes.fromhex(text), dtype=np.uint8), bitorder="little")
     return tuple(np.flatnonzero(bits).tolist())
-
-
-def _identity(graph: Graph, row: int) -> str:
-    """The permanent name of a node: its subject id, or its number if the graph has no subject ids."""
-    return graph.subject_ids[row] if graph.subject_ids is not None else str(int(graph.numbers[row]))
-
-
-def _graph_hashes(salt: bytes, graph: Graph, numbers: Iterable[int]) -> Iterable[str]:
-    return _hashes(salt, "graph", ((str(graph.name_of_graph(number)),) for number in numbers))
-
-
-def _edge_hashes(salt: bytes, graph: Graph, edges: Tensor) -> Iterable[str]:
-    pairs = edges.T.tolist() if graph.directed else edges[:, edges[0] <= edges[1]].T.tolist()
-    names = ((_identity(graph, u), _identity(graph, v)) for u, v in pairs)
-    return _hashes(salt, "edge", names if graph.directed else map(sorted, names))
-
-
-def _hashes(salt: bytes, kind: str, things: Iterable[Iterable[str]]) -> Iterable[str]:
-    return (_hash(salt, kind, *parts) for parts in things)
-
-
-def _hash(salt: bytes, kind: str, *parts: str) -> str:
-    return hashlib.sha256(b"".join(map(_framed, (salt, kind.encode(), *(part.encode() for part in parts))))).hexdigest()
-
-
-def _framed(part: bytes) -> bytes:
-    """The part after its length, so that different lists of parts never give the same bytes."""
-    return len(part).to_bytes(8, "little") + part

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 
@@ -14,6 +16,7 @@ LARGEST_DEGREE = 1000.0  # times the smallest expected degree
 INSIDE = 0.6  # the share of edges that stay in a community
 MORE = 1.05  # edges are drawn in excess, because repeated ones count once
 ROUNDS = 20
+BLOCK = 1 << 20  # numbers that are computed together
 
 
 # Longer than 50 lines because of the documentation of its parameters.
@@ -73,7 +76,8 @@ def synthetic(
     centres = rng.normal(size=(classes, columns)).astype(np.float32)
     centres *= signal / np.linalg.norm(centres, axis=1, keepdims=True)
     x = rng.standard_normal((nodes, columns), dtype=np.float32)
-    x += centres[y]
+    for part in _blocks(nodes, max(1, BLOCK // columns)):
+        x[part] += centres[y[part]]
     trains = rng.random(nodes) < train
     trains[0] = True
     return Graph.create(
@@ -87,8 +91,13 @@ def synthetic(
     )
 
 
+def _blocks(count: int, size: int | None = None) -> Iterator[slice]:
+    size = BLOCK if size is None else size
+    return (slice(start, min(start + size, count)) for start in range(0, count, size))
+
+
 def _edges(community: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """So many different pairs, each with the smaller number first."""
+    """So many different pairs (2 x count), each with the smaller number first, in ascending order."""
     nodes = community.size
     order = np.argsort(community, kind="stable")
     weights = np.minimum((1 - rng.random(nodes)) ** (-1 / (EXPONENT - 1)), LARGEST_DEGREE)
@@ -98,12 +107,23 @@ def _edges(community: np.ndarray, count: int, rng: np.random.Generator) -> np.nd
         if missing <= 0:
             break
         drawn = _drawn_pairs(community, order, weights, int(missing * MORE) + 16, rng)
-        keys = np.unique(np.concatenate([keys, drawn]))
+        keys = _sorted_once(np.concatenate([keys, drawn]) if keys.size else drawn)
     if keys.size < count:
         raise InputError(f"only {keys.size:,} different edges were found, {count:,} are too many for {nodes:,} nodes")
     if keys.size > count:
         keys = np.delete(keys, rng.choice(keys.size, size=keys.size - count, replace=False))
-    return np.stack([keys // nodes, keys % nodes])
+    pairs = np.empty((2, count), dtype=_index_type(nodes))
+    for part in _blocks(count):
+        pairs[0, part], pairs[1, part] = np.divmod(keys[part], nodes)
+    return pairs
+
+
+def _sorted_once(keys: np.ndarray) -> np.ndarray:
+    """The different keys in ascending order; sorts the given array in place, which `np.unique` does not."""
+    keys.sort()
+    first = np.ones(keys.size, dtype=bool)
+    np.not_equal(keys[1:], keys[:-1], out=first[1:])
+    return keys[first]
 
 
 def _drawn_pairs(
@@ -111,18 +131,34 @@ def _drawn_pairs(
 ) -> np.ndarray:
     """Pairs as numbers `smaller * nodes + larger`: every node has stubs by its weight, and stubs are joined at random.
 
-    Stubs lie community by community, so that a random stub of a community is a random number in its range.
+    Stubs lie community by community, so that a random stub of a community is a random number in its range. Random
+    numbers are drawn in blocks, in the order in which one call for all stubs would draw them.
     """
     nodes = community.size
     expected = weights[order] * (count / weights.sum())
-    stubs = np.repeat(order, (expected + rng.random(nodes)).astype(np.int64))
-    places = community[stubs]
-    starts = np.searchsorted(places, np.arange(community.max() + 2))
-    low, size = starts[places], np.diff(starts)[places]
-    stays = rng.random(stubs.size) < INSIDE
-    partner = np.where(
-        stays, low + (rng.random(stubs.size) * size).astype(np.int64), rng.integers(0, stubs.size, size=stubs.size)
-    )
-    other = stubs[partner]
-    smaller, larger = np.minimum(stubs, other), np.maximum(stubs, other)
-    return (smaller * nodes + larger)[smaller != larger]
+    copies = (expected + rng.random(nodes)).astype(np.int64)
+    sizes = np.bincount(community[order], weights=copies).astype(np.int64)
+    starts = sizes.cumsum() - sizes
+    stubs = np.repeat(order.astype(_index_type(nodes)), copies)
+    stays = np.empty(stubs.size, dtype=bool)
+    for part in _blocks(stubs.size):
+        stays[part] = rng.random(part.stop - part.start) < INSIDE
+    partner = np.empty(stubs.size, dtype=_index_type(stubs.size))
+    for part in _blocks(stubs.size):
+        place = community[stubs[part]]
+        partner[part] = starts[place] + (rng.random(place.size) * sizes[place]).astype(np.int64)
+    for part in _blocks(stubs.size):
+        anywhere = rng.integers(0, stubs.size, size=part.stop - part.start)
+        np.copyto(partner[part], anywhere, where=~stays[part], casting="same_kind")
+    keys, end = np.empty(stubs.size, dtype=np.int64), 0
+    for part in _blocks(stubs.size):
+        one, other = stubs[part].astype(np.int64), stubs[partner[part]].astype(np.int64)
+        drawn = (np.minimum(one, other) * nodes + np.maximum(one, other))[one != other]
+        keys[end : end + drawn.size] = drawn
+        end += drawn.size
+    return keys[:end]
+
+
+def _index_type(count: int) -> type[np.signedinteger]:
+    """The smallest type for numbers below `count`."""
+    return np.int32 if count <= np.iinfo(np.int32).max else np.int64

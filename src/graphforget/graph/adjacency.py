@@ -5,6 +5,7 @@ A deletion copies no edge that stays. It replaces the lists of the nodes that lo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -12,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+ENTRIES = 2**20  # that are looked at together
 NONE = np.zeros(0, dtype=np.int64)
 
 
@@ -58,8 +60,8 @@ class Adjacency:
     def loops(self) -> np.ndarray:
         """Whether each row sends to itself."""
         loops = np.zeros(self.num_rows, dtype=bool)
-        for start in range(0, self.num_rows, 2**16):
-            rows = np.arange(start, min(start + 2**16, self.num_rows))
+        for first, last in row_blocks(self, ENTRIES):
+            rows = np.arange(first, last)
             counts, senders = self.lists(rows)
             loops[senders[senders == np.repeat(rows, counts)]] = True
         return loops
@@ -78,7 +80,9 @@ class Adjacency:
         starts, counts = self.indptr[rows], self.indptr[rows + 1] - self.indptr[rows]
         place, other = self._places(rows)
         if not other.any():
-            return counts, self.indices[_ranges(starts, counts)]
+            together = bool(rows.size) and bool((starts[1:] == starts[:-1] + counts[:-1]).all())
+            places = slice(starts[0], starts[-1] + counts[-1]) if together else _ranges(starts, counts)
+            return counts, self.indices[places]
         there = place[other]
         new_counts = self.new_indptr[there + 1] - self.new_indptr[there]
         counts[other] = new_counts
@@ -152,6 +156,16 @@ class Adjacency:
             return NONE, np.zeros(rows.size, dtype=bool)
         place = np.searchsorted(self.replaced, rows)
         return place, self.replaced[np.minimum(place, self.replaced.size - 1)] == rows
+
+
+def row_blocks(adjacency: Adjacency, entries: int) -> Iterator[tuple[int, int]]:
+    """Ranges of rows with about so many senders in the base each, and at least one row."""
+    first, rows = 0, adjacency.num_rows
+    while first < rows:
+        last = int(np.searchsorted(adjacency.indptr, adjacency.indptr[first] + entries, side="right")) - 1
+        last = min(max(last, first + 1), rows)
+        yield first, last
+        first = last
 
 
 def _ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:

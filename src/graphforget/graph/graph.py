@@ -16,17 +16,17 @@ from torch import Tensor
 from graphforget.errors import InputError
 from graphforget.graph import collection, digest, naming, pyg, surgery
 from graphforget.graph.adjacency import Adjacency
+from graphforget.graph.canonical import canonical_adjacency
 from graphforget.graph.csv_folder import read_csv_folder
 from graphforget.graph.split import hold_out, split
 from graphforget.graph.targets import UNLABELLED, TargetKind, checked_targets, note_of_whole_values, target_kind
 from graphforget.graph.validation import (
-    canonical_edges,
     checked_attributes,
     checked_classes,
     checked_names,
     checked_numbers,
     checked_split,
-    count_repeated_edges,
+    is_symmetric,
     note_of_repeated_edges,
 )
 from graphforget.validation import is_number
@@ -67,7 +67,7 @@ class Graph:
     # -- large fields, made when they are needed ------------------------------------------------------------------
 
     @classmethod
-    def lazy(cls, later: Mapping[str, Callable[[], Any]], *, like: Graph, **fields: Any) -> Graph:
+    def lazy(cls, later: Mapping[str, Callable[[], Any]], *, like: Graph | None = None, **fields: Any) -> Graph:
         """A graph like another one but for `fields`, and for those that functions in `later` make when they are read.
 
         What is left of a large graph after a deletion need not be copied before somebody asks for it.
@@ -104,10 +104,15 @@ class Graph:
     @cached_property
     def adjacency(self) -> Adjacency:
         """For each row the rows that send to it."""
-        overlay = self.overlay
+        overlay: Overlay | None = self.__dict__.get("overlay")
         if overlay is not None and overlay.slots is None:
             return overlay.adjacency
         return Adjacency.of_edges(self.edge_index, self.num_nodes)
+
+    @cached_property
+    def is_symmetric(self) -> bool:
+        """Whether every edge is there in both directions. Of an undirected graph that `create` made it is."""
+        return is_symmetric(self.edge_index, self.num_nodes)
 
     @property
     def change(self) -> SlotChange | None:
@@ -174,9 +179,13 @@ class Graph:
         train, val, test = checked_split(y, train_mask, val_mask, test_mask)
         subjects = checked_names(subject_ids, n, "subject ids")
         in_graph = collection.checked_graph_numbers(graph_numbers, n)
-        graph = cls(
+        listed = canonical_adjacency(edges, n, directed=directed)
+        adjacency = Adjacency(listed.indptr.numpy(), listed.indices.numpy())
+        graph = cls.lazy(
+            {"edge_index": adjacency.edge_index},
+            adjacency=adjacency,
+            is_symmetric=not directed,
             x=x,
-            edge_index=canonical_edges(edges, n, directed=directed),
             y=y,
             train_mask=train,
             val_mask=val,
@@ -189,7 +198,7 @@ class Graph:
             class_names=checked_names(class_names, classes, "class names"),
             name=name,
             digit_ids=any(map(is_number, subjects or ())),
-            notes=(*notes, *note_of_repeated_edges(count_repeated_edges(edges, n))),
+            notes=(*notes, *note_of_repeated_edges(listed.repeated)),
             graph_numbers=in_graph,
             graph_ids=collection.checked_graph_ids(graph_ids, in_graph),
         )
@@ -273,10 +282,8 @@ class Graph:
     def num_edges(self) -> int:
         """The number of edges; an undirected edge counts once."""
         overlay = self.overlay
-        if self.directed or overlay is None:
-            source, target = self.edge_index
-            return source.numel() if self.directed else int((source <= target).sum())
-        return (overlay.adjacency.num_entries + int(overlay.adjacency.loops.sum())) // 2
+        adjacency = self.adjacency if overlay is None else overlay.adjacency
+        return adjacency.num_entries if self.directed else (adjacency.num_entries + int(adjacency.loops.sum())) // 2
 
     def has_edges(self, ends: Tensor) -> Tensor:
         """Whether there is an edge from `ends[0]` to `ends[1]`, rows both, for each column."""

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from graphforget.errors import InputError
-from graphforget.graph.validation import UNLABELLED, checked_attributes, checked_edges, is_symmetric
+from graphforget.graph.canonical import canonical_adjacency
+from graphforget.graph.validation import UNLABELLED, attribute_matrix, checked_edges
 from graphforget.linalg.sparse import to_scipy
 
 if TYPE_CHECKING:
@@ -42,10 +43,8 @@ def read_pyg(data: Data, *, directed: bool | None) -> dict[str, Any]:
     given["graph_numbers"] = getattr(data, "graph_numbers", None)
     classes = getattr(data, "num_classes", None)  # a class may have lost its last node
     given["num_classes"] = classes if isinstance(classes, int) else None
-    if directed is None:
-        n = checked_attributes(data.x).shape[0]
-        directed = not is_symmetric(checked_edges(data.edge_index, n), n)
-    return given | {"x": data.x, "edges": data.edge_index, "y": getattr(data, "y", None), "directed": directed}
+    edges = canonical_adjacency(data.edge_index, attribute_matrix(data.x).shape[0], directed=directed)
+    return given | {"x": data.x, "edges": edges, "y": getattr(data, "y", None), "directed": edges.directed}
 
 
 def read_pyg_list(graphs: Sequence[Data], *, directed: bool | None, graph_ids: Sequence[str] | None) -> dict[str, Any]:
@@ -65,14 +64,14 @@ def read_pyg_list(graphs: Sequence[Data], *, directed: bool | None, graph_ids: S
         raise InputError("some of the graphs have attributes 'x' and some have none")
     sizes = torch.tensor([part["x"].shape[0] for part in parts])
     starts = (sizes.cumsum(0) - sizes).tolist()
-    edges = torch.cat([part["edges"] + start for part, start in zip(parts, starts, strict=True)], dim=1)
-    total = int(sizes.sum())
+    pairs = torch.cat([part["edges"] + start for part, start in zip(parts, starts, strict=True)], dim=1)
+    edges = canonical_adjacency(pairs, int(sizes.sum()), directed=directed)
     empty = len(graphs) - len(places)
     return {
         "x": _stacked([part["x"] for part in parts]),
         "edges": edges,
         "y": torch.stack([part["y"] for part in parts]).repeat_interleave(sizes, dim=0),
-        "directed": not is_symmetric(edges, total) if directed is None else directed,
+        "directed": edges.directed,
         "graph_numbers": torch.tensor(places).repeat_interleave(sizes),
         "graph_ids": None if graph_ids is None else [graph_ids[place] for place in places],
         "notes": [f"{empty:,} graph{'s' * (empty > 1)} without nodes left out"] if empty else [],

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from graphforget.errors import InputError
-from graphforget.graph.adjacency import Adjacency
 from graphforget.graph.collection import remaining_ids, renumbered_graphs
 from graphforget.graph.digest import follow
 from graphforget.graph.overlay import Overlay, overlay_without
@@ -27,7 +26,7 @@ def overlay_of(graph: Graph) -> Overlay | None:
     """The graph as its own base; None if it is directed, a collection, or has sparse attributes."""
     if graph.directed or graph.graph_numbers is not None or graph.has_sparse_attributes:
         return None
-    return Overlay(graph.x.numpy(), Adjacency.of_edges(graph.edge_index, graph.num_nodes))
+    return Overlay(graph.x.numpy(), graph.adjacency)
 
 
 def without(graph: Graph, resolved: Resolved) -> Graph:
@@ -42,7 +41,7 @@ def without(graph: Graph, resolved: Resolved) -> Graph:
     if overlay.is_worn:
         after = dataclasses.replace(graph, x=overlay.x(), edge_index=overlay.edge_index(), **rows)
     else:
-        known = {"num_columns": graph.num_columns, "has_sparse_attributes": False}
+        known = {"num_columns": graph.num_columns, "has_sparse_attributes": False, "is_symmetric": graph.is_symmetric}
         shared: dict[str, Any] = {"overlay": overlay, "_change": change, **known}
         after = type(graph).lazy({"x": overlay.x, "edge_index": overlay.edge_index}, like=graph, **rows, **shared)
     numbers, before = graph.numbers.numpy(), graph.overlay

@@ -2,40 +2,96 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
 
 from graphforget.errors import InputError
+from graphforget.graph.canonical import BLOCK, CanonicalEdges, canonical_adjacency, checked_pairs, edge_list
 from graphforget.graph.targets import UNLABELLED as UNLABELLED
 from graphforget.graph.targets import has_target, target_kind
-from graphforget.linalg.sparse import from_scipy, to_scipy
+from graphforget.linalg.sparse import csr_tensor, from_scipy, to_scipy
 
 FEWEST_CLASSES = 2
 LARGEST = 1e15  # attributes are squared in float32
+FEWEST_SPARSE_COLUMNS = 64
+LARGEST_SPARSE_SHARE = 0.25  # of values that are not 0
 
 
 def checked_attributes(x: Any) -> Tensor:
-    if sp.issparse(x):
-        x = from_scipy(sp.csr_matrix(x))
-    x = torch.as_tensor(x).detach().cpu()
-    if x.dim() != 2 or x.shape[0] == 0 or x.shape[1] == 0:
-        raise InputError(f"the attributes have shape {tuple(x.shape)}, nodes x columns is needed")
-    if x.layout not in (torch.strided, torch.sparse_csr):
-        x = x.to_sparse_csr()
+    """The attributes as float32 or float64, with 0.0 for -0.0: a copy, sparse if they are mostly zeros.
+
+    Raises:
+        InputError: They are no matrix of finite numbers of ordinary size.
+    """
+    given, x = x, attribute_matrix(x)
     if x.dtype.is_complex:
         raise InputError(f"the attributes are {x.dtype}, real numbers are needed")
     if x.dtype not in (torch.float32, torch.float64):
         x = x.to(torch.float32)  # exact for half precision, which scipy does not take
-    values = x.values() if x.layout == torch.sparse_csr else x
-    if not torch.isfinite(values).all():
+    if x.layout == torch.sparse_csr:
+        x = from_scipy(to_scipy(x))
+        _check_values(x.values())
+        return x
+    _check_values(x)
+    if is_mostly_zeros(x):
+        return _sparse(x)
+    shared = isinstance(given, Tensor) and given.data_ptr() == x.data_ptr()
+    return x + 0.0 if shared or not isinstance(given, Tensor) else x.add_(0.0)
+
+
+def attribute_matrix(x: Any) -> Tensor:
+    """The attributes as a matrix on the CPU, dense or CSR, which may share memory with the input.
+
+    Raises:
+        InputError: They have no rows or columns.
+    """
+    if sp.issparse(x):
+        csr = sp.csr_matrix(x)
+        crow, columns, values = map(torch.from_numpy, (csr.indptr, csr.indices, csr.data))
+        x = csr_tensor(crow, columns, values, csr.shape)
+    x = torch.as_tensor(x).detach().cpu()
+    if x.dim() != 2 or x.shape[0] == 0 or x.shape[1] == 0:
+        raise InputError(f"the attributes have shape {tuple(x.shape)}, nodes x columns is needed")
+    return x if x.layout in (torch.strided, torch.sparse_csr) else x.to_sparse_csr()
+
+
+def is_mostly_zeros(x: Tensor) -> bool:
+    """Whether dense attributes are faster and smaller as a sparse matrix."""
+    return x.shape[1] >= FEWEST_SPARSE_COLUMNS and int(torch.count_nonzero(x)) <= LARGEST_SPARSE_SHARE * x.numel()
+
+
+def _check_values(values: Tensor) -> None:
+    """Without temporaries as large as the values."""
+    if not values.numel():
+        return
+    largest = max(
+        (abs(float(end)) for end in values.aminmax()), key=lambda size: math.inf if math.isnan(size) else size
+    )
+    if not math.isfinite(largest):
         raise InputError("the attributes hold NaN or infinity, every value must be finite")
-    if values.numel() and float(values.abs().max()) > LARGEST:
-        raise InputError(f"an attribute is {float(values.abs().max()):g}, values up to {LARGEST:g} are possible")
-    return from_scipy(to_scipy(x)) if x.layout == torch.sparse_csr else x + 0.0  # a copy in which -0.0 is 0.0
+    if largest > LARGEST:
+        raise InputError(f"an attribute is {largest:g}, values up to {LARGEST:g} are possible")
+
+
+def _sparse(x: Tensor) -> Tensor:
+    """Dense attributes in the form of `from_scipy`, some rows at a time."""
+    rows, nonzero = x.numpy(), int(torch.count_nonzero(x))
+    crow = np.zeros(x.shape[0] + 1, dtype=np.int64)
+    columns, values = np.empty(nonzero, dtype=np.int64), np.empty(nonzero, dtype=rows.dtype)
+    step, end = max(1, BLOCK // x.shape[1]), 0
+    for first in range(0, x.shape[0], step):
+        block = rows[first : first + step]
+        at = np.nonzero(block)
+        crow[first + 1 : first + 1 + len(block)] = end + np.bincount(at[0], minlength=len(block)).cumsum()
+        start, end = end, end + at[0].size
+        columns[start:end], values[start:end] = at[1], block[at]
+    return csr_tensor(torch.from_numpy(crow), torch.from_numpy(columns), torch.from_numpy(values), tuple(x.shape))
 
 
 def checked_mask(mask: Tensor, n: int, label: str) -> Tensor:
@@ -110,31 +166,20 @@ def checked_numbers(numbers: Tensor, n: int) -> Tensor:
     return numbers.to(torch.int64).clone()
 
 
-def checked_edges(edges: Tensor, n: int) -> Tensor:
-    edges = torch.as_tensor(edges).detach().cpu()
-    if edges.numel() == 0:
-        return torch.zeros(2, 0, dtype=torch.int64)
-    if edges.dim() != 2 or edges.shape[0] != 2 or edges.dtype.is_floating_point:
-        raise InputError(f"the edges are {edges.dtype} of shape {tuple(edges.shape)}, whole numbers 2 x E are needed")
-    edges = edges.to(torch.int64)
-    if int(edges.min()) < 0 or int(edges.max()) >= n:
-        bad = int(edges.min()) if int(edges.min()) < 0 else int(edges.max())
-        raise InputError(f"an edge names node {bad}, the graph has nodes 0 to {n - 1}")
-    return edges
+def checked_edges(edges: Any, n: int) -> Tensor:
+    return checked_pairs(edges, n).to(torch.int64)
 
 
-def canonical_edges(edges: Tensor, n: int, *, directed: bool) -> Tensor:
-    edges = checked_edges(edges, n)
-    if not directed:
-        edges = torch.cat([edges, edges.flip(0)], dim=1)
-    keys = torch.unique(edges[1] * n + edges[0])
-    return torch.stack([keys % n, keys // n])
+def canonical_edges(edges: Tensor | CanonicalEdges, n: int, *, directed: bool) -> Tensor:
+    canonical = canonical_adjacency(edges, n, directed=directed)
+    return edge_list(canonical.indptr, canonical.indices)
 
 
-def count_repeated_edges(edges: Tensor, n: int) -> int:
+def count_repeated_edges(edges: Tensor | CanonicalEdges, n: int) -> int:
     """How many entries of the edge list repeat an earlier one; the other direction of an edge is no repetition."""
-    edges = checked_edges(edges, n)
-    return edges.shape[1] - torch.unique(edges[1] * n + edges[0]).numel()
+    if isinstance(edges, CanonicalEdges):
+        return edges.repeated
+    return canonical_adjacency(edges, n, directed=True).repeated
 
 
 def note_of_repeated_edges(count: int) -> tuple[str, ...]:
@@ -149,5 +194,5 @@ def note_of_dropped_loops(count: int) -> tuple[str, ...]:
 
 
 def is_symmetric(edges: Tensor, n: int) -> bool:
-    forward = torch.unique(edges[1] * n + edges[0])
-    return torch.equal(forward, torch.unique(edges[0] * n + edges[1]))
+    """Whether every edge is present in both directions."""
+    return not canonical_adjacency(edges, n, directed=None).directed

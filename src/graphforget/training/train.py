@@ -14,7 +14,6 @@ from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
 from graphforget.graph.targets import target_kind
-from graphforget.graph.validation import is_symmetric
 from graphforget.models.boosted import as_boosted
 from graphforget.models.built_in import as_stacked
 from graphforget.models.constructions import Construction
@@ -189,7 +188,7 @@ def check_graph(graph: Graph) -> None:
     if not isinstance(graph, Graph):
         advice = ", which gf.Graph.from_pyg_list makes of a list of PyG Data" if isinstance(graph, list) else ""
         raise InputError(f"the graph is a {type(graph).__name__}, a graphforget.Graph is needed{advice}")
-    if not graph.directed and not is_symmetric(graph.edge_index, graph.num_nodes):  # gradients depend on it
+    if not graph.directed and not graph.is_symmetric:  # gradients depend on it
         raise InputError("the graph says that it is undirected and has an edge that goes one way only")
 
 
