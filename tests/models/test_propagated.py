@@ -1,0 +1,175 @@
+"""Propagated attributes, and how they follow deletions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import graphforget as gf
+from cases import COLUMNS, present, random_graph, requests
+from graphforget.graph import overlay as overlay_module
+from graphforget.models import followed as followed_module
+from graphforget.models.followed import followed
+from graphforget.models.propagated import Propagated, Settings, propagate
+
+CASES = [
+    Settings((2,), (1.0,), True),
+    Settings((0, 1, 2, 3), (0.5, 1.0, 1.0, 1.0), True),
+    Settings((1,), (1.0,), False),
+    Settings((0,), (2.0,), True),
+    Settings((0, 2), (1.0, 1.0), False),
+]
+
+
+def of_graph(graph: gf.Graph, what: Settings) -> Propagated:
+    overlay = present(graph.overlay)
+    return propagate(overlay, what, overlay.slots_of(graph.train_rows.numpy()))
+
+
+def after(old: Propagated, graph: gf.Graph) -> Propagated:
+    overlay = present(graph.overlay)
+    return followed(old, overlay, present(graph.change), overlay.slots_of(graph.train_rows.numpy()))
+
+
+def exact(graph: gf.Graph, what: Settings) -> np.ndarray:
+    """The features of the training nodes by their definition, in extended precision."""
+    x = graph.x.numpy().astype(np.longdouble)
+    if what.scale_rows:
+        norms = np.sqrt((x * x).sum(axis=1))
+        x = x / np.where(norms > 0, norms, 1)[:, None]
+    a = np.eye(graph.num_nodes, dtype=np.longdouble)
+    source, target = graph.edge_index.numpy()
+    a[target, source] = 1
+    root = np.sqrt(a.sum(axis=1))
+    s = a / root[:, None] / root[None, :]
+    parts, power = [], x
+    for hop in range(what.hops + 1):
+        power = s @ power if hop else power
+        parts += [what.scales[what.powers.index(hop)] * power] if hop in what.powers else []
+    return np.concatenate(parts, axis=1)[graph.train_rows.numpy()]
+
+
+def off(features: Propagated, graph: gf.Graph) -> float:
+    difference = features.training.array().astype(np.longdouble) - exact(graph, features.settings)
+    return float(np.sqrt((difference**2).sum()))
+
+
+@pytest.fixture(params=["anew", "differences", "mixed"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How rows follow: all computed anew, all by differences, or some. Small graphs never become a base anew."""
+    few, cheap = {"anew": (2**40, 4), "differences": (0, 0), "mixed": (0, 2)}[request.param]
+    monkeypatch.setattr(followed_module, "FEW_ENTRIES", few)
+    monkeypatch.setattr(followed_module, "CHEAP", cheap)
+    monkeypatch.setattr(followed_module, "MOST", math.inf)
+    monkeypatch.setattr(overlay_module, "MOST_CHANGED", math.inf)
+    way: str = request.param
+    return way
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> list[gf.Graph]:
+    """A graph, and what is left of it after each of several requests."""
+    nodes = draw(st.integers(8, 30))
+    graph = random_graph(draw(st.integers(0, 10**6)), nodes=nodes, edges=draw(st.integers(0, 3 * nodes)), sparse=False)
+    chain = [graph]
+    for _ in range(draw(st.integers(1, 4))):
+        named = draw(requests(chain[-1]))  # rows, which are numbers in a graph that has lost no node
+        numbers = chain[-1].numbers.tolist()
+        request = gf.Request(
+            [numbers[int(row)] for row in named.nodes],
+            [(numbers[int(u)], numbers[int(v)]) for u, v in named.edges],
+            {numbers[int(row)]: columns for row, columns in named.attributes.items()},
+        )
+        left = chain[-1].without(request)
+        if left.num_nodes < 6 or not left.train_mask.any():
+            break
+        chain.append(left)
+    return chain
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(chain=st.data(), what=st.sampled_from(CASES))
+def test_features_that_follow_are_within_the_carried_bound(way: str, chain: Any, what: Settings) -> None:
+    graphs = chain.draw(chains())
+    versions = [of_graph(graphs[0], what)]
+    for graph in graphs[1:]:
+        versions.append(after(versions[-1], graph))
+    for version, graph in zip(versions, graphs, strict=True):  # the earlier versions too
+        assert off(version, graph) <= version.error <= 1e-11
+        norms = np.linalg.norm(version.training.array().reshape(len(version.train_slots), -1, COLUMNS), axis=2)
+        scales = np.abs(what.scales)
+        assert (norms <= version.bounds.array() * scales + version.error).all()
+        assert np.allclose(version.single.array(), version.training.array(), rtol=1e-6, atol=1e-30)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(chain=st.data(), what=st.sampled_from(CASES))
+def test_rows_that_are_computed_anew_are_those_of_a_fresh_propagation_bit_for_bit(
+    way: str, chain: Any, what: Settings
+) -> None:
+    graphs = chain.draw(chains())
+    version = of_graph(graphs[0], what)
+    assert version.is_fresh
+    for graph in graphs[1:]:
+        version = after(version, graph)
+    fresh = of_graph(graphs[-1], what)
+    if way == "anew" or version.is_fresh:
+        assert version.is_fresh
+        assert np.array_equal(version.training.array(), fresh.training.array())
+        assert np.array_equal(version.bounds.array(), fresh.bounds.array())
+    assert fresh.error <= version.error
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(chain=st.data(), what=st.sampled_from(CASES))
+def test_logits_and_features_of_any_rows_are_those_of_the_definition(way: str, chain: Any, what: Settings) -> None:
+    graphs = chain.draw(chains())
+    version = of_graph(graphs[0], what)
+    for graph in graphs[1:]:
+        version = after(version, graph)
+    graph, rows = graphs[-1], np.arange(graphs[-1].num_nodes)
+    everywhere = gf.Graph.create(x=graph.x, edges=graph.edge_index, y=rows_as_labels(graph))
+    dense = exact(everywhere, what).astype(np.float64)
+    weight = np.random.default_rng(0).standard_normal((len(what.powers), COLUMNS, 3))
+    np.testing.assert_allclose(version.logits(weight, rows), dense @ weight.reshape(-1, 3), atol=1e-10)
+    np.testing.assert_allclose(version.logits(weight, rows[:1]), dense[:1] @ weight.reshape(-1, 3), atol=1e-10)
+    np.testing.assert_allclose(version.features(present(version.overlay).slots_of(rows)), dense, atol=1e-10)
+
+
+def rows_as_labels(graph: gf.Graph) -> Any:
+    return graph.numbers % 2
+
+
+def test_a_change_that_reaches_most_entries_is_followed_by_propagating_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = random_graph(1, nodes=20, edges=60, sparse=False)
+    monkeypatch.setattr(followed_module, "FEW_ENTRIES", 0)
+    monkeypatch.setattr(followed_module, "CHEAP", 0)
+    monkeypatch.setattr(followed_module, "MOST", 0.0)
+    monkeypatch.setattr(overlay_module, "MOST_CHANGED", math.inf)
+    left = graph.without(gf.Request(nodes=[3]))
+    version = after(of_graph(graph, CASES[1]), left)
+    assert version.is_fresh
+    assert np.array_equal(version.training.array(), of_graph(left, CASES[1]).training.array())
+
+
+def test_a_large_change_costs_the_rows_that_it_reaches() -> None:
+    """One edge of a long path: three hops on each side are computed, and nothing else is read."""
+    n = 3000
+    x = np.random.default_rng(0).standard_normal((n, 2))
+    path = gf.Graph.create(
+        x=torch.from_numpy(x),
+        edges=torch.stack([torch.arange(n - 1), torch.arange(1, n)]),
+        y=torch.arange(n) % 2,
+    )
+    old = of_graph(path, CASES[0])
+    left = path.without(gf.Request(edges=[(1000, 1001)]))
+    new = after(old, left)
+    held = old.training.array().copy()
+    differs = np.flatnonzero((new.training.array() != held).any(axis=1))
+    assert differs.tolist() == list(range(998, 1004))
