@@ -13,7 +13,7 @@ import pytest
 
 import graphforget as gf
 from cases import Run, RunJson
-from graphforget.runs.apply import BLOCK
+from graphforget.runs.save import BLOCK
 from graphforget.runs.history import read_history
 from graphforget.runs.layout import ANNEX, CERTIFICATE, OUTCOME
 
