@@ -93,7 +93,7 @@ def test_an_outcome_of_a_list_is_saved_with_its_ids(tmp_path: Path) -> None:
     before = tree(tmp_path)
     for ids in ({"request_id": "a"}, {"request_ids": ["a"]}, {"request_ids": ["a", "b", "a"]}, {"request_ids": "abc"}):
         with pytest.raises(gf.InputError, match="request id|request_id"):
-            gf.save_outcome(tmp_path / "other", outcome, **ids)  # type: ignore[arg-type]
+            gf.save_outcome(tmp_path / "other", outcome, **ids)
     assert tree(tmp_path) == before
 
 
@@ -177,11 +177,12 @@ def test_a_refused_list_is_counted_once_and_refused_again(tmp_path: Path) -> Non
     assert check_entries(record.entries).certificates == (None,)
     assert gf.load_run(run)[0].releases_left == 63
     before = tree(run)
-    for requests, named in (
+    again: tuple[tuple[Any, dict[str, Any]], ...] = (
         (LISTED[1], {"request_id": "two"}),
         (LISTED[1], {}),
         ([gf.Request(nodes=[7]), LISTED[2]], {}),
-    ):
+    )
+    for requests, named in again:
         with pytest.raises(gf.Refused, match="^this request was refused before: "):
             gf.answer(run, requests, **named)
     assert tree(run) == before
@@ -195,7 +196,13 @@ def test_a_refused_list_is_counted_once_and_refused_again(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("place", "name", "call"),
-    [(save, "save_bytes", 1), (Ledger, "append", 1), (Ledger, "append", 2), (Path, "rename", 2), (write, "save_file", 1)],
+    [
+        (save, "save_bytes", 1),
+        (Ledger, "append", 1),
+        (Ledger, "append", 2),
+        (Path, "rename", 2),
+        (write, "save_file", 1),
+    ],
 )
 def test_a_list_that_fails_leaves_the_old_state(
     place: Any, name: str, call: int, run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -52,9 +52,7 @@ def key(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "model", ["sgc", *(pytest.param(name, marks=pytest.mark.long) for name in ("stacked", "gcn", "retrained sgc"))]
 )
-def test_what_is_published_of_a_list_is_the_same_in_two_worlds(
-    model: str, tmp_path: Path, run: Run, key: Path
-) -> None:
+def test_what_is_published_of_a_list_is_the_same_in_two_worlds(model: str, tmp_path: Path, run: Run, key: Path) -> None:
     for seed in range(4):
         check(seed, model, tmp_path, run, key)
 

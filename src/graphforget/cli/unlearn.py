@@ -128,9 +128,7 @@ def unlearn(
     _show(results, saved)
 
 
-def _rehearse(
-    run: Path, requests: list[gf.Request], own: dict[str, Any], **settings: Any
-) -> list[dict[str, Any]]:
+def _rehearse(run: Path, requests: list[gf.Request], own: dict[str, Any], **settings: Any) -> list[dict[str, Any]]:
     """The answers to requests whose outcome is not saved. They are private, because nobody counts their noise."""
     trained, graph = gf.load_run(run, **own)
     outcome = gf.unlearn(trained, graph, requests, **settings)

@@ -49,11 +49,37 @@ class Answer:
 
 
 @overload
-def answer(run: str | Path, request: Request, **settings: Any) -> Answer: ...
+def answer(
+    run: str | Path,
+    request: Request,
+    *,
+    out: str | Path | None = None,
+    request_id: str | None = None,
+    key: Ed25519PrivateKey | None = None,
+    model: OwnModel | None = None,
+    loss: Loss | LossFunction | None = None,
+    retrain: RetrainFunction | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Answer: ...
 
 
 @overload
-def answer(run: str | Path, request: Sequence[Request], **settings: Any) -> tuple[Answer, ...]: ...
+def answer(
+    run: str | Path,
+    request: Sequence[Request],
+    *,
+    out: str | Path | None = None,
+    request_ids: Sequence[str | None] | None = None,
+    key: Ed25519PrivateKey | None = None,
+    model: OwnModel | None = None,
+    loss: Loss | LossFunction | None = None,
+    retrain: RetrainFunction | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> tuple[Answer, ...]: ...
 
 
 # Longer than 50 lines because of its documentation.
