@@ -347,7 +347,7 @@ def test_a_command_without_a_request_or_with_too_few_ids_is_refused(
 ) -> None:
     before = tree(run_folder)
     for arguments, message in (
-        ((), "no request is given, its file is needed after RUN or as --request FILE"),
+        ((), "no REQUEST is given, its file is needed after RUN or as --request FILE"),
         (
             (files[0], "--request", files[1], "--id", "one", "--in-place"),
             "--id: 1 given, one is needed for each request, here 2",

@@ -55,7 +55,7 @@ def read_requests(first: Path | None, others: list[Path] | None) -> list[gf.Requ
     """The requests in the file that stands after RUN and in the files of --request, in this order."""
     files = [*([] if first is None else [first]), *(others or [])]
     if not files:
-        raise InputError("no request is given, its file is needed after RUN or as --request FILE")
+        raise InputError("no REQUEST is given, its file is needed after RUN or as --request FILE")
     return [read_request(path) for path in files]
 
 
