@@ -13,9 +13,9 @@ import pytest
 
 import graphforget as gf
 from cases import Run, RunJson
-from graphforget.runs.apply import BLOCK
 from graphforget.runs.history import read_history
 from graphforget.runs.layout import ANNEX, CERTIFICATE, OUTCOME
+from graphforget.runs.save import BLOCK
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PRIVATE = ("distance", "epsilon_measured", "changed", "footprint", "seconds", "steps")

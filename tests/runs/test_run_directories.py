@@ -22,7 +22,7 @@ from cases import CLASSES, COLUMNS, OwnAPPNP, OwnGCN, idea, random_graph
 from collection_cases import random_collection
 from graphforget.certificates.annex import Annex
 from graphforget.certificates.ledger import Ledger
-from graphforget.runs import apply, write
+from graphforget.runs import save, write
 from graphforget.runs.history import History, read_history
 from graphforget.runs.write import rewrite_checksums
 
@@ -715,7 +715,7 @@ def test_an_outcome_takes_no_other_run_s_place_unless_forced(after: Path, tmp_pa
 @pytest.mark.parametrize(
     ("place", "name", "call"),
     [
-        (apply, "save_bytes", 1),
+        (save, "save_bytes", 1),
         (Ledger, "append", 1),
         (Path, "write_bytes", 3),
         (os, "fsync", 9),

@@ -76,10 +76,11 @@ KINDS = ("nodes", "edges", "attributes", "mixed")
 class World(NamedTuple):
     graph: gf.Graph
     request: gf.Request
+    more: tuple[gf.Request, ...] = ()  # those that are answered together with it
 
     def predicting(self, kind: str) -> World:
         """The same world, with labels or values that follow from the classes."""
-        return World(with_targets(self.graph, kind), self.request)
+        return self._replace(graph=with_targets(self.graph, kind))
 
 
 def two_worlds(seed: int, kind: str) -> tuple[World, World]:
@@ -138,13 +139,17 @@ def published(world: World, place: Path, model: str, run: Run, key: Path) -> dic
         trained = gf.train(world.graph, name, seed=0, **options)
     else:
         trained = gf.adopt(plain_loop(adopted(), world.graph.to_pyg()), world.graph)
-    folder, request, page = place / "run", place / "request.json", place / "report.html"
+    folder, page = place / "run", place / "report.html"
     gf.save_run(folder, trained, world.graph)
-    request.write_text(json.dumps(world.request.to_dict()))
+    asked: list[str] = []
+    for number, request in enumerate((world.request, *world.more), start=1):
+        path = place / f"request-{number}.json"
+        path.write_text(json.dumps(request.to_dict()))
+        asked += ["--request", str(path), "--id", f"request {number}"]
     codes = {}
     documents: dict[str, Any] = {}
     for command, *arguments in (
-        ("unlearn", str(request), "--in-place", "--key", str(key), "--id", "one", *how, *module),
+        ("unlearn", *asked, "--in-place", "--key", str(key), *how, *module),
         ("verify", "--key", f"{key}.pub", *module),
         ("ledger",),
         ("report", "--out", str(page), *module),

@@ -13,9 +13,9 @@ import graphforget as gf
 from cases import random_graph
 from graphforget.certificates import chain
 from graphforget.runs import apply, history
-from graphforget.runs.apply import public_json
 from graphforget.runs.history import read_history
 from graphforget.runs.layout import CERTIFICATE
+from graphforget.runs.save import public_json
 from graphforget.verification import entries
 
 KEY = Ed25519PrivateKey.generate()

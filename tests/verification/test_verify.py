@@ -455,7 +455,9 @@ def test_a_certificate_of_another_run_is_caught(tmp_path: Path) -> None:
     with pytest.raises(gf.Mismatch, match="^the graph does not match the certificate$"):
         verify(mixed)
     gf.save_outcome(tmp_path / "run", mixed)
-    with pytest.raises(gf.Mismatch, match="^the certificate is not that of this run$"):
+    with pytest.raises(
+        gf.Mismatch, match="^entry 1 of the ledger is not about the requests that its certificate is about$"
+    ):
         gf.verify_run(tmp_path / "run")
     # The same graph, another noise and another salt: an outcome of the same request.
     again = gf.unlearn(trained, graph, whole_request(graph))

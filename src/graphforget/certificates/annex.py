@@ -4,6 +4,9 @@ Whoever has it can check that nothing deleted is in a graph, and that a certific
 given request. It is private: anybody who has it can test guesses of names against the hashes, and what was measured
 depends on what was deleted. Without its salt nobody can test guesses against the certificate's digests of the request,
 of the annex and of the private weights.
+
+Requests that were answered together have one annex. Each has a digest with a salt of its own, so that whoever made one
+of them can be shown that it is in the certificate, and learns nothing about the others.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -34,11 +37,28 @@ Columns = Literal["all"] | tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Annex:
-    """The annex of one request. Hashes are SHA-256 of the salt, the kind and all parts, each after its length."""
+class Commitment:
+    """The salted digest of one request. Whoever has the salt can check which request it is."""
 
     salt: bytes
-    request: str  # digest of the request as it was given
+    digest: str
+
+    @classmethod
+    def of(cls, request: Request) -> Commitment:
+        """A commitment to the request with a fresh salt."""
+        salt = new_salt()
+        return cls(salt, request_digest(request, salt))
+
+    def is_of(self, request: Request) -> bool:
+        return request_digest(request, self.salt) == self.digest
+
+
+@dataclass(frozen=True)
+class Annex:
+    """The annex of one release. Hashes are SHA-256 of the salt, the kind and all parts, each after its length."""
+
+    salt: bytes
+    request: str  # digest of the request as it was given, or of the digests of all requests
     nodes: frozenset[str]
     edges: frozenset[str]
     attributes: Mapping[str, Columns]
@@ -46,15 +66,26 @@ class Annex:
     account: Mapping[str, Any] = field(default_factory=dict)  # how the request was answered: JSON, private
     released: bool = True  # False: nothing was released, so the data that the request names may still be in the graph
     edge_tags: frozenset[str] = frozenset()  # to find edges quickly; none in an earlier format
+    batch: tuple[Commitment, ...] = ()  # of requests that were answered together; none for a single request
 
     @classmethod
     def of(
-        cls, graph: Graph, request: Request, *, salt: bytes | None = None, account: Mapping[str, Any] | None = None
+        cls,
+        graph: Graph,
+        request: Request,
+        *,
+        requests: Sequence[Request] = (),
+        salt: bytes | None = None,
+        account: Mapping[str, Any] | None = None,
     ) -> Annex:
-        """The annex of a request against the graph from before the deletion. Without a `salt` it gets a fresh one."""
+        """The annex of a request against the graph from before the deletion. Without a `salt` it gets a fresh one.
+
+        If `request` is the union of several `requests`, each of them gets a commitment.
+        """
         from graphforget.certificates.deleted_data import edge_hashes, node_names
 
         salt = new_salt() if salt is None else salt
+        batch = tuple(map(Commitment.of, requests)) if len(requests) > 1 else ()
         resolved = request.resolve(graph)
         graphs = graph.numbers_by_name(request.graphs) if request.graphs else []
         columns: dict[int, Columns] = dict.fromkeys(resolved.full_rows.tolist(), "all")
@@ -65,14 +96,20 @@ class Annex:
         edges, tags = edge_hashes(salt, graph, resolved.edges)
         return cls(
             salt=salt,
-            request=request_digest(request, salt),
+            request=digest_of_all([one.digest for one in batch]) if batch else request_digest(request, salt),
             nodes=frozenset(salted_hash(salt, "node", name) for name in node_names(graph, resolved.node_rows.tolist())),
             edges=edges,
             attributes={salted_hash(salt, "attributes", name): c for name, c in named},
             graphs=frozenset(salted_hash(salt, "graph", str(graph.name_of_graph(number))) for number in graphs),
             account=dict(account or {}),
             edge_tags=tags,
+            batch=batch,
         )
+
+    @property
+    def commitments(self) -> tuple[Commitment, ...]:
+        """One for each request that it answers."""
+        return self.batch or (Commitment(self.salt, self.request),)
 
     def still_in(self, graph: Graph) -> str | None:
         """Which kind of deleted data is still in `graph`, in words that name nobody, or None."""
@@ -104,6 +141,7 @@ class Annex:
             **({"graphs": sorted(self.graphs)} if self.graphs else {}),
             "account": dict(self.account),
             "released": self.released,
+            **({"batch": [{"salt": c.salt.hex(), "digest": c.digest} for c in self.batch]} if self.batch else {}),
         }
 
     @classmethod
@@ -126,6 +164,8 @@ class Annex:
             raise InputError(f"it has {edges} edges and {tags} edge tags")
         if not HASH.fullmatch(given.salt) or not HASH.fullmatch(given.request):
             raise InputError("its salt and its digest must have 64 hexadecimal digits")
+        if not all(HASH.fullmatch(text) for one in given.batch for text in (one.salt, one.digest)):
+            raise InputError("the salts and digests of its batch must have 64 hexadecimal digits")
         if not isinstance(given.account.get("measured", {}), dict):
             raise InputError("what was measured is no object")
         return cls(
@@ -138,7 +178,16 @@ class Annex:
             account=given.account,
             released=given.released,
             edge_tags=frozenset(given.edge_tags),
+            batch=tuple(Commitment(bytes.fromhex(one.salt), one.digest) for one in given.batch),
         )
+
+
+@dataclass(frozen=True)
+class _CommitmentFile:
+    """A commitment as it stands in a file."""
+
+    salt: str
+    digest: str
 
 
 @dataclass(frozen=True)
@@ -154,6 +203,7 @@ class _AnnexFile:
     released: bool = True
     graphs: tuple[str, ...] = ()
     edge_tags: tuple[str, ...] = ()
+    batch: tuple[_CommitmentFile, ...] = ()
 
 
 def request_digest(request: Request, salt: bytes) -> str:
@@ -165,6 +215,14 @@ def request_digest(request: Request, salt: bytes) -> str:
     attributes = sorted([str(node), known[columns]] for node, columns in request.attributes.items())
     graphs = [sorted(map(str, request.graphs))] if request.graphs else []
     return salted_hash(salt, "request", json.dumps([nodes, edges, attributes, *graphs]))
+
+
+def digest_of_all(digests: Sequence[str]) -> str:
+    """The digest of requests that were answered together, from their salted digests; of one request its own.
+
+    It needs no salt, since the digests have theirs. So it can be checked with the public ledger alone.
+    """
+    return digests[0] if len(digests) == 1 else salted_hash(b"", "requests", *digests)
 
 
 def weights_digest(theta: Tensor, *, salt: bytes = b"") -> str:

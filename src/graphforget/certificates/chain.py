@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal
 
 from graphforget.certificates.levels import Level
@@ -72,6 +74,12 @@ class Chain:
     def head(self) -> str:
         """The hash of the last entry, `follows` if there is none."""
         return self.entries[-1].hash if self.entries else self.follows
+
+
+def answered_together(entries: Iterable[Entry]) -> tuple[tuple[Entry, ...], ...]:
+    """The entries, grouped by release or refusal: requests that were answered together name one certificate."""
+    groups = groupby(entries, key=lambda entry: entry.certificate_digest)
+    return tuple(tuple(group) for _, group in groups)
 
 
 def signed_bytes(entry: Entry) -> bytes:

@@ -37,17 +37,18 @@ def ledger(
         if state.history or has_certificate:
             raise Mismatch(f"the ledger of {run} is missing")
         raise InputError(f"{run} has no ledger: it has not answered any request")
-    certificates = history.ledger.certificates
+    checked = history.ledger
     if head:
         print(json.dumps({"audience": "public", "head": history.head}) if as_json else history.head)
         return
     at = state.recipe.delta if delta is None else delta
-    together = compose_since_training(history.entries, certificates, delta=at)
+    together = compose_since_training(checked.releases, checked.certificates, delta=at)
     result = ledger_result(history.entries, together, state.counted_releases)
     measured = [
         {"number": entry.number, "method": annex.account.get("method"), "changed": annex.account.get("changed")}
         | {name: annex.account.get("measured", {}).get(name) for name in ("distance", "epsilon_measured")}
-        for entry, annex in zip(history.entries, history.own_annexes, strict=True)
+        for group, annex in zip(history.groups, history.own_annexes, strict=True)
+        for entry in group
     ]
     if as_json:
         print(json.dumps(result | ({"audience": "private", "measured": measured} if private else {})))

@@ -15,7 +15,13 @@ from graphforget.cli.console import say
 from graphforget.errors import InputError
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, as 'train --out' writes it.")]
-RequestFile = Annotated[Path, typer.Argument(metavar="REQUEST", help="The request, a .json or .csv file.")]
+RequestFile = Annotated[
+    Path | None, typer.Argument(metavar="REQUEST", help="The request, a .json or .csv file.", show_default=False)
+]
+RequestFiles = Annotated[
+    list[Path] | None,
+    typer.Option("--request", metavar="FILE", help="The file of a request. May be repeated: one release answers all."),
+]
 MethodName = Annotated[
     str,
     typer.Option("--method", help="auto (the cheapest method with the best level), or see 'graphforget methods'."),
@@ -43,6 +49,14 @@ def read_request(path: Path) -> gf.Request:
     if not path.exists():
         raise InputError(f"{path} does not exist")
     return gf.Request.from_file(path)
+
+
+def read_requests(first: Path | None, others: list[Path] | None) -> list[gf.Request]:
+    """The requests in the file that stands after RUN and in the files of --request, in this order."""
+    files = [*([] if first is None else [first]), *(others or [])]
+    if not files:
+        raise InputError("no REQUEST is given, its file is needed after RUN or as --request FILE")
+    return [read_request(path) for path in files]
 
 
 def named_options(given: list[str] | None, *, reserved: Iterable[Callable[..., Any]] = ()) -> dict[str, Any]:

@@ -18,9 +18,10 @@ from graphforget.cli.options import (
     Option,
     OtherwiseName,
     RequestFile,
+    RequestFiles,
     Run,
     named_options,
-    read_request,
+    read_requests,
     say_where,
 )
 from graphforget.cli.own_code import LossPath, ModuleOption, ModulePath, RetrainPath, own_code
@@ -31,7 +32,8 @@ from graphforget.unlearning.catalogue import AUTO
 
 def plan(
     run: Run,
-    request_file: RequestFile,
+    request_file: RequestFile = None,
+    request_files: RequestFiles = None,
     method: MethodName = AUTO,
     level: LevelName = None,
     otherwise: OtherwiseName = "retrain",
@@ -43,11 +45,14 @@ def plan(
     device: Device = "cpu",
     as_json: AsJson = False,
 ) -> None:
-    """Show the footprint of a request, the expected level and the expected time. Changes nothing."""
-    request, options = read_request(request_file), named_options(option, reserved=(gf.plan,))
+    """Show the footprint of a request, the expected level and the expected time. Changes nothing.
+
+    Several requests (--request A --request B) are planned as one release.
+    """
+    requests, options = read_requests(request_file, request_files), named_options(option, reserved=(gf.plan,))
     trained, graph = gf.load_run(run, **own_code(module, module_option, loss, retrain))
     settings: dict[str, Any] = {"method": method, "level": level, "otherwise": otherwise, "device": device}
-    result = gf.plan(trained, graph, request, **settings, **options)
+    result = gf.plan(trained, graph, requests, **settings, **options)
     if as_json:
         print(json.dumps(result.to_dict()))
         return
@@ -57,7 +62,8 @@ def plan(
 # Longer than 50 lines because every option is documented in the signature.
 def unlearn(
     run: Run,
-    request_file: RequestFile,
+    request_file: RequestFile = None,
+    request_files: RequestFiles = None,
     method: MethodName = AUTO,
     level: LevelName = None,
     otherwise: OtherwiseName = "retrain",
@@ -72,8 +78,9 @@ def unlearn(
     in_place: Annotated[
         bool, typer.Option("--in-place", help="Replace RUN by its new state; the old state is removed.")
     ] = False,
-    request_id: Annotated[
-        str | None, typer.Option("--id", help="The request's id: the same id gets the first answer again.")
+    request_ids: Annotated[
+        list[str] | None,
+        typer.Option("--id", metavar="ID", help="A request's id, in their order: it gets the first answer again."),
     ] = None,
     key: Annotated[Path | None, typer.Option(help="A private key ('graphforget keygen') to sign with.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the method's own randomness.")] = None,
@@ -86,12 +93,20 @@ def unlearn(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing run directory.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Answer a deletion request. --out or --in-place saves model, retained graph, certificate and ledger."""
+    """Answer a deletion request. --out or --in-place saves model, retained graph, certificate and ledger.
+
+    Several requests are answered by one release, with one certificate. Each has its own id and entry in the ledger.
+
+    \b
+    graphforget unlearn runs/cora --request a.json --id 1 --request b.json --id 2 --in-place
+    """
     if in_place and out_folder is not None:
         raise InputError("--in-place and --out are both given, choose one")
-    if not in_place and out_folder is None and (request_id is not None or key is not None):
+    if not in_place and out_folder is None and (request_ids or key is not None):
         raise InputError("--id and --key need a place for the answer: add --out FOLDER or --in-place")
-    request, signer = read_request(request_file), None if key is None else gf.private_key(key)
+    requests, signer = read_requests(request_file, request_files), None if key is None else gf.private_key(key)
+    if request_ids and len(request_ids) != len(requests):
+        raise InputError(f"--id: {len(request_ids)} given, one is needed for each request, here {len(requests)}")
     settings: dict[str, Any] = {"method": method, "level": level, "otherwise": otherwise, "device": device}
     settings |= {"epsilon": epsilon, "delta": delta, "sigma": sigma, "seed": seed}
     settings |= named_options(option, reserved=(gf.unlearn, gf.answer))
@@ -99,29 +114,48 @@ def unlearn(
     saved = run if in_place else out_folder
     with progress(quiet=as_json) as report:
         if saved is None:
-            result = _rehearse(run, request, own, progress=report, **settings)
+            results = _rehearse(run, requests, own, progress=report, **settings)
         else:
-            where: dict[str, Any] = {"out": out_folder, "request_id": request_id, "key": signer, "force": force}
-            answer = gf.answer(run, request, progress=report, **where, **own, **settings)
-            result = answer.summary | {"run": str(saved), "request_id": answer.request_id, "repeated": answer.repeated}
+            where: dict[str, Any] = {"out": out_folder, "request_ids": request_ids or None, "key": signer}
+            answers = gf.answer(run, requests, progress=report, force=force, **where, **own, **settings)
+            results = [
+                one.summary | {"run": str(saved), "request_id": one.request_id, "repeated": one.repeated}
+                for one in answers
+            ]
     if as_json:
-        print(json.dumps(result))
+        print(json.dumps(results[0] if len(results) == 1 else _together(results)))
         return
-    _show(result, saved)
+    _show(results, saved)
 
 
-def _rehearse(run: Path, request: gf.Request, own: dict[str, Any], **settings: Any) -> dict[str, Any]:
-    """The answer of a request whose outcome is not saved. It is private, because nobody counts its noise."""
+def _rehearse(run: Path, requests: list[gf.Request], own: dict[str, Any], **settings: Any) -> list[dict[str, Any]]:
+    """The answers to requests whose outcome is not saved. They are private, because nobody counts their noise."""
     trained, graph = gf.load_run(run, **own)
-    outcome = gf.unlearn(trained, graph, request, **settings)
-    return outcome.answer() | {"audience": "private", "run": None, "request_id": None, "repeated": False}
+    outcome = gf.unlearn(trained, graph, requests, **settings)
+    result = outcome.answer() | {"audience": "private", "run": None, "request_id": None, "repeated": False}
+    return [result] * len(requests)
 
 
-def _show(result: dict[str, Any], saved: Path | None) -> None:
-    if result["repeated"]:
-        say("This request was answered before. Its first answer:\n")
+def _together(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """The JSON object of several requests: their answers, in their order, and what is private under one key."""
+    shared = {name: results[0][name] for name in ("audience", "run")}
+    public = [{name: value for name, value in one.items() if name not in (*shared, "private")} for one in results]
+    return shared | {"answers": public, "private": [one["private"] for one in results]}
+
+
+def _show(results: list[dict[str, Any]], saved: Path | None) -> None:
+    """One text for each release, with the ids of the requests that it answers if there are several requests."""
     if saved is None:
         say("A rehearsal: nothing is saved, so none of it may be shown or released.\n")
-    render_outcome(result)
-    if not result["repeated"]:
-        say_where(saved)
+    of_release: dict[str, list[dict[str, Any]]] = {}
+    for result in results:
+        of_release.setdefault(result["certificate"]["id"], []).append(result)
+    for together in of_release.values():
+        repeated = together[0]["repeated"]
+        if len(results) > 1 and saved is not None:
+            say(f"Answered {'before' if repeated else 'now'}: {', '.join(one['request_id'] for one in together)}\n")
+        elif repeated:
+            say("This request was answered before. Its first answer:\n")
+        render_outcome(together[0])
+        if not repeated:
+            say_where(saved)

@@ -48,7 +48,7 @@ def run_content(
     public = parse_json(last.answer)
     certificate = Certificate.from_dict(public["certificate"])
     ledger, delta = history.ledger, float(certificate.settings["delta"])
-    composed = compose_since_training(ledger.entries, ledger.certificates, delta=delta)
+    composed = compose_since_training(ledger.releases, ledger.certificates, delta=delta)
     account = history.annex_of(last).account if private else None
     try:
         return outcome_content(certificate, public, verification, composed=composed, account=account)

@@ -20,6 +20,7 @@ from graphforget.graph.collection import rows_of_graphs
 from graphforget.graph.resolved import Resolved
 from graphforget.json_files import parse_json
 from graphforget.request.kinds import KINDS, Kind
+from graphforget.request.merging import merged_names
 from graphforget.validation import as_whole_number
 
 if TYPE_CHECKING:
@@ -102,6 +103,15 @@ class Request:
             {node: columns for node, columns in self.attributes.items() if (full if columns == "all" else partial)},
             self.graphs if "graphs" in kinds else (),
         )
+
+    @classmethod
+    def merge(cls, requests: Iterable[Request], graph: Graph) -> Self:
+        """One request for everything that these requests name in `graph`.
+
+        Several of them may name the same thing, also in different spellings. "all" attributes include single columns.
+        Raises `InputError` if a name is not in the graph.
+        """
+        return cls(**merged_names(requests, graph))
 
     def __hash__(self) -> int:
         return hash((self.nodes, self.edges, frozenset(self.attributes.items()), self.graphs))

@@ -12,8 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphforget.certificates.annex import Annex, request_digest
-from graphforget.certificates.chain import REFUSED, START, BrokenChain, Chain, Entry
+from graphforget.certificates.annex import Annex
+from graphforget.certificates.chain import REFUSED, START, BrokenChain, Chain, Entry, answered_together
 from graphforget.certificates.ledger import Ledger
 from graphforget.errors import InputError, Mismatch
 from graphforget.files import read_bytes
@@ -31,7 +31,7 @@ class History:
     """The deletions of a run directory, oldest first."""
 
     entries: tuple[Entry, ...] = ()
-    annexes: tuple[Annex, ...] = ()  # those of an earlier format included
+    annexes: tuple[Annex, ...] = ()  # one for each release or refusal; those of an earlier format included
     earlier: bytes | None = None  # the file of a ledger of an earlier format
     follows: str = START  # its head
 
@@ -53,33 +53,44 @@ class History:
         except BrokenChain as error:
             raise Mismatch(str(error)) from error
 
+    @cached_property
+    def groups(self) -> tuple[tuple[Entry, ...], ...]:
+        """The entries of each release or refusal."""
+        return answered_together(self.entries)
+
     @property
     def own_annexes(self) -> tuple[Annex, ...]:
-        """The annexes of the entries, without those of an earlier format."""
-        return self.annexes[len(self.annexes) - len(self.entries) :]
+        """The annexes of the groups of entries, without those of an earlier format."""
+        return self.annexes[len(self.annexes) - len(self.groups) :]
 
-    def answered(self, request_id: str | None, request: Request) -> Entry | None:
+    def answered(self, request_id: str, request: Request) -> Entry | None:
         """The entry with this id, or one that refused the same request.
 
         Raises `InputError` if the id was used for another request.
         """
-        for entry, annex in zip(self.entries, self.own_annexes, strict=True):
-            same = request_digest(request, annex.salt) == entry.request_digest
-            if entry.request_id == request_id and not same:
-                raise InputError(f"the request id {request_id!r} was used for another request")
-            if entry.request_id == request_id or (entry.level == REFUSED and same):
+        commitments = (one for annex in self.own_annexes for one in annex.commitments)
+        for entry, commitment in zip(self.entries, commitments, strict=True):
+            if entry.request_id != request_id and entry.level != REFUSED:
+                continue
+            if commitment.digest == entry.request_digest and commitment.is_of(request):
                 return entry
+            if entry.request_id == request_id:
+                raise InputError(f"the request id {request_id!r} was used for another request")
         return None
 
     def continues(self, other: History, trained: Trained) -> bool:
         """Whether this ledger continues the other one, starting from the model `trained`."""
         if self.follows != other.follows or self.entries[: len(other.entries)] != other.entries:
             return False
-        following = self.own_annexes[len(other.entries) :][:1]
+        following = self.own_annexes[len(other.groups) :][:1]
         return all(annex.account.get("weights_before") == annex.weights(trained.theta) for annex in following)
 
+    def group_of(self, entry: Entry) -> int:
+        """The index of the group of an entry, not by its number, which is not checked yet."""
+        return next(index for index, group in enumerate(self.groups) if entry in group)
+
     def annex_of(self, entry: Entry) -> Annex:
-        return self.own_annexes[self.entries.index(entry)]  # not by its number, which is not checked yet
+        return self.own_annexes[self.group_of(entry)]
 
 
 def read_history(folder: str | Path) -> History:
@@ -109,9 +120,12 @@ def history_of(folder: Path) -> History:
         earlier=read_bytes(source, largest=LIMITS[LEDGER]) if earlier_entries else None,
         follows=earlier.head,
     )
-    if len(annexes) != len(history.entries) + len(earlier_entries):
-        count = len(history.entries) + len(earlier_entries)
-        raise InputError(f"{folder} has {count} entries in its ledger and {len(annexes)} annexes")
+    expected = [1] * len(earlier_entries) + [len(group) for group in history.groups]
+    counts = [len(annex.commitments) for annex in annexes]
+    if sum(counts) != sum(expected):
+        raise InputError(f"{folder} has {sum(expected)} entries in its ledger and {sum(counts)} annexes")
+    if counts != expected:
+        raise InputError(f"{folder} has an annex that answers another number of requests than its ledger says")
     return history
 
 

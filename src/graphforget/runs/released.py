@@ -35,7 +35,7 @@ def releases_so_far(folder: str | Path, *, delta: float) -> Composition:
         Mismatch: The ledger does not agree with its certificates.
     """
     ledger = read_history(folder).ledger
-    return compose_since_training(ledger.entries, ledger.certificates, delta=delta)
+    return compose_since_training(ledger.releases, ledger.certificates, delta=delta)
 
 
 def load_released(

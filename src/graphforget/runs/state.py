@@ -22,12 +22,12 @@ def check_state(place: Path, trained: Trained, graph: Graph, history: History) -
             raise Mismatch(f"{place} has answered a request before, and its ledger is missing")
         return
     ledger = history.ledger
-    trained = as_certified(trained, ledger.entries)
+    trained = as_certified(trained, ledger.releases)
     last = ledger.last_release
     if last is None:
         return
     certificate, annex = Certificate.read(place / CERTIFICATE), history.own_annexes[last]
-    if certificate.digest != ledger.entries[last].certificate_digest:
+    if certificate.digest != ledger.releases[last].certificate_digest:
         raise Mismatch("the certificate is not the one of the ledger's last entry")
     digests = {
         "annex": annex.digest,
@@ -42,18 +42,18 @@ def check_state(place: Path, trained: Trained, graph: Graph, history: History) -
 
 
 def check_annexes(history: History) -> None:
-    """Raises `Mismatch` unless every annex, also that of a refused request, is the one that its entry names."""
+    """Raises `Mismatch` unless every annex, also that of a refusal, is the one that its entries name."""
     if history.ledger.annex_digests != tuple(annex.digest for annex in history.own_annexes):
         raise Mismatch("the ledger and the annexes are about different requests")
 
 
-def as_certified(trained: Trained, entries: tuple[Entry, ...]) -> Trained:
+def as_certified(trained: Trained, releases: tuple[Entry, ...]) -> Trained:
     """The model at its last certificate: without the releases that were refused, and counted, since then.
 
     Raises `Mismatch` if the model does not count them.
     """
     refused: list[float] = []
-    for entry in reversed(entries):
+    for entry in reversed(releases):
         if entry.level != REFUSED:
             break
         refused += [entry.ratio] if entry.ratio else []  # exact ones are not counted

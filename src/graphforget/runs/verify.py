@@ -120,10 +120,10 @@ def _evidence(
     if public != ledger.answers[last]:
         raise Mismatch(f"{OUTCOME} is not what the ledger says was answered")
     check_annexes(history)
-    refused_since = len(ledger.entries) - 1 - last
+    refused_since = len(ledger.releases) - 1 - last
     evidence = Evidence(
         certificate=certificate,
-        trained=as_certified(trained, ledger.entries),
+        trained=as_certified(trained, ledger.releases),
         graph=graph,
         released=released,
         annexes=history.annexes[: len(history.annexes) - refused_since],

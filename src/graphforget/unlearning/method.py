@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
@@ -151,6 +152,15 @@ class Method(ABC, Generic[Options]):
             able = ", ".join(kind for kind in KINDS if kind in self.kinds)
             raise InputError(f"method {self.name!r} cannot forget {beyond[0]}, only {able}")
 
+    def checked_request(self, trained: Trained, graph: Graph, requests: Sequence[Request]) -> Request:
+        """The requests as one, for a model and a graph that fit. Raises `InputError` as `check` does."""
+        self.check(trained, graph, requests[0])
+        if len(requests) == 1:
+            return requests[0]
+        merged = Request.merge(requests, graph)
+        self.check(trained, graph, merged)
+        return merged
+
     def parse_options(self, options: dict[str, Any]) -> Options:
         """Makes the options object and checks names and values."""
         known = [option.name for option in dataclasses.fields(self.options)]  # type: ignore[arg-type]
@@ -188,7 +198,7 @@ class Method(ABC, Generic[Options]):
             change=change,
             notes=all_notes,
         )
-        annex = Annex.of(task.graph, task.request, salt=salt, account=about)
+        annex = Annex.of(task.graph, task.request, requests=task.requests, salt=salt, account=about)
         outcome = Outcome(
             method=self.name,
             trained=trained,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from graphforget.errors import Refused
 from graphforget.graph.graph import Graph
 from graphforget.models.items import NODE, item_footprint
 from graphforget.models.registry import MODELS
+from graphforget.request.batch import as_requests
 from graphforget.request.kinds import Kind
 from graphforget.request.request import Request
 from graphforget.training.boosting import with_network
@@ -61,7 +63,7 @@ class Plan:
 def plan(
     trained: Trained,
     graph: Graph,
-    request: Request,
+    request: Request | Sequence[Request],
     *,
     method: str = AUTO,
     level: Level | None = None,
@@ -76,7 +78,7 @@ def plan(
     Args:
         trained: The model.
         graph: The graph that the model was trained on, or the retained graph of the last request.
-        request: The data to forget.
+        request: The data to forget; a list of requests is planned as one release.
         method: The name of a method, or "auto".
         level: The lowest acceptable level.
         otherwise: "retrain" or "refuse", if the level cannot be reached.
@@ -98,8 +100,8 @@ def plan(
     """
     policy = LevelPolicy(level, otherwise)
     named = named_choice(method, options)
-    (named.method if named else RETRAIN).check(trained, graph, request)
-    task = Task.of(trained, graph, request, device=device)
+    merged = (named.method if named else RETRAIN).checked_request(trained, graph, as_requests(request))
+    task = Task.of(trained, graph, merged, device=device)
     choice: Choice | None = None
     claim: Claim | None = None
     try:

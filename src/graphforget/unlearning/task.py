@@ -42,7 +42,7 @@ class Task:
 
     trained: Trained
     graph: Graph
-    request: Request
+    request: Request  # of requests that are answered together, their union
     retained: Graph  # G (-) dG
     touched: Footprint
     target: PrivacyTarget
@@ -55,6 +55,7 @@ class Task:
     chosen: Mapping[str, Any] = field(default_factory=dict)  # settings of the caller for this request alone
     filing: Filing = field(default_factory=Filing)  # where the certificate will be filed
     notes: tuple[str, ...] = ()  # private: sentences about the choice of the method
+    requests: tuple[Request, ...] = ()  # those that are answered together, if there are several
 
     @classmethod
     def of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from graphforget.certificates.conditions import sentence
@@ -12,6 +12,7 @@ from graphforget.certificates.levels import Level
 from graphforget.errors import FloorMissed, Refused
 from graphforget.graph.graph import Graph
 from graphforget.progress import Progress
+from graphforget.request.batch import as_requests
 from graphforget.request.request import Request
 from graphforget.training.trained import Trained
 from graphforget.unlearning.catalogue import AUTO
@@ -26,7 +27,7 @@ from graphforget.unlearning.task import Task
 def unlearn(
     trained: Trained,
     graph: Graph,
-    request: Request,
+    request: Request | Sequence[Request],
     *,
     method: str = AUTO,
     epsilon: float | None = None,
@@ -53,7 +54,8 @@ def unlearn(
     Args:
         trained: The model, as `train`, `adopt` or an earlier outcome gives it.
         graph: The graph that the model was trained on, or the retained graph of the last request.
-        request: The nodes, edges and attributes to forget.
+        request: The nodes, edges and attributes to forget. A list of requests is answered by one release with one
+            certificate, which commits to each of them (`outcome.annex.commitments`, in the order of the list).
         method: The name of a method, or "auto".
         epsilon: By default the epsilon that was fixed at training. The certificate lists every setting that differs.
         delta: By default the delta that was fixed at training.
@@ -86,7 +88,8 @@ def unlearn(
     """
     policy = LevelPolicy(level, otherwise)
     named = named_choice(method, options)
-    (named.method if named else RETRAIN).check(trained, graph, request)
+    requests = as_requests(request)
+    merged = (named.method if named else RETRAIN).checked_request(trained, graph, requests)
     target = privacy_target(trained, epsilon=epsilon, delta=delta, sigma=sigma)
     if named is None or not named.method.takes_sigma:
         check_noise(trained, target)
@@ -95,7 +98,8 @@ def unlearn(
     task = Task.of(
         trained,
         graph,
-        request,
+        merged,
+        requests=requests,
         target=target,
         seed=seed,
         noise_seed=noise_seed,

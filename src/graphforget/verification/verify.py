@@ -12,7 +12,7 @@ import torch
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from torch import Tensor, nn
 
-from graphforget.certificates.annex import Annex, released_digest
+from graphforget.certificates.annex import Annex, digest_of_all, released_digest
 from graphforget.certificates.chain import START, Entry
 from graphforget.certificates.document import Certificate
 from graphforget.certificates.issue import expected_algorithms, graph_digest, subject
@@ -278,10 +278,13 @@ def _request(evidence: Evidence) -> str | None:
     if (own.request, own.digest) != (evidence.certificate.digests["request"], evidence.certificate.digests["annex"]):
         raise Mismatch("the annex does not match the certificate")
     for annex in evidence.annexes:
+        if annex.request != digest_of_all([one.digest for one in annex.commitments]):
+            raise Mismatch("the annex is not about the requests that its certificate is about")
         kind = annex.still_in(evidence.graph)
         if kind is not None:
             raise Mismatch(f"{kind} is in the retained graph")
-    return f"nothing that the {_count(len(evidence.annexes), 'request')} so far named is in the retained graph"
+    requests = _count(sum(len(annex.commitments) for annex in evidence.annexes), "request")
+    return f"nothing that the {requests} so far named is in the retained graph"
 
 
 def _ledger(evidence: Evidence) -> str | None:
@@ -292,9 +295,9 @@ def _ledger(evidence: Evidence) -> str | None:
     if signer is not None and ledger.entries[-1].signer != signer:  # by the chain it covers all entries before it
         raise Mismatch("the ledger's last entry was signed with another key, or by nobody")
     last = ledger.last_release
-    if last is None or ledger.entries[last].certificate_digest != evidence.certificate.digest:
+    if last is None or ledger.releases[last].certificate_digest != evidence.certificate.digest:
         raise Mismatch("the certificate is not the one of the ledger's last entry")
-    ratios, retrained = counted_in(ledger.entries[: last + 1], ledger.certificates[: last + 1])
+    ratios, retrained = counted_in(ledger.releases[: last + 1], ledger.certificates[: last + 1])
     if not _all_close(
         evidence.trained.releases[-len(ratios) :] if ratios and not retrained else evidence.trained.releases, ratios
     ):
