@@ -4,6 +4,10 @@ Whoever has it can check that nothing deleted is in a graph, and that a certific
 given request. It is private: anybody who has it can test guesses of names against the hashes, and what was measured
 depends on what was deleted. Without its salt nobody can test guesses against the certificate's digests of the request,
 of the annex and of the private weights.
+
+What it reveals to its reader: how many nodes, edges and attributes were named, which columns, and for every guess of a
+name whether it is right. An edge can be guessed only with both ends at once, by its hash or by its tag
+(`edge_tags.py`): nothing in the annex tells that a node is the end of a deleted edge.
 """
 
 from __future__ import annotations
