@@ -7,6 +7,10 @@ of the annex and of the private weights.
 
 Requests that were answered together have one annex. Each has a digest with a salt of its own, so that whoever made one
 of them can be shown that it is in the certificate, and learns nothing about the others.
+
+What it reveals to its reader: how many nodes, edges and attributes were named, which columns, and for every guess of a
+name whether it is right. An edge can be guessed only with both ends at once, by its hash or by its tag
+(`edge_tags.py`): nothing in the annex tells that a node is the end of a deleted edge.
 """
 
 from __future__ import annotations
