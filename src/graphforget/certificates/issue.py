@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from graphforget.certificates.audit_trees import ROOT_ALGORITHMS
 from graphforget.certificates.chain import START
 from graphforget.certificates.claims.base import Claim
-from graphforget.certificates.document import Certificate, not_covered
+from graphforget.certificates.document import ROOTS, Certificate, not_covered
 from graphforget.certificates.residual import is_bounded
 from graphforget.certificates.signing import signed
 from graphforget.graph.digest import DIGEST, DIGEST_OF_FORMAT_3, digest_of_format_3
@@ -61,7 +63,12 @@ def graph_digest(certificate: Certificate, graph: Graph) -> str:
 def expected_algorithms(certificate: Certificate, trained: Trained) -> dict[str, str]:
     """The algorithms that a certificate for this model must name; the graph's digest may be an earlier one."""
     earlier = {"graph": EARLIER_GRAPH} if certificate.algorithms.get("graph") == EARLIER_GRAPH else {}
-    return algorithms(trained) | earlier
+    return algorithms(trained) | earlier | {name: ROOT_ALGORITHMS[name] for name in roots_of(certificate)}
+
+
+def roots_of(certificate: Certificate) -> dict[str, str]:
+    """The roots in a certificate from which absence is shown; none in certificates that no run directory issued."""
+    return {name: certificate.digests[name] for name in ROOTS if name in certificate.digests}
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,12 @@ class Filing:
 
     follows: str = START
     key: Ed25519PrivateKey | None = None
+
+    def with_roots(self, certificate: Certificate, roots: Mapping[str, str]) -> Certificate:
+        """The certificate with the roots of the trees from which absence is shown, as it is filed here."""
+        names = {name: ROOT_ALGORITHMS[name] for name in roots}
+        digests, algorithms = {**certificate.digests, **roots}, {**certificate.algorithms, **names}
+        return self.file(dataclasses.replace(certificate, digests=digests, algorithms=algorithms, signature=None))
 
     def file(self, certificate: Certificate) -> Certificate:
         """The certificate as it is filed here. One that was filed elsewhere is chained and signed again."""

@@ -3,6 +3,7 @@
 certificate.json      the last request's certificate: public
 released.safetensors  the weights with the certificate's noise: public
 outcome.json          the last request's public answer
+proofs.safetensors    the trees from which absence is shown: private
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import uuid
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from safetensors.torch import save as save_bytes
 
 from graphforget.certificates.annex import Annex
+from graphforget.certificates.audit_trees import AuditTrees
 from graphforget.certificates.chain import REFUSED, Entry
 from graphforget.certificates.entry_fields import check_id
 from graphforget.certificates.issue import Filing
@@ -39,6 +42,7 @@ from graphforget.runs.layout import (
     LEDGER,
     LIMITS,
     OUTCOME,
+    PROOFS,
     RELEASED,
     check_free,
     check_writable,
@@ -46,6 +50,7 @@ from graphforget.runs.layout import (
     recover,
 )
 from graphforget.runs.locks import run_lock
+from graphforget.runs.proofs import stored_trees, trees_bytes
 from graphforget.runs.read import read_run
 from graphforget.runs.state import check_state
 from graphforget.runs.write import write_run
@@ -135,6 +140,7 @@ def answer(
             check_writable(target, force=overwrite)
             trained, graph = read_run(place, model=model, loss=loss, retrain=retrain)
             check_state(place, trained, graph, history)
+            trees = stored_trees(place, history)
         filing = Filing(history.head, key)
         try:
             outcome = unlearn(trained, graph, request, progress=progress, filing=filing, **options)
@@ -142,7 +148,11 @@ def answer(
             with nullcontext() if out is None else run_lock(Path(run).resolve()):
                 _save_refusal(Path(run), missed, graph, history, key=key, request_id=request_id)
             raise
-        return _save(target, outcome, history, key=key, request_id=request_id, overwrite=overwrite)
+        trees = (trees or AuditTrees.of(graph, progress=progress)).updated(graph, outcome.graph)
+        certificate = filing.with_roots(outcome.certificate, trees.roots)
+        outcome = dataclasses.replace(outcome, certificate=certificate)
+        more = {PROOFS: trees_bytes(trees)}
+        return _save(target, outcome, history, key=key, request_id=request_id, overwrite=overwrite, more=more)
 
 
 def _answered_at(
@@ -219,6 +229,7 @@ def _save(
     key: Ed25519PrivateKey | None,
     request_id: str | None,
     overwrite: bool,
+    more: Mapping[str, bytes] | None = None,
 ) -> Answer:
     certificate, public = outcome.certificate, outcome.public()
     request_id = str(uuid.uuid4()) if request_id is None else request_id
@@ -235,6 +246,7 @@ def _save(
         CERTIFICATE: public_json(certificate.to_dict()),
         OUTCOME: public_json(public),
         RELEASED: save_bytes({"theta": outcome.released_theta.contiguous()} | outcome.trained.released_state),
+        **(more or {}),
     }
     _write(folder, outcome.trained, outcome.graph, history, outcome.annex, entry, files, key=key, overwrite=overwrite)
     return Answer(outcome.answer(), folder, request_id, outcome)
@@ -273,7 +285,7 @@ def _save_refusal(
         "answer": json.dumps(public, allow_nan=False),
     }
     with open_run(run) as place:
-        names = [name for name in (CERTIFICATE, OUTCOME, RELEASED) if (place / name).exists()]
+        names = [name for name in (CERTIFICATE, OUTCOME, RELEASED, PROOFS) if (place / name).exists()]
         files = {name: read_bytes(place / name, largest=LIMITS[name]) for name in names}
     _write(run, missed.trained, graph, history, annex, entry, files, key=key, overwrite=True)
 
