@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 from collections.abc import Iterator
 from hashlib import sha256
+from typing import Any
 
 import numpy as np
 import pytest
@@ -131,22 +132,27 @@ def test_a_deletion_hashes_what_it_touches(tree: SubjectTree, monkeypatch: pytes
 # -- forging -----------------------------------------------------------------------------------------------------------
 
 
+def altered(opening: SubjectOpening, name: str, value: Any) -> SubjectOpening:
+    changes: dict[str, Any] = {name: value}
+    return dataclasses.replace(opening, **changes)
+
+
 def forged(opening: SubjectOpening, other: SubjectOpening) -> Iterator[SubjectOpening]:
     """Openings with one part altered, cut, lengthened, or taken from another tree."""
     for name in ("public_key", "proof", "seed", "cell", "path"):
         if getattr(opening, name) != getattr(other, name):
-            yield dataclasses.replace(opening, **{name: getattr(other, name)})
+            yield altered(opening, name, getattr(other, name))
     for name in ("public_key", "proof", "seed"):
         value = getattr(opening, name)
         for wrong in (value[:-1], value + b"\x00", b"", bytes([value[0] ^ 1]) + value[1:], bytes(len(value))):
-            yield dataclasses.replace(opening, **{name: wrong})
+            yield altered(opening, name, wrong)
     for name in ("cell", "path"):
         parts = getattr(opening, name)
         for wrong in (parts[1:], parts[:-1], (*parts, parts[-1]), parts[::-1], (), (b"", *parts[1:])):
-            yield dataclasses.replace(opening, **{name: wrong})
+            yield altered(opening, name, wrong)
         for place in range(0, len(parts), 7):
-            altered = bytes([parts[place][0] ^ 1]) + parts[place][1:]
-            yield dataclasses.replace(opening, **{name: (*parts[:place], altered, *parts[place + 1 :])})
+            flipped = bytes([parts[place][0] ^ 1]) + parts[place][1:]
+            yield altered(opening, name, (*parts[:place], flipped, *parts[place + 1 :]))
     for height in (-1, 0, opening.height - 1, opening.height + 1, 6, 10**6):
         yield dataclasses.replace(opening, height=height)
 
