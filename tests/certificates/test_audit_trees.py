@@ -124,7 +124,12 @@ def test_salts_are_new_where_a_record_changes_and_overwritten_where_it_goes() ->
 def test_a_deletion_hashes_what_it_touches(tree: SubjectTree, monkeypatch: pytest.MonkeyPatch) -> None:
     evaluated: list[bytes] = []
     real = SecretKey.value
-    monkeypatch.setattr(SecretKey, "value", lambda key, message: evaluated.append(message) or real(key, message))
+
+    def counted(key: SecretKey, message: bytes) -> bytes:
+        evaluated.append(message)
+        return real(key, message)
+
+    monkeypatch.setattr(SecretKey, "value", counted)
     tree.without(["person-9"])
     assert evaluated == [b"person-9"]
 

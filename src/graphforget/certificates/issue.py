@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -50,9 +50,10 @@ def subject(trained: Trained, *, strongly_convex: bool) -> dict[str, dict[str, A
     return {"model": model, "objective": objective, "settings": {name: getattr(recipe, name) for name in SETTINGS}}
 
 
-def algorithms(trained: Trained) -> dict[str, str]:
-    """The algorithms of the digests in a certificate."""
-    return ALGORITHMS | (WITH_OTHER_TENSORS if trained.composite is not None else {})
+def algorithms(trained: Trained, roots: Iterable[str] = ()) -> dict[str, str]:
+    """The algorithms of the digests in a certificate, with those of these roots."""
+    others = WITH_OTHER_TENSORS if trained.composite is not None else {}
+    return ALGORITHMS | others | {name: ROOT_ALGORITHMS[name] for name in roots}
 
 
 def graph_digest(certificate: Certificate, graph: Graph) -> str:
@@ -63,7 +64,7 @@ def graph_digest(certificate: Certificate, graph: Graph) -> str:
 def expected_algorithms(certificate: Certificate, trained: Trained) -> dict[str, str]:
     """The algorithms that a certificate for this model must name; the graph's digest may be an earlier one."""
     earlier = {"graph": EARLIER_GRAPH} if certificate.algorithms.get("graph") == EARLIER_GRAPH else {}
-    return algorithms(trained) | earlier | {name: ROOT_ALGORITHMS[name] for name in roots_of(certificate)}
+    return algorithms(trained, roots_of(certificate)) | earlier
 
 
 def roots_of(certificate: Certificate) -> dict[str, str]:
@@ -73,16 +74,18 @@ def roots_of(certificate: Certificate) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Filing:
-    """Where a certificate will be filed: the ledger's head that it follows, and the key that signs it, if any."""
+    """Where a certificate will be filed: the ledger's head that it follows, and the key that signs it, if any.
+
+    `commit` updates the trees from which absence is shown to the retained graph, and gives their roots.
+    """
 
     follows: str = START
     key: Ed25519PrivateKey | None = None
+    commit: Callable[[Graph], Mapping[str, str]] | None = None
 
-    def with_roots(self, certificate: Certificate, roots: Mapping[str, str]) -> Certificate:
-        """The certificate with the roots of the trees from which absence is shown, as it is filed here."""
-        names = {name: ROOT_ALGORITHMS[name] for name in roots}
-        digests, algorithms = {**certificate.digests, **roots}, {**certificate.algorithms, **names}
-        return self.file(dataclasses.replace(certificate, digests=digests, algorithms=algorithms, signature=None))
+    def roots(self, retained: Graph) -> dict[str, str]:
+        """The roots of the trees from which absence is shown; none where no trees are kept."""
+        return {} if self.commit is None else dict(self.commit(retained))
 
     def file(self, certificate: Certificate) -> Certificate:
         """The certificate as it is filed here. One that was filed elsewhere is chained and signed again."""

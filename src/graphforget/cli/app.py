@@ -61,7 +61,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command, example in COMMANDS.items():
-    app.command(epilog=f"Example: {example}")(command)
+    app.command(command.__name__.replace("_", "-"), epilog=f"Example: {example}")(command)
 
 
 def main() -> None:

@@ -22,7 +22,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from safetensors.torch import save as save_bytes
 
 from graphforget.certificates.annex import Annex
-from graphforget.certificates.audit_trees import AuditTrees
 from graphforget.certificates.chain import REFUSED, Entry
 from graphforget.certificates.entry_fields import check_id
 from graphforget.certificates.issue import Filing
@@ -50,7 +49,7 @@ from graphforget.runs.layout import (
     recover,
 )
 from graphforget.runs.locks import run_lock
-from graphforget.runs.proofs import stored_trees, trees_bytes
+from graphforget.runs.proofs import RunTrees, stored_trees
 from graphforget.runs.read import read_run
 from graphforget.runs.state import check_state
 from graphforget.runs.write import write_run
@@ -140,18 +139,15 @@ def answer(
             check_writable(target, force=overwrite)
             trained, graph = read_run(place, model=model, loss=loss, retrain=retrain)
             check_state(place, trained, graph, history)
-            trees = stored_trees(place, history)
-        filing = Filing(history.head, key)
+            trees = RunTrees(graph, stored_trees(place, history), progress)
+        filing = Filing(history.head, key, trees.commit)
         try:
             outcome = unlearn(trained, graph, request, progress=progress, filing=filing, **options)
         except FloorMissed as missed:
             with nullcontext() if out is None else run_lock(Path(run).resolve()):
                 _save_refusal(Path(run), missed, graph, history, key=key, request_id=request_id)
             raise
-        trees = (trees or AuditTrees.of(graph, progress=progress)).updated(graph, outcome.graph)
-        certificate = filing.with_roots(outcome.certificate, trees.roots)
-        outcome = dataclasses.replace(outcome, certificate=certificate)
-        more = {PROOFS: trees_bytes(trees)}
+        more = {PROOFS: trees.to_bytes()}
         return _save(target, outcome, history, key=key, request_id=request_id, overwrite=overwrite, more=more)
 
 

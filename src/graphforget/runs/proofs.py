@@ -22,6 +22,7 @@ from graphforget.errors import InputError, Mismatch, Refused
 from graphforget.graph.graph import Graph
 from graphforget.graph.record_tree import BITS, HASH, HEIGHT, RecordTree
 from graphforget.linalg.versioned import VersionedRows
+from graphforget.progress import Progress
 from graphforget.runs.history import History, history_of
 from graphforget.runs.layout import LIMITS, PROOFS, DamagedRun, checksum, open_run
 from graphforget.runs.run_file import read_run_file
@@ -66,6 +67,24 @@ def prove_absence(run: str | Path, subject: str) -> AbsenceProof:
     proof = AbsenceProof(subject, opening, certificate)
     verify_absence(proof, certificate=certificate)
     return proof
+
+
+class RunTrees:
+    """The trees of a run directory while it answers a request. Without stored ones, they start with the graph."""
+
+    def __init__(self, graph: Graph, stored: AuditTrees | None, progress: Progress | None) -> None:
+        self._graph, self._trees, self._progress = graph, stored, progress
+
+    def commit(self, retained: Graph) -> dict[str, str]:
+        """Updates the trees to the retained graph, and gives their roots for the certificate."""
+        trees = self._trees or AuditTrees.of(self._graph, progress=self._progress)
+        self._trees, self._graph = trees.updated(self._graph, retained), retained
+        return self._trees.roots
+
+    def to_bytes(self) -> bytes:
+        """The content of the file with the trees. They have been committed to."""
+        assert self._trees is not None
+        return trees_bytes(self._trees)
 
 
 def stored_trees(place: Path, history: History, sums: dict[str, Any] | None = None) -> AuditTrees | None:
