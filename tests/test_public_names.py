@@ -13,6 +13,7 @@ import graphforget as gf
 ROOT = Path(__file__).resolve().parents[1]
 CONSTANTS = ("DATASETS", "METHODS", "MODELS")  # collections have no docstring of their own
 NAMES = [
+    "AbsenceProof",
     *("Answer", "Audit", "Certificate", "Constants", "DATASETS", "FloorMissed", "Footprint", "Graph", "InputError"),
     *("Inspection", "Loss", "METHODS", "MODELS", "Method", "Mismatch", "Objective", "Outcome", "PaperSets", "Plan"),
     *("Reach", "Recipe", "Refused", "Release", "Request", "Trained", "Verification"),
@@ -29,8 +30,9 @@ NAMES = [
         "load",
         "load_released",
     ),
-    *("load_run", "make_keys", "paper_sets", "plan", "private_key", "public_key", "releases_so_far", "save_outcome"),
-    *("save_run", "signed", "stacked", "synthetic", "train", "unlearn", "verify", "verify_run"),
+    *("load_run", "make_keys", "paper_sets", "plan", "private_key", "prove_absence", "public_key", "releases_so_far"),
+    *("save_outcome", "save_run", "signed", "stacked", "synthetic", "train", "unlearn", "verify", "verify_absence"),
+    "verify_run",
 ]
 
 

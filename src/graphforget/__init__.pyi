@@ -3,6 +3,7 @@
 from .audits.audit import Audit as Audit
 from .audits.audit import Release as Release
 from .audits.audit import audit as audit
+from .certificates.absence import AbsenceProof as AbsenceProof
 from .certificates.document import Certificate as Certificate
 from .certificates.signing import make_keys as make_keys
 from .certificates.signing import private_key as private_key
@@ -33,6 +34,7 @@ from .runs.apply import Answer as Answer
 from .runs.apply import answer as answer
 from .runs.apply import save_outcome as save_outcome
 from .runs.audit import audit_run as audit_run
+from .runs.proofs import prove_absence as prove_absence
 from .runs.read import load_run as load_run
 from .runs.released import load_released as load_released
 from .runs.released import releases_so_far as releases_so_far
@@ -51,6 +53,7 @@ from .unlearning.plan import Plan as Plan
 from .unlearning.plan import plan as plan
 from .unlearning.registry import METHODS as METHODS
 from .unlearning.unlearn import unlearn as unlearn
+from .verification.absence import verify_absence as verify_absence
 from .verification.verify import Verification as Verification
 from .verification.verify import verify as verify
 

@@ -34,7 +34,7 @@ ROLLBACK = "that this is not an older copy of the run: keep 'ledger --head' else
 
 COMMANDS = (
     *("datasets", "models", "methods", "train", "adopt", "plan", "unlearn", "compare"),
-    *("verify", "audit", "reproduce", "ledger", "keygen", "report", "demo"),
+    *("verify", "prove-absence", "verify-absence", "audit", "reproduce", "ledger", "keygen", "report", "demo"),
 )
 RESULT_FIELDS = {
     *(
@@ -1126,7 +1126,7 @@ def test_verify_for_people(run: Run, released: Path) -> None:
     ran = run("verify", "two", "--key", "key.pub")
     assert (ran.code, ran.stderr) == (0, "")
     assert ran.stdout.endswith("Everything that could be checked holds.\n")
-    assert ran.stdout.count("\nok  ") + ran.stdout.startswith("ok  ") == 9
+    assert ran.stdout.count("\nok  ") + ran.stdout.startswith("ok  ") == 10
     assert [line for line in ran.stdout.splitlines() if line.startswith("Not checked: fresh noise")]
     assert not [name for name in DELETED if name in ran.stdout]
     assert tree(released) == before

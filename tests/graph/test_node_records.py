@@ -47,6 +47,16 @@ def test_in_neighbours_are_the_senders_of_the_edges() -> None:
     assert senders.tolist() == [sender for one in expected for sender in one]
 
 
+@pytest.mark.parametrize("directed", [True, False])
+def test_the_digest_sees_who_the_neighbours_are_and_not_only_how_many(directed: bool) -> None:
+    """Two edges with their ends exchanged: every node has as many neighbours as before."""
+    fields = {"x": torch.eye(4), "y": torch.tensor([0, 1, 0, 1]), "directed": directed}
+    one = gf.Graph.create(edges=torch.tensor([[0, 2], [1, 3]]), **fields)  # type: ignore[arg-type]
+    other = gf.Graph.create(edges=torch.tensor([[0, 2], [3, 1]]), **fields)  # type: ignore[arg-type]
+    assert one.digest != other.digest
+    assert (record_hashes(one) != record_hashes(other)).any(axis=1).tolist() == [not directed, True, not directed, True]
+
+
 def touched(graph: gf.Graph, after: gf.Graph) -> tuple[np.ndarray, np.ndarray]:
     """The numbers of nodes with other records, and of those that are gone, from records computed anew."""
     old = dict(zip(graph.numbers.tolist(), map(bytes, record_hashes(graph)), strict=True))

@@ -30,7 +30,7 @@ MAY_DIFFER = {
     "made",
     "time",
     "request_id",
-    *(f"digests.{name}" for name in ("request", "annex", "state", "graph", "weights", "released")),
+    *(f"digests.{name}" for name in ("request", "annex", "state", "graph", "weights", "released", "slots", "subjects")),
     "request_digest",
     "certificate_digest",
     "follows",

@@ -144,6 +144,7 @@ ALL = {
     *("claim", "retained graph", "model and objective", "weights"),
     *("released weights", "noise", "deleted data"),
 }
+OF_RUNS = {"signature", "ledger", "proofs of absence"}
 REPLAY = "that training gives these weights: --replay trains again and compares, else the signer vouches"
 ROLLBACK = "that this is not an older copy of the run: keep 'ledger --head' elsewhere and give it as --head"
 
@@ -1082,7 +1083,7 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
 
 def test_the_honest_run_verifies(kept: Path) -> None:
     result = gf.verify_run(kept, key=KEY.public_key())
-    assert names(result) == ALL | {"signature", "ledger"}
+    assert names(result) == ALL | OF_RUNS
     assert result.unchecked == ("fresh noise", *CANNOT_BE_CHECKED, ROLLBACK)
     rewrite_checksums(kept)  # changes nothing
     assert gf.verify_run(str(kept)).checks
@@ -1283,7 +1284,7 @@ def test_records_of_ones_own_are_what_counts(kept: Path) -> None:
     graph = patients()[1]
     first = graph.without(gf.Request(nodes=["patient-0300"]))
     for own in (first.without(whole_request(graph)), own_records()):
-        assert names(gf.verify_run(kept, graph=own, key=KEY.public_key())) == ALL | {"signature", "ledger"}
+        assert names(gf.verify_run(kept, graph=own, key=KEY.public_key())) == ALL | OF_RUNS
     full = whole_request(graph)
     wrong = [
         graph,

@@ -24,6 +24,7 @@ from graphforget.json_files import read_json
 
 SCHEMA = "graphforget.certificate/3"
 DIGESTS = ("request", "annex", "state", "graph", "weights", "released")
+ROOTS = ("slots", "subjects")  # of the trees from which absence is shown; in certificates of run directories
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +115,8 @@ class Certificate:
         for name, kinds in _TYPES.items():
             if not isinstance(given[name], kinds) or isinstance(given[name], bool):
                 raise InputError(f"the certificate's {name} is {str(given[name])[:80]!r}, which it cannot be")
-        if set(given["digests"]) != set(DIGESTS) or not all(isinstance(d, str) for d in given["digests"].values()):
+        names = set(given["digests"]) - set(ROOTS)
+        if names != set(DIGESTS) or not all(isinstance(d, str) for d in given["digests"].values()):
             raise InputError(f"the certificate's digests must be those of {', '.join(DIGESTS)}")
         try:
             json.dumps(content, allow_nan=False)

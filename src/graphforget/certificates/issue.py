@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from graphforget.certificates.audit_trees import ROOT_ALGORITHMS
 from graphforget.certificates.chain import START
 from graphforget.certificates.claims.base import Claim
-from graphforget.certificates.document import Certificate, not_covered
+from graphforget.certificates.document import ROOTS, Certificate, not_covered
 from graphforget.certificates.residual import is_bounded
 from graphforget.certificates.signing import signed
 from graphforget.graph.digest import DIGEST, DIGEST_OF_FORMAT_3, digest_of_format_3
@@ -48,9 +50,10 @@ def subject(trained: Trained, *, strongly_convex: bool) -> dict[str, dict[str, A
     return {"model": model, "objective": objective, "settings": {name: getattr(recipe, name) for name in SETTINGS}}
 
 
-def algorithms(trained: Trained) -> dict[str, str]:
-    """The algorithms of the digests in a certificate."""
-    return ALGORITHMS | (WITH_OTHER_TENSORS if trained.composite is not None else {})
+def algorithms(trained: Trained, roots: Iterable[str] = ()) -> dict[str, str]:
+    """The algorithms of the digests in a certificate, with those of these roots."""
+    others = WITH_OTHER_TENSORS if trained.composite is not None else {}
+    return ALGORITHMS | others | {name: ROOT_ALGORITHMS[name] for name in roots}
 
 
 def graph_digest(certificate: Certificate, graph: Graph) -> str:
@@ -61,15 +64,28 @@ def graph_digest(certificate: Certificate, graph: Graph) -> str:
 def expected_algorithms(certificate: Certificate, trained: Trained) -> dict[str, str]:
     """The algorithms that a certificate for this model must name; the graph's digest may be an earlier one."""
     earlier = {"graph": EARLIER_GRAPH} if certificate.algorithms.get("graph") == EARLIER_GRAPH else {}
-    return algorithms(trained) | earlier
+    return algorithms(trained, roots_of(certificate)) | earlier
+
+
+def roots_of(certificate: Certificate) -> dict[str, str]:
+    """The roots in a certificate from which absence is shown; none in certificates that no run directory issued."""
+    return {name: certificate.digests[name] for name in ROOTS if name in certificate.digests}
 
 
 @dataclass(frozen=True)
 class Filing:
-    """Where a certificate will be filed: the ledger's head that it follows, and the key that signs it, if any."""
+    """Where a certificate will be filed: the ledger's head that it follows, and the key that signs it, if any.
+
+    `commit` updates the trees from which absence is shown to the retained graph, and gives their roots.
+    """
 
     follows: str = START
     key: Ed25519PrivateKey | None = None
+    commit: Callable[[Graph], Mapping[str, str]] | None = None
+
+    def roots(self, retained: Graph) -> dict[str, str]:
+        """The roots of the trees from which absence is shown; none where no trees are kept."""
+        return {} if self.commit is None else dict(self.commit(retained))
 
     def file(self, certificate: Certificate) -> Certificate:
         """The certificate as it is filed here. One that was filed elsewhere is chained and signed again."""

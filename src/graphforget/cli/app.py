@@ -9,6 +9,7 @@ from typing import Annotated, Any, cast
 import typer
 
 import graphforget as gf
+from graphforget.cli.absence import prove_absence, verify_absence
 from graphforget.cli.adopt import adopt
 from graphforget.cli.audit import audit
 from graphforget.cli.compare import compare
@@ -42,6 +43,8 @@ COMMANDS: dict[Callable[..., Any], str] = {  # each with an example
     plan: "graphforget plan runs/cora request.json",
     unlearn: "graphforget unlearn runs/cora request.json --out runs/cora-2 --key keys/privacy",
     verify: "graphforget verify runs/cora-2 --key keys/privacy.pub",
+    prove_absence: "graphforget prove-absence runs/cora-2 --subject 17 --out proof.json",
+    verify_absence: "graphforget verify-absence proof.json --key keys/privacy.pub",
     audit: "graphforget audit runs/cora-2 --before runs/cora --request request.json",
     reproduce: "graphforget reproduce table1 --quick",
     ledger: "graphforget ledger runs/cora-2",
@@ -58,7 +61,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command, example in COMMANDS.items():
-    app.command(epilog=f"Example: {example}")(command)
+    app.command(command.__name__.replace("_", "-"), epilog=f"Example: {example}")(command)
 
 
 def main() -> None:

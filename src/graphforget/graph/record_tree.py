@@ -142,11 +142,11 @@ class RecordTree:
         return prefixes
 
     def lowest_level(self, number: int) -> int:
-        """The level of the subtree that holds this number and is empty, or 0 if the number is in the tree or was."""
-        for level, prefixes in enumerate(self.prefixes[1:]):
-            if _places(prefixes, np.array([number >> (BITS * (level + 1))]))[1].all():
-                return level
-        return self.height  # the tree holds nothing
+        """The level of the largest empty subtree that holds this number; 0 if the number is in the tree or was."""
+        above = enumerate(self.prefixes[1:])
+        return next(
+            level for level, prefixes in above if _places(prefixes, np.array([number >> (BITS * (level + 1))]))[1].all()
+        )
 
     def path(self, number: int, *, level: int = 0) -> tuple[bytes, ...]:
         """The opening of a number: for each level from this one to the top, the 15 other children, 480 bytes."""
@@ -166,15 +166,20 @@ def check_path(
     root: bytes, number: int, leaf: bytes, path: tuple[bytes, ...], *, level: int = 0, height: int = HEIGHT
 ) -> bool:
     """Whether `path` shows that a tree with this root has `leaf` at a number; with `level`, at its prefix there."""
-    if not 0 <= number < CHILDREN**height or len(leaf) != HASH or len(path) != height - level:
-        return False
-    value = leaf
+    return path_root(number, leaf, path, level=level, height=height) == root
+
+
+def path_root(
+    number: int, leaf: bytes, path: tuple[bytes, ...], *, level: int = 0, height: int = HEIGHT
+) -> bytes | None:
+    """The root of the tree that `path` belongs to; None if it is no path to this number in a tree of this height."""
+    right_sizes = len(leaf) == HASH and all(len(others) == HASH * (CHILDREN - 1) for others in path)
+    if not right_sizes or not 0 <= number < CHILDREN**height or len(path) != height - level:
+        return None
     for step, others in enumerate(path, start=level):
-        if len(others) != HASH * (CHILDREN - 1):
-            return False
         cut = HASH * ((number >> (BITS * step)) % CHILDREN)
-        value = node_hash(step + 1, others[:cut] + value + others[cut:])
-    return value == root
+        leaf = node_hash(step + 1, others[:cut] + leaf + others[cut:])
+    return leaf
 
 
 def node_hash(level: int, children: bytes) -> bytes:

@@ -22,8 +22,9 @@ from graphforget.progress import Progress
 from graphforget.request.batch import as_requests
 from graphforget.request.request import Request
 from graphforget.runs.history import History, history_of, read_history
-from graphforget.runs.layout import check_free, check_writable, open_run, recover
+from graphforget.runs.layout import PROOFS, check_free, check_writable, open_run, recover
 from graphforget.runs.locks import run_lock
+from graphforget.runs.proofs import RunTrees, stored_trees
 from graphforget.runs.read import read_run
 from graphforget.runs.save import save_refusal, save_release
 from graphforget.runs.state import check_state
@@ -146,15 +147,17 @@ def answer(
                 check_writable(target, force=overwrite)
                 trained, graph = read_run(place, model=model, loss=loss, retrain=retrain)
                 check_state(place, trained, graph, history)
+                trees = RunTrees(graph, stored_trees(place, history), progress)
         if fresh:
             try:
-                filing = Filing(history.head, key)
+                filing = Filing(history.head, key, trees.commit)
                 outcome = unlearn(trained, graph, list(fresh.values()), progress=progress, filing=filing, **options)
             except FloorMissed as missed:
                 with nullcontext() if out is None else run_lock(Path(run).resolve()):
                     save_refusal(Path(run), missed, graph, history, key=key, request_ids=list(fresh))
                 raise
-            save_release(target, outcome, history, key=key, request_ids=list(fresh), overwrite=overwrite)
+            more = {PROOFS: trees.to_bytes()}
+            save_release(target, outcome, history, key=key, request_ids=list(fresh), overwrite=overwrite, more=more)
             first |= {name: Answer(outcome.answer(), target, name, outcome) for name in fresh}
     answers = tuple(first[name] for name in named)
     return answers if isinstance(request, list | tuple) else answers[0]

@@ -23,12 +23,13 @@ WIDEST = 2**24  # columns or classes of a graph that is read
 EARLIER_FORMAT = 3  # strongly convex models of it can be read and go on
 MODEL_FILES = ("weights.safetensors", "graph.safetensors", "graph.json")
 CERTIFICATE, RELEASED, OUTCOME, ANNEX = ("certificate.json", "released.safetensors", "outcome.json", "annex.json")
+PROOFS = "proofs.safetensors"  # the trees from which absence is shown: private
 LEDGER, EARLIER_LEDGER = "ledger.sqlite", "ledger-1.sqlite"  # the second of an earlier format, kept as it was
 DATABASES = {f"{name}{suffix}" for name in (LEDGER, EARLIER_LEDGER) for suffix in ("", "-wal", "-shm")}
-OWN = {RUN_FILE, *MODEL_FILES, CERTIFICATE, RELEASED, OUTCOME, ANNEX, *DATABASES}
+OWN = {RUN_FILE, *MODEL_FILES, CERTIFICATE, RELEASED, OUTCOME, ANNEX, PROOFS, *DATABASES}
 LIMITS = {  # bytes of each file; what is larger is neither written nor read
     RUN_FILE: 2**24,
-    **dict.fromkeys(("weights.safetensors", "graph.safetensors", RELEASED), LARGEST),
+    **dict.fromkeys(("weights.safetensors", "graph.safetensors", RELEASED, PROOFS), LARGEST),
     **dict.fromkeys(("graph.json", CERTIFICATE, OUTCOME), JSON_LARGEST),
     ANNEX: 2**29,
     **dict.fromkeys((LEDGER, EARLIER_LEDGER), LEDGER_LARGEST),

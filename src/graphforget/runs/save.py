@@ -3,12 +3,13 @@
 certificate.json      the last release's certificate: public
 released.safetensors  the weights with the certificate's noise: public
 outcome.json          the last release's public answer
+proofs.safetensors    the trees from which absence is shown: private
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,17 @@ from graphforget.errors import FloorMissed
 from graphforget.files import read_bytes
 from graphforget.graph.graph import Graph
 from graphforget.runs.history import History, read_history
-from graphforget.runs.layout import ANNEX, CERTIFICATE, EARLIER_LEDGER, LEDGER, LIMITS, OUTCOME, RELEASED, open_run
+from graphforget.runs.layout import (
+    ANNEX,
+    CERTIFICATE,
+    EARLIER_LEDGER,
+    LEDGER,
+    LIMITS,
+    OUTCOME,
+    PROOFS,
+    RELEASED,
+    open_run,
+)
 from graphforget.runs.write import write_run
 from graphforget.training.trained import Trained
 from graphforget.unlearning.outcome import Outcome
@@ -41,8 +52,12 @@ def save_release(
     key: Ed25519PrivateKey | None,
     request_ids: Sequence[str],
     overwrite: bool,
+    more: Mapping[str, bytes] | None = None,
 ) -> None:
-    """Writes the run directory of an outcome, with an entry in its ledger for each of its requests."""
+    """Writes the run directory of an outcome, with an entry in its ledger for each of its requests.
+
+    `more` are other files of the run, by name.
+    """
     certificate, public = outcome.certificate, outcome.public()
     entry: dict[str, Any] = {
         "time": certificate.made,
@@ -55,6 +70,7 @@ def save_release(
         CERTIFICATE: public_json(certificate.to_dict()),
         OUTCOME: public_json(public),
         RELEASED: save_bytes({"theta": outcome.released_theta.contiguous()} | outcome.trained.released_state),
+        **(more or {}),
     }
     entries = _entries(outcome.annex, request_ids, entry)
     _write(folder, outcome.trained, outcome.graph, history, outcome.annex, entries, files, key=key, overwrite=overwrite)
@@ -91,7 +107,7 @@ def save_refusal(
         "answer": json.dumps(public, allow_nan=False),
     }
     with open_run(run) as place:
-        names = [name for name in (CERTIFICATE, OUTCOME, RELEASED) if (place / name).exists()]
+        names = [name for name in (CERTIFICATE, OUTCOME, RELEASED, PROOFS) if (place / name).exists()]
         files = {name: read_bytes(place / name, largest=LIMITS[name]) for name in names}
     entries = _entries(annex, request_ids, entry)
     _write(run, missed.trained, graph, history, annex, entries, files, key=key, overwrite=True)

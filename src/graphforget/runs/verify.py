@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from graphforget.certificates.audit_trees import AuditTrees
 from graphforget.certificates.document import Certificate
 from graphforget.errors import InputError, Mismatch, OtherVersion
 from graphforget.files import error_reason
@@ -17,6 +18,7 @@ from graphforget.models.constructions import OwnModel
 from graphforget.progress import Progress
 from graphforget.runs.history import History, history_of
 from graphforget.runs.layout import ANNEX, CERTIFICATE, LEDGER, OUTCOME, DamagedRun, foreign_files, open_run
+from graphforget.runs.proofs import check_trees, stored_trees
 from graphforget.runs.read import read_run
 from graphforget.runs.released import released_weights
 from graphforget.runs.state import as_certified, check_annexes
@@ -63,7 +65,7 @@ def verify_run(
         Mismatch: Something does not match. The message names the first such thing.
         InputError: The run holds no certificate, or an argument cannot be used.
     """
-    evidence, history, notes = _evidence(folder, model=model, loss=loss, retrain=retrain)
+    evidence, history, notes, trees = _evidence(folder, model=model, loss=loss, retrain=retrain)
     if head is not None:
         check_head(history, head)
     if graph is not None:
@@ -74,6 +76,8 @@ def verify_run(
     earlier = None if before is None else _evidence(before, model=model, loss=loss)[0]
     evidence = dataclasses.replace(evidence, key=key, before=earlier)
     result = verify_evidence(evidence, replay=replay, device=device, progress=progress)
+    if trees is not None:
+        result = dataclasses.replace(result, checks=(*result.checks, check_trees(trees, evidence.graph)))
     if head is None:
         rollback = "that this is not an older copy of the run: keep 'ledger --head' elsewhere and give it as --head"
         notes = (*notes, rollback)
@@ -94,8 +98,8 @@ def _evidence(
     model: OwnModel | None,
     loss: Loss | LossFunction | None,
     retrain: RetrainFunction | None = None,
-) -> tuple[Evidence, History, tuple[str, ...]]:
-    """What the certificate of a run is checked against, its history, and notes on what cannot be checked."""
+) -> tuple[Evidence, History, tuple[str, ...], AuditTrees | None]:
+    """What the certificate of a run is checked against, its history, notes on what cannot be checked, and its trees."""
     with open_run(folder) as place:
         try:
             trained, graph = read_run(place, model=model, loss=loss, retrain=retrain)
@@ -110,6 +114,7 @@ def _evidence(
             raise
         except (OSError, ValueError) as error:
             raise Mismatch(_cannot_be_read(error)) from error
+        trees = None if history.ledger.last_release is None else stored_trees(place, history)
         others = tuple(f"files that are not the run's own: {name}" for name in foreign_files(place))
     ledger = history.ledger
     last = ledger.last_release
@@ -129,7 +134,7 @@ def _evidence(
         annexes=history.annexes[: len(history.annexes) - refused_since],
         ledger=ledger,
     )
-    return evidence, history, others
+    return evidence, history, others, trees
 
 
 def _history(place: Path, folder: str | Path, trained: Trained) -> History:

@@ -91,12 +91,13 @@ def write_certificate(
     method: str, claim: Claim, task: Task, trained: Trained, released: Tensor, annex: Annex
 ) -> Certificate:
     """The document with the claim and the digests of the data that it is about."""
+    roots = task.filing.roots(task.retained)
     return issue_certificate(
         claim,
         filing=task.filing,
         method=method,
         chosen=dict(task.chosen),
-        algorithms=algorithms(trained),
+        algorithms=algorithms(trained, roots),
         **subject(trained, strongly_convex=trained.proven_convex),
         training_nodes=task.after_items.train_rows.numel(),
         releases_left=trained.releases_left,
@@ -107,5 +108,6 @@ def write_certificate(
             "graph": trained.graph_commitment(task.retained),
             "weights": annex.weights(trained.theta),
             "released": released_digest(released, trained.released_state),
+            **roots,
         },
     )
