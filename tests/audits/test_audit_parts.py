@@ -27,6 +27,7 @@ from graphforget.audits.items import Items, items_of, pairs_of, reduced_graph
 from graphforget.audits.populations import ByMethod, Case, noised, population, sampled_part
 from graphforget.audits.queries import Queries, retrained, with_canaries
 from graphforget.audits.scores import confidence
+from graphforget.graph.resolved import Resolved
 from graphforget.linalg.newton import newton_cg
 from graphforget.privacy.gaussian import epsilon_of
 from graphforget.privacy.noise import with_noise
@@ -113,14 +114,13 @@ def test_an_items_value_is_the_mean_confidence_of_its_ends() -> None:
 @settings(deadline=None)
 @given(graphs())
 def test_an_undirected_edge_is_one_pair(graph: gf.Graph) -> None:
-    pairs = [
-        tuple(pair) for pair in pairs_of(graph, torch.ones(graph.edge_index.shape[1], dtype=torch.bool)).T.tolist()
-    ]
+    none = torch.zeros(2, 0, dtype=torch.int64)
+    named = Resolved(none[0], graph.edge_index, none[0], none[0], none[0])
+    pairs = [tuple(pair) for pair in pairs_of(graph, named).T.tolist()]
     assert len(pairs) == len(set(pairs)) == graph.num_edges
     if not graph.directed:
         assert all(u <= v for u, v in pairs)
-    none = pairs_of(graph, torch.zeros(graph.edge_index.shape[1], dtype=torch.bool))
-    assert none.shape == (2, 0)
+    assert pairs_of(graph, dataclasses.replace(named, edges=none)).shape == (2, 0)
 
 
 @pytest.mark.slow

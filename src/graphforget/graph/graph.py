@@ -1,9 +1,9 @@
 """The graph a model is trained on: nodes, edges, attributes, labels, a split. Immutable."""
+# Longer than 350 lines because everything that can be asked of a graph is a method, with its documentation.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ from graphforget.graph import collection, digest, naming, pyg, surgery
 from graphforget.graph.adjacency import Adjacency
 from graphforget.graph.canonical import canonical_adjacency
 from graphforget.graph.csv_folder import read_csv_folder
+from graphforget.graph.lazy_fields import LazyFields
 from graphforget.graph.split import hold_out, split
 from graphforget.graph.targets import UNLABELLED, TargetKind, checked_targets, note_of_whole_values, target_kind
 from graphforget.graph.validation import (
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Graph:
+class Graph(LazyFields):
     """A graph with attributes, labels and a split. Make one with `load`, `from_pyg`, `from_csv` or `create`.
 
     Rows are where a node lies in the tensors; numbers are its name. A removed node leaves no row behind, and the
@@ -64,37 +65,7 @@ class Graph:
     graph_numbers: Tensor | None = None  # of a collection: n, the stable number of the graph that each node is in
     graph_ids: tuple[str, ...] | None = None  # one name a graph, in ascending order of the graphs' numbers
 
-    # -- large fields, made when they are needed ------------------------------------------------------------------
-
-    @classmethod
-    def lazy(cls, later: Mapping[str, Callable[[], Any]], *, like: Graph | None = None, **fields: Any) -> Graph:
-        """A graph like another one but for `fields`, and for those that functions in `later` make when they are read.
-
-        What is left of a large graph after a deletion need not be copied before somebody asks for it.
-        """
-        graph = object.__new__(cls)
-        names = [field.name for field in dataclasses.fields(cls)]
-        for name in (*names, *fields):
-            if name not in later:
-                object.__setattr__(graph, name, fields[name] if name in fields else getattr(like, name))
-        object.__setattr__(graph, "_later", dict(later))
-        return graph
-
-    def __getattr__(self, name: str) -> Any:
-        """Makes a field that is not there yet. Python asks here only for what is missing."""
-        make = self.__dict__.get("_later", {}).get(name)
-        if make is None:
-            raise AttributeError(f"a Graph has no {name!r}")
-        value = make()
-        object.__setattr__(self, name, value)
-        return value
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The fields alone: shared arrays behind them may hold what was deleted."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+    # -- its edges and attributes, shared with other graphs ------------------------------------------------------
 
     @cached_property
     def overlay(self) -> Overlay | None:

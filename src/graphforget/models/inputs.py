@@ -41,6 +41,16 @@ def model_inputs(
     return _inputs(module, graph, dtype=dtype, device=device)
 
 
+def outputs(module: nn.Module, graph: Graph, rows: Tensor | None = None) -> Tensor:
+    """What `module` gives in float64 for all items of the graph, or for some of them. Nothing is recorded."""
+    inputs = model_inputs(module, graph, dtype=torch.float64)
+    if rows is not None and isinstance(inputs[0], PropagatedFeatures):  # a few nodes cost less than all
+        inputs, rows = (inputs[0].only(rows), inputs[1]), None
+    with torch.no_grad():
+        out: Tensor = module(*inputs)
+    return out if rows is None else out[rows]
+
+
 def can_follow(module: nn.Module, graph: Graph) -> bool:
     """Whether the features of a model are propagated once and follow deletions: those of SGC and SIGN do.
 

@@ -78,11 +78,7 @@ def fit_one(
     convex = is_affine(module) and assumed_convex(loss)
     before = None if is_built_in(module) else attribute_state(module)
     noise_vector = _objective_noise(module, recipe) if objective_noise_vector is None else objective_noise_vector
-    # The embeddings of a stacked model are computed once, for training and for everything after it. Features that
-    # follow deletions are too, and each row of them depends on the training input alone, to the last bit.
-    inputs = fresh_inputs(module, graph, device=device)
-    whole = as_stacked(module) is not None or inputs is not None
-    part = graph if whole else input_of_view(graph, inspection.reach, view_of(module))
+    part, inputs = _training_data(module, graph, inspection, device=device)
     adam: Any = {"linear_term": noise_vector, "device": device, "progress": progress}
     unkeyed = False if convex else train_by_adam(module, part, recipe, loss, **adam)
     given: Any = {"objective_noise_vector": noise_vector, "device": device, "inputs": inputs}
@@ -109,6 +105,20 @@ def fit_one(
         loss=loss,
         objective_noise_vector=noise_vector,
     )
+
+
+def _training_data(
+    module: nn.Module, graph: Graph, inspection: Inspection, *, device: str
+) -> tuple[Graph, tuple[Any, Any] | None]:
+    """The part of the graph that training reads, and the inputs of the model if they are there already.
+
+    The embeddings of a stacked model are computed once, for training and for everything after it. So are features that
+    follow deletions, and each row of them depends on the training input alone, to the last bit.
+    """
+    inputs = fresh_inputs(module, graph, device=device)
+    if as_stacked(module) is not None or inputs is not None:
+        return graph, inputs
+    return input_of_view(graph, inspection.reach, view_of(module)), None
 
 
 def _objective_noise(module: nn.Module, recipe: Recipe) -> Tensor | None:

@@ -21,12 +21,11 @@ from graphforget.graph.targets import target_kind
 from graphforget.models.boosted import Boosted, as_boosted
 from graphforget.models.built_in import as_composite, as_stacked
 from graphforget.models.composite import CompositeModel
-from graphforget.models.inputs import model_inputs
+from graphforget.models.inputs import outputs
 from graphforget.models.items import LINK, Items, items_of
 from graphforget.models.linearised import base_of
 from graphforget.models.link import LinkFixed
 from graphforget.models.parameters import assign
-from graphforget.models.propagated import PropagatedFeatures
 from graphforget.models.registry import is_affine, reach_is_proven
 from graphforget.models.sharded import Sharded, as_ensemble
 from graphforget.models.stacked_model import StackedModel
@@ -264,13 +263,7 @@ class Trained:
 
     def logits(self, graph: Graph, rows: Tensor | None = None) -> Tensor:
         """The logits on `graph`, a row for each item, or for some of them, dropout off."""
-        with torch.no_grad():
-            inputs = model_inputs(self.module, graph, dtype=torch.float64)
-            if rows is not None and isinstance(inputs[0], PropagatedFeatures):  # a few nodes cost less than all
-                inputs = (inputs[0].only(rows), inputs[1])
-                rows = None
-            out: Tensor = self.module(*inputs)
-            return out if rows is None else out[rows]
+        return outputs(self.module, graph, rows)
 
     def link_logits(self, graph: Graph, pairs: Sequence[tuple[int | str, int | str]]) -> Tensor:
         """One logit for each pair of nodes, named as in a request: the higher, the more likely is a link.
