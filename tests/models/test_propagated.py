@@ -63,7 +63,7 @@ def off(features: Propagated, graph: gf.Graph) -> float:
 @pytest.fixture(params=["anew", "differences", "mixed"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How rows follow: all computed anew, all by differences, or some. Small graphs never become a base anew."""
-    few, cheap = {"anew": (2**40, 4), "differences": (0, 0), "mixed": (0, 2)}[request.param]
+    few, cheap = {"anew": (2**40, 1.5), "differences": (0, 0), "mixed": (0, 2)}[request.param]
     monkeypatch.setattr(followed_module, "FEW_ENTRIES", few)
     monkeypatch.setattr(followed_module, "CHEAP", cheap)
     monkeypatch.setattr(followed_module, "MOST", math.inf)

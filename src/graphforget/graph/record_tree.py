@@ -123,7 +123,10 @@ class RecordTree:
         changed, values = np.asarray(numbers, dtype=np.int64), leaves
         hashes: list[VersionedRows] = []
         for level, (prefixes, rows) in enumerate(zip(self.prefixes, self.hashes, strict=True)):
-            if level:
+            if level and self.empty is CONSTANT and prefixes.size == self.prefixes[level - 1].size == 1:
+                changed = changed >> BITS  # a chain of single nodes, as above the numbers of small graphs
+                values = _only_child(level, int(self.prefixes[level - 1][0]), values)
+            elif level:
                 changed = np.unique(changed >> BITS)
                 children = _children(level - 1, changed, self.prefixes[level - 1], hashes[-1].array(), self.empty)
                 values = _node_hashes(level, children)
@@ -185,6 +188,13 @@ def path_root(
 def node_hash(level: int, children: bytes) -> bytes:
     """SHA-256 of a node's level and its 16 children."""
     return sha256(_tag(level) + children).digest()
+
+
+def _only_child(level: int, prefix: int, child: np.ndarray) -> np.ndarray:
+    """The hash of a node that has one child, with this prefix, 1 x 32."""
+    others, place = _constant(level - 1), prefix % CHILDREN
+    children = others * place + child.tobytes() + others * (CHILDREN - 1 - place)
+    return np.frombuffer(node_hash(level, children), dtype=np.uint8)[None]
 
 
 def _tag(level: int) -> bytes:

@@ -60,6 +60,9 @@ class SparseMatrix:
     def to(self, dtype: torch.dtype) -> SparseMatrix:
         """The same matrix in another precision."""
         matrix = SparseMatrix(with_values(self.csr, self.csr.values().to(dtype)))
+        if self._turned is not None:  # its order need not be found again
+            matrix._turned = SparseMatrix(with_values(self._turned.csr, self._turned.csr.values().to(dtype)))
+            matrix._turned._turned_from = weakref.ref(matrix)
         return matrix.symmetric() if self._is_symmetric else matrix
 
     def symmetric(self) -> SparseMatrix:

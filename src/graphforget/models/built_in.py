@@ -8,6 +8,7 @@ import functools
 from torch import nn
 
 from graphforget.graph.links import LinkSettings
+from graphforget.graph.reach import Reach
 from graphforget.models.base import Linear
 from graphforget.models.boosted import Boosted
 from graphforget.models.captured import first_captured_value
@@ -30,6 +31,9 @@ from graphforget.models.stacked import Stacked
 from graphforget.models.stacked_items import StackedOnItems
 from graphforget.models.stacked_model import MEMBERS, StackedModel
 
+MOST_PARTS, LONGEST_INT, LONGEST_WORD = 8, 32, 32  # entries, bits, characters that a glance accepts
+LARGEST_ROUND = 16.0
+REACH_FIELDS = {field.name for field in dataclasses.fields(Reach)}
 ENSEMBLES = frozenset({Sharded, PublishedEraser})
 STACKED = frozenset({Stacked, StackedOnItems})
 COMPOSITES = STACKED | {Boosted}
@@ -80,6 +84,27 @@ def _is_plain_view(view: object) -> bool:
     return type(settings) is LinkSettings and vars(settings).keys() == {e.name for e in dataclasses.fields(settings)}
 
 
+def _is_plain_setting(value: object) -> bool:
+    """Whether a glance shows that it is too small to hold data: a few short numbers or words, by their exact types."""
+    if type(value) is tuple or type(value) is dict:
+        parts: tuple[object, ...] = (*value, *value.values()) if isinstance(value, dict) else tuple(value)
+        return len(parts) <= MOST_PARTS and all(_is_plain_scalar(part) and _is_round(part) for part in parts)
+    if type(value) is Reach:
+        return vars(value).keys() == REACH_FIELDS and all(map(_is_plain_scalar, vars(value).values()))
+    return _is_plain_scalar(value)
+
+
+def _is_plain_scalar(value: object) -> bool:
+    if type(value) is int:
+        return value.bit_length() <= LONGEST_INT
+    return value is None or type(value) in (bool, float) or (type(value) is str and len(value) <= LONGEST_WORD)
+
+
+def _is_round(value: object) -> bool:
+    """Whether it is no float with many digits, of which a list could hold data."""
+    return not isinstance(value, float) or (abs(value) <= LARGEST_ROUND and (value * LARGEST_ROUND).is_integer())
+
+
 def alteration(module: nn.Module) -> str:
     """How a model of this package was altered after its construction, in words; empty if it was not."""
     view = view_of(module)
@@ -101,6 +126,8 @@ def alteration(module: nn.Module) -> str:
             if attribute in INNER_MODULES.get(type(part), ()):
                 continue
             if type(part) not in MODEL_TYPES | LAYER_TYPES and attribute == "_base":  # of a linearised model
+                continue
+            if _is_plain_setting(value):
                 continue
             finding = first_captured_value(value, registered=registered)
             if finding:

@@ -30,7 +30,7 @@ from graphforget.models.propagated import (
 )
 
 FEW_ENTRIES = 2**16  # up to so many entries, all rows that a change reaches are computed anew
-CHEAP = 4  # a row is computed anew if its list is at most so many times the part of it that changed
+CHEAP = 1.5  # a row is computed anew if its list is at most so many times the part of it that changed
 MOST = 0.5  # of all entries; a change that reaches more of them is followed by propagating anew
 
 
@@ -133,26 +133,51 @@ class _Pairs:
     receivers: np.ndarray  # ascending
     counts: np.ndarray  # how many of the senders each has
     place: np.ndarray  # of each pair: that of its receiver
-    sender: np.ndarray  # of each pair: the place of its sender, ascending
+    sender: np.ndarray  # of each pair: the place of its sender
 
     @classmethod
     def of(
         cls, adjacency: Adjacency, senders: np.ndarray, without: np.ndarray, only: np.ndarray | None
     ) -> _Pairs | None:
-        lengths = adjacency.count(senders)
-        if lengths.sum() > MOST * max(adjacency.indices.size, 1):
+        """From the lists of the senders, or of the receivers if these are shorter. None if there are too many."""
+        pushed = adjacency.count(senders).sum()
+        if only is not None:
+            only = np.setdiff1d(only, without, assume_unique=True)
+            if adjacency.count(only).sum() < pushed:
+                return cls._of_receivers(adjacency, senders, only)
+        elif pushed > MOST * max(adjacency.indices.size, 1):
             return None
+        return cls._of_senders(adjacency, senders, without, only)
+
+    @classmethod
+    def _of_senders(
+        cls, adjacency: Adjacency, senders: np.ndarray, without: np.ndarray, only: np.ndarray | None
+    ) -> _Pairs:
         lengths, listed = adjacency.lists(senders)
         to_itself = np.flatnonzero(~adjacency.loops[senders])
         receiver = np.concatenate([listed, senders[to_itself]])
         sender = np.concatenate([np.repeat(np.arange(senders.size), lengths), to_itself])
-        takes = np.ones(adjacency.num_rows, dtype=bool) if only is None else np.zeros(adjacency.num_rows, dtype=bool)
+        takes = np.full(adjacency.num_rows, only is None)
         if only is not None:
             takes[only] = True
         takes[without] = False
         stays = takes[receiver]
-        receiver, sender = receiver[stays], sender[stays]
-        takes[:] = False
+        return cls._of_pairs(adjacency, receiver[stays], sender[stays])
+
+    @classmethod
+    def _of_receivers(cls, adjacency: Adjacency, senders: np.ndarray, receivers: np.ndarray) -> _Pairs:
+        lengths, listed = adjacency.lists(receivers)
+        rank = np.full(adjacency.num_rows, -1, dtype=np.int32)
+        rank[senders] = np.arange(senders.size, dtype=np.int32)
+        places = rank[listed]
+        stays = places >= 0
+        itself = receivers[(rank[receivers] >= 0) & ~adjacency.loops[receivers]]
+        receiver = np.concatenate([np.repeat(receivers, lengths)[stays], itself])
+        return cls._of_pairs(adjacency, receiver, np.concatenate([places[stays], rank[itself]]))
+
+    @classmethod
+    def _of_pairs(cls, adjacency: Adjacency, receiver: np.ndarray, sender: np.ndarray) -> _Pairs:
+        takes = np.zeros(adjacency.num_rows, dtype=bool)
         takes[receiver] = True
         receivers = np.flatnonzero(takes)
         rank = np.empty(adjacency.num_rows, dtype=np.int32)
