@@ -42,3 +42,8 @@ def prepared_once(
     while len(_prepared) > MOST_GRAPHS:
         _prepared.pop(next(iter(_prepared)), None)
     return known[key]
+
+
+def clear() -> None:
+    """Forgets all prepared inputs."""
+    _prepared.clear()
