@@ -78,7 +78,7 @@ def random_edges(graph: gf.Graph, count: int, rng: np.random.Generator) -> list[
     places = rng.choice(graph.adjacency.indices.size, size=2 * count + 8, replace=False)
     receivers = np.searchsorted(graph.adjacency.indptr, places, side="right") - 1
     pairs = {tuple(sorted(p)) for p in zip(receivers.tolist(), graph.adjacency.indices[places].tolist(), strict=True)}
-    return sorted(pairs)[:count]  # type: ignore[arg-type]
+    return sorted(pairs)[:count]
 
 
 def requests_of(graph: gf.Graph, count: int) -> dict[str, list[gf.Request]]:

@@ -38,8 +38,8 @@ MOST = 0.5  # of all entries; a change that reaches more of them is followed by 
 class ChangedRows:
     """Rows of one power that differ, with their values before and after."""
 
-    slots: np.ndarray  # ascending
-    before: np.ndarray
+    slots: np.ndarray
+    before: np.ndarray | None  # None of the last power, from which nothing follows
     after: np.ndarray
 
 
@@ -98,16 +98,16 @@ def _next_rows(
     moved = pairs.receivers[~anew]
     values = _anew(overlay, fresh, hops, scale_rows=old.settings.scale_rows)
     defect = fresh_defect(adjacency.count(fresh), values[:, -1])
-    slots = np.concatenate([fresh, moved])
-    before = _held_rows(old, hop, slots)
-    if moved.size:
-        added = pairs.sums(~anew, difference) * inverse_root_degrees(adjacency, moved)[:, None]
-        stood = before[fresh.size :]
-        added += stood
-        defect += difference_defect(pairs.counts[~anew], stood[:, -1], added[:, -1])
-        values = np.concatenate([values, added])
-    order = slots.argsort()
-    return ChangedRows(slots[order], before[order], values[order]), defect, bool(moved.size)
+    before = _held_rows(old, hop, fresh) if only is None else None
+    if not moved.size:
+        return ChangedRows(fresh, before, values), defect, False
+    added = pairs.sums(~anew, difference)
+    added *= inverse_root_degrees(adjacency, moved)[:, None]
+    stood = _held_rows(old, hop, moved)
+    added += stood
+    defect += difference_defect(pairs.counts[~anew], stood[:, -1], added[:, -1])
+    slots, values = np.concatenate([fresh, moved]), np.concatenate([values, added])
+    return ChangedRows(slots, before if before is None else np.concatenate([before, stood]), values), defect, True
 
 
 def _scaled_difference(
@@ -118,6 +118,7 @@ def _scaled_difference(
     slots = np.concatenate([rows.slots, other])
     scale_rows = old.settings.scale_rows
     same = hops[hop - 1].rows(other) if hop else attributes(old.overlay, other, scale_rows=scale_rows)
+    assert rows.before is not None
     before, after = (np.concatenate([part, same]) for part in (rows.before, rows.after))
     after *= inverse_root_degrees(adjacency, slots)[:, None]
     before *= inverse_root_degrees(change.before, slots)[:, None]
