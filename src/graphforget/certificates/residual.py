@@ -98,7 +98,7 @@ def rounding_allowance(objective: Objective, theta: Tensor, *, gradient_norm: fl
     total, squares = data.row_norm_sums
     classes = jacobian.value.shape[1]
     error = model.feature_error(data.inputs)
-    length = model.longest_sum(data.nodes if error is None else data.rows.numel())
+    length = model.longest_sum(model.summed_nodes(data.inputs, data.rows, nodes=data.nodes))
     gamma = length * UNIT / (1 - length * UNIT)
     norm = float(theta.norm()) + model.origin_norm  # the logits at public weights are computed too
     loss = data.loss

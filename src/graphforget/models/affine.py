@@ -32,11 +32,12 @@ class AffineModel(nn.Module):
         """More terms than any number in a gradient is added up from: over nodes, columns or units, layer by layer."""
 
     def feature_error(self, inputs: tuple[Any, Any]) -> float | None:
-        """A bound on the Frobenius norm of the rounding error of the features, if it is counted apart.
-
-        Then `longest_sum` is for the nodes that train. None: it is part of the sums over all nodes.
-        """
+        """A bound on the Frobenius norm of the rounding error of features that followed deletions, if there are any."""
         return None
+
+    def summed_nodes(self, inputs: tuple[Any, Any], rows: Tensor, *, nodes: int) -> int:
+        """Over how many nodes a sum can run, beside those that `feature_error` covers."""
+        return nodes
 
     @property
     def origin_norm(self) -> float:

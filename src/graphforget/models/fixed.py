@@ -176,6 +176,9 @@ class FixedPropagation(NormalisedModel, AffineModel):
         features = inputs[0]
         return features.error if isinstance(features, PropagatedFeatures) else None
 
+    def summed_nodes(self, inputs: tuple[Any, Any], rows: Tensor, *, nodes: int) -> int:
+        return rows.numel() if isinstance(inputs[0], PropagatedFeatures) else nodes
+
     def longest_sum(self, nodes: int) -> int:
         powers, columns, _ = self.weight.shape
         return (max(self.powers) + 3) * (nodes + powers * columns + 10)

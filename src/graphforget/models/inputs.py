@@ -19,6 +19,8 @@ from graphforget.models.linearised import base_of
 from graphforget.models.parameters import call_with, flatten
 from graphforget.models.prepared import prepared_once
 from graphforget.models.propagated import PropagatedFeatures, propagate
+from graphforget.models.stacked import Stacked
+from graphforget.models.stacked_model import StackedInputs
 
 
 def model_inputs(
@@ -37,6 +39,9 @@ def model_inputs(
             assert isinstance(module, FixedPropagation)
             return propagated_inputs(module, graph)
         key = (module.preparation, dtype, str(device))
+        if isinstance(module, Stacked) and dtype == torch.float64 and str(device) == "cpu":
+            if can_follow(module.fixed, graph):
+                return prepared_once(graph, key, lambda: _stacked_inputs(module, graph))
         return prepared_once(graph, key, lambda: _inputs(module, graph, dtype=dtype, device=device))
     return _inputs(module, graph, dtype=dtype, device=device)
 
@@ -44,7 +49,9 @@ def model_inputs(
 def outputs(module: nn.Module, graph: Graph, rows: Tensor | None = None) -> Tensor:
     """What `module` gives in float64 for all items of the graph, or for some of them. Nothing is recorded."""
     inputs = model_inputs(module, graph, dtype=torch.float64)
-    if rows is not None and isinstance(inputs[0], PropagatedFeatures):  # a few nodes cost less than all
+    if (
+        rows is not None and isinstance(inputs[0], PropagatedFeatures) and inputs[1] is None
+    ):  # a few nodes cost less than all
         inputs, rows = (inputs[0].only(rows), inputs[1]), None
     with torch.no_grad():
         out: Tensor = module(*inputs)
@@ -73,6 +80,13 @@ def propagated_inputs(module: FixedPropagation, graph: Graph, *, anew: bool = Fa
         return PropagatedFeatures(followed(earlier.propagated, overlay, graph.change, train_slots))
 
     return prepared_once(graph, settings, prepare, follow=None if anew else follow, anew=anew), None
+
+
+def _stacked_inputs(module: Stacked, graph: Graph) -> tuple[Any, StackedInputs]:
+    """Fixed features that follow deletions, and the embeddings, by one pass over the whole graph."""
+    features, _ = propagated_inputs(module.fixed, graph)
+    x = converted(graph.x, dtype=torch.float64, device="cpu")
+    return features, StackedInputs(None, module.embedded(x, graph.edge_index))
 
 
 def fresh_inputs(module: nn.Module, graph: Graph, *, device: str | torch.device = "cpu") -> tuple[Any, Any] | None:

@@ -87,6 +87,14 @@ class Stacked(StackedModel):
         )
         return rows, StackedInputs(inputs, embeddings)
 
+    def embedded(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """The embeddings of all nodes, beside fixed features that are there already."""
+        if self.encoders is None:
+            raise InputError("the encoders of this model are not trained yet")
+        propagation = self.propagation(edge_index, x.shape[0], x.dtype)
+        assert isinstance(propagation, SparseMatrix)
+        return self.encoders.embeddings(x, edge_index, propagation, width=self.width, norm=self.embedding_norm)
+
     @property
     def preparation(self) -> Hashable:
         encoders = None if self.encoders is None else self.encoders.digest

@@ -18,11 +18,13 @@ from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.graph.hashing import node_hashes, salt, salted, uniform
 from graphforget.graph.reach import Reach
+from graphforget.linalg.blocked import BlockedFeatures
 from graphforget.linalg.jacobian import Jacobian
 from graphforget.models.affine import AffineModel
 from graphforget.models.composite import ENCODERS, HEAD, CompositeModel, checked_positive
 from graphforget.models.encoders import Encoders
 from graphforget.models.items import ItemView
+from graphforget.models.propagated import PropagatedFeatures
 from graphforget.validation import whole_number
 
 PARTS = 4
@@ -177,13 +179,25 @@ class StackedModel(CompositeModel):
     # -- as an affine model --------------------------------------------------------------------------------------
 
     def logits_jacobian(self, inputs: tuple[Any, Any], rows: Tensor, *, nodes: int) -> Jacobian:
-        return _StackedJacobian(self, inputs, rows, nodes=nodes)
+        features, stacked = inputs
+        if not isinstance(features, PropagatedFeatures):
+            return _StackedJacobian(self, inputs, rows, nodes=nodes)
+        embeddings = stacked.embeddings.index_select(0, rows)
+        together = torch.cat([embeddings, features.of_rows(rows)()], dim=1)
+        return BlockedFeatures(lambda: together, classes=self.weight.shape[1], bias=self.fixed.bias is not None)
 
     def row_norm_sums(self, inputs: tuple[Any, Any], rows: Tensor, jacobian: Jacobian) -> tuple[float, float]:
         x, stacked = inputs
-        squares = self.fixed.feature_norms(x, stacked.fixed)[rows].square()
+        if isinstance(x, PropagatedFeatures):
+            squares = x.row_norms(rows).square() + (0.0 if self.fixed.bias is None else 1.0)
+        else:
+            squares = self.fixed.feature_norms(x, stacked.fixed)[rows].square()
         squares = squares + stacked.embeddings[rows].square().sum(dim=1)
         return float(squares.sqrt().sum()), float(squares.sum())
+
+    def feature_error(self, inputs: tuple[Any, Any]) -> float | None:
+        error: float | None = self.fixed.feature_error(inputs)
+        return error
 
     def longest_sum(self, nodes: int) -> int:
         longest: int = self.fixed.longest_sum(nodes)
