@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -60,9 +61,7 @@ def test_a_removed_node_changes_only_the_samples_of_its_neighbours(
 
 @settings(max_examples=25, deadline=None)
 @given(graph=graphs(), removed=st.integers(0, 5), epoch=st.integers(0, 3), size=st.integers(1, 20))
-def test_a_removed_node_leaves_the_others_in_their_order(
-    graph: gf.Graph, removed: int, epoch: int, size: int
-) -> None:
+def test_a_removed_node_leaves_the_others_in_their_order(graph: gf.Graph, removed: int, epoch: int, size: int) -> None:
     """With batches of one node the order of the batches is that of the nodes. Batches are a partition, of one size."""
     after = graph.without(gf.Request(nodes=[removed]))
 
@@ -70,10 +69,10 @@ def test_a_removed_node_leaves_the_others_in_their_order(
         drawn = batch_rows(one.numbers, one.train_rows, batch_size=batch_size, seed=5, epoch=epoch)
         return [one.numbers[one.train_rows[places]].tolist() for places in drawn]
 
-    old, new = (sum(batches(one, 1), []) for one in (graph, after))
+    old, new = (list(itertools.chain(*batches(one, 1))) for one in (graph, after))
     assert [number for number in old if number != removed] == new
     cut = batches(graph, size)
-    assert sorted(sum(cut, [])) == graph.numbers[graph.train_rows].tolist()
+    assert sorted(itertools.chain(*cut)) == graph.numbers[graph.train_rows].tolist()
     assert max(map(len, cut)) <= size
     assert max(map(len, cut)) - min(map(len, cut)) <= 1
 
@@ -86,13 +85,12 @@ def test_a_batch_holds_the_samples_of_every_node_it_reaches(graph: gf.Graph, fir
     batch = sampler.batch(start.numpy(), sampler.senders(0))
     numbers = graph.numbers[batch.rows]
     assert batch.rows[batch.targets].tolist() == start.tolist()
-    expected, hop_one = set(), set()
-    for count, nodes in ((first, set(start.tolist())), (graph.num_nodes if second < 0 else second, hop_one)):
-        for node in nodes - (set(start.tolist()) if nodes is hop_one else set()):
-            expected |= {(sender, node) for sender in sampled_numbers(graph, node, count=count, epoch=0)}
-        hop_one |= {sender for sender, _ in expected} if nodes is not hop_one else set()
+    near = set(start.tolist())  # rows are numbers here
+    sent = {(s, node) for node in near for s in sampled_numbers(graph, node, count=first, epoch=0)}
+    count, hop = graph.num_nodes if second < 0 else second, {s for s, _ in sent} - near
+    expected = sent | {(s, node) for node in hop for s in sampled_numbers(graph, node, count=count, epoch=0)}
     assert set(zip(*numbers[batch.edge_index].tolist(), strict=True)) == expected
-    assert set(numbers.tolist()) == set(start.tolist()) | {sender for sender, _ in expected}
+    assert set(numbers.tolist()) == near | {s for s, _ in expected}
 
 
 def test_samples_differ_between_epochs() -> None:

@@ -174,6 +174,7 @@ class BoostedConstruction(Construction):
 OwnModel = nn.Module | Construction  # a model of the user
 
 
+# Longer than 50 lines because of the documentation of its parameters.
 def stacked(
     make_module: MakeModule,
     *,

@@ -74,9 +74,7 @@ class Stacked(StackedModel):
         part_of = self.part_of(graph, seed=seed)[graph.train_mask]
         largest = int(part_of[part_of != OUTSIDE].bincount(minlength=1).max())
         if self.batch_size is None and largest > LARGE_PART and self.encoder_reach.hops is not None:
-            self.batch_size, self.num_neighbors = checked_mini_batches(
-                BATCH_SIZE, None, hops=self.encoder_reach.hops
-            )
+            self.batch_size, self.num_neighbors = checked_mini_batches(BATCH_SIZE, None, hops=self.encoder_reach.hops)
 
     def untrained(self) -> Stacked:
         """The same architecture and parts without encoders, the head at 0."""

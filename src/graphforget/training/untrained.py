@@ -13,9 +13,9 @@ from graphforget.graph.graph import Graph
 from graphforget.models.built_in import as_composite, as_stacked
 from graphforget.models.constructions import Construction
 from graphforget.models.items import LINK, NODE, ItemModel
+from graphforget.models.mini_batches import BATCH_OPTIONS
 from graphforget.models.parameters import trainable
 from graphforget.models.registry import build
-from graphforget.models.mini_batches import BATCH_OPTIONS
 from graphforget.models.stacked import Stacked, default_attribute_scale
 from graphforget.models.tasks import model_name
 
