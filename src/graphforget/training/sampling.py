@@ -19,7 +19,6 @@ from graphforget.models.composite import inner_inputs
 from graphforget.models.dropout import KeyedDropout
 from graphforget.models.mini_batches import MiniBatches
 from graphforget.models.parameters import flatten, trainable
-from graphforget.progress import Progress
 from graphforget.training.losses import Loss
 from graphforget.training.recipe import Recipe
 
@@ -102,7 +101,6 @@ def train_in_batches(
     batches: MiniBatches,
     *,
     device: str = "cpu",
-    progress: Progress | None = None,
 ) -> bool:
     """Adam in mini-batches with dropout on, from the module's own weights, which it changes.
 
@@ -134,8 +132,6 @@ def train_in_batches(
                 value.backward()
                 optimiser.step()
                 unkeyed = unkeyed or dropout.unkeyed
-            if progress is not None:
-                progress("Adam", epoch + 1, recipe.epochs)
     if not torch.isfinite(flatten(module)).all():
         raise InputError(f"training diverged, lower the learning rate {recipe.learning_rate}")
     return unkeyed
