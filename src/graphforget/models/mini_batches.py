@@ -12,8 +12,8 @@ from graphforget.validation import whole_number
 BATCH_SIZE = 1024
 NEIGHBOURS = 10  # of each node, by default
 EPOCHS = 10  # by default; an epoch has many steps
-# Training nodes. An encoder of a part with more of them is trained in mini-batches by default: below it a step on the
-# whole part takes less time for the same score, and less than 2 GiB (`benchmarks/sampling.py`).
+# Training nodes. An encoder of a part with more of them is trained in mini-batches by default. With 38,000 of them the
+# whole part took less time for the same score; with 152,000 a module of PyG gained (`benchmarks/sampling.py`).
 LARGE_PART = 100_000
 MOST_HOPS = 100
 BATCH_OPTIONS = ("batch_size", "num_neighbors")
