@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import inspect as signatures
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -20,6 +20,7 @@ from graphforget.models.captured import first_captured_value
 from graphforget.models.composite import CompositeModel, checked_positive, inner_inputs, made_by_seed
 from graphforget.models.encoders import embedding
 from graphforget.models.inspection import Inspection, inspect_encoder
+from graphforget.models.mini_batches import checked_mini_batches
 from graphforget.models.parameters import trainable
 from graphforget.models.stacked import HOPS, Stacked, default_attribute_scale
 from graphforget.models.stacked_model import EMBEDDING_NORM, PARTS, checked_parts
@@ -86,6 +87,8 @@ class StackedConstruction(Construction):
     encoder_mu: float = INNER_MU
     embedding_norm: float = EMBEDDING_NORM
     attribute_scale: float | None = None  # None: by the number of training nodes
+    batch_size: int | None = None  # None: by the number of training nodes
+    num_neighbors: Sequence[int] | None = None
 
     kind: ClassVar[str] = "stacked"
 
@@ -95,13 +98,16 @@ class StackedConstruction(Construction):
         checked_positive(self.encoder_mu, "encoder_mu")
         checked_positive(self.embedding_norm, "embedding_norm")
         checked_positive(1.0 if self.attribute_scale is None else self.attribute_scale, "attribute_scale")
+        checked_mini_batches(self.batch_size, self.num_neighbors, hops=0)  # their number is known later
 
     @property
     def options(self) -> dict[str, Any]:
         parts = checked_parts(self.parts)
         names = parts if isinstance(parts, int) else list(parts)
         numbers = ("hops", "encoder_mu", "embedding_norm", "attribute_scale")
-        return {"parts": names} | {name: getattr(self, name) for name in numbers}
+        batches = {"batch_size": self.batch_size, "num_neighbors": self.num_neighbors and list(self.num_neighbors)}
+        given = {name: value for name, value in batches.items() if value is not None}
+        return {"parts": names} | {name: getattr(self, name) for name in numbers} | given
 
     def build(self, *, columns: int, classes: int) -> Stacked:
         make, fresh, inspection = self._maker(columns, classes)
@@ -120,11 +126,12 @@ class StackedConstruction(Construction):
         )
 
     def resolved(self, graph: Graph, recorded: Mapping[str, Any] | None = None) -> Self:
-        if self.attribute_scale is not None:
-            return self
-        default = default_attribute_scale(graph.train_rows.numel())
-        scale = default if recorded is None else recorded.get("attribute_scale", default)
-        return dataclasses.replace(self, attribute_scale=checked_positive(scale, "attribute_scale"))
+        defaults: dict[str, Any] = {"attribute_scale": default_attribute_scale(graph.train_rows.numel())}
+        defaults |= {name: (recorded or {}).get(name) for name in ("batch_size", "num_neighbors")}
+        if recorded is not None:
+            defaults["attribute_scale"] = recorded.get("attribute_scale", defaults["attribute_scale"])
+        left_open = {name: value for name, value in defaults.items() if getattr(self, name) is None}
+        return dataclasses.replace(self, **left_open)
 
     def on(self, graph: Graph) -> Stacked:
         module = self.resolved(graph).build(columns=graph.num_columns, classes=graph.num_classes)
@@ -167,6 +174,7 @@ class BoostedConstruction(Construction):
 OwnModel = nn.Module | Construction  # a model of the user
 
 
+# Longer than 50 lines because of the documentation of its parameters.
 def stacked(
     make_module: MakeModule,
     *,
@@ -175,6 +183,8 @@ def stacked(
     encoder_mu: float = INNER_MU,
     embedding_norm: float = EMBEDDING_NORM,
     attribute_scale: float | None = None,
+    batch_size: int | None = None,
+    num_neighbors: Sequence[int] | None = None,
     epochs: int | None = None,
 ) -> StackedConstruction:
     """Any GNN, built so that it can be certified: encoders on parts of the graph, and one linear head.
@@ -196,6 +206,9 @@ def stacked(
             smaller it is, the more the head's L2 term weighs against the encoders.
         attribute_scale: The factor of a node's own attributes, beside their averages over neighbours. By default 1, and
             less with fewer than 1000 training nodes; training fixes it.
+        batch_size: Training nodes of a mini-batch of an encoder's training; 0: all of the part. By default mini-batches
+            are for parts with more than 100,000 training nodes; training fixes it.
+        num_neighbors: How many neighbours of a node a mini-batch has, for each hop; -1: all. By default 10 at each hop.
         epochs: Epochs of an encoder's training. `gf.train(epochs=)` is the same.
 
     Returns:
@@ -214,7 +227,9 @@ def stacked(
         >>> gf.unlearn(trained, graph, gf.Request(nodes=["patient-0017"])).level
         'certified'
     """
-    return StackedConstruction(make_module, epochs, parts, hops, encoder_mu, embedding_norm, attribute_scale)
+    settings: Any = {"encoder_mu": encoder_mu, "embedding_norm": embedding_norm, "attribute_scale": attribute_scale}
+    batches: Any = {"batch_size": batch_size, "num_neighbors": num_neighbors}
+    return StackedConstruction(make_module, epochs, parts, hops, **settings, **batches)
 
 
 def boosted(

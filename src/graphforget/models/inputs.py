@@ -39,9 +39,9 @@ def model_inputs(
             assert isinstance(module, FixedPropagation)
             return propagated_inputs(module, graph)
         key = (module.preparation, dtype, str(device))
-        if isinstance(module, Stacked) and dtype == torch.float64 and str(device) == "cpu":
-            if can_follow(module.fixed, graph):
-                return prepared_once(graph, key, lambda: _stacked_inputs(module, graph))
+        plain = dtype == torch.float64 and str(device) == "cpu"
+        if plain and isinstance(module, Stacked) and can_follow(module.fixed, graph):
+            return prepared_once(graph, key, lambda: _stacked_inputs(module, graph))
         return prepared_once(graph, key, lambda: _inputs(module, graph, dtype=dtype, device=device))
     return _inputs(module, graph, dtype=dtype, device=device)
 

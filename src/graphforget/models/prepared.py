@@ -11,6 +11,7 @@ import torch
 from graphforget.graph.graph import Graph
 
 MOST_GRAPHS = 2  # one before a request and one after it
+MOST_KEYS = 8  # of one graph: every newly trained encoder brings a key of its own
 
 _prepared: weakref.WeakKeyDictionary[Graph, dict[Hashable, Any]] = weakref.WeakKeyDictionary()
 
@@ -37,7 +38,10 @@ def prepared_once(
         if earlier:
             assert parent is not None
             _prepared[parent] = earlier  # among those used last
+        known.pop(key, None)
         known[key] = follow(earlier[key]) if follow is not None and key in earlier else prepare()
+        while len(known) > MOST_KEYS:
+            known.pop(next(iter(known)))
     _prepared[graph] = known
     while len(_prepared) > MOST_GRAPHS:
         _prepared.pop(next(iter(_prepared)), None)

@@ -112,6 +112,8 @@ def _stacked(name: str, base: Callable[..., GraphModel], *, encoder_mu: float, *
         encoder_mu: float = encoder_mu,
         embedding_norm: float = EMBEDDING_NORM,
         attribute_scale: float = 1.0,
+        batch_size: int | None = None,
+        num_neighbors: Sequence[int] | None = None,
         **options: Any,
     ) -> nn.Module:
         make = functools.partial(base, columns, classes, **{"hidden": ENCODER_WIDTHS[name]} | options)
@@ -126,6 +128,8 @@ def _stacked(name: str, base: Callable[..., GraphModel], *, encoder_mu: float, *
             encoder_mu=encoder_mu,
             embedding_norm=embedding_norm,
             attribute_scale=attribute_scale,
+            batch_size=batch_size,
+            num_neighbors=num_neighbors,
             width=shape.width,
             encoder_reach=shape.reach,
             scale_rows=shape.scale_rows,

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from graphforget.errors import InputError
+from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
 from graphforget.linalg.sparse import Matrix, SparseMatrix
 from graphforget.models.composite import checked_positive
 from graphforget.models.fixed import FixedPropagation
-from graphforget.models.stacked_model import StackedInputs, StackedModel
+from graphforget.models.mini_batches import BATCH_SIZE, LARGE_PART, checked_mini_batches
+from graphforget.models.stacked_model import OUTSIDE, StackedInputs, StackedModel
 
 HOPS = 3
 # The factor of a node's own attributes by the number of training nodes: with few labels a head overfits to them.
@@ -56,7 +59,22 @@ class Stacked(StackedModel):
     def settings(self) -> dict[str, Any]:
         parts = self.part_names if isinstance(self.part_names, int) else list(self.part_names)
         names = ("encoder_mu", "embedding_norm", "attribute_scale")
-        return {"parts": parts, "hops": max(self.fixed.powers)} | {name: getattr(self, name) for name in names}
+        batches = {"batch_size": self.batch_size, "num_neighbors": self.num_neighbors and list(self.num_neighbors)}
+        return (
+            {"parts": parts, "hops": max(self.fixed.powers)}
+            | {name: getattr(self, name) for name in names}
+            | {name: value for name, value in batches.items() if value is not None}
+        )
+
+    def choose_mini_batches(self, graph: Graph, *, seed: int) -> None:
+        """Turns mini-batches on for large parts, before the first training, unless the caller has decided.
+
+        An encoder whose messages may come from anywhere is trained on the whole of its part.
+        """
+        part_of = self.part_of(graph, seed=seed)[graph.train_mask]
+        largest = int(part_of[part_of != OUTSIDE].bincount(minlength=1).max())
+        if self.batch_size is None and largest > LARGE_PART and self.encoder_reach.hops is not None:
+            self.batch_size, self.num_neighbors = checked_mini_batches(BATCH_SIZE, None, hops=self.encoder_reach.hops)
 
     def untrained(self) -> Stacked:
         """The same architecture and parts without encoders, the head at 0."""
@@ -79,12 +97,19 @@ class Stacked(StackedModel):
     def prepare(self, x: Tensor, edge_index: Tensor) -> tuple[Matrix, object]:
         if self.encoders is None:
             raise InputError("the encoders of this model are not trained yet")
-        rows, inputs = self.fixed.prepare(x, edge_index)
-        propagation = self.propagation(edge_index, x.shape[0], x.dtype) if isinstance(inputs, Tensor) else inputs
+        shared = self.fixed.prepare(x, edge_index) if x.layout == torch.sparse_csr else None
+        propagation = self.propagation(edge_index, x.shape[0], x.dtype) if shared is None else shared[1]
         assert isinstance(propagation, SparseMatrix)
         embeddings = self.encoders.embeddings(
-            x, edge_index, propagation, rows=rows, width=self.width, norm=self.embedding_norm
+            x,
+            edge_index,
+            propagation,
+            rows=None if shared is None else shared[0],
+            width=self.width,
+            norm=self.embedding_norm,
         )
+        # Dense features are large, and so are the messages of encoders: first these, then those.
+        rows, inputs = self.fixed.prepare(x, edge_index) if shared is None else shared
         return rows, StackedInputs(inputs, embeddings)
 
     def embedded(self, x: Tensor, edge_index: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ from graphforget.models.affine import AffineModel
 from graphforget.models.composite import ENCODERS, HEAD, CompositeModel, checked_positive
 from graphforget.models.encoders import Encoders
 from graphforget.models.items import ItemView
+from graphforget.models.mini_batches import MiniBatches, checked_mini_batches
 from graphforget.models.propagated import PropagatedFeatures
 from graphforget.validation import whole_number
 
@@ -69,6 +70,8 @@ class StackedModel(CompositeModel):
         embedding_norm: float,
         width: int,
         encoder_reach: Reach,
+        batch_size: int | None = None,
+        num_neighbors: Sequence[int] | None = None,
         scale_rows: bool = True,
         findings: tuple[str, ...] = (),
         built_in_modules: bool = True,
@@ -84,6 +87,7 @@ class StackedModel(CompositeModel):
         self.findings = findings  # everything in a fresh encoder that rules out a certificate, in words
         self.built_in_modules = built_in_modules
         self.encoder_reach = encoder_reach
+        self.batch_size, self.num_neighbors = checked_mini_batches(batch_size, num_neighbors, hops=encoder_reach.hops)
         own: Reach = fixed.reach  # type: ignore[assignment]
         if encoder_reach.hops is None or own.hops is None:
             self.reach = encoder_reach if encoder_reach.hops is None else own
@@ -96,6 +100,11 @@ class StackedModel(CompositeModel):
     @abstractmethod
     def untrained(self) -> StackedModel:
         """The same architecture and parts without encoders, the head at 0."""
+
+    @property
+    def mini_batches(self) -> MiniBatches | None:
+        """How encoders are trained in mini-batches; None: on the whole of their parts."""
+        return MiniBatches(self.batch_size, self.num_neighbors or ()) if self.batch_size else None
 
     # -- parts ---------------------------------------------------------------------------------------------------
 

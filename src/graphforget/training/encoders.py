@@ -14,18 +14,21 @@ from torch import Tensor, nn
 from graphforget.errors import InputError, Refused
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
+from graphforget.models.built_in import is_built_in
 from graphforget.models.composite import inner_inputs, made_by_seed
 from graphforget.models.encoders import Encoders, embedding
-from graphforget.models.inspection import Inspection
+from graphforget.models.inspection import Inspection, attribute_state
 from graphforget.models.items import items_of, view_of
+from graphforget.models.mini_batches import MiniBatches
 from graphforget.models.propagation import normalised_adjacency
 from graphforget.models.stacked_model import StackedModel
 from graphforget.progress import Progress
 from graphforget.request.request import Request
 from graphforget.training.environment import environment
-from graphforget.training.fit import deterministic, fit_one
+from graphforget.training.fit import blockers_after_training, deterministic, fit_one
 from graphforget.training.losses import Loss
 from graphforget.training.recipe import Recipe, derived_seed
+from graphforget.training.sampling import train_in_batches
 from graphforget.training.trained import Trained
 from graphforget.training.training_input import input_of_view, same_training_input
 
@@ -51,6 +54,8 @@ def fit_stacked(
         raise InputError("the training of a stacked model cannot be continued, only its encoders can be trained again")
     if recipe.objective_noise:
         raise InputError("a stacked model takes no noise in its objective")
+    if module.mini_batches is not None and recipe.polish_steps:
+        raise InputError(f"polish_steps is {recipe.polish_steps}, and a training in mini-batches has no polish")
     module, blockers = with_encoders(
         module, graph, recipe, loss, range(module.num_parts), device=device, progress=progress
     )
@@ -108,13 +113,33 @@ def _trained_encoder(
     if not items_of(fresh, part).train_mask.any() or part.num_nodes < FEWEST:
         return fresh.double().eval(), 0.0, ()
     try:
-        fitted = fit_one(fresh, part, own, loss, inspection, device=device)
+        encoder, blockers = _fitted(fresh, part, own, loss, inspection, module.mini_batches, device=device)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         if module.built_in_modules:
             raise
         message = " ".join(str(error).split())
         raise Refused(f"the encoder of a part with {part.num_nodes} nodes cannot be trained: {message}") from error
-    return fitted.module, _mean_row_norm(fitted.module, part), fitted.certification_blockers
+    return encoder, _mean_row_norm(encoder, part), blockers
+
+
+def _fitted(
+    fresh: nn.Module,
+    part: Graph,
+    recipe: Recipe,
+    loss: Loss,
+    inspection: Inspection,
+    batches: MiniBatches | None,
+    *,
+    device: str,
+) -> tuple[nn.Module, tuple[str, ...]]:
+    """A fresh encoder trained on the whole of its part or in mini-batches, and what rules out a certificate."""
+    if batches is None:
+        fitted = fit_one(fresh, part, recipe, loss, inspection, device=device)
+        return fitted.module, fitted.certification_blockers
+    before = None if is_built_in(fresh) else attribute_state(fresh)
+    unkeyed = train_in_batches(fresh, part, recipe, loss, batches, device=device)
+    encoder = fresh.double().eval().cpu()
+    return encoder, blockers_after_training(inspection, before, encoder, loss, unkeyed=unkeyed)
 
 
 def encoder_recipe(module: StackedModel, recipe: Recipe, number: int) -> Recipe:

@@ -95,7 +95,7 @@ def fit_one(
         theta=theta.cpu(),
         recipe=recipe,
         reach=inspection.reach,
-        certification_blockers=_blockers_after_training(inspection, before, module, loss, unkeyed=unkeyed),
+        certification_blockers=blockers_after_training(inspection, before, module, loss, unkeyed=unkeyed),
         strongly_convex=convex,
         converged=converged,
         objective_value=value,
@@ -128,7 +128,7 @@ def _objective_noise(module: nn.Module, recipe: Recipe) -> Tensor | None:
     return noise(size=flatten(module).numel(), sigma=recipe.objective_noise, seed=recipe.noise_seed)
 
 
-def _blockers_after_training(
+def blockers_after_training(
     inspection: Inspection,
     before: dict[tuple[str, str], str] | None,
     module: nn.Module,

@@ -19,6 +19,7 @@ from graphforget.models.built_in import as_stacked
 from graphforget.models.constructions import Construction
 from graphforget.models.inspection import Inspection, inspect
 from graphforget.models.items import NODE, items_of, num_outputs
+from graphforget.models.mini_batches import EPOCHS
 from graphforget.models.registry import LINEARISED_SIGMA, MODELS, ModelEntry, is_affine
 from graphforget.models.schedules import PAPER, QUICK, RECIPES, Schedule
 from graphforget.models.sharded import as_ensemble
@@ -155,6 +156,9 @@ def train(
     loss = loss_for(loss, targets=targets, default=defaults.loss, model=name)
     if isinstance(model, Construction) and epochs is None:
         epochs = model.epochs
+    stacked = as_stacked(module)
+    if epochs is None and stacked is not None and stacked.mini_batches is not None:
+        epochs = EPOCHS
     settings = _recipe(
         module,
         loss,

@@ -13,6 +13,7 @@ from graphforget.graph.graph import Graph
 from graphforget.models.built_in import as_composite, as_stacked
 from graphforget.models.constructions import Construction
 from graphforget.models.items import LINK, NODE, ItemModel
+from graphforget.models.mini_batches import BATCH_OPTIONS
 from graphforget.models.parameters import trainable
 from graphforget.models.registry import build
 from graphforget.models.stacked import Stacked, default_attribute_scale
@@ -42,7 +43,10 @@ def untrained_module(
         raise InputError(f"option {next(iter(options))!r} belongs to built-in models, set it on your module instead")
     if isinstance(model, Construction):
         model = model.resolved(graph)
-        return model.name, model.on(graph), model.options
+        module = model.on(graph)
+        if isinstance(module, Stacked):
+            module.choose_mini_batches(graph, seed=seed)
+        return model.name, module, module.settings
     if isinstance(model, ItemModel):
         raise InputError("the module answers for links or graphs, give the name of a model instead")
     if as_composite(model) is not None:
@@ -69,4 +73,7 @@ def _built(graph: Graph, name: str, seed: int, options: dict[str, Any]) -> tuple
     stacked, composite = as_stacked(module), as_composite(module)
     if stacked is not None and isinstance(parts, Mapping):
         stacked.set_members(graph, {str(part): nodes for part, nodes in parts.items()})
+    if type(module) is Stacked:
+        module.choose_mini_batches(graph, seed=seed)
+        options = {name: value for name, value in options.items() if name not in BATCH_OPTIONS}  # now in its settings
     return module, options if composite is None else composite.settings | options
