@@ -49,10 +49,9 @@ def model_inputs(
 def outputs(module: nn.Module, graph: Graph, rows: Tensor | None = None) -> Tensor:
     """What `module` gives in float64 for all items of the graph, or for some of them. Nothing is recorded."""
     inputs = model_inputs(module, graph, dtype=torch.float64)
-    if (
-        rows is not None and isinstance(inputs[0], PropagatedFeatures) and inputs[1] is None
-    ):  # a few nodes cost less than all
-        inputs, rows = (inputs[0].only(rows), inputs[1]), None
+    propagated = isinstance(inputs[0], PropagatedFeatures) and inputs[1] is None
+    if propagated and rows is not None:  # a few nodes cost less than all
+        inputs, rows = (inputs[0].only(rows), None), None
     with torch.no_grad():
         out: Tensor = module(*inputs)
     return out if rows is None else out[rows]
