@@ -261,6 +261,22 @@ def test_a_certificate_says_in_words_where_rounding_is_estimated(model: str) -> 
     assert estimated == (model not in ("sgc", "sign"))
 
 
+def carried_error(graph: gf.Graph, lengths: Tensor, s: Tensor, powers: tuple[int, ...], q: Tensor) -> float:
+    """docs/maths.md, section 16, by hand: the error of features that were propagated once."""
+    u = 2.0**-53
+    loops = torch.zeros(graph.num_nodes, dtype=torch.bool)
+    loops[graph.edge_index[0][graph.edge_index[0] == graph.edge_index[1]]] = True
+    senders = (s > 0).sum(dim=1) - (~loops).long()  # the row itself is in its list if it has a self-loop
+    defects = [2 * (COLUMNS + 5) * u * math.sqrt(graph.num_nodes)]
+    for hop in range(1, max(powers) + 1):
+        bound = torch.linalg.matrix_power(s, hop) @ lengths
+        rows = graph.train_rows if hop == max(powers) else torch.arange(graph.num_nodes)
+        defects.append(float((2 * (senders + 8) * u * bound)[rows].norm()))
+    blocks = [sum(defects[: hop + 1]) for hop in powers]
+    size = math.sqrt(max(0.0, float((q.square() - 1).sum())))
+    return 1.01 * math.sqrt(sum(block**2 for block in blocks)) + 2 * u * size
+
+
 @pytest.mark.parametrize("model", ["sgc", "sign"])
 @pytest.mark.parametrize("sparse", [True, False])
 def test_the_allowance_is_the_formula(model: str, sparse: bool) -> None:
@@ -281,11 +297,13 @@ def test_the_allowance_is_the_formula(model: str, sparse: bool) -> None:
     rows = torch.cat([*(torch.linalg.matrix_power(s, hop) @ x for hop in powers), torch.ones(30, 1)], dim=1)
     assert bool((rows.norm(dim=1)[graph.train_rows] <= q * (1 + 1e-12)).all())
     u = 2.0**-53
-    k = (max(powers) + 3) * (30 + len(powers) * COLUMNS + 10)
+    k = (max(powers) + 3) * ((30 if sparse else q.numel()) + len(powers) * COLUMNS + 10)
     g = k * u / (1 - k * u)
+    error = 0.0 if sparse else carried_error(graph, x.norm(dim=1), s, powers, q)
     for at in (theta, 10 * torch.ones_like(theta)):  # where the last terms are 1e-6 and where they are 1e-4 of it
         norm, gradient = float(at.norm()), float(objective.gradient(at).norm())
         sums = float((q * (g * (q * norm / 2 + math.sqrt(2)) + (CLASSES + 20) * u)).sum()) / q.numel()
+        sums += error * (math.sqrt(2 * q.numel()) + norm / 2 * float(q.norm())) / q.numel()
         ends = 5 * u * (1e-3 * norm + gradient) + (theta.numel() + 2) * u * gradient
         found = rounding_allowance(objective, at, gradient_norm=gradient)
         assert found == pytest.approx(2 * (sums + ends), rel=1e-7, abs=0)

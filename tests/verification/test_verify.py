@@ -36,7 +36,7 @@ from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.claims.exact import Exact
 from graphforget.certificates.claims.residual_ball import DECLARED_CONVEX, ResidualBall
-from graphforget.certificates.issue import subject
+from graphforget.certificates.issue import algorithms, subject
 from graphforget.certificates.ledger import Ledger
 from graphforget.certificates.releases import counted_ratio
 from graphforget.certificates.residual import residual
@@ -343,6 +343,7 @@ def forged(
         **{
             "signature": None,
             **subject(trained, strongly_convex=old.objective["strongly_convex"]),
+            "algorithms": algorithms(trained, {}),
             "claim": claim or old.claim,
             "training_nodes": graph.train_rows.numel(),
             "releases_left": trained.releases_left,
@@ -1063,7 +1064,7 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
     ),
     "a last entry removed": (
         both(ledger_edit("DELETE FROM entries WHERE number = 2"), annexes_edit(lambda annexes: annexes[1:])),
-        "^outcome.json is not what the ledger says was answered$",
+        "^proofs.safetensors: does not match the last certificate$",
     ),
     "all entries removed": (
         both(ledger_edit("DELETE FROM entries"), annexes_edit(lambda annexes: [])),
