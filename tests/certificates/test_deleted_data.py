@@ -60,6 +60,7 @@ def test_as_a_search_that_hashes_everything(data: st.DataObject) -> None:
         patch.setattr(deleted_data, "EDGES_AT_ONCE", 3)
         patch.setattr(deleted_data, "VALUES_AT_ONCE", 5)
         patch.setattr(edge_tags, "TAGS_AT_ONCE", 2)
+        patch.setattr(deleted_data, "MOST_HASHED", data.draw(st.sampled_from([0, 10**6])))
         for one in kept:
             assert annex.still_in(one) == earlier.still_in(one) == by_hashing_everything(annex, one)
 
@@ -82,6 +83,7 @@ def test_no_more_is_hashed_than_nodes_and_the_edges_in_question(monkeypatch: pyt
     graph = gf.synthetic(nodes=500, edges=4000, columns=3, classes=2)
     edges = [(int(u), int(v)) for u, v in graph.edge_index[:, [10, 500, 2000]].T]
     annex = Annex.of(graph, gf.Request(edges=edges))
+    monkeypatch.setattr(deleted_data, "MOST_HASHED", 0)
     counts = counted_hashes(monkeypatch)
     assert annex.still_in(graph.without(gf.Request(edges=edges))) is None
     assert counts == {"edge end": 500}
@@ -95,6 +97,13 @@ def test_a_column_that_the_graph_does_not_have_is_reported() -> None:
     annex = Annex.of(graph, gf.Request(attributes={4: [2]}))
     fewer = dataclasses.replace(graph, x=graph.x[:, :2].contiguous())
     assert annex.still_in(fewer) == "the attribute of a column that the graph does not have"
+
+
+def test_a_false_tag_hides_no_edge_of_an_ordinary_graph() -> None:
+    graph = gf.synthetic(nodes=50, edges=100, columns=3, classes=2)
+    annex = Annex.of(graph, gf.Request(edges=[tuple(graph.edge_index[:, 4].tolist())]))
+    cheat = dataclasses.replace(annex, edge_tags=frozenset({"0" * 16}))
+    assert cheat.still_in(graph) == "an edge that was to be forgotten"
 
 
 # -- tags ------------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,24 @@ def test_minus_zero_becomes_zero(dtype: torch.dtype) -> None:
     given = torch.tensor([[-0.0, 1.0]], dtype=dtype)
     assert not checked_attributes(given).signbit().any()
     assert given.signbit().any()  # the input stays as it is
+
+
+def test_deletions_and_files_keep_how_attributes_are_stored(tmp_path: Path) -> None:
+    """Which form is chosen depends on all rows; what is left after a deletion would be stored otherwise."""
+    x = torch.zeros(40, 64)
+    x[:, :15] = 1.0
+    x[7] = 1.5  # over a quarter with this row, under it without
+    edges = torch.stack([torch.arange(39), torch.arange(1, 40)])
+    graph = gf.Graph.create(x=x, edges=edges, y=torch.arange(40) % 2)
+    left = graph.without(gf.Request(nodes=[7]))
+    assert not graph.has_sparse_attributes
+    assert gf.Graph.create(x=left.x, edges=left.edge_index, y=left.y).has_sparse_attributes
+    assert not left.has_sparse_attributes
+    outcome = gf.unlearn(gf.train(graph, "gcn", epochs=2), graph, gf.Request(nodes=[7]))
+    gf.save_outcome(tmp_path / "run", outcome)
+    assert not gf.load_run(tmp_path / "run")[1].has_sparse_attributes
+    assert gf.verify_run(tmp_path / "run", replay=True).checks
+    assert gf.Graph.create(x=x, edges=edges, y=torch.arange(40) % 2, sparse=True).has_sparse_attributes
 
 
 @pytest.mark.parametrize("sparse", [True, False])

@@ -127,6 +127,7 @@ def _with_nodes(graph: Graph, templates: np.ndarray, labels: np.ndarray, edges: 
     none = torch.zeros(more, dtype=torch.bool)
     return Graph.create(
         x=x,
+        sparse=False,  # as the graph has them
         edges=torch.cat([graph.edge_index, both], dim=1),
         y=torch.cat([graph.y, torch.from_numpy(labels)]),
         train_mask=torch.cat([graph.train_mask, ~none]),

@@ -21,7 +21,8 @@ NOT_COVERED = (
     "models released before this request, and what can be learned by comparing them with the next one",
     "requests that were chosen by looking at models released before the deletion",
     "that a request came, and when",
-    "settings that were chosen by looking at what was deleted: the model, its options, class weights, seeds, the split",
+    "settings that were chosen by looking at what was deleted: the model, its options, class weights, seeds, the "
+    "split, whether attributes are stored sparse",
     "what the private files tell: the annex, reports and ledgers in their private form, audits, the run directory",
     "copies of the old weights and of the data: checkpoints, backups, run directories, caches, logs",
     "predictions and embeddings that were computed with the old weights",

@@ -115,6 +115,7 @@ class Graph(LazyFields):
         notes: Sequence[str] = (),
         graph_numbers: Tensor | None = None,
         graph_ids: Sequence[str] | None = None,
+        sparse: bool | None = None,
     ) -> Graph:
         """Checks its input and makes a graph of a copy of it.
 
@@ -138,11 +139,13 @@ class Graph(LazyFields):
             graph_numbers: For a collection of graphs, the number of the graph that each node is in. The nodes of a
                 graph have one label, that of the graph, and are on one side of the split.
             graph_ids: A unique name for each graph, in ascending order of the graph numbers.
+            sparse: Whether dense attributes become sparse; by default if they are mostly zeros. This is a setting: it
+                stays when data is deleted, because it decides the last digits of what is computed.
 
         Raises:
             InputError: A part is malformed or does not fit the others.
         """
-        x = checked_attributes(x)
+        x = checked_attributes(x, sparse=sparse)
         n = x.shape[0]
         y = torch.full((n,), UNLABELLED) if y is None else checked_targets(y, n, kind=targets)
         notes = (*notes, *(() if targets else note_of_whole_values(y)))
@@ -187,11 +190,12 @@ class Graph(LazyFields):
         subject_ids: Sequence[str] | None = None,
         column_names: Sequence[str] | None = None,
         class_names: Sequence[str] | None = None,
+        sparse: bool | None = None,
     ) -> Graph:
         """From a PyG `Data` with `x`, `edge_index`, `y` and, if it has them, boolean masks and `node_numbers`.
 
-        Without `directed` the graph is undirected if every edge is present in both directions. `targets` is as in
-        `create`: give "labels" if labels that are 0 or 1 come as floating-point numbers.
+        Without `directed` the graph is undirected if every edge is present in both directions. `targets` and `sparse`
+        are as in `create`: give "labels" if labels that are 0 or 1 come as floating-point numbers.
 
         Example:
             >>> import torch
@@ -202,7 +206,8 @@ class Graph(LazyFields):
             (3, 2, False)
         """
         names: Any = {"subject_ids": subject_ids, "column_names": column_names, "class_names": class_names}
-        return cls.create(name=name, targets=targets, **names, **pyg.read_pyg(data, directed=directed))
+        given: Any = {"name": name, "targets": targets, "sparse": sparse, **names}
+        return cls.create(**given, **pyg.read_pyg(data, directed=directed))
 
     @classmethod
     def from_pyg_list(

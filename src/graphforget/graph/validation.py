@@ -23,8 +23,9 @@ FEWEST_SPARSE_COLUMNS = 64
 LARGEST_SPARSE_SHARE = 0.25  # of values that are not 0
 
 
-def checked_attributes(x: Any) -> Tensor:
-    """The attributes as float32 or float64, with 0.0 for -0.0: a copy, sparse if they are mostly zeros.
+def checked_attributes(x: Any, *, sparse: bool | None = None) -> Tensor:
+    """The attributes as float32 or float64, with 0.0 for -0.0: a copy, sparse if `sparse`, or by default if they are
+    mostly zeros. A sparse matrix stays sparse.
 
     Raises:
         InputError: They are no matrix of finite numbers of ordinary size.
@@ -39,7 +40,7 @@ def checked_attributes(x: Any) -> Tensor:
         _check_values(x.values())
         return x
     _check_values(x)
-    if is_mostly_zeros(x):
+    if is_mostly_zeros(x) if sparse is None else sparse:
         return _sparse(x)
     shared = isinstance(given, Tensor) and given.data_ptr() == x.data_ptr()
     return x + 0.0 if shared or not isinstance(given, Tensor) else x.add_(0.0)

@@ -161,7 +161,7 @@ def _graph(tensors: dict[str, Tensor], names: GraphFile) -> Graph:
     given["targets"] = target_kind(tensors["y"])  # as it was decided when the graph was made
     digit_ids = given.pop("digit_ids")
     del given["num_columns"]
-    graph = Graph.create(x=x, edges=edges, **given)
+    graph = Graph.create(x=x, edges=edges, sparse=False, **given)  # as it was stored, whatever is left in it
     return dataclasses.replace(graph, digit_ids=graph.digit_ids or digit_ids)
 
 

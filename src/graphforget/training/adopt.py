@@ -122,7 +122,7 @@ def _graph_of(data: Any) -> tuple[Graph, Data]:
 
     if not isinstance(data, Data | HeteroData):
         raise InputError(f"the graph is a {type(data).__name__}, a graphforget.Graph or a PyG Data is needed")
-    graph = Graph.from_pyg(data)  # it refuses a HeteroData with its own sentence
+    graph = Graph.from_pyg(data, sparse=False)  # as the module had it; it refuses a HeteroData with its own sentence
     assert isinstance(data, Data)
     repeated = count_repeated_edges(data.edge_index, graph.num_nodes)
     if repeated:
