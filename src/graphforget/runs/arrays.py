@@ -181,8 +181,7 @@ def _checked_header(folder: Path, header: Any, names: GraphFile) -> dict[str, tu
     shapes = {}
     for name, entry in header.items():
         dtype, shape = (entry.get(key) for key in ("dtype", "shape")) if isinstance(entry, dict) else (None, None)
-        valid = isinstance(shape, list) and 0 < len(shape) <= 2 and all(type(one) is int and one >= 0 for one in shape)
-        if not valid or not isinstance(dtype, str):
+        if not isinstance(dtype, str) or not isinstance(shape, list) or not _is_shape(shape):
             raise InputError(f"{ARRAYS} has no type and shape of {name}")
         shapes[name] = dtype, tuple(shape)
     n = shapes["numbers.bin"][1][0]
@@ -204,6 +203,10 @@ def _checked_header(folder: Path, header: Any, names: GraphFile) -> dict[str, tu
     return shapes
 
 
+def _is_shape(shape: list[Any]) -> bool:
+    return 0 < len(shape) <= 2 and all(type(one) is int and one >= 0 for one in shape)
+
+
 def _array(folder: Path, name: str, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
     with open_regular(folder / name, largest=LARGEST_ARRAY) as file:
         content: np.ndarray = np.fromfile(file, dtype=dtype, count=math.prod(shape))
@@ -223,7 +226,7 @@ def _adjacency(small: dict[str, np.ndarray], indices: np.ndarray, slots: np.ndar
     for first in range(0, indices.size, 2**22):
         block = indices[first : first + 2**22]
         lowest, highest = int(block.min()), int(block.max())
-        within &= -1 <= lowest and highest < n
+        within &= lowest >= -1 and highest < n
         blanks += int(np.count_nonzero(block < 0)) if lowest < 0 else 0
     # As many blanks as places that were left, and none in the shorter lists: so there are none elsewhere.
     if not within or blanks != int((widths - counts).sum()) or (content.size and int(content.min()) < 0):
@@ -243,6 +246,7 @@ def _graph(overlay: Overlay, rows: dict[str, np.ndarray], names: GraphFile) -> G
     if names.directed or names.graph_ids is not None or rows["roles.bin"].max() >= 1 << len(ROLES):
         raise InputError("a graph of arrays is undirected and no collection, and its nodes have one of three roles")
     classes = checked_classes(y, names.num_classes, names.class_names)
+    train, val, test = checked_split(y, *masks)
     return Graph.lazy(
         {"x": lambda: torch.from_numpy(overlay.base) if overlay.slots is None else overlay.x()}
         | {"edge_index": overlay.edge_index},
@@ -251,7 +255,9 @@ def _graph(overlay: Overlay, rows: dict[str, np.ndarray], names: GraphFile) -> G
         has_sparse_attributes=False,
         is_symmetric=True,
         y=y,
-        **dict(zip(ROLES, checked_split(y, *masks), strict=True)),
+        train_mask=train,
+        val_mask=val,
+        test_mask=test,
         num_classes=classes,
         directed=False,
         numbers=checked_numbers(torch.from_numpy(rows["numbers.bin"]), n),

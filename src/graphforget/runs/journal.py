@@ -71,7 +71,7 @@ class Write:
 
 def write_journal(folder: Path, writes: list[Write]) -> None:
     """Writes the journal of a new state. The caller sees to it that the disk has it before the state takes effect."""
-    parts = {}
+    parts: dict[str, np.ndarray] = {}
     for write in writes:
         parts |= {f"{write.name}/{part}": getattr(write, part) for part in ("starts", "lengths", "data")}
     content = save(parts)

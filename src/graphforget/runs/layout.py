@@ -21,7 +21,6 @@ FORMAT = 4
 RUN_FILE = "run.json"
 LARGEST = 2**30  # bytes of one file of tensors
 WIDEST = 2**24  # columns or classes of a graph that is read
-ARRAYS_FORMAT = 5  # of a run whose graph is stored as arrays
 EARLIER_FORMAT = 3  # strongly convex models of it can be read and go on
 MODEL_FILES = ("weights.safetensors", "graph.safetensors", "graph.json")
 ARRAYS, ATTRIBUTES = "arrays.json", "attributes.bin"  # of a large graph: the types and shapes of its arrays
@@ -32,20 +31,8 @@ CERTIFICATE, RELEASED, OUTCOME, ANNEX = ("certificate.json", "released.safetenso
 PROOFS = "proofs.safetensors"  # the trees from which absence is shown: private
 LEDGER, EARLIER_LEDGER = "ledger.sqlite", "ledger-1.sqlite"  # the second of an earlier format, kept as it was
 DATABASES = {f"{name}{suffix}" for name in (LEDGER, EARLIER_LEDGER) for suffix in ("", "-wal", "-shm")}
-OWN = {
-    RUN_FILE,
-    *MODEL_FILES,
-    CERTIFICATE,
-    RELEASED,
-    OUTCOME,
-    ANNEX,
-    PROOFS,
-    *DATABASES,
-    ARRAYS,
-    *ARRAY_FILES,
-    JOURNAL,
-    ERASED,
-}
+OWN = {RUN_FILE, *MODEL_FILES, CERTIFICATE, RELEASED, OUTCOME, ANNEX, PROOFS, *DATABASES, ARRAYS, *ARRAY_FILES}
+OWN |= {JOURNAL, ERASED}
 LIMITS = {  # bytes of each file; what is larger is neither written nor read
     RUN_FILE: 2**24,
     **dict.fromkeys(("weights.safetensors", "graph.safetensors", RELEASED, PROOFS), LARGEST),

@@ -30,7 +30,6 @@ from graphforget.privacy.gaussian import release_ratio
 from graphforget.runs.arrays import StoredArrays, check_records, read_arrays
 from graphforget.runs.layout import (
     ARRAYS,
-    ARRAYS_FORMAT,
     CERTIFICATE,
     EARLIER_FORMAT,
     LARGEST,
@@ -107,7 +106,7 @@ def read_run(
         raise DamagedRun(f"{folder} is damaged: {type(error).__name__}: {error_reason(error)}") from error
     if digest != trained.graph_digest:
         raise DamagedRun(f"{folder} is damaged: its graph is not the one that the model was trained on")
-    if run.format != ARRAYS_FORMAT:  # of a large graph, `check_in_full` does it
+    if ARRAYS not in run.sha256:  # of a large graph, `check_in_full` does it
         _check_objective(folder, trained, graph, own=model is not None or loss is not None)
     return trained, graph
 
@@ -158,7 +157,7 @@ def _files(folder: Path, run: RunFile) -> tuple[Graph, dict[str, Tensor]]:
         names = read_bytes(folder / "graph.json", largest=LIMITS["graph.json"])
         read = {"weights.safetensors": weights_content, "graph.json": names}
         tensors = None
-        if run.format == ARRAYS_FORMAT:
+        if ARRAYS in run.sha256:
             read[ARRAYS] = read_bytes(folder / ARRAYS, largest=LIMITS[ARRAYS])
         else:
             tensors, read["graph.safetensors"] = read_tensors(folder / "graph.safetensors", largest=LARGEST)

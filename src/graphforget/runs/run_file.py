@@ -12,7 +12,7 @@ from graphforget.files import error_reason
 from graphforget.graph.reach import Reach
 from graphforget.json_files import read_json
 from graphforget.privacy.salt import new_salt
-from graphforget.runs.layout import ARRAYS_FORMAT, EARLIER_FORMAT, FORMAT, LIMITS, RUN_FILE, DamagedRun
+from graphforget.runs.layout import EARLIER_FORMAT, FORMAT, LIMITS, RUN_FILE, DamagedRun
 from graphforget.training.recipe import HistoryEntry, Recipe
 from graphforget.validation import LARGEST_STORED, named_in_files, read_fields
 
@@ -97,7 +97,7 @@ def read_run_file(folder: Path) -> RunFile:
 def _fields(folder: Path) -> RunFile:
     content = read_json(folder / RUN_FILE, name=RUN_FILE, largest=LIMITS[RUN_FILE])
     format = content.get("format") if isinstance(content, dict) else None
-    if type(format) is not int or format not in (FORMAT, ARRAYS_FORMAT, EARLIER_FORMAT):
+    if type(format) is not int or format not in (FORMAT, EARLIER_FORMAT):
         message = f"{folder} has format {str(format)[:80]}"
         raise OtherVersion(f"{message}, this version reads format {FORMAT}")
     run = read_fields(RunFile, content, RUN_FILE)

@@ -24,7 +24,6 @@ from graphforget.runs.in_place import stage_in_place
 from graphforget.runs.journal import is_pending, sync_folder
 from graphforget.runs.layout import (
     ARRAYS,
-    ARRAYS_FORMAT,
     ATTRIBUTES,
     FORMAT,
     LEDGER,
@@ -180,8 +179,7 @@ def _write(
     files = ("weights.safetensors", ARRAYS, "graph.json") if as_arrays else MODEL_FILES
     sums = {name: checksum((folder / name).read_bytes()) for name in (*files, *extras)}
     salt = {"graph_salt": trained.graph_salt.hex()}
-    kind = {"format": ARRAYS_FORMAT if as_arrays else FORMAT, "audience": "private"}
-    run = {**kind, **trained.summary(), **salt, "sha256": sums, "versions": versions()}
+    run = {"format": FORMAT, "audience": "private", **trained.summary(), **salt, "sha256": sums, "versions": versions()}
     (folder / RUN_FILE).write_text(json.dumps(run, indent=2) + "\n")
     (folder / RUN_FILE).chmod(0o600)  # what was measured, and checksums that names could be tried against
     for path in folder.iterdir():
