@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -192,15 +193,18 @@ def test_a_run_that_another_process_has_open_is_not_changed_in_place(run: Path) 
             os.write(told, b"1" if same_graph(graph, planted_graph()) else b"0")
         finally:
             os._exit(0)
-    assert os.read(ready, 1) == b"1"
-    before = content(run)
-    with pytest.raises(gf.InputError, match="is open in another process, and nothing was changed"):
-        gf.answer(run, request)
-    assert content(run) == before
-    assert os.listdir(run.parent) == ["run"]
-    os.write(ask, b"1")
-    assert os.read(ready, 1) == b"1"
-    os.waitpid(child, 0)
+    try:
+        assert os.read(ready, 1) == b"1"
+        before = content(run)
+        with pytest.raises(gf.InputError, match="is open in another process, and nothing was changed"):
+            gf.answer(run, request)
+        assert content(run) == before
+        assert os.listdir(run.parent) == ["run"]
+        os.write(ask, b"1")
+        assert os.read(ready, 1) == b"1"
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
     gf.answer(run, request)
     assert holds_planted(run.parent) == []
 
