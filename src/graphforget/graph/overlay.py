@@ -33,6 +33,7 @@ class Overlay:
     slots: np.ndarray | None = None  # of each row of the graph; None: row and slot are the same
     forgotten: np.ndarray = field(default_factory=lambda: NONE)  # slots whose attributes differ from the base
     values: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))  # their attributes
+    origin: object = None  # the files that the base is mapped from, for who writes them; overlays of a base share it
 
     @property
     def num_slots(self) -> int:

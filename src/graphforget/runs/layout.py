@@ -14,6 +14,7 @@ from graphforget.certificates.ledger import LARGEST as LEDGER_LARGEST
 from graphforget.errors import InputError
 from graphforget.files import error_reason
 from graphforget.json_files import LARGEST as JSON_LARGEST
+from graphforget.runs.journal import ERASED, JOURNAL, LARGEST_JOURNAL, is_pending, replay
 from graphforget.runs.locks import parent_lock
 
 FORMAT = 4
@@ -22,15 +23,22 @@ LARGEST = 2**30  # bytes of one file of tensors
 WIDEST = 2**24  # columns or classes of a graph that is read
 EARLIER_FORMAT = 3  # strongly convex models of it can be read and go on
 MODEL_FILES = ("weights.safetensors", "graph.safetensors", "graph.json")
+ARRAYS, ATTRIBUTES = "arrays.json", "attributes.bin"  # of a large graph: the types and shapes of its arrays
+LARGEST_ARRAY = 2**44  # bytes
+NAMES = ("numbers", "targets", "roles", "leaves", "indptr", "counts", "indices", "subjects", "subject_ends")
+ARRAY_FILES = (ATTRIBUTES, *(f"{name}.bin" for name in NAMES))
 CERTIFICATE, RELEASED, OUTCOME, ANNEX = ("certificate.json", "released.safetensors", "outcome.json", "annex.json")
 PROOFS = "proofs.safetensors"  # the trees from which absence is shown: private
 LEDGER, EARLIER_LEDGER = "ledger.sqlite", "ledger-1.sqlite"  # the second of an earlier format, kept as it was
 DATABASES = {f"{name}{suffix}" for name in (LEDGER, EARLIER_LEDGER) for suffix in ("", "-wal", "-shm")}
-OWN = {RUN_FILE, *MODEL_FILES, CERTIFICATE, RELEASED, OUTCOME, ANNEX, PROOFS, *DATABASES}
+OWN = {RUN_FILE, *MODEL_FILES, CERTIFICATE, RELEASED, OUTCOME, ANNEX, PROOFS, *DATABASES, ARRAYS, *ARRAY_FILES}
+OWN |= {JOURNAL, ERASED}
 LIMITS = {  # bytes of each file; what is larger is neither written nor read
     RUN_FILE: 2**24,
     **dict.fromkeys(("weights.safetensors", "graph.safetensors", RELEASED, PROOFS), LARGEST),
-    **dict.fromkeys(("graph.json", CERTIFICATE, OUTCOME), JSON_LARGEST),
+    **dict.fromkeys(("graph.json", CERTIFICATE, OUTCOME, ARRAYS), JSON_LARGEST),
+    **dict.fromkeys(ARRAY_FILES, LARGEST_ARRAY),
+    JOURNAL: LARGEST_JOURNAL,
     ANNEX: 2**29,
     **dict.fromkeys((LEDGER, EARLIER_LEDGER), LEDGER_LARGEST),
 }
@@ -54,10 +62,22 @@ def check_free(folder: str | Path, *, force: bool = False) -> None:
 
 
 def recover(folder: str | Path) -> None:
-    """Restores the state of a run directory whose writer was killed between two renames."""
+    """Restores the state of a run directory whose writer was killed: between two renames, or before it was done."""
     folder = real_path(folder)
     with parent_lock(folder):
         restore(folder)
+        finish_overwriting(folder)
+
+
+def finish_overwriting(folder: Path) -> None:
+    """Overwrites what a run directory has forgotten, if a journal says that this is not done."""
+    try:
+        replay(folder, ARRAY_FILES)
+    except OSError as error:
+        message = f"{folder} cannot overwrite what it has forgotten: {error_reason(error)}"
+        raise InputError(f"{message}; the next command on it tries again") from error
+    except InputError as error:
+        raise DamagedRun(f"{folder} is damaged: {error}") from error
 
 
 def check_writable(folder: str | Path, *, force: bool = False) -> None:
@@ -82,7 +102,11 @@ def check_writable(folder: str | Path, *, force: bool = False) -> None:
 def open_run(folder: str | Path) -> Iterator[Path]:
     """The place of a run directory's state, locked against writers."""
     folder = real_path(folder)
+    if is_pending(folder):
+        recover(folder)
     with parent_lock(folder, shared=True):
+        if is_pending(folder):
+            raise InputError(f"{folder} was being written by a process that was killed just now: try again")
         if folder.exists():  # a killed writer may have left the old state, with the deleted data
             shutil.rmtree(old_state(folder), ignore_errors=True)
         killed_between_renames = not folder.exists() and old_state(folder).is_dir()

@@ -27,12 +27,13 @@ from graphforget.models.registry import MODELS, build, count_parameters, is_affi
 from graphforget.models.sharded import as_ensemble
 from graphforget.models.tasks import is_collection
 from graphforget.privacy.gaussian import release_ratio
+from graphforget.runs.arrays import StoredArrays, check_records, read_arrays
 from graphforget.runs.layout import (
+    ARRAYS,
     CERTIFICATE,
     EARLIER_FORMAT,
     LARGEST,
     LIMITS,
-    MODEL_FILES,
     WIDEST,
     DamagedRun,
     checksum,
@@ -99,20 +100,51 @@ def read_run(
             trained = _of_earlier_format(trained, graph, released=(folder / CERTIFICATE).exists())
         elif digest != trained.graph_digest == digest_of_format_3(graph):
             trained = dataclasses.replace(trained, graph_digest=digest)
-        value = trained.objective(graph).value(trained.theta)
     except InputError:
         raise
     except Exception as error:  # damaged tensors and a model of one's own can raise any exception there is
         raise DamagedRun(f"{folder} is damaged: {type(error).__name__}: {error_reason(error)}") from error
     if digest != trained.graph_digest:
         raise DamagedRun(f"{folder} is damaged: its graph is not the one that the model was trained on")
+    if ARRAYS not in run.sha256:  # of a large graph, `check_in_full` does it
+        _check_objective(folder, trained, graph, own=model is not None or loss is not None)
+    return trained, graph
+
+
+def check_in_full(folder: Path, trained: Trained, graph: Graph, *, own: bool) -> None:
+    """Checks what `read_run` takes as given for a large graph, at the cost of the whole graph.
+
+    Args:
+        folder: The run directory.
+        trained: Its model, as `read_run` read it.
+        graph: Its graph, as `read_run` read it.
+        own: Whether the model or the loss is the user's own.
+
+    Raises:
+        InputError: The records are not those of the graph's digest, or the objective has another value.
+    """
+    if graph.overlay is None or not isinstance(graph.overlay.origin, StoredArrays):
+        return
+    try:
+        check_records(graph)
+    except InputError as error:
+        raise DamagedRun(f"{folder} is damaged: {error}") from error
+    _check_objective(folder, trained, graph, own=own)
+
+
+def _check_objective(folder: Path, trained: Trained, graph: Graph, *, own: bool) -> None:
+    try:
+        value = trained.objective(graph).value(trained.theta)
+    except InputError:
+        raise
+    except Exception as error:  # damaged tensors and a model of one's own can raise any exception there is
+        raise DamagedRun(f"{folder} is damaged: {type(error).__name__}: {error_reason(error)}") from error
     if not math.isclose(value, trained.objective_value, rel_tol=1e-6):
         values = f"the objective is {value:.10g} instead of {trained.objective_value:.10g}"
         message = f"{folder} is inconsistent: {values}"
-        if model is None and loss is None:
+        if not own:
             raise DamagedRun(message)
         raise InputError(f"{message}, so the given model or loss is not the one of the training")
-    return trained, graph
 
 
 def _files(folder: Path, run: RunFile) -> tuple[Graph, dict[str, Tensor]]:
@@ -122,14 +154,22 @@ def _files(folder: Path, run: RunFile) -> tuple[Graph, dict[str, Tensor]]:
         if foreign:
             raise DamagedRun(f"run.json has a checksum of {foreign[0][:80]!r}, which is not a file of a run")
         weights, weights_content = read_tensors(folder / "weights.safetensors", largest=LARGEST)
-        tensors, graph_content = read_tensors(folder / "graph.safetensors", largest=LARGEST)
         names = read_bytes(folder / "graph.json", largest=LIMITS["graph.json"])
-        read = dict(zip(MODEL_FILES, (weights_content, graph_content, names), strict=True))
-        for name in (*MODEL_FILES, *sorted(run.sha256.keys() - set(MODEL_FILES))):
+        read = {"weights.safetensors": weights_content, "graph.json": names}
+        tensors = None
+        if ARRAYS in run.sha256:
+            read[ARRAYS] = read_bytes(folder / ARRAYS, largest=LIMITS[ARRAYS])
+        else:
+            tensors, read["graph.safetensors"] = read_tensors(folder / "graph.safetensors", largest=LARGEST)
+        for name in (*read, *sorted(run.sha256.keys() - read.keys())):
             content = read[name] if name in read else read_bytes(folder / name, largest=LIMITS[name])
             if run.sha256.get(name) != checksum(content):
                 raise DamagedRun(f"{name} is not the file that was written")
-        graph = _graph(tensors, read_fields(GraphFile, parse_json(names, name="graph.json"), "graph.json"))
+        fields = read_fields(GraphFile, parse_json(names, name="graph.json"), "graph.json")
+        if tensors is None:
+            graph = read_arrays(folder, parse_json(read[ARRAYS], name=ARRAYS), fields, digest=run.graph_digest)
+        else:
+            graph = _graph(tensors, fields)
     except InputError as error:
         raise DamagedRun(f"{folder} is damaged: {error}") from error
     return graph, weights

@@ -19,7 +19,7 @@ from graphforget.progress import Progress
 from graphforget.runs.history import History, history_of
 from graphforget.runs.layout import ANNEX, CERTIFICATE, LEDGER, OUTCOME, DamagedRun, foreign_files, open_run
 from graphforget.runs.proofs import check_trees, stored_trees
-from graphforget.runs.read import read_run
+from graphforget.runs.read import check_in_full, read_run
 from graphforget.runs.released import released_weights
 from graphforget.runs.state import as_certified, check_annexes
 from graphforget.training.losses import Loss, LossFunction
@@ -103,6 +103,7 @@ def _evidence(
     with open_run(folder) as place:
         try:
             trained, graph = read_run(place, model=model, loss=loss, retrain=retrain)
+            check_in_full(place, trained, graph, own=model is not None or loss is not None)
         except DamagedRun as damage:
             raise Mismatch(str(damage)) from damage
         history = _history(place, folder, trained)

@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -18,7 +19,12 @@ from torch import Tensor
 from graphforget.errors import InputError
 from graphforget.files import error_reason
 from graphforget.graph.graph import Graph
+from graphforget.runs.arrays import is_large, write_arrays
+from graphforget.runs.in_place import stage_in_place
+from graphforget.runs.journal import is_pending, sync_folder
 from graphforget.runs.layout import (
+    ARRAYS,
+    ATTRIBUTES,
     FORMAT,
     LEDGER,
     LIMITS,
@@ -27,11 +33,13 @@ from graphforget.runs.layout import (
     check_free,
     checksum,
     clear_leftovers,
+    finish_overwriting,
     old_state,
     real_path,
     restore,
 )
 from graphforget.runs.locks import hold_lock, parent_lock, run_lock
+from graphforget.runs.mapped_files import overwriting
 from graphforget.runs.run_file import GraphFile
 from graphforget.runs.tensors import OF_COLLECTIONS, RELEASED_STATE, STATE, TENSORS
 from graphforget.training.environment import versions
@@ -89,12 +97,16 @@ def write_run(
         raise InputError(f"{folder} cannot be written: {error_reason(error)}") from error
     try:
         with hold_lock(staging):
-            _write(staging, trained, graph, extras or {}, finish)
+            writes = stage_in_place(staging, folder, graph) if overwrite and is_large(graph) else None
+            _write(staging, trained, graph, extras or {}, finish, has_arrays=writes is not None)
             staging.chmod(0o777 & ~umask())
+            if writes:
+                sync_folder(staging)
             with parent_lock(folder):
                 if folder.exists() and not overwrite:
                     raise InputError(f"{named} was written by somebody else in the meantime and is left alone")
-                _replace(folder, staging, named)
+                with nullcontext() if writes is None else overwriting(folder / ATTRIBUTES, writes):
+                    _replace(folder, staging, named)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(staging, ignore_errors=True)
         raise InputError(f"{named} cannot be written: {error_reason(error)}") from error
@@ -116,6 +128,9 @@ def _replace(folder: Path, staging: Path, named: str | Path) -> None:
     except BaseException:
         restore(folder)
         raise
+    if is_pending(folder):
+        sync_folder(folder.parent)  # the new state is there for good before anything of the old one is overwritten
+        finish_overwriting(folder)
     shutil.rmtree(old, ignore_errors=True)
     if old.exists():
         raise InputError(f"{named} is written, but its old state could not be removed and is still at {old}")
@@ -133,10 +148,16 @@ def _write(
     graph: Graph,
     extras: Mapping[str, bytes],
     finish: Callable[[Path], None] | None,
+    *,
+    has_arrays: bool,
 ) -> None:
+    """Writes the files of a run. With `has_arrays` those of its graph are there already."""
     names = {f.name: getattr(graph, f.name) for f in dataclasses.fields(GraphFile)}
     if graph.graph_ids is None:
         del names["graph_ids"]
+    as_arrays = is_large(graph)
+    if as_arrays:
+        names["subject_ids"] = None  # they are in an array of their own
     (folder / "graph.json").write_text(json.dumps(names, indent=2) + "\n")
     (folder / "graph.json").chmod(0o600)  # names people, as the tensors do that safetensors writes so
     flat = {"theta": trained.theta.contiguous()} | (
@@ -146,6 +167,30 @@ def _write(
     if trained.composite is not None:  # its encoders or its network are no part of the module's own state
         state |= {f"{RELEASED_STATE}{name}": value for name, value in trained.composite.released_state().items()}
     save_file(flat | state, folder / "weights.safetensors")
+    if not as_arrays:
+        _write_tensors(folder, graph)
+    elif not has_arrays:
+        write_arrays(folder, graph)
+    for name, content in extras.items():
+        (folder / name).write_bytes(content)
+        (folder / name).chmod(0o600)
+    if finish is not None:
+        finish(folder)
+    files = ("weights.safetensors", ARRAYS, "graph.json") if as_arrays else MODEL_FILES
+    sums = {name: checksum((folder / name).read_bytes()) for name in (*files, *extras)}
+    salt = {"graph_salt": trained.graph_salt.hex()}
+    run = {"format": FORMAT, "audience": "private", **trained.summary(), **salt, "sha256": sums, "versions": versions()}
+    (folder / RUN_FILE).write_text(json.dumps(run, indent=2) + "\n")
+    (folder / RUN_FILE).chmod(0o600)  # what was measured, and checksums that names could be tried against
+    for path in folder.iterdir():
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size > LIMITS[path.name]:
+                raise InputError(f"{path.name} would have more than the {LIMITS[path.name]:,} bytes that can be read")
+            os.fsync(file.fileno())
+
+
+def _write_tensors(folder: Path, graph: Graph) -> None:
+    """Writes a graph that is not large."""
     stored = (*TENSORS, "y", *(OF_COLLECTIONS if graph.graph_numbers is not None else ()))
     tensors: dict[str, Tensor] = {name: getattr(graph, name).contiguous() for name in stored}
     if graph.x.layout == torch.sparse_csr:
@@ -157,21 +202,6 @@ def _write(
     else:
         tensors["x"] = graph.x.contiguous()
     save_file({name: tensor.clone() for name, tensor in tensors.items()}, folder / "graph.safetensors")
-    for name, content in extras.items():
-        (folder / name).write_bytes(content)
-        (folder / name).chmod(0o600)
-    if finish is not None:
-        finish(folder)
-    sums = {name: checksum((folder / name).read_bytes()) for name in (*MODEL_FILES, *extras)}
-    salt = {"graph_salt": trained.graph_salt.hex()}
-    run = {"format": FORMAT, "audience": "private", **trained.summary(), **salt, "sha256": sums, "versions": versions()}
-    (folder / RUN_FILE).write_text(json.dumps(run, indent=2) + "\n")
-    (folder / RUN_FILE).chmod(0o600)  # what was measured, and checksums that names could be tried against
-    for path in folder.iterdir():
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size > LIMITS[path.name]:
-                raise InputError(f"{path.name} would have more than the {LIMITS[path.name]:,} bytes that can be read")
-            os.fsync(file.fileno())
 
 
 def rewrite_checksums(folder: str | Path) -> None:
