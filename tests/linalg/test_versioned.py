@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphforget.linalg.versioned import VersionedRows
+from graphforget.linalg.versioned import VersionedRows, exclusive
 
 
 @settings(max_examples=100, deadline=None)
@@ -42,3 +43,23 @@ def test_a_version_that_nobody_holds_is_freed() -> None:
     gc.collect()
     assert gone() is None
     assert second.array()[0, 0] == 1
+
+
+def test_two_threads_with_two_versions_each_read_their_own() -> None:
+    first = VersionedRows(np.zeros((2000, 50)))
+    second = first.updated(np.arange(1000), np.ones((1000, 50)))
+    wrong: list[float] = []
+
+    @exclusive
+    def total(version: VersionedRows) -> float:
+        return float(version.array().sum())
+
+    def read(version: VersionedRows, expected: float) -> None:
+        wrong.extend(seen for seen in (total(version) for _ in range(300)) if seen != expected)
+
+    threads = [threading.Thread(target=read, args=pair) for pair in ((first, 0.0), (second, 50_000.0))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong

@@ -173,3 +173,50 @@ def test_a_large_change_costs_the_rows_that_it_reaches() -> None:
     held = old.training.array().copy()
     differs = np.flatnonzero((new.training.array() != held).any(axis=1))
     assert differs.tolist() == list(range(998, 1004))
+
+
+@pytest.mark.parametrize("what", [Settings((2,), (1.0,), False), Settings((0, 1, 2), (1.0, 1.0, 1.0), False)])
+def test_a_large_value_that_goes_leaves_its_rounding_behind_and_the_bound_counts_it(
+    monkeypatch: pytest.MonkeyPatch, what: Settings
+) -> None:
+    """Beside it the bound of a fresh propagation is nothing: what differences round has to be counted by itself."""
+    monkeypatch.setattr(followed_module, "FEW_ENTRIES", 0)
+    monkeypatch.setattr(followed_module, "CHEAP", 0)
+    monkeypatch.setattr(followed_module, "MOST", math.inf)
+    monkeypatch.setattr(overlay_module, "MOST_CHANGED", math.inf)
+    graph = random_graph(4, nodes=30, edges=60, sparse=False)
+    x = graph.x.clone()
+    x[7] *= 1e13
+    graph = gf.Graph.create(x=x, edges=graph.edge_index, y=graph.y, train_mask=graph.train_mask)
+    left = graph.without(gf.Request(attributes={7: "all"}))
+    fresh, version = of_graph(left, what), after(of_graph(graph, what), left)
+    assert not version.is_fresh
+    assert off(fresh, left) <= fresh.error <= 1e-11
+    assert 1e-5 < off(version, left) <= version.error
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(chain=st.data())
+def test_the_defect_of_each_power_is_within_its_own_bound(way: str, chain: Any) -> None:
+    graphs, what = chain.draw(chains()), CASES[1]
+    version = of_graph(graphs[0], what)
+    for graph in graphs[1:]:
+        version = after(version, graph)
+    adjacency, slots = version.overlay.adjacency, np.arange(version.overlay.num_slots)
+    s = np.zeros((slots.size, slots.size), dtype=np.longdouble)
+    for slot in slots:
+        s[slot, adjacency.lists(np.array([slot]))[1]] = 1
+    np.fill_diagonal(s, 1)
+    root = np.sqrt(s.sum(axis=1))
+    s = s / root[:, None] / root[None, :]
+    for hop in (1, 2):
+        before, now = (version.power(h, slots).astype(np.longdouble) for h in (hop - 1, hop))
+        defect = now - s @ before
+        assert float(np.sqrt((defect[:, :-1] ** 2).sum())) <= version.defects[hop]
+
+
+def test_attributes_whose_squares_underflow_have_unit_rows_too() -> None:
+    x = torch.tensor([[3e-200, 4e-200], [1.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
+    graph = gf.Graph.create(x=x, edges=torch.zeros(2, 0, dtype=torch.int64), y=torch.tensor([0, 1, 0]))
+    rows = of_graph(graph, Settings((0,), (1.0,), True)).training.array()
+    np.testing.assert_allclose(rows, [[0.6, 0.8], [1.0, 0.0], [0.0, 0.0]], rtol=1e-15)

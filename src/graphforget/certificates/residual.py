@@ -63,6 +63,9 @@ def residual(objective: Objective, theta: Tensor, *, gradient: Tensor | None = N
     """Measures the gradient at `theta` over all training nodes, unless `gradient` gives it, in float64."""
     if not (objective.data.affine and assumed_convex(objective.data.loss)):
         raise InputError(NOT_CONVEX)
+    if not is_convex(objective.data.loss):
+        fresh = objective.with_fresh_features()
+        objective, gradient = fresh, gradient if fresh is objective else None
     if gradient is None:
         gradient = objective.gradient(theta)
     rounding = rounding_allowance(objective, theta, gradient_norm=float(gradient.norm()))
@@ -135,8 +138,10 @@ def feature_rounding_share(objective: Objective, theta: Tensor, tolerance: float
     """Which part of a tolerance of the gradient the rounding errors of followed features take."""
     data, model = objective.data, objective.data.affine_model
     error = None if model is None else model.feature_error(data.inputs)
-    if error is None or not is_convex(data.loss):
+    if error is None:
         return 0.0
+    if not is_convex(data.loss):  # nothing bounds what a user's own loss makes of an error
+        return math.inf
     return 2 * feature_rounding(objective, norm=float(theta.norm()), error=error) / objective.m / tolerance
 
 

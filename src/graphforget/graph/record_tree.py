@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from graphforget.linalg.versioned import VersionedRows
+from graphforget.linalg.versioned import VersionedRows, exclusive
 
 BITS, CHILDREN = 4, 16  # a node has 16 children, so there are few inner hashes beside the leaves
 HEIGHT = 16  # levels above the leaves, for numbers under 2^63
@@ -93,6 +93,7 @@ class RecordTree:
         return len(self.prefixes) - 1
 
     @property
+    @exclusive
     def root(self) -> bytes:
         return self.hashes[-1].array().tobytes()
 
@@ -105,6 +106,7 @@ class RecordTree:
         """The leaves of these numbers, k x 32."""
         return self._at(0, numbers)
 
+    @exclusive
     def updated(self, numbers: np.ndarray, leaves: np.ndarray) -> RecordTree:
         """The tree with other leaves at some of its numbers. The cost does not depend on how many others there are.
 
@@ -151,6 +153,7 @@ class RecordTree:
             level for level, prefixes in above if _places(prefixes, np.array([number >> (BITS * (level + 1))]))[1].all()
         )
 
+    @exclusive
     def path(self, number: int, *, level: int = 0) -> tuple[bytes, ...]:
         """The opening of a number: for each level from this one to the top, the 15 other children, 480 bytes."""
         steps = []
@@ -161,6 +164,7 @@ class RecordTree:
             steps.append(np.delete(children, prefix % CHILDREN, axis=0).tobytes())
         return tuple(steps)
 
+    @exclusive
     def _at(self, level: int, prefixes: np.ndarray) -> np.ndarray:
         return _rows_or_empty(level, prefixes, self.prefixes[level], self.hashes[level].array(), self.empty)
 

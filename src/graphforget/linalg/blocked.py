@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from graphforget.linalg.jacobian import Jacobian
+from graphforget.linalg.versioned import exclusive
 
 BLOCK = 2048  # rows
 
@@ -29,15 +30,18 @@ class BlockedFeatures(Jacobian):
         """The blocks of rows."""
         return [slice(start, start + BLOCK) for start in range(0, self.value.shape[0], BLOCK)]
 
+    @exclusive
     def apply(self, v: Tensor) -> Tensor:
         weight, bias = self._parts(v)
         product = self._features() @ weight
         return product if bias is None else product.add_(bias)
 
+    @exclusive
     def adjoint(self, u: Tensor) -> Tensor:
         weight = (self._features().T @ u).flatten()
         return torch.cat([weight, u.sum(dim=0)]) if self._bias else weight
 
+    @exclusive
     def through(self, v: Tensor, inner: Callable[[int, Tensor], Tensor]) -> Tensor:
         """`J^T f(J v)` in one pass, where `inner(i, rows)` is `f` on the rows of block `i`."""
         features, (weight, bias) = self._features(), self._parts(v)

@@ -2,7 +2,27 @@
 
 from __future__ import annotations
 
+import functools
+import threading
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
 import numpy as np
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_in_use = threading.RLock()
+
+
+def exclusive(function: Callable[P, R]) -> Callable[P, R]:
+    """Lets one thread at a time run functions that read or move versions: the array shows one version at a time."""
+
+    @functools.wraps(function)
+    def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+        with _in_use:
+            return function(*args, **kwargs)
+
+    return locked
 
 
 class VersionedRows:
@@ -10,8 +30,8 @@ class VersionedRows:
 
     All versions share one array. The version that was used last owns it; every other one holds the rows in which it
     differs from its neighbour on the way to the owner. Reading another version moves the array there, at the cost of
-    these rows (Baker 1978, "Shallow binding in LISP 1.5": rerooting). Versions that nobody holds are freed. Not for
-    several threads at once.
+    these rows (Baker 1978, "Shallow binding in LISP 1.5": rerooting). Versions that nobody holds are freed.
+    Functions that keep an array while they work are `exclusive`.
 
     Example:
         >>> first = VersionedRows(np.zeros((3, 1)))
@@ -34,10 +54,12 @@ class VersionedRows:
         self._own()
         return self._values
 
+    @exclusive
     def rows(self, index: np.ndarray) -> np.ndarray:
         """A copy of these rows."""
         return self.array()[index]
 
+    @exclusive
     def updated(self, index: np.ndarray, values: np.ndarray) -> VersionedRows:
         """A new version with other rows; `index` names each row once. This version stays what it is."""
         self._own()
@@ -49,6 +71,7 @@ class VersionedRows:
             self._difference = (index, values[:0], new)
         return new
 
+    @exclusive
     def _own(self) -> None:
         """Moves the array to this version, along the chain of differences from the owner."""
         chain: list[VersionedRows] = []

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from graphforget.graph.adjacency import Adjacency
 from graphforget.graph.overlay import Overlay, SlotChange
-from graphforget.linalg.versioned import VersionedRows
+from graphforget.linalg.versioned import VersionedRows, exclusive
 from graphforget.models.propagated import (
     Propagated,
     attributes,
@@ -43,6 +43,7 @@ class ChangedRows:
     after: np.ndarray
 
 
+@exclusive
 def followed(old: Propagated, overlay: Overlay, change: SlotChange, train_slots: np.ndarray) -> Propagated:
     """The propagated attributes after a deletion, from those before it."""
     settings = old.settings

@@ -93,7 +93,16 @@ def fresh_inputs(module: nn.Module, graph: Graph, *, device: str | torch.device 
 
     Features that followed deletions by differences are close to them, and training has to be a function of the graph.
     """
-    if str(device) != "cpu" or not is_built_in(module) or not can_follow(module, graph):
+    if str(device) != "cpu" or not is_built_in(module):
+        return None
+    if isinstance(module, Stacked) and can_follow(module.fixed, graph):
+        features, stacked = model_inputs(module, graph, dtype=torch.float64)
+        if not features.propagated.is_fresh:
+            features, _ = propagated_inputs(module.fixed, graph, anew=True)
+            key = (module.preparation, torch.float64, "cpu")
+            prepared_once(graph, key, lambda: (features, stacked), anew=True)
+        return features, stacked
+    if not can_follow(module, graph):
         return None
     assert isinstance(module, FixedPropagation)
     inputs = propagated_inputs(module, graph)

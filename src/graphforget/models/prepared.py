@@ -31,17 +31,20 @@ def prepared_once(
     """
     if torch.is_inference_mode_enabled():  # autograd refuses tensors from there
         return prepare()
-    known = _prepared.pop(graph, {})
-    if key not in known or anew:
+    if key not in _prepared.get(graph, {}) or anew:
         parent = None if graph.change is None else graph.change.parent()
         earlier = {} if parent is None else _prepared.pop(parent, {})
         if earlier:
             assert parent is not None
             _prepared[parent] = earlier  # among those used last
+        made = follow(earlier[key]) if follow is not None and key in earlier else prepare()
+        known = _prepared.pop(graph, {})  # after the work, which may have prepared something itself
         known.pop(key, None)
-        known[key] = follow(earlier[key]) if follow is not None and key in earlier else prepare()
+        known[key] = made
         while len(known) > MOST_KEYS:
             known.pop(next(iter(known)))
+    else:
+        known = _prepared.pop(graph)
     _prepared[graph] = known
     while len(_prepared) > MOST_GRAPHS:
         _prepared.pop(next(iter(_prepared)), None)

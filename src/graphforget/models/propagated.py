@@ -19,10 +19,11 @@ from torch import Tensor
 from graphforget.graph.adjacency import Adjacency
 from graphforget.graph.overlay import Overlay
 from graphforget.linalg.neighbour_sums import neighbour_sums
-from graphforget.linalg.versioned import VersionedRows
+from graphforget.linalg.versioned import VersionedRows, exclusive
 
 UNIT = 2.0**-53  # the rounding unit of float64
 BLOCK = 2**16  # slots
+SMALLEST = 2.0**-400  # squares of smaller numbers are rounded to nothing
 FEW = 16  # one in so many of the slots
 
 
@@ -57,6 +58,7 @@ class Propagated:
     is_fresh: bool = True  # bit for bit what propagating the graph anew gives: no difference was ever added
 
     @cached_property
+    @exclusive
     def single(self) -> VersionedRows:
         """The features of the training nodes in float32."""
         return VersionedRows(self.training.array().astype(np.float32))
@@ -73,12 +75,14 @@ class Propagated:
         return 1.01 * math.sqrt(total) + 2 * UNIT * self._size  # the scales round each number once more
 
     @cached_property
+    @exclusive
     def _size(self) -> float:
         """At least the Frobenius norm of the features of the training nodes."""
         return float(np.linalg.norm(self.bounds.array() * np.abs(self.settings.scales)))
 
     # -- all nodes -----------------------------------------------------------------------------------------------
 
+    @exclusive
     def power(self, hop: int, slots: np.ndarray) -> np.ndarray:
         """`H_hop` of these slots, with the bounds as its last column."""
         if hop == 0:
@@ -89,6 +93,7 @@ class Propagated:
             return recomputed_from_attributes(self.overlay, slots, scale_rows=self.settings.scale_rows)
         return recomputed(self.overlay.adjacency, slots, self.hops[-1].array())
 
+    @exclusive
     def features(self, slots: np.ndarray) -> np.ndarray:
         """The features of these slots."""
         settings = self.settings
@@ -99,12 +104,14 @@ class Propagated:
         """Bounds on the norms of the blocks of these slots, a column a power, without the scales."""
         return np.stack([self._bounds(hop, slots) for hop in self.settings.powers], axis=1)
 
+    @exclusive
     def _bounds(self, hop: int, slots: np.ndarray) -> np.ndarray:
         if 1 < hop > len(self.hops):
             last: np.ndarray = recomputed(self.overlay.adjacency, slots, self.hops[-1].array()[:, -1:])
             return last[:, 0]
         return self.power(hop, slots)[:, -1]
 
+    @exclusive
     def logits(self, weight: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """`sum_h c_h S^h X W_h` of these rows of the graph; `weight` is powers x columns x classes."""
         settings, slots = self.settings, self.overlay.slots_of(rows)
@@ -158,6 +165,7 @@ class PropagatedFeatures:
         values = torch.from_numpy(propagated.features(slots)).to(self.dtype)
         return lambda: values
 
+    @exclusive
     def row_norms(self, rows: Tensor | None = None) -> Tensor:
         """For each of these rows at least the norm of its features, without that of a bias; for all by default."""
         propagated = self.propagated
@@ -168,6 +176,7 @@ class PropagatedFeatures:
         bounds = propagated.bounds.array() if known else propagated.bounds_of(slots)
         return torch.from_numpy(np.linalg.norm(bounds * np.abs(propagated.settings.scales), axis=1) + self.error)
 
+    @exclusive
     def logits(self, weight: Tensor) -> Tensor:
         """`sum_h c_h S^h X W_h` of all rows of the graph, or of `rows`."""
         overlay = self.propagated.overlay
@@ -182,6 +191,9 @@ def attributes(overlay: Overlay, slots: np.ndarray | slice, *, scale_rows: bool)
     part = overlay.attributes(slots)
     out = np.empty((part.shape[0], part.shape[1] + 1))
     out[:, :-1] = part
+    if scale_rows and part.dtype == np.float64:
+        small = np.abs(part).max(axis=1) < SMALLEST
+        out[small, :-1] *= 1 / SMALLEST  # a power of two: the scaled row is the same, and squares do not underflow
     norms = np.sqrt(np.einsum("ij,ij->i", out[:, :-1], out[:, :-1]))
     if scale_rows:
         out[:, :-1] /= np.where(norms > 0, norms, 1)[:, None]

@@ -78,7 +78,7 @@ def fit_one(
     convex = is_affine(module) and assumed_convex(loss)
     before = None if is_built_in(module) else attribute_state(module)
     noise_vector = _objective_noise(module, recipe) if objective_noise_vector is None else objective_noise_vector
-    part, inputs = _training_data(module, graph, inspection, device=device)
+    part, inputs = _training_data(module, graph, inspection, convex=convex, device=device)
     adam: Any = {"linear_term": noise_vector, "device": device, "progress": progress}
     unkeyed = False if convex else train_by_adam(module, part, recipe, loss, **adam)
     given: Any = {"objective_noise_vector": noise_vector, "device": device, "inputs": inputs}
@@ -108,14 +108,15 @@ def fit_one(
 
 
 def _training_data(
-    module: nn.Module, graph: Graph, inspection: Inspection, *, device: str
+    module: nn.Module, graph: Graph, inspection: Inspection, *, convex: bool, device: str
 ) -> tuple[Graph, tuple[Any, Any] | None]:
     """The part of the graph that training reads, and the inputs of the model if they are there already.
 
     The embeddings of a stacked model are computed once, for training and for everything after it. So are features that
-    follow deletions, and each row of them depends on the training input alone, to the last bit.
+    follow deletions, and each row of them depends on the training input alone, to the last bit. That is true of
+    Newton's method, which reads the rows of training nodes and no others.
     """
-    inputs = fresh_inputs(module, graph, device=device)
+    inputs = fresh_inputs(module, graph, device=device) if convex else None
     if as_stacked(module) is not None or inputs is not None:
         return graph, inputs
     return input_of_view(graph, inspection.reach, view_of(module)), None

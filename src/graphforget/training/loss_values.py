@@ -21,7 +21,7 @@ def softmax_and_cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, T
     by_class = logits.T.contiguous()
     largest = by_class.amax(dim=0)
     chosen = by_class.gather(0, labels.unsqueeze(0)).squeeze(0)
-    powers = by_class.sub_(largest).exp_()
+    powers = by_class.sub(largest).exp_()  # not in place: one row is its own transpose
     total = powers.sum(dim=0)
     return powers.div_(total).T.contiguous(), total.log_().add_(largest).sub_(chosen)
 

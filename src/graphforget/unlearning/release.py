@@ -15,6 +15,7 @@ from graphforget.certificates.document import Certificate
 from graphforget.certificates.issue import algorithms, issue_certificate, subject
 from graphforget.certificates.releases import counted_ratio
 from graphforget.errors import FloorMissed, Refused
+from graphforget.models.inputs import fresh_inputs
 from graphforget.privacy.gaussian import noise_error_within_budget
 from graphforget.privacy.noise import rounding_tv_bound, with_noise
 from graphforget.training.trained import Trained
@@ -61,6 +62,8 @@ def count_release(trained: Trained, earlier: tuple[float, ...], claim: Claim) ->
 def check_floor(task: Task, outcome: Outcome) -> None:
     """Raises `FloorMissed` if the released weights score under the floor that was fixed when the model was trained."""
     floor = task.trained.recipe.floor
+    if floor is not None:
+        fresh_inputs(outcome.trained.module, outcome.graph)  # the score is that of the retained graph alone
     if floor is None or outcome.released.utility(outcome.graph) >= floor:
         return
     claim = outcome.certificate.claim
