@@ -16,7 +16,7 @@ from torch import Tensor
 
 from graphforget.certificates.edge_tags import edge_tags, node_keys
 from graphforget.certificates.salted import framed, salted_digests
-from graphforget.graph.adjacency import row_blocks
+from graphforget.linalg.ranges import row_blocks
 from graphforget.linalg.sparse import to_scipy
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _has_edge(annex: Annex, graph: Graph, names: Sequence[str], identities: Sequ
 
 def _edge_blocks(graph: Graph) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """The senders and receivers of all edges, some at a time; an undirected edge once."""
-    for first, last in row_blocks(graph.adjacency, EDGES_AT_ONCE):
+    for first, last in row_blocks(graph.adjacency.indptr, EDGES_AT_ONCE):
         counts, senders = graph.adjacency.lists(np.arange(first, last))
         receivers = np.repeat(np.arange(first, last), counts)
         if not graph.directed:

@@ -5,13 +5,14 @@ A deletion copies no edge that stays. It replaces the lists of the nodes that lo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from graphforget.linalg.ranges import ranges, row_blocks
 
 ENTRIES = 2**20  # that are looked at together
 NONE = np.zeros(0, dtype=np.int64)
@@ -60,7 +61,7 @@ class Adjacency:
     def loops(self) -> np.ndarray:
         """Whether each row sends to itself."""
         loops = np.zeros(self.num_rows, dtype=bool)
-        for first, last in row_blocks(self, ENTRIES):
+        for first, last in row_blocks(self.indptr, ENTRIES):
             rows = np.arange(first, last)
             counts, senders = self.lists(rows)
             loops[senders[senders == np.repeat(rows, counts)]] = True
@@ -80,17 +81,15 @@ class Adjacency:
         starts, counts = self.indptr[rows], self.indptr[rows + 1] - self.indptr[rows]
         place, other = self._places(rows)
         if not other.any():
-            together = bool(rows.size) and bool((starts[1:] == starts[:-1] + counts[:-1]).all())
-            places = slice(starts[0], starts[-1] + counts[-1]) if together else _ranges(starts, counts)
-            return counts, self.indices[places]
+            return counts, self.indices[ranges(starts, counts)]
         there = place[other]
         new_counts = self.new_indptr[there + 1] - self.new_indptr[there]
         counts[other] = new_counts
         ends = counts.cumsum()
         senders = np.empty(int(ends[-1]), dtype=np.int32)
         firsts, same = ends - counts, ~other
-        senders[_ranges(firsts[same], counts[same])] = self.indices[_ranges(starts[same], counts[same])]
-        senders[_ranges(firsts[other], new_counts)] = self.new_indices[_ranges(self.new_indptr[there], new_counts)]
+        senders[ranges(firsts[same], counts[same])] = self.indices[ranges(starts[same], counts[same])]
+        senders[ranges(firsts[other], new_counts)] = self.new_indices[ranges(self.new_indptr[there], new_counts)]
         return counts, senders
 
     def holds(self, receivers: np.ndarray, senders: np.ndarray) -> np.ndarray:
@@ -108,12 +107,12 @@ class Adjacency:
         earlier_counts = np.diff(self.new_indptr)[kept]
         merged = np.concatenate([earlier, rows])
         lengths = np.concatenate([earlier_counts, counts])
-        content = np.concatenate([self.new_indices[_ranges(self.new_indptr[:-1][kept], earlier_counts)], senders])
+        content = np.concatenate([self.new_indices[ranges(self.new_indptr[:-1][kept], earlier_counts)], senders])
         order = merged.argsort(kind="stable")
         starts = (lengths.cumsum() - lengths)[order]
         indptr = np.zeros(merged.size + 1, dtype=np.int64)
         np.cumsum(lengths[order], out=indptr[1:])
-        content = content[_ranges(starts, lengths[order])].astype(np.int32, copy=False)
+        content = content[ranges(starts, lengths[order])].astype(np.int32, copy=False)
         new = Adjacency(self.indptr, self.indices, merged[order], indptr, content)
         if "loops" in vars(self):  # only these rows can have another one
             loops, owners = self.loops.copy(), np.repeat(rows, counts)
@@ -156,20 +155,3 @@ class Adjacency:
             return NONE, np.zeros(rows.size, dtype=bool)
         place = np.searchsorted(self.replaced, rows)
         return place, self.replaced[np.minimum(place, self.replaced.size - 1)] == rows
-
-
-def row_blocks(adjacency: Adjacency, entries: int) -> Iterator[tuple[int, int]]:
-    """Ranges of rows with about so many senders in the base each, and at least one row."""
-    first, rows = 0, adjacency.num_rows
-    while first < rows:
-        last = int(np.searchsorted(adjacency.indptr, adjacency.indptr[first] + entries, side="right")) - 1
-        last = min(max(last, first + 1), rows)
-        yield first, last
-        first = last
-
-
-def _ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """The positions `starts[i], starts[i] + 1, ...`, so many for each, one after the other."""
-    ends = counts.cumsum()
-    total = int(ends[-1]) if ends.size else 0
-    return np.arange(total) + np.repeat(starts - (ends - counts), counts)

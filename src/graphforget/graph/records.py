@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphforget.graph.record_tree import HASH
+from graphforget.linalg.ranges import ranges
 
 if TYPE_CHECKING:
     from graphforget.graph.graph import Graph
@@ -86,14 +87,6 @@ def in_neighbours(graph: Graph, rows: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return counts, overlay.rows_of(senders)
 
 
-def ragged(starts: np.ndarray, counts: np.ndarray) -> np.ndarray | slice:
-    """The places start, start + 1, ... of several runs, one after the other; a slice if the runs follow one another."""
-    ends = starts + counts
-    if len(starts) == 0 or (starts[1:] == ends[:-1]).all():
-        return slice(int(starts[0]), int(ends[-1])) if len(starts) else slice(0, 0)
-    return np.arange(counts.sum()) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
-
-
 def _heads(
     graph: Graph, rows: np.ndarray, name_lengths: list[int], widths: np.ndarray, counts: np.ndarray
 ) -> np.ndarray:
@@ -118,7 +111,7 @@ def _attributes(graph: Graph, rows: np.ndarray) -> tuple[np.ndarray, memoryview,
     if graph.has_sparse_attributes:
         pointers = graph.x.crow_indices().numpy()
         counts = pointers[rows + 1] - pointers[rows]
-        places = ragged(pointers[rows], counts)
+        places = ranges(pointers[rows], counts)
         columns, values = graph.x.col_indices().numpy()[places], graph.x.values().numpy()[places]
         nonzero = values != 0
         if not nonzero.all():

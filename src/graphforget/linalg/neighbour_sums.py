@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import scipy.sparse as sp
 import torch
+
+from graphforget.linalg.ranges import row_blocks
 
 ENTRIES = 2**20  # of the lists in a block of rows; their weights take 8 MB
 
@@ -30,7 +32,7 @@ def neighbour_sums(
         lists = sp.csr_matrix((weights(listed), listed, local), shape=(last - first, values.shape[0]))
         out[first:last] = lists @ values
 
-    blocks = list(_blocks(indptr))
+    blocks = list(row_blocks(indptr, ENTRIES))
     threads = min(torch.get_num_threads(), len(blocks))
     if threads > 1:
         with ThreadPoolExecutor(threads) as pool:
@@ -39,13 +41,3 @@ def neighbour_sums(
         for block in blocks:
             compute(block)
     return out
-
-
-def _blocks(indptr: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Ranges of rows with about `ENTRIES` entries each, and at least one row."""
-    first, rows = 0, indptr.size - 1
-    while first < rows:
-        last = int(np.searchsorted(indptr, indptr[first] + ENTRIES, side="right")) - 1
-        last = min(max(last, first + 1), rows)
-        yield first, last
-        first = last
