@@ -41,16 +41,15 @@ def deterministic() -> Iterator[None]:
     Without them threads add up in any order. The caller's settings are restored afterwards. New memory is not filled,
     which would only take time.
     """
-    enabled = torch.are_deterministic_algorithms_enabled()
-    lenient = torch.is_deterministic_algorithms_warn_only_enabled()
+    mode = torch.get_deterministic_debug_mode()
     settings: Any = torch.utils.deterministic
     filled = settings.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(True, warn_only=lenient or not enabled)
+    torch.set_deterministic_debug_mode(max(mode, 1))  # 1: warn; `use_deterministic_algorithms` would load the compiler
     settings.fill_uninitialized_memory = False
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(enabled, warn_only=lenient)
+        torch.set_deterministic_debug_mode(mode)
         settings.fill_uninitialized_memory = filled
 
 
