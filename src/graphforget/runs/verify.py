@@ -114,7 +114,7 @@ def _evidence(
             raise
         except (OSError, ValueError) as error:
             raise Mismatch(_cannot_be_read(error)) from error
-        trees = None if history.ledger.last_release is None else stored_trees(place, history)
+        trees = None if history.ledger.last_release is None else stored_trees(place, history, graph)
         others = tuple(f"files that are not the run's own: {name}" for name in foreign_files(place))
     ledger = history.ledger
     last = ledger.last_release
