@@ -84,12 +84,30 @@ class RunTrees:
 def stored_trees(place: Path, history: History, graph: Graph) -> AuditTrees | None:
     """The trees of a run directory with this graph; None if its last certificate was issued without them.
 
-    No hash is taken from the file: all are computed from what they stand for. So who can write the file cannot make
-    the next certificate state what the last one did not. Raises `Mismatch` if they do not lead to its roots.
+    Raises `Mismatch` unless they lead to the roots in the last certificate.
+    """
+    return trees_of(read_trees(place), history, graph)
+
+
+def read_trees(place: Path) -> dict[str, Tensor]:
+    """The content of the file with the trees, for `trees_of`; empty if there is no such file."""
+    if not os.path.lexists(place / PROOFS):
+        return {}
+    try:
+        return read_tensors(place / PROOFS, largest=LIMITS[PROOFS])[0]
+    except InputError as error:
+        raise DamagedRun(f"{place} is damaged: {error}") from error
+
+
+def trees_of(tensors: dict[str, Tensor], history: History, graph: Graph) -> AuditTrees | None:
+    """What `stored_trees` does, for a caller that has read the file.
+
+    No hash is taken from the file: all are computed from what they stand for. So who can write the file, and has not
+    the key, cannot make the next certificate state what the last one did not.
     """
     certificate = _last_certificate(history)
     stated = {} if certificate is None else roots_of(certificate)
-    trees = _read_trees(place / PROOFS, digest_tree(graph).tree) if os.path.lexists(place / PROOFS) else None
+    trees = _made(dict(tensors), digest_tree(graph).tree) if tensors else None
     if (trees.roots if trees else {}) != stated:
         raise Mismatch(OTHER_TREES)
     return trees
@@ -119,14 +137,10 @@ def trees_bytes(trees: AuditTrees) -> bytes:
     return save_bytes({name: torch.tensor(array) for name, array in arrays.items()})
 
 
-def _read_trees(path: Path, records: RecordTree) -> AuditTrees:
-    try:
-        tensors, _ = read_tensors(path, largest=LIMITS[PROOFS])
-        slots, subjects = _slots(tensors, records), _subjects(tensors)
-        if tensors:
-            raise DamagedRun(f"{PROOFS} has the tensor {next(iter(tensors))[:80]!r}, which it should not have")
-    except InputError as error:
-        raise DamagedRun(f"{path.parent} is damaged: {error}") from error
+def _made(tensors: dict[str, Tensor], records: RecordTree) -> AuditTrees:
+    slots, subjects = _slots(tensors, records), _subjects(tensors)
+    if tensors:
+        raise DamagedRun(f"{PROOFS} has the tensor {next(iter(tensors))[:80]!r}, which it should not have")
     if slots is None:
         raise Mismatch(OTHER_TREES)
     return AuditTrees(slots, subjects)
