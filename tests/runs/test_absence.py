@@ -259,10 +259,11 @@ def test_a_damaged_file_of_trees_is_found(run: Run, place: Path) -> None:
         assert (ran.code, "is not the file that was written" in ran.stderr) == (2, True)
         rewrite_checksums(place / "named")
         ran = run(*prove)
-        missing = (
-            "subjects." if name == "subjects.seed" else f"lacks {name}, or has it"
-        )  # without it the rest is foreign
+        # Without the seed there is no tree of subjects, and its other parts should not be there.
+        missing = "subjects." if name == "subjects.seed" else f"lacks {name}, or has it"
         assert (ran.code, ran.stderr.count("\n"), missing in ran.stderr) == (2, 1, True)
+        with pytest.raises(gf.Mismatch, match=missing):
+            gf.verify_run("named")
 
 
 def without_somebody(tensors: dict[str, Tensor], name: str) -> Tensor:

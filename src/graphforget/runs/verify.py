@@ -76,7 +76,10 @@ def verify_run(
     earlier = None if before is None else _evidence(before, model=model, loss=loss)[0]
     evidence = dataclasses.replace(evidence, key=key, before=earlier)
     result = verify_evidence(evidence, replay=replay, device=device, progress=progress)
-    trees = trees_of(stored, history, evidence.graph)
+    try:
+        trees = trees_of(stored, history, evidence.graph)
+    except DamagedRun as damage:
+        raise Mismatch(str(damage)) from damage
     if trees is not None:
         result = dataclasses.replace(result, checks=(*result.checks, check_trees(trees, evidence.graph)))
     if head is None:
@@ -104,6 +107,7 @@ def _evidence(
     with open_run(folder) as place:
         try:
             trained, graph = read_run(place, model=model, loss=loss, retrain=retrain)
+            stored = read_trees(place)
         except DamagedRun as damage:
             raise Mismatch(str(damage)) from damage
         history = _history(place, folder, trained)
@@ -115,7 +119,6 @@ def _evidence(
             raise
         except (OSError, ValueError) as error:
             raise Mismatch(_cannot_be_read(error)) from error
-        stored = read_trees(place)
         others = tuple(f"files that are not the run's own: {name}" for name in foreign_files(place))
     ledger = history.ledger
     last = ledger.last_release
