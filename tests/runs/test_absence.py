@@ -11,10 +11,13 @@ from typing import Any
 
 import pytest
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 import graphforget as gf
 from cases import Run, RunJson, random_graph
 from graphforget.certificates.audit_trees import AuditTrees
+from graphforget.certificates.subject_tree import SubjectTree
+from graphforget.privacy.salt import new_salt
 from graphforget.runs.layout import PROOFS
 from graphforget.runs.write import rewrite_checksums
 
@@ -151,6 +154,7 @@ FORGED: dict[str, tuple[Callable[[dict[str, Any]], dict[str, Any]], str]] = {
     ),
     "a shorter cell": (edited(lambda proof: proof["opening"]["cell"].pop()), "does not lead to the root"),
     "another hash": (edited(lambda proof: proof["opening"]["cell"].reverse()), "does not lead to the root"),
+    "another salt": (edited(lambda proof: proof["opening"].update(salt="00" * 32)), "does not lead to the root"),
     "another seed": (edited(lambda proof: proof["opening"].update(seed="00" * 32)), "does not lead to the root"),
     "another height": (edited(lambda proof: proof["opening"].update(height=5)), "not one for this subject"),
     "another root": (
@@ -200,6 +204,8 @@ def test_a_certificate_without_roots_shows_no_absence(place: Path) -> None:
     "change",
     [
         edited(lambda proof: proof.pop("audience")),
+        edited(lambda proof: proof.update(audience="public")),
+        edited(lambda proof: proof.update(audience=["private"])),
         edited(lambda proof: proof.update(more=1)),
         edited(lambda proof: proof.update(subject=7)),
         edited(lambda proof: proof.update(tree=["subjects"])),
@@ -237,26 +243,105 @@ def test_trees_that_leave_somebody_out_are_found_by_verify(place: Path, monkeypa
         gf.verify_run("fresh", key=gf.public_key("key.pub"))
 
 
-@pytest.mark.parametrize(
-    "name", ["slots.salts", "slots.numbers", "slots.key", "slots.level.1", "subjects.present", "subjects.positions"]
+PARTS = (
+    *("slots.numbers", "slots.salts", "slots.key", "slots.salt"),
+    *("subjects.positions", "subjects.present", "subjects.seed", "subjects.key", "subjects.salt"),
 )
-def test_damaged_trees_are_found(name: str, run: Run, place: Path) -> None:
+
+
+def test_a_damaged_file_of_trees_is_found(run: Run, place: Path) -> None:
+    tensors = load_file(place / "named" / PROOFS)
+    assert sorted(tensors) == sorted(PARTS)  # no hash that could be believed
+    prove = ("prove-absence", "named", "--subject", GONE, "--out", "proof.json")
+    for name in PARTS:
+        save_file({key: value for key, value in tensors.items() if key != name}, place / "named" / PROOFS)
+        ran = run(*prove)
+        assert (ran.code, "is not the file that was written" in ran.stderr) == (2, True)
+        rewrite_checksums(place / "named")
+        ran = run(*prove)
+        # Without the seed there is no tree of subjects, and its other parts should not be there.
+        missing = "subjects." if name == "subjects.seed" else f"lacks {name}, or has it"
+        assert (ran.code, ran.stderr.count("\n"), missing in ran.stderr) == (2, 1, True)
+        with pytest.raises(gf.Mismatch, match=missing):
+            gf.verify_run("named")
+
+
+def without_somebody(tensors: dict[str, Tensor], name: str) -> Tensor:
+    """A part as it is where somebody who stays had gone, or has never been."""
+    part = tensors[name].clone()
+    if name == "subjects.present":
+        part[int(part.nonzero()[3])] = False
+    elif name in ("slots.numbers", "subjects.positions"):
+        part[-1] += 1
+    elif name == "slots.salts":
+        part[8] = 0
+    else:
+        part[0, 0] ^= 1
+    return part
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_nothing_is_signed_on_trees_that_somebody_has_changed(name: str, run: Run, place: Path) -> None:
+    """Whoever can write the run directory, and has not the key, gets no false absence certified, and no traceback."""
     file = place / "named" / PROOFS
     tensors = load_file(file)
-    save_file({key: value for key, value in tensors.items() if key != name}, file)
-    prove = ("prove-absence", "named", "--subject", GONE, "--out", "proof.json")
-    ran = run(*prove)
-    assert (ran.code, "is not the file that was written" in ran.stderr) == (2, True)
+    save_file(tensors | {name: without_somebody(tensors, name)}, file)
     rewrite_checksums(place / "named")
-    ran = run(*prove)
-    assert (ran.code, ran.stderr.count("\n"), f"lacks {name}, or has it" in ran.stderr) == (2, 1, True)
-    tensors["slots.level.16"][0, 0] ^= 1
-    save_file(tensors, file)
-    rewrite_checksums(place / "named")
-    for command in (prove, ("verify", "named"), ("unlearn", "named", "request.json", "--in-place")):
-        (place / "request.json").write_text(json.dumps({"nodes": [STAYS]}))
+    (place / "request.json").write_text(json.dumps({"nodes": ["person-29"]}))
+    before = (place / "named" / "certificate.json").read_bytes()
+    for command in (
+        ("prove-absence", "named", "--subject", STAYS, "--out", "proof.json"),
+        ("verify", "named"),
+        ("unlearn", "named", "request.json", "--in-place", "--key", "key"),
+    ):
         ran = run(*command)
-        assert (ran.code, ran.stderr.count("\n")) == (1, 1)
+        assert (ran.code, ran.stderr.count("\n")) == (1, 1), ran.stderr
         assert "proofs.safetensors: does not match the last certificate" in ran.stderr
-    file.unlink()
-    assert run(*prove).code == 1
+    assert (place / "named" / "certificate.json").read_bytes() == before
+
+
+def test_trees_without_their_file_are_missed(run: Run, place: Path) -> None:
+    (place / "named" / PROOFS).unlink()
+    assert run("prove-absence", "named", "--subject", GONE, "--out", "proof.json").code == 2
+    run_file = json.loads((place / "named" / "run.json").read_text())
+    del run_file["sha256"][PROOFS]
+    (place / "named" / "run.json").write_text(json.dumps(run_file))
+    ran = run("prove-absence", "named", "--subject", GONE, "--out", "proof.json")
+    assert (ran.code, "does not match the last certificate" in ran.stderr) == (1, True)
+
+
+def test_somebody_who_was_left_out_cannot_be_removed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of trees that were signed so: the leaf of somebody else must not be emptied instead."""
+    honest = AuditTrees.of.__func__  # type: ignore[attr-defined]
+
+    def of(kind: type[AuditTrees], graph: gf.Graph, **options: Any) -> AuditTrees:
+        trees: AuditTrees = honest(kind, graph, **options)
+        names = [name for name in graph.subject_ids or () if name != STAYS]
+        return dataclasses.replace(trees, subjects=SubjectTree.of(names, new_salt()))
+
+    monkeypatch.setattr(AuditTrees, "of", classmethod(of))
+    gf.answer("fresh", gf.Request(nodes=[GONE]))
+    with pytest.raises(gf.Mismatch, match="lack somebody who is in the graph"):
+        gf.answer("fresh", gf.Request(nodes=[STAYS]))
+
+
+def test_an_outcome_that_is_saved_elsewhere_leaves_its_roots_behind(place: Path) -> None:
+    outcome = gf.answer("fresh", gf.Request(nodes=[GONE]), key=gf.private_key("key")).outcome
+    assert outcome is not None
+    saved = gf.save_outcome("elsewhere", outcome, key=gf.private_key("key"))
+    certificate = gf.Certificate.read(saved / "certificate.json")
+    assert not {"slots", "subjects"} & (set(certificate.digests) | set(certificate.algorithms))
+    gf.verify_run(saved, key=gf.public_key("key.pub"))
+    with pytest.raises(gf.InputError, match="no certificate from which absence can be shown"):
+        gf.prove_absence(saved, GONE)
+    gf.answer(saved, gf.Request(nodes=[STAYS]))
+    for subject in (GONE, STAYS):
+        assert gf.prove_absence(saved, subject).subject == subject
+    assert gf.verify_run("fresh").checks[-1].name == "proofs of absence"
+
+
+def test_half_a_character_is_bad_input(place: Path) -> None:
+    for name, gone in (("named", GONE), ("numbered", "7")):
+        proof = dataclasses.replace(gf.prove_absence(name, gone), subject="\ud800")
+        with pytest.raises(gf.InputError, match="no text in Unicode"):
+            gf.verify_absence(proof, certificate=proof.certificate)

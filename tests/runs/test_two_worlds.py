@@ -226,6 +226,21 @@ def test_what_is_published_is_the_same_in_two_worlds(model: str, tmp_path: Path,
         check(seed, model, tmp_path, run, key)
 
 
+@pytest.mark.parametrize("was", [0.0, 1.5])
+def test_no_digest_tells_whether_a_request_changed_anything(was: float, tmp_path: Path) -> None:
+    """The second request names a value that was 0 already in one of the worlds. Equal roots would tell."""
+    plain = random_graph(5, nodes=12, edges=20)
+    x = plain.x.to_dense().clone()
+    x[3, 1] = was
+    graph = dataclasses.replace(plain, x=x, subject_ids=tuple(f"person-{row}" for row in range(12)))
+    gf.save_run(tmp_path / "run", gf.train(graph, "sgc"), graph)
+    requests = [gf.Request(nodes=["person-7"]), gf.Request(attributes={"person-3": [1]})]
+    outcomes = [gf.answer(tmp_path / "run", request).outcome for request in requests]
+    first, second = (outcome.certificate.digests for outcome in outcomes if outcome is not None)
+    assert {"slots", "subjects"} < set(first)
+    assert [name for name in first if first[name] == second[name]] == []
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("part", range(10))
 @pytest.mark.parametrize("model", MODELS)

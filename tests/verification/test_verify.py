@@ -1064,7 +1064,7 @@ SPOILT: dict[str, tuple[Spoil, str]] = {
     ),
     "a last entry removed": (
         both(ledger_edit("DELETE FROM entries WHERE number = 2"), annexes_edit(lambda annexes: annexes[1:])),
-        "^proofs.safetensors: does not match the last certificate$",
+        "^outcome.json is not what the ledger says was answered$",
     ),
     "all entries removed": (
         both(ledger_edit("DELETE FROM entries"), annexes_edit(lambda annexes: [])),
@@ -1213,7 +1213,9 @@ def test_entries_that_do_not_belong_to_the_certificate_are_caught(tmp_path: Path
     assert first is not None
     assert second is not None
     for result in (verify(second, annexes=two.annexes, entries=two.entries), verify(first, entries=one.entries)):
-        assert result.unchecked == ("signature", "fresh noise", *CANNOT_BE_CHECKED)
+        roots = "the roots from which absence is shown: 'verify' checks them with the run directory"
+        assert result.unchecked == ("signature", "fresh noise", *CANNOT_BE_CHECKED, roots)
+    assert roots not in gf.verify_run(folder).unchecked
     for actual, entries in ((second, one.entries), (first, two.entries)):
         with pytest.raises(gf.Mismatch, match="^the certificate is not the one of the ledger's last entry$"):
             verify(actual, entries=entries)

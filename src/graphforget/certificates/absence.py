@@ -1,6 +1,7 @@
 """A proof of absence: a document that shows, with a certificate, that one subject is not in the retained graph.
 
-It is for whom it is shown to. It tells nothing of anybody else (docs/certificates.md, "Proof of absence").
+It is for whom it is shown to. It names nobody else; what several proofs together tell of others is in
+docs/certificates.md, "Proof of absence".
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from graphforget.files import error_reason
 from graphforget.json_files import read_json
 
 SCHEMA = "graphforget.absence/1"
+AUDIENCE = "private"
 FIELDS = ("schema", "audience", "subject", "tree", "opening", "certificate")
 OPENINGS: Mapping[str, type[SlotOpening] | type[SubjectOpening]] = {"slots": SlotOpening, "subjects": SubjectOpening}
 LARGEST = 2**22  # bytes of a proof's file
@@ -40,7 +42,7 @@ class AbsenceProof:
     def to_dict(self) -> dict[str, Any]:
         """The document: JSON numbers, strings, lists and objects."""
         opening = {field.name: _written(getattr(self.opening, field.name)) for field in fields(self.opening)}
-        values = (SCHEMA, "private", self.subject, self.tree, opening, self.certificate.to_dict())
+        values = (SCHEMA, AUDIENCE, self.subject, self.tree, opening, self.certificate.to_dict())
         return dict(zip(FIELDS, values, strict=True))
 
     def to_json(self) -> str:
@@ -53,6 +55,8 @@ class AbsenceProof:
             raise InputError(f"this is no proof of absence of schema {SCHEMA}")
         if set(content) != set(FIELDS) or not isinstance(content["subject"], str):
             raise InputError(f"a proof of absence must have the fields {', '.join(FIELDS)} and no others")
+        if content["audience"] != AUDIENCE:
+            raise InputError(f"a proof of absence names somebody, so its audience must be {AUDIENCE!r}")
         kind = OPENINGS.get(content["tree"]) if isinstance(content["tree"], str) else None
         given = content["opening"]
         if kind is None or not isinstance(given, dict) or set(given) != {field.name for field in fields(kind)}:

@@ -41,7 +41,10 @@ class AuditTrees:
         return {"slots": self.slots.root.hex()} | subjects
 
     def updated(self, before: Graph, after: Graph) -> AuditTrees:
-        """The trees after a deletion. Only what it changes is hashed again."""
+        """The trees after a deletion. Only what it changes is hashed again; the roots are always new.
+
+        Raises `Mismatch` if somebody who goes was not in them.
+        """
         slots = self.slots.updated(digest_tree(before).tree, digest_tree(after).tree)
         if self.subjects is None:
             return AuditTrees(slots, None)
@@ -62,9 +65,18 @@ class AuditTrees:
         """What shows that a subject is not there; None if they are. Without subject ids, a subject is a node number.
 
         Raises:
-            InputError: Nodes have no subject ids here, and the subject is no node number.
+            InputError: The subject is no text in Unicode; or nodes have no subject ids here, and it is no node number.
         """
+        check_text(subject)
         return self.slots.opening(node_number(subject)) if self.subjects is None else self.subjects.opening(subject)
+
+
+def check_text(subject: str) -> None:
+    """Raises `InputError` if a subject holds half of a character, which no file and no hash can."""
+    try:
+        subject.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"the subject is {subject[:80]!r}, which is no text in Unicode") from error
 
 
 def node_number(subject: str) -> int:

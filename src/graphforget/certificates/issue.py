@@ -72,6 +72,15 @@ def roots_of(certificate: Certificate) -> dict[str, str]:
     return {name: certificate.digests[name] for name in ROOTS if name in certificate.digests}
 
 
+def without_roots(certificate: Certificate) -> Certificate:
+    """The certificate without the roots from which absence is shown, for where their trees are not kept."""
+    digests, named = (
+        {name: value for name, value in given.items() if name not in ROOTS}
+        for given in (certificate.digests, certificate.algorithms)
+    )
+    return dataclasses.replace(certificate, digests=digests, algorithms=named, signature=None)
+
+
 @dataclass(frozen=True)
 class Filing:
     """Where a certificate will be filed: the ledger's head that it follows, and the key that signs it, if any.

@@ -1,9 +1,13 @@
-"""A tree keyed by subject: it shows that somebody is not in the graph, and tells nothing of anybody else.
+"""A tree keyed by subject: it shows that somebody is not in the graph, and names nobody else.
 
 A verifiable random function of the subject id decides the position, so that an auditor can check the position of the
 subject who is asked for, and nobody can compute that of another one. The upper part is a tree with 16 children a node.
 Each of its leaves is a cell: a binary tree over the further bits of the position. Hashes of empty subtrees look like
-all others. A subject who goes leaves an empty leaf behind, so no opening changes its shape because others went.
+all others. A subject who goes leaves an empty leaf behind, so no opening changes its shape because others went. The
+root has a salt that is new with every release: otherwise two equal roots would tell that a request removed no node.
+
+Openings from two releases show which of the hashes in both have changed. Openings of many invented subjects end at
+depths from which the number of subjects can be estimated: the hash of an empty subtree cannot be opened any deeper.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import numpy as np
 
 from graphforget.certificates.keyed_hashes import KeyedHashes, empty_hash
 from graphforget.certificates.vrf import SecretKey, verify
+from graphforget.errors import Mismatch
 from graphforget.graph.record_tree import BITS, CHILDREN, HASH, RecordTree, path_root
 from graphforget.privacy.salt import new_salt
 from graphforget.progress import Progress
@@ -31,10 +36,11 @@ Members = list[tuple[int, bool]]  # positions in a cell, and whether their subje
 class SubjectOpening:
     """That a subject is not in a subject tree.
 
-    The proof of the position, the seed of an empty subtree that holds it, and the way from there to the root: the
-    other child of each node in the cell, then the 15 other children of each node of the upper part.
+    The salt of the root, the proof of the position, the seed of an empty subtree that holds it, and the way from there
+    to the root: the other child of each node in the cell, then the 15 other children of each node of the upper part.
     """
 
+    salt: bytes
     height: int
     public_key: bytes
     proof: bytes
@@ -47,14 +53,14 @@ class SubjectOpening:
         value = verify(self.public_key, subject.encode(), self.proof)
         level = self.height - len(self.path)
         in_cell = len(self.cell) <= CELL_BITS and (level == 0 or not self.cell)
-        sizes = len(self.seed) == HASH and all(len(other) == HASH for other in self.cell)
+        sizes = len(self.salt) == len(self.seed) == HASH and all(len(other) == HASH for other in self.cell)
         if value is None or not (1 <= self.height <= HIGHEST and level >= 0 and in_cell and sizes):
             return None
         place, node = _position(value, self.height), empty_hash(self.seed)
         for depth, other in zip(range(len(self.cell), 0, -1), self.cell, strict=True):
             node = _cell_node(depth, *((other, node) if _prefix(place, depth) & 1 else (node, other)))
         top = path_root(place >> CELL_BITS, node, self.path, level=level, height=self.height)
-        return None if top is None else _root(self.height, self.public_key, top)
+        return None if top is None else _root(self.salt, self.height, self.public_key, top)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +69,7 @@ class SubjectTree:
 
     seed: bytes  # of the secret key of the random function
     key: bytes  # of the hashes
+    salt: bytes  # of the root, another one in every release
     positions: np.ndarray  # of all who are in the tree or were, ascending
     present: np.ndarray  # whether they are
     tree: RecordTree  # the upper part; its leaves are cells
@@ -70,19 +77,21 @@ class SubjectTree:
     @classmethod
     def of(cls, subjects: Sequence[str], key: bytes, *, progress: Progress | None = None) -> SubjectTree:
         """The tree of these subjects, who differ, under a new secret key of the random function."""
-        height = _height(len(subjects))
+        height = height_for(len(subjects))
         while True:
             seed = new_salt()
             positions = np.unique(_positions(SecretKey(seed), subjects, height, progress))
             if len(positions) == len(subjects):  # otherwise two share a position
-                return cls.made(seed, key, positions, np.ones(len(positions), dtype=bool), height)
+                return cls.made(seed, key, new_salt(), positions, np.ones(len(positions), dtype=bool))
 
     @classmethod
-    def made(cls, seed: bytes, key: bytes, positions: np.ndarray, present: np.ndarray, height: int) -> SubjectTree:
+    def made(cls, seed: bytes, key: bytes, salt: bytes, positions: np.ndarray, present: np.ndarray) -> SubjectTree:
         """The tree with these subjects, all its hashes computed."""
-        cells = np.unique(positions >> CELL_BITS)
-        hashes = _cells(KeyedHashes(key), cells, positions, present)
-        return cls(seed, key, positions, present, RecordTree.of(cells, hashes, height=height, empty=KeyedHashes(key)))
+        cells, empty = np.unique(positions >> CELL_BITS), KeyedHashes(key)
+        tree = RecordTree.of(
+            cells, _cells(empty, cells, positions, present), height=height_for(len(positions)), empty=empty
+        )
+        return cls(seed, key, salt, positions, present, tree)
 
     @cached_property
     def secret(self) -> SecretKey:
@@ -90,24 +99,26 @@ class SubjectTree:
 
     @property
     def root(self) -> bytes:
-        return _root(self.tree.height, self.secret.public, self.tree.root)
+        return _root(self.salt, self.tree.height, self.secret.public, self.tree.root)
 
     def without(self, subjects: Sequence[str]) -> SubjectTree:
-        """The tree without these subjects, who are in it."""
+        """The tree of the next release, without these subjects. Raises `Mismatch` if one of them is not in it."""
         gone = np.unique(_positions(self.secret, subjects, self.tree.height))
+        if len(gone) != len(subjects) or not np.isin(gone, self.positions[self.present]).all():
+            raise Mismatch("the trees from which absence is shown lack somebody who is in the graph")
         present = self.present.copy()
         present[np.searchsorted(self.positions, gone)] = False
         cells = np.unique(gone >> CELL_BITS)
         hashes = _cells(KeyedHashes(self.key), cells, self.positions, present)
-        return SubjectTree(self.seed, self.key, self.positions, present, self.tree.updated(cells, hashes))
+        tree = self.tree.updated(cells, hashes)
+        return SubjectTree(self.seed, self.key, new_salt(), self.positions, present, tree)
 
     def rebuilt(self, subjects: Sequence[str]) -> SubjectTree | None:
         """The tree with these subjects and the keys of this one, hashed anew; None if one of them was never in it."""
-        height = self.tree.height
-        there = np.isin(self.positions, _positions(self.secret, subjects, height))
+        there = np.isin(self.positions, _positions(self.secret, subjects, self.tree.height))
         if there.sum() != len(subjects):
             return None
-        return self.made(self.seed, self.key, self.positions, there, height)
+        return self.made(self.seed, self.key, self.salt, self.positions, there)
 
     def opening(self, subject: str) -> SubjectOpening | None:
         """The opening of a subject who is not there; None if they are."""
@@ -125,11 +136,12 @@ class SubjectTree:
             seed = hashes.seed(level, number >> (BITS * level))
         cell = tuple(_cell_hash(hashes, members, d, _prefix(place, d) ^ 1) for d in range(depth, 0, -1))
         path = self.tree.path(number, level=level)
-        return SubjectOpening(height, self.secret.public, self.secret.prove(subject.encode()), seed, cell, path)
+        proof = self.secret.prove(subject.encode())
+        return SubjectOpening(self.salt, height, self.secret.public, proof, seed, cell, path)
 
 
-def _height(count: int) -> int:
-    """Levels of the upper part, so that a cell holds up to 4 subjects on average."""
+def height_for(count: int) -> int:
+    """Levels of the upper part for so many positions, so that a cell holds up to 4 subjects on average."""
     return next((height for height in range(1, HIGHEST) if 4 * CHILDREN**height >= count), HIGHEST)
 
 
@@ -190,5 +202,5 @@ def _cell_node(depth: int, left: bytes, right: bytes) -> bytes:
     return sha256(b"graphforget-cell" + bytes([depth]) + left + right).digest()
 
 
-def _root(height: int, public_key: bytes, top: bytes) -> bytes:
-    return sha256(SUBJECTS.encode() + bytes([height]) + public_key + top).digest()
+def _root(salt: bytes, height: int, public_key: bytes, top: bytes) -> bytes:
+    return sha256(SUBJECTS.encode() + salt + bytes([height]) + public_key + top).digest()

@@ -24,7 +24,7 @@ def prove_absence(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Prove that somebody is not in the retained graph of RUN. The proof tells nothing of anybody else.
+    """Prove that somebody is not in the retained graph of RUN. The proof names nobody else.
 
     Exit code 3 if the subject is in the graph; nothing is written then.
     """

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from graphforget.certificates.chain import REFUSED, Entry
 from graphforget.certificates.entry_fields import check_id
-from graphforget.certificates.issue import Filing
+from graphforget.certificates.issue import Filing, roots_of, without_roots
 from graphforget.errors import FloorMissed, InputError, Refused
 from graphforget.models.constructions import OwnModel
 from graphforget.progress import Progress
@@ -147,7 +147,7 @@ def answer(
                 check_writable(target, force=overwrite)
                 trained, graph = read_run(place, model=model, loss=loss, retrain=retrain)
                 check_state(place, trained, graph, history)
-                trees = RunTrees(graph, stored_trees(place, history), progress)
+                trees = RunTrees(graph, stored_trees(place, history, graph), progress)
         if fresh:
             try:
                 filing = Filing(history.head, key, trees.commit)
@@ -242,7 +242,8 @@ def save_outcome(
 
     Args:
         folder: Where to save it.
-        outcome: The outcome of `unlearn`.
+        outcome: The outcome of `unlearn`, or that of an `answer`. From the run that is saved here no absence can be
+            shown until it has answered its next request: the trees for it stay where `answer` wrote them.
         after: The run directory of the model before the request. Its ledger and annexes are continued.
         key: The key that signs the certificate and the ledger.
         request_id: The id of the request in the ledger. By default it is random.
@@ -259,7 +260,8 @@ def save_outcome(
     with run_lock(Path(folder).resolve()):
         check_free(folder, force=force)
         history = History() if after is None else read_history(after)
-        certificate = Filing(history.head, key).file(outcome.certificate)
+        given = outcome.certificate
+        certificate = Filing(history.head, key).file(without_roots(given) if roots_of(given) else given)
         outcome = dataclasses.replace(outcome, certificate=certificate)
         save_release(Path(folder), outcome, history, key=key, request_ids=ids, overwrite=force)
     return Path(folder)

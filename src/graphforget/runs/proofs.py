@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,22 +14,21 @@ from graphforget.certificates.absence import AbsenceProof
 from graphforget.certificates.audit_trees import AuditTrees
 from graphforget.certificates.document import Certificate
 from graphforget.certificates.issue import roots_of
-from graphforget.certificates.keyed_hashes import KeyedHashes
 from graphforget.certificates.slot_tree import SlotTree
-from graphforget.certificates.subject_tree import CELL_BITS, HIGHEST, SubjectTree
+from graphforget.certificates.subject_tree import CELL_BITS, SubjectTree, height_for
 from graphforget.errors import InputError, Mismatch, Refused
+from graphforget.graph.digest import digest_tree
 from graphforget.graph.graph import Graph
-from graphforget.graph.record_tree import BITS, HASH, HEIGHT, RecordTree
-from graphforget.linalg.versioned import VersionedRows
+from graphforget.graph.record_tree import BITS, HASH, RecordTree
 from graphforget.progress import Progress
 from graphforget.runs.history import History, history_of
-from graphforget.runs.layout import LIMITS, PROOFS, DamagedRun, checksum, open_run
-from graphforget.runs.run_file import read_run_file
+from graphforget.runs.layout import LIMITS, PROOFS, DamagedRun, open_run
+from graphforget.runs.read import read_graph
 from graphforget.runs.tensors import read_tensors
 from graphforget.verification.absence import verify_absence
 from graphforget.verification.verify import Check
 
-LEVEL = ".level."  # before the level, in the names of hashes
+OTHER_TREES = f"{PROOFS}: does not match the last certificate"
 
 
 def prove_absence(run: str | Path, subject: str) -> AbsenceProof:
@@ -41,7 +39,8 @@ def prove_absence(run: str | Path, subject: str) -> AbsenceProof:
         subject: The subject id; the node number where nodes have no subject ids.
 
     Returns:
-        The proof, which `verify_absence` checks. It tells nothing of anybody else.
+        The proof, which `verify_absence` checks. It names nobody else; what several proofs together tell of others is
+        in docs/certificates.md, "Proof of absence".
 
     Raises:
         Refused: The subject is in the graph.
@@ -49,18 +48,13 @@ def prove_absence(run: str | Path, subject: str) -> AbsenceProof:
         Mismatch: The run does not fit its last certificate.
     """
     with open_run(run) as place:
-        sums = read_run_file(place).sha256
         history = history_of(place)
-        trees, certificate = stored_trees(place, history, sums), _last_certificate(history)
+        trees, certificate = stored_trees(place, history, read_graph(place)), _last_certificate(history)
         if trees is None or certificate is None:
             raise InputError(
                 f"{run} has no certificate from which absence can be shown: 'graphforget unlearn {run} REQUEST "
                 "--in-place' issues one with its next answer"
             )
-    try:
-        subject.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(f"the subject is {subject[:80]!r}, which is no text in Unicode") from error
     opening = trees.opening(subject)
     if opening is None:
         raise Refused(f"{subject[:80]!r} is in the graph, so their absence cannot be shown")
@@ -87,17 +81,35 @@ class RunTrees:
         return trees_bytes(self._trees)
 
 
-def stored_trees(place: Path, history: History, sums: dict[str, Any] | None = None) -> AuditTrees | None:
-    """The trees of a run directory; None if its last certificate was issued without them.
+def stored_trees(place: Path, history: History, graph: Graph) -> AuditTrees | None:
+    """The trees of a run directory with this graph; None if its last certificate was issued without them.
 
-    Raises `Mismatch` unless they are those of the last certificate, and `DamagedRun` if they are not of the checksum
-    in `sums`, for a caller that has not checked them yet.
+    Raises `Mismatch` unless they lead to the roots in the last certificate.
+    """
+    return trees_of(read_trees(place), history, graph)
+
+
+def read_trees(place: Path) -> dict[str, Tensor]:
+    """The content of the file with the trees, for `trees_of`; empty if there is no such file."""
+    if not os.path.lexists(place / PROOFS):
+        return {}
+    try:
+        return read_tensors(place / PROOFS, largest=LIMITS[PROOFS])[0]
+    except InputError as error:
+        raise DamagedRun(f"{place} is damaged: {error}") from error
+
+
+def trees_of(tensors: dict[str, Tensor], history: History, graph: Graph) -> AuditTrees | None:
+    """What `stored_trees` does, for a caller that has read the file.
+
+    No hash is taken from the file: all are computed from what they stand for. So who can write the file, and has not
+    the key, cannot make the next certificate state what the last one did not.
     """
     certificate = _last_certificate(history)
     stated = {} if certificate is None else roots_of(certificate)
-    trees = _read_trees(place / PROOFS, sums) if os.path.lexists(place / PROOFS) else None
+    trees = _made(dict(tensors), digest_tree(graph).tree) if tensors else None
     if (trees.roots if trees else {}) != stated:
-        raise Mismatch(f"{PROOFS}: does not match the last certificate")
+        raise Mismatch(OTHER_TREES)
     return trees
 
 
@@ -115,34 +127,29 @@ def check_trees(trees: AuditTrees, graph: Graph) -> Check:
 
 
 def trees_bytes(trees: AuditTrees) -> bytes:
-    """The content of the file with the trees."""
+    """The content of the file with the trees: what their hashes are computed from, and no hash."""
     slots, subjects = trees.slots, trees.subjects
-    arrays = {"slots.numbers": slots.tree.numbers, "slots.salts": slots.salts.array(), "slots.key": _row(slots.key)}
-    arrays |= _levels("slots", slots.tree)
+    arrays = {"slots.numbers": slots.tree.numbers, "slots.salts": slots.salts.array()}
+    arrays |= {"slots.key": _row(slots.key), "slots.salt": _row(slots.salt)}
     if subjects is not None:
         arrays |= {"subjects.positions": subjects.positions, "subjects.present": subjects.present}
-        arrays |= {"subjects.seed": _row(subjects.seed), "subjects.key": _row(subjects.key)}
-        arrays |= _levels("subjects", subjects.tree)
+        arrays |= {f"subjects.{name}": _row(getattr(subjects, name)) for name in ("seed", "key", "salt")}
     return save_bytes({name: torch.tensor(array) for name, array in arrays.items()})
 
 
-def _read_trees(path: Path, sums: dict[str, Any] | None) -> AuditTrees:
-    try:
-        tensors, content = read_tensors(path, largest=LIMITS[PROOFS])
-        if sums is not None and sums.get(PROOFS) != checksum(content):
-            raise DamagedRun(f"{PROOFS} is not the file that was written")
-        slots, subjects = _slots(tensors), _subjects(tensors)
-        if tensors:
-            raise DamagedRun(f"{PROOFS} has the tensor {next(iter(tensors))[:80]!r}, which it should not have")
-    except InputError as error:
-        raise DamagedRun(f"{path.parent} is damaged: {error}") from error
+def _made(tensors: dict[str, Tensor], records: RecordTree) -> AuditTrees:
+    slots, subjects = _slots(tensors, records), _subjects(tensors)
+    if tensors:
+        raise DamagedRun(f"{PROOFS} has the tensor {next(iter(tensors))[:80]!r}, which it should not have")
+    if slots is None:
+        raise Mismatch(OTHER_TREES)
     return AuditTrees(slots, subjects)
 
 
-def _slots(tensors: dict[str, Tensor]) -> SlotTree:
+def _slots(tensors: dict[str, Tensor], records: RecordTree) -> SlotTree | None:
     numbers = _ascending(tensors, "slots.numbers")
-    key, salts = _bytes(tensors, "slots.key", 1).tobytes(), _bytes(tensors, "slots.salts", len(numbers))
-    return SlotTree(key, VersionedRows(salts), _tree(tensors, "slots", numbers, HEIGHT, key))
+    key, salt = (_bytes(tensors, f"slots.{name}", 1).tobytes() for name in ("key", "salt"))
+    return SlotTree.again(key, salt, numbers, _bytes(tensors, "slots.salts", len(numbers)), records)
 
 
 def _subjects(tensors: dict[str, Tensor]) -> SubjectTree | None:
@@ -150,24 +157,10 @@ def _subjects(tensors: dict[str, Tensor]) -> SubjectTree | None:
         return None
     positions = _ascending(tensors, "subjects.positions")
     present = _taken(tensors, "subjects.present", torch.bool, positions.shape)
-    seed, key = (_bytes(tensors, f"subjects.{name}", 1).tobytes() for name in ("seed", "key"))
-    height = sum(name.startswith(f"subjects{LEVEL}") for name in tensors) - 1
-    if not 1 <= height <= HIGHEST or int(positions[-1]) >> (CELL_BITS + BITS * height):
-        raise DamagedRun(f"{PROOFS} has positions that do not fit its levels")
-    tree = _tree(tensors, "subjects", np.unique(positions >> CELL_BITS), height, key)
-    return SubjectTree(seed, key, positions, present, tree)
-
-
-def _tree(tensors: dict[str, Tensor], name: str, numbers: np.ndarray, height: int, key: bytes) -> RecordTree:
-    prefixes = [numbers]
-    for _ in range(height):
-        prefixes.append(np.unique(prefixes[-1] >> BITS))
-    hashes = [_bytes(tensors, f"{name}{LEVEL}{level}", len(part)) for level, part in enumerate(prefixes)]
-    return RecordTree(tuple(prefixes), tuple(map(VersionedRows, hashes)), KeyedHashes(key))
-
-
-def _levels(name: str, tree: RecordTree) -> dict[str, np.ndarray]:
-    return {f"{name}{LEVEL}{level}": rows.array() for level, rows in enumerate(tree.hashes)}
+    seed, key, salt = (_bytes(tensors, f"subjects.{name}", 1).tobytes() for name in ("seed", "key", "salt"))
+    if int(positions[-1]) >> (CELL_BITS + BITS * height_for(len(positions))):
+        raise DamagedRun(f"{PROOFS} has positions that are too large for their number")
+    return SubjectTree.made(seed, key, salt, positions, present)
 
 
 def _row(content: bytes) -> np.ndarray:

@@ -84,12 +84,7 @@ def read_run(
 ) -> tuple[Trained, Graph]:
     """What `load_run` does, for a caller that has opened the run."""
     run = read_run_file(folder)
-    try:
-        graph, weights = _files(folder, run)
-    except FileNotFoundError as error:
-        raise DamagedRun(f"{folder} is not a run directory: it is damaged, {error.filename} is missing") from error
-    except (OSError, RuntimeError) as error:
-        raise DamagedRun(f"{folder} cannot be read: {error_reason(error)}") from error
+    graph, weights = _files(folder, run)
     try:
         trained = _trained(run, weights, graph, model, loss)
         trained = dataclasses.replace(trained, retrain=_retrain(run, retrain))
@@ -147,6 +142,11 @@ def _check_objective(folder: Path, trained: Trained, graph: Graph, *, own: bool)
         raise InputError(f"{message}, so the given model or loss is not the one of the training")
 
 
+def read_graph(folder: Path) -> Graph:
+    """The graph of a run that the caller has opened. The checksums of all files are checked, the model is not."""
+    return _files(folder, read_run_file(folder))[0]
+
+
 def _files(folder: Path, run: RunFile) -> tuple[Graph, dict[str, Tensor]]:
     """The content of the other files, after a check of their types, their sizes and their checksums in run.json."""
     try:
@@ -172,6 +172,10 @@ def _files(folder: Path, run: RunFile) -> tuple[Graph, dict[str, Tensor]]:
             graph = _graph(tensors, fields)
     except InputError as error:
         raise DamagedRun(f"{folder} is damaged: {error}") from error
+    except FileNotFoundError as error:
+        raise DamagedRun(f"{folder} is not a run directory: it is damaged, {error.filename} is missing") from error
+    except (OSError, RuntimeError) as error:
+        raise DamagedRun(f"{folder} cannot be read: {error_reason(error)}") from error
     return graph, weights
 
 

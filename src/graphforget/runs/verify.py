@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from torch import Tensor
 
-from graphforget.certificates.audit_trees import AuditTrees
 from graphforget.certificates.document import Certificate
 from graphforget.errors import InputError, Mismatch, OtherVersion
 from graphforget.files import error_reason
@@ -18,7 +18,7 @@ from graphforget.models.constructions import OwnModel
 from graphforget.progress import Progress
 from graphforget.runs.history import History, history_of
 from graphforget.runs.layout import ANNEX, CERTIFICATE, LEDGER, OUTCOME, DamagedRun, foreign_files, open_run
-from graphforget.runs.proofs import check_trees, stored_trees
+from graphforget.runs.proofs import check_trees, read_trees, trees_of
 from graphforget.runs.read import check_in_full, read_run
 from graphforget.runs.released import released_weights
 from graphforget.runs.state import as_certified, check_annexes
@@ -65,7 +65,7 @@ def verify_run(
         Mismatch: Something does not match. The message names the first such thing.
         InputError: The run holds no certificate, or an argument cannot be used.
     """
-    evidence, history, notes, trees = _evidence(folder, model=model, loss=loss, retrain=retrain)
+    evidence, history, notes, stored = _evidence(folder, model=model, loss=loss, retrain=retrain)
     if head is not None:
         check_head(history, head)
     if graph is not None:
@@ -76,6 +76,10 @@ def verify_run(
     earlier = None if before is None else _evidence(before, model=model, loss=loss)[0]
     evidence = dataclasses.replace(evidence, key=key, before=earlier)
     result = verify_evidence(evidence, replay=replay, device=device, progress=progress)
+    try:
+        trees = trees_of(stored, history, evidence.graph)
+    except DamagedRun as damage:
+        raise Mismatch(str(damage)) from damage
     if trees is not None:
         result = dataclasses.replace(result, checks=(*result.checks, check_trees(trees, evidence.graph)))
     if head is None:
@@ -98,12 +102,13 @@ def _evidence(
     model: OwnModel | None,
     loss: Loss | LossFunction | None,
     retrain: RetrainFunction | None = None,
-) -> tuple[Evidence, History, tuple[str, ...], AuditTrees | None]:
-    """What the certificate of a run is checked against, its history, notes on what cannot be checked, and its trees."""
+) -> tuple[Evidence, History, tuple[str, ...], dict[str, Tensor]]:
+    """What a run's certificate is checked against, its history, notes on what cannot be checked, and stored trees."""
     with open_run(folder) as place:
         try:
             trained, graph = read_run(place, model=model, loss=loss, retrain=retrain)
             check_in_full(place, trained, graph, own=model is not None or loss is not None)
+            stored = read_trees(place)
         except DamagedRun as damage:
             raise Mismatch(str(damage)) from damage
         history = _history(place, folder, trained)
@@ -115,7 +120,6 @@ def _evidence(
             raise
         except (OSError, ValueError) as error:
             raise Mismatch(_cannot_be_read(error)) from error
-        trees = None if history.ledger.last_release is None else stored_trees(place, history)
         others = tuple(f"files that are not the run's own: {name}" for name in foreign_files(place))
     ledger = history.ledger
     last = ledger.last_release
@@ -135,7 +139,7 @@ def _evidence(
         annexes=history.annexes[: len(history.annexes) - refused_since],
         ledger=ledger,
     )
-    return evidence, history, others, trees
+    return evidence, history, others, stored
 
 
 def _history(place: Path, folder: str | Path, trained: Trained) -> History:

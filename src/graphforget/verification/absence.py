@@ -5,7 +5,7 @@ from __future__ import annotations
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from graphforget.certificates.absence import AbsenceProof
-from graphforget.certificates.audit_trees import ROOT_ALGORITHMS, node_number
+from graphforget.certificates.audit_trees import ROOT_ALGORITHMS, check_text, node_number
 from graphforget.certificates.document import Certificate
 from graphforget.certificates.issue import roots_of
 from graphforget.certificates.signing import check_signature
@@ -36,12 +36,13 @@ def verify_absence(
 
     Raises:
         Mismatch: Something does not match. The message names the first such thing.
-        InputError: Neither a key nor a certificate is given.
+        InputError: Neither a key nor a certificate is given, or the subject is no text in Unicode.
     """
     if key is None and certificate is None:
         raise InputError(
             "a proof is checked with the signer's public key or with a certificate from elsewhere, give one"
         )
+    check_text(proof.subject)
     checks = []
     if key is not None:
         checks.append(Check("signature", f"signed by {check_signature(proof.certificate, key)[:16]}..."))

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from graphforget.certificates.annex import Annex, digest_of_all, released_digest
 from graphforget.certificates.chain import START, Entry
 from graphforget.certificates.document import Certificate
-from graphforget.certificates.issue import expected_algorithms, graph_digest, subject
+from graphforget.certificates.issue import expected_algorithms, graph_digest, roots_of, subject
 from graphforget.certificates.releases import counted_in, counted_ratio
 from graphforget.certificates.signing import check_signature
 from graphforget.errors import Mismatch
@@ -34,6 +34,8 @@ CANNOT_BE_CHECKED = (
     "that the noise came from a secret source and covers every direction of the weights: the signer vouches for it",
     "that the noise was drawn once, and not chosen from several draws: the signer vouches for it",
 )
+
+ROOTS_UNCHECKED = "the roots from which absence is shown: 'verify' checks them with the run directory"
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,9 @@ def verify(
     evidence = Evidence(
         certificate, trained, graph, released=released, annexes=annexes, ledger=ledger, key=key, before=before
     )
-    return verify_evidence(evidence, replay=replay, model=model, device=device, progress=progress)
+    result = verify_evidence(evidence, replay=replay, model=model, device=device, progress=progress)
+    roots = (ROOTS_UNCHECKED,) if roots_of(certificate) else ()
+    return dataclasses.replace(result, unchecked=(*result.unchecked, *roots))
 
 
 def verify_evidence(
@@ -130,7 +134,7 @@ def verify_evidence(
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> Verification:
-    """What `verify` does, for a caller that has the evidence, with its ledger checked."""
+    """What `verify` does, for a caller that has the evidence, with its ledger checked. It leaves out the roots."""
     certificate = evidence.certificate
     if replay:
         check_by_replay(evidence, model=model, device=device, progress=progress)
