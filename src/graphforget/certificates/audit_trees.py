@@ -72,7 +72,9 @@ class AuditTrees:
 
 
 def check_text(subject: str) -> None:
-    """Raises `InputError` if a subject holds half of a character, which no file and no hash can."""
+    """Raises `InputError` if a subject is no text, is blank, or holds half of a character, which no file can."""
+    if not isinstance(subject, str) or not subject.strip():
+        raise InputError(f"the subject is {subject!r}, a subject id or a node number as a text is needed")
     try:
         subject.encode()
     except UnicodeEncodeError as error:

@@ -26,6 +26,8 @@ def check_time(time: str) -> None:
 
 
 def check_id(request_id: str) -> None:
+    if not isinstance(request_id, str):
+        raise InputError(f"the request id is {request_id!r}, a text is needed")
     if not request_id.strip():
         raise InputError("the request id is blank, every request needs one")
     if not request_id.isprintable():

@@ -41,9 +41,11 @@ def prove_absence(
     if as_json:
         print(json.dumps({"audience": "private", "subject": subject, "proof": str(out)}))
         return
-    say(f"Written to {out}. 'graphforget verify-absence {out} --key PUBLIC_KEY' checks it without the graph.")
-    if proof.certificate.signature is None:
-        say("The certificate is not signed, so the auditor also needs it from another source (--certificate).")
+    signed = proof.certificate.signature is not None
+    option = "--key PUBLIC_KEY" if signed else "--certificate CERTIFICATE"
+    say(f"Written to {out}. 'graphforget verify-absence {out} {option}' checks it without the graph.")
+    if not signed:
+        say("The certificate is not signed, so the auditor needs it from another source than you.")
 
 
 def verify_absence(

@@ -30,6 +30,8 @@ def checked_attributes(x: Any, *, sparse: bool | None = None) -> Tensor:
     Raises:
         InputError: They are no matrix of finite numbers of ordinary size.
     """
+    if sparse not in (None, True, False) or (isinstance(sparse, int) and not isinstance(sparse, bool)):
+        raise InputError(f"sparse is {sparse!r}, True, False or None is needed")
     given, x = x, attribute_matrix(x)
     if x.dtype.is_complex:
         raise InputError(f"the attributes are {x.dtype}, real numbers are needed")

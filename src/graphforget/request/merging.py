@@ -23,6 +23,8 @@ def merged_names(requests: Iterable[Request], graph: Graph) -> dict[str, Any]:
     Raises:
         InputError: A name is not in the graph, or one request names the same thing twice.
     """
+    if not isinstance(requests, list | tuple) or not requests:
+        raise InputError(f"the requests are {requests!r}, a list of one or more requests is needed")
     nodes: dict[int, Name] = {}
     edges: dict[tuple[int, int], tuple[Name, Name]] = {}
     attributes: dict[int, tuple[Name, Columns]] = {}

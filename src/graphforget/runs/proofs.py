@@ -11,7 +11,7 @@ from safetensors.torch import save as save_bytes
 from torch import Tensor
 
 from graphforget.certificates.absence import AbsenceProof
-from graphforget.certificates.audit_trees import AuditTrees
+from graphforget.certificates.audit_trees import AuditTrees, check_text
 from graphforget.certificates.document import Certificate
 from graphforget.certificates.issue import roots_of
 from graphforget.certificates.slot_tree import SlotTree
@@ -47,6 +47,7 @@ def prove_absence(run: str | Path, subject: str) -> AbsenceProof:
         InputError: The run has no certificate from which absence can be shown, or there can be no such subject.
         Mismatch: The run does not fit its last certificate.
     """
+    check_text(subject)
     with open_run(run) as place:
         history = history_of(place)
         trees, certificate = stored_trees(place, history, read_graph(place)), _last_certificate(history)

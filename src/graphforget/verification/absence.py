@@ -42,6 +42,13 @@ def verify_absence(
         raise InputError(
             "a proof is checked with the signer's public key or with a certificate from elsewhere, give one"
         )
+    for given, kind, label in (
+        (proof, AbsenceProof, "the proof"),
+        (key, Ed25519PublicKey | None, "the key"),
+        (certificate, Certificate | None, "the certificate"),
+    ):
+        if not isinstance(given, kind):
+            raise InputError(f"{label} is a {type(given).__name__}, an object as its own reader gives it is needed")
     check_text(proof.subject)
     checks = []
     if key is not None:
