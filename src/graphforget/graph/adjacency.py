@@ -92,6 +92,12 @@ class Adjacency:
         senders[ranges(firsts[other], new_counts)] = self.new_indices[ranges(self.new_indptr[there], new_counts)]
         return counts, senders
 
+    def mark_senders(self, rows: np.ndarray, mask: np.ndarray) -> None:
+        """Sets `mask` for all rows that send to any of these, without all their lists at once."""
+        ends = np.concatenate([[0], self.count(rows).cumsum()])
+        for first, last in row_blocks(ends, ENTRIES):
+            mask[self.lists(rows[first:last])[1]] = True
+
     def holds(self, receivers: np.ndarray, senders: np.ndarray) -> np.ndarray:
         """Whether there is an edge from each sender to the receiver beside it."""
         counts, listed = self.lists(receivers)

@@ -11,6 +11,7 @@ import numpy as np
 
 P = ParamSpec("P")
 R = TypeVar("R")
+BLOCK = 2048  # rows that are moved together
 _in_use = threading.RLock()
 
 
@@ -59,16 +60,30 @@ class VersionedRows:
         """A copy of these rows."""
         return self.array()[index]
 
-    @exclusive
     def updated(self, index: np.ndarray, values: np.ndarray) -> VersionedRows:
         """A new version with other rows; `index` names each row once. This version stays what it is."""
+        return self.changed(index, lambda block, _: values[block])
+
+    @exclusive
+    def changed(self, index: np.ndarray, function: Callable[[slice, np.ndarray], np.ndarray]) -> VersionedRows:
+        """A new version with other rows, computed in blocks that stay in cache.
+
+        `function(block, rows)` returns the new rows of `index[block]`; `rows` are those of this version.
+        """
         self._own()
         new = VersionedRows(self._values)
-        if index.size:
-            self._difference = (index, self._values[index], new)
-            self._values[index] = values
-        else:
-            self._difference = (index, values[:0], new)
+        before = np.empty((index.size, *self._values.shape[1:]), dtype=self._values.dtype)
+        read = 0
+        try:
+            for start in range(0, index.size, BLOCK):
+                block = slice(start, min(start + BLOCK, index.size))
+                np.take(self._values, index[block], axis=0, out=before[block], mode="clip")
+                read = block.stop
+                self._values[index[block]] = function(block, before[block])
+        except BaseException:
+            self._values[index[:read]] = before[:read]
+            raise
+        self._difference = (index, before, new)
         return new
 
     @exclusive
@@ -81,7 +96,27 @@ class VersionedRows:
             version = version._difference[2]
         for reached in reversed(chain):
             assert reached._difference is not None
-            index, values, owner = reached._difference
-            owner._difference = (index, self._values[index], reached)
-            self._values[index] = values
-            reached._difference = None
+            index, rows, owner = reached._difference
+            interrupted = _exchange(self._values, index, rows)
+            reached._difference, owner._difference = None, (index, rows, reached)
+            if interrupted is not None:
+                raise interrupted
+
+
+def _exchange(values: np.ndarray, index: np.ndarray, rows: np.ndarray) -> KeyboardInterrupt | None:
+    """Exchanges these rows of an array with other rows, in place.
+
+    Half of an exchange would be no version at all, so an interruption is returned when all is done.
+    """
+    interrupted = None
+    start, pending = 0, (-1, rows, rows)
+    while start < index.size:
+        try:
+            block = slice(start, start + BLOCK)
+            if pending[0] != start:
+                pending = (start, values[index[block]], rows[block].copy())
+            rows[block], values[index[block]] = pending[1:]  # the same if it is done twice
+            start += BLOCK
+        except KeyboardInterrupt as error:
+            interrupted = error
+    return interrupted

@@ -11,6 +11,7 @@ them (docs/maths.md, section 16).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,6 +21,7 @@ from graphforget.graph.overlay import Overlay, SlotChange
 from graphforget.linalg.versioned import VersionedRows, exclusive
 from graphforget.models.propagated import (
     Propagated,
+    Settings,
     attributes,
     difference_defect,
     fresh_defect,
@@ -35,97 +37,145 @@ MOST = 0.5  # of all entries; a change that reaches more of them is followed by 
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ChangedRows:
-    """Rows of one power that differ, with their values before and after."""
+class Difference:
+    """Where `D^-1/2 H_k` differs after a deletion, and by how much."""
 
-    slots: np.ndarray
-    before: np.ndarray | None  # None of the last power, from which nothing follows
-    after: np.ndarray
+    slots: np.ndarray  # ascending
+    values: np.ndarray
 
 
 @exclusive
 def followed(old: Propagated, overlay: Overlay, change: SlotChange, train_slots: np.ndarray) -> Propagated:
     """The propagated attributes after a deletion, from those before it."""
     settings = old.settings
-    scaled = {"scale_rows": settings.scale_rows}
-    both = (attributes(part, change.altered, **scaled) for part in (old.overlay, overlay))
-    rows = ChangedRows(change.altered, *both)
+    difference = _attribute_difference(old, overlay, change)
     hops: list[VersionedRows] = []
     defects, is_fresh = [old.defects[0]], old.is_fresh
-    blocks = {0: rows}
-    for hop in range(1, settings.hops + 1):
-        last = hop == settings.hops
-        following = _next_rows(old, overlay, change, rows, hop, hops, only=train_slots if last else None)
-        if following is None:
+    for hop in range(1, settings.hops):
+        reached = Reached.of(overlay.adjacency, change, difference.slots)
+        if reached is None:
             return propagate(overlay, settings, train_slots)
-        rows, defect, by_differences = following
-        is_fresh = is_fresh and not by_differences
+        rows, difference, defect = _next_power(old, overlay, change, reached, difference, hops)
+        hops.append(rows)
         defects.append(old.defects[hop] + defect)
-        blocks[hop] = rows
-        if not last:
-            hops.append(old.hops[hop - 1].updated(rows.slots, rows.after))
-    training, bounds, single = _training_rows(old, train_slots, blocks)
+        is_fresh = is_fresh and not reached.moved.any()
+    if settings.hops:
+        reached = Reached.of(overlay.adjacency, change, difference.slots, only=train_slots)
+        assert reached is not None
+    else:
+        reached = Reached.anew(np.intersect1d(change.altered, train_slots, assume_unique=True))
+    versions, defect = _training_rows(old, overlay, change, train_slots, reached, difference, hops)
+    defects += [old.defects[-1] + defect] if settings.hops else []
+    is_fresh = is_fresh and not reached.moved.any()
+    training, bounds, single = versions
     new = Propagated(overlay, settings, train_slots, tuple(hops), training, bounds, tuple(defects), is_fresh)
     if single is not None:
         vars(new)["single"] = single
     return new
 
 
-def _next_rows(
+def _attribute_difference(old: Propagated, overlay: Overlay, change: SlotChange) -> Difference:
+    """Of the attributes, and of the slots with another degree."""
+    slots = np.union1d(change.altered, change.relinked)
+    scale_rows = old.settings.scale_rows
+    values = attributes(overlay, slots, scale_rows=scale_rows)
+    values *= inverse_root_degrees(overlay.adjacency, slots)[:, None]
+    before = attributes(old.overlay, slots, scale_rows=scale_rows)
+    values -= before * inverse_root_degrees(change.before, slots)[:, None]
+    return Difference(slots, values)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Reached:
+    """The rows of the next power that a deletion changes: some are computed anew, to others differences are added."""
+
+    slots: np.ndarray  # ascending
+    moved: np.ndarray  # to which of them differences are added
+    terms: np.ndarray  # of these: how many
+    lists: sp.csr_matrix  # of these: which
+
+    @classmethod
+    def anew(cls, slots: np.ndarray) -> Reached:
+        """All of them computed anew."""
+        return cls(slots, np.zeros(slots.size, dtype=bool), np.zeros(0, dtype=np.int64), sp.csr_matrix((0, 0)))
+
+    @classmethod
+    def of(
+        cls, adjacency: Adjacency, change: SlotChange, senders: np.ndarray, *, only: np.ndarray | None = None
+    ) -> Reached | None:
+        """Who receives from these senders, among `only` if that is given, and the slots whose own list changed.
+
+        None if so many entries change that propagating anew is cheaper.
+        """
+        pairs = _Pairs.of(adjacency, senders, change.relinked, only)
+        if pairs is None:
+            return None
+        own = change.relinked if only is None else np.intersect1d(change.relinked, only, assume_unique=True)
+        lengths = adjacency.count(pairs.receivers)
+        if lengths.sum() <= FEW_ENTRIES:
+            return cls.anew(np.union1d(own, pairs.receivers))
+        by_difference = lengths > CHEAP * pairs.counts
+        slots = np.union1d(own, pairs.receivers)
+        moved = np.zeros(slots.size, dtype=bool)
+        moved[np.searchsorted(slots, pairs.receivers[by_difference])] = True
+        lists = pairs.lists(by_difference, senders.size)
+        return cls(slots, moved, pairs.counts[by_difference], lists)
+
+    @property
+    def fresh(self) -> np.ndarray:
+        """The slots that are computed anew."""
+        return self.slots[~self.moved]
+
+    @cached_property
+    def _moved_before(self) -> np.ndarray:
+        return np.concatenate([[0], self.moved.cumsum()])
+
+    def places(self, block: slice) -> tuple[slice, slice]:
+        """The places of a block's rows among those that are computed anew, and among the others."""
+        first, last = self._moved_before[block.start], self._moved_before[block.stop]
+        return slice(block.start - first, block.stop - last), slice(first, last)
+
+    def sums(self, places: slice, difference: np.ndarray) -> np.ndarray:
+        """For these of the moved rows, the sum of the differences that reach them."""
+        indptr = self.lists.indptr[places.start : places.stop + 1]
+        entries = slice(indptr[0], indptr[-1])
+        parts = (self.lists.data[entries], self.lists.indices[entries], indptr - indptr[0])
+        sums: np.ndarray = sp.csr_matrix(parts, shape=(indptr.size - 1, difference.shape[0])) @ difference
+        return sums
+
+
+def _next_power(
     old: Propagated,
     overlay: Overlay,
     change: SlotChange,
-    rows: ChangedRows,
-    hop: int,
+    reached: Reached,
+    difference: Difference,
     hops: list[VersionedRows],
-    *,
-    only: np.ndarray | None,
-) -> tuple[ChangedRows, float, bool] | None:
-    """The rows of `H_hop` that differ, among `only` if that is given, what they add to its defect, and whether any of
-    them was computed by differences.
+) -> tuple[VersionedRows, Difference, float]:
+    """The next of the powers that are held for all slots, where it differs, and what that adds to its defect."""
+    adjacency, slots = overlay.adjacency, reached.slots
+    scale, scale_before = (inverse_root_degrees(part, slots) for part in (adjacency, change.before))
+    values = _anew(overlay, reached.fresh, hops, scale_rows=old.settings.scale_rows)
+    changes = np.empty((slots.size, values.shape[1]))
+    bounds = np.empty(reached.terms.size)
 
-    None if so many entries change that propagating anew is cheaper.
-    """
-    adjacency = overlay.adjacency
-    senders, difference = _scaled_difference(old, adjacency, change, rows, hop - 1, hops)
-    pairs = _Pairs.of(adjacency, senders, change.relinked, only)
-    if pairs is None:
-        return None
-    lengths = adjacency.count(pairs.receivers)
-    few = lengths.sum() <= FEW_ENTRIES
-    anew = np.ones(lengths.size, dtype=bool) if few else lengths <= CHEAP * pairs.counts
-    own = change.relinked if only is None else np.intersect1d(change.relinked, only, assume_unique=True)
-    fresh = np.union1d(own, pairs.receivers[anew])
-    moved = pairs.receivers[~anew]
-    values = _anew(overlay, fresh, hops, scale_rows=old.settings.scale_rows)
-    defect = fresh_defect(adjacency.count(fresh), values[:, -1])
-    before = _held_rows(old, hop, fresh) if only is None else None
-    if not moved.size:
-        return ChangedRows(fresh, before, values), defect, False
-    added = pairs.sums(~anew, difference)
-    added *= inverse_root_degrees(adjacency, moved)[:, None]
-    stood = _held_rows(old, hop, moved)
-    added += stood
-    defect += difference_defect(pairs.counts[~anew], stood[:, -1], added[:, -1])
-    slots, values = np.concatenate([fresh, moved]), np.concatenate([values, added])
-    return ChangedRows(slots, before if before is None else np.concatenate([before, stood]), values), defect, True
+    def following(block: slice, stood: np.ndarray) -> np.ndarray:
+        (fresh, others), moved = reached.places(block), reached.moved[block]
+        rows = np.empty_like(stood)
+        rows[~moved] = values[fresh]
+        if moved.any():
+            added = reached.sums(others, difference.values)
+            added *= scale[block][moved, None]
+            added += stood[moved]
+            bounds[others] = stood[moved, -1] + added[:, -1]
+            rows[moved] = added
+        np.multiply(rows, scale[block, None], out=changes[block])
+        changes[block] -= stood * scale_before[block, None]
+        return rows
 
-
-def _scaled_difference(
-    old: Propagated, adjacency: Adjacency, change: SlotChange, rows: ChangedRows, hop: int, hops: list[VersionedRows]
-) -> tuple[np.ndarray, np.ndarray]:
-    """The slots where `D^-1/2 H_hop` differs, and by how much."""
-    other = np.setdiff1d(change.relinked, rows.slots, assume_unique=True)  # with another degree alone
-    slots = np.concatenate([rows.slots, other])
-    scale_rows = old.settings.scale_rows
-    same = hops[hop - 1].rows(other) if hop else attributes(old.overlay, other, scale_rows=scale_rows)
-    assert rows.before is not None
-    before, after = (np.concatenate([part, same]) for part in (rows.before, rows.after))
-    after *= inverse_root_degrees(adjacency, slots)[:, None]
-    before *= inverse_root_degrees(change.before, slots)[:, None]
-    after -= before
-    order = slots.argsort()
-    return slots[order], after[order]
+    version = old.hops[len(hops)].changed(slots, following)
+    defect = fresh_defect(adjacency.count(reached.fresh), values[:, -1])
+    return version, Difference(slots, changes), defect + difference_defect(reached.terms, bounds)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -187,14 +237,12 @@ class _Pairs:
         place = rank[receiver]
         return cls(receivers, np.bincount(place, minlength=receivers.size), place, sender)
 
-    def sums(self, some: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """For some of the receivers, the sum of the values of their senders."""
+    def lists(self, some: np.ndarray, senders: int) -> sp.csr_matrix:
+        """For some of the receivers, which senders each has."""
         rank = some.cumsum() - 1
         stays = some[self.place]
         place, sender = rank[self.place[stays]], self.sender[stays]
-        shape = (int(some.sum()), values.shape[0])
-        sums: np.ndarray = sp.csr_matrix((np.ones(place.size), (place, sender)), shape=shape) @ values
-        return sums
+        return sp.csr_matrix((np.ones(place.size), (place, sender)), shape=(int(some.sum()), senders))
 
 
 def _anew(overlay: Overlay, slots: np.ndarray, hops: list[VersionedRows], *, scale_rows: bool) -> np.ndarray:
@@ -204,49 +252,83 @@ def _anew(overlay: Overlay, slots: np.ndarray, hops: list[VersionedRows], *, sca
     return recomputed(overlay.adjacency, slots, hops[-1].array())
 
 
-def _held_rows(old: Propagated, hop: int, slots: np.ndarray) -> np.ndarray:
-    """The rows of `H_hop` before the deletion. Of the last power, those of training nodes are held."""
-    if hop <= len(old.hops):
-        return old.hops[hop - 1].rows(slots)
-    settings = old.settings
-    place, columns = settings.powers.index(hop), old.overlay.base.shape[1]
-    rows = np.searchsorted(old.train_slots, slots)
-    out = np.empty((slots.size, columns + 1))
-    out[:, :-1] = old.training.array()[rows, place * columns : (place + 1) * columns]
-    if settings.scales[place] != 1:
-        out[:, :-1] /= settings.scales[place]
-    out[:, -1] = old.bounds.array()[rows, place]
-    return out
-
-
 def _training_rows(
-    old: Propagated, train_slots: np.ndarray, blocks: dict[int, ChangedRows]
-) -> tuple[VersionedRows, VersionedRows, VersionedRows | None]:
-    """The features of the training nodes, their bounds, and the features in float32 if those were in use."""
-    settings, columns = old.settings, old.overlay.base.shape[1]
-    versions: list[VersionedRows | None] = [old.training, old.bounds, vars(old).get("single")]
-    if train_slots.size != old.train_slots.size:
-        gone = np.flatnonzero(~np.isin(old.train_slots, train_slots, assume_unique=True))
-        versions = [None if version is None else VersionedRows(_without(version.array(), gone)) for version in versions]
-    training, bounds, single = versions
-    assert training is not None
-    assert bounds is not None
-    trains = {hop: np.isin(rows.slots, train_slots, assume_unique=True) for hop, rows in blocks.items()}
-    touched = np.unique(np.concatenate([rows.slots[trains[hop]] for hop, rows in blocks.items()]))
-    index = np.searchsorted(train_slots, touched)
-    one = len(settings.powers) == 1  # then every number of these rows is set
-    features = np.empty((touched.size, columns)) if one else training.rows(index)
+    old: Propagated,
+    overlay: Overlay,
+    change: SlotChange,
+    train_slots: np.ndarray,
+    reached: Reached,
+    difference: Difference,
+    hops: list[VersionedRows],
+) -> tuple[tuple[VersionedRows, VersionedRows, VersionedRows | None], float]:
+    """The features of the training nodes, their bounds, and the features in float32 if those were in use.
+
+    Beside them what the last power adds to its defect.
+    """
+    settings, slots, columns = old.settings, reached.slots, old.overlay.base.shape[1]
+    training, bounds, single = _without_deleted(old, train_slots)
+    index = np.searchsorted(train_slots, slots)
     norms = bounds.rows(index)
-    for place, (hop, scale) in enumerate(zip(settings.powers, settings.scales, strict=True)):
-        some = slice(None) if trains[hop].all() else trains[hop]
-        slots, values = blocks[hop].slots[some], blocks[hop].after[some]
-        rows = np.searchsorted(touched, slots)
-        block = values[:, :-1] if scale == 1 else scale * values[:, :-1]
-        features[rows, place * columns : (place + 1) * columns] = block
-        norms[rows, place] = values[:, -1]
+    of_moved = norms[reached.moved, -1]
+    scale = inverse_root_degrees(overlay.adjacency, slots)
+    if settings.hops:
+        values = _anew(overlay, reached.fresh, hops, scale_rows=settings.scale_rows)
+    else:
+        values = attributes(overlay, reached.fresh, scale_rows=settings.scale_rows)
+    norms[~reached.moved, -1] = values[:, -1]
+
+    def following(block: slice, stood: np.ndarray) -> np.ndarray:
+        (fresh, others), moved = reached.places(block), reached.moved[block]
+        rows = stood.copy()
+        _set_earlier_powers(rows, norms[block], overlay, settings, change, slots[block], hops)
+        last = rows[:, -columns:]
+        last[~moved] = settings.scales[-1] * values[fresh, :-1]
+        if moved.any():
+            added = reached.sums(others, difference.values)
+            added *= scale[block][moved, None]
+            last[moved] += settings.scales[-1] * added[:, :-1]
+            norms[block][moved, -1] += added[:, -1]
+        return rows
+
+    training = training.changed(index, following)
+    defect = fresh_defect(overlay.adjacency.count(reached.fresh), values[:, -1])
+    defect += difference_defect(reached.terms, of_moved + norms[reached.moved, -1])
     if single is not None:
-        single = single.updated(index, features.astype(np.float32))
-    return training.updated(index, features), bounds.updated(index, norms), single
+        single = single.changed(index, lambda block, _: training.array()[index[block]].astype(np.float32))
+    return (training, bounds.updated(index, norms), single), defect
+
+
+def _set_earlier_powers(
+    rows: np.ndarray,
+    norms: np.ndarray,
+    overlay: Overlay,
+    settings: Settings,
+    change: SlotChange,
+    slots: np.ndarray,
+    hops: list[VersionedRows],
+) -> None:
+    """Sets the blocks of all powers but the last in the features of these slots. Attributes change where named."""
+    columns = overlay.base.shape[1]
+    for place, (hop, scale) in enumerate(zip(settings.powers[:-1], settings.scales, strict=False)):
+        some = slice(None) if hop else np.flatnonzero(np.isin(slots, change.altered, assume_unique=True))
+        if hop:
+            power = hops[hop - 1].array()[slots]
+        else:
+            power = attributes(overlay, slots[some], scale_rows=settings.scale_rows)
+        rows[some, place * columns : (place + 1) * columns] = scale * power[:, :-1]
+        norms[some, place] = power[:, -1]
+
+
+def _without_deleted(
+    old: Propagated, train_slots: np.ndarray
+) -> tuple[VersionedRows, VersionedRows, VersionedRows | None]:
+    """What is held of the training nodes that stay."""
+    single = vars(old).get("single")
+    if train_slots.size == old.train_slots.size:
+        return old.training, old.bounds, single
+    gone = np.flatnonzero(~np.isin(old.train_slots, train_slots, assume_unique=True))
+    training, bounds = (VersionedRows(_without(part.array(), gone)) for part in (old.training, old.bounds))
+    return training, bounds, None if single is None else VersionedRows(_without(single.array(), gone))
 
 
 def _without(values: np.ndarray, gone: np.ndarray) -> np.ndarray:

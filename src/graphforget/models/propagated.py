@@ -309,6 +309,6 @@ def fresh_defect(counts: np.ndarray, bounds: np.ndarray) -> float:
     return float(np.linalg.norm(gamma(counts + 8) * bounds))
 
 
-def difference_defect(terms: np.ndarray, before: np.ndarray, after: np.ndarray) -> float:
-    """Of rows to which so many differences were added; the bounds of the rows before and after."""
-    return float(np.linalg.norm(gamma(terms + 11) * (before + after)))
+def difference_defect(terms: np.ndarray, bounds: np.ndarray) -> float:
+    """Of rows to which so many differences were added; `bounds` are those before and after, added."""
+    return float(np.linalg.norm(gamma(terms + 11) * bounds))

@@ -102,7 +102,7 @@ def _by_neighbours(graph: Graph, after: Graph, changed_rows: Tensor, reach: Reac
         senders = np.flatnonzero(sends_anew & ~done)  # the receivers of earlier ones are in already
         done[senders] = True
         changed[change.relinked] = True
-        changed[left.adjacency.lists(senders)[1]] = True
+        left.adjacency.mark_senders(senders, changed)
         sends_anew |= changed
     changed[change.gone] = False
     gone = overlay.rows_of(change.gone)
