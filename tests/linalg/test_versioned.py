@@ -7,9 +7,11 @@ import threading
 import weakref
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphforget.linalg import versioned
 from graphforget.linalg.versioned import VersionedRows, exclusive
 
 
@@ -63,3 +65,63 @@ def test_two_threads_with_two_versions_each_read_their_own() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_rows_that_are_computed_in_blocks_are_those_of_one_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versioned, "BLOCK", 3)
+    first = VersionedRows(np.arange(20.0).reshape(10, 2))
+    index = np.array([9, 0, 4, 7, 2])
+    blocks: list[slice] = []
+
+    def doubled(block: slice, rows: np.ndarray) -> np.ndarray:
+        blocks.append(block)
+        np.testing.assert_array_equal(rows, np.arange(20.0).reshape(10, 2)[index[block]])
+        return 2 * rows
+
+    second = first.changed(index, doubled)
+    expected = np.arange(20.0).reshape(10, 2)
+    expected[index] *= 2
+    assert blocks == [slice(0, 3), slice(3, 5)]
+    np.testing.assert_array_equal(second.array(), expected)
+    np.testing.assert_array_equal(first.array(), np.arange(20.0).reshape(10, 2))
+    np.testing.assert_array_equal(second.array(), expected)
+
+
+def test_an_update_that_fails_half_way_leaves_the_version_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versioned, "BLOCK", 2)
+    first = VersionedRows(np.arange(8.0).reshape(8, 1))
+
+    def failing(block: slice, rows: np.ndarray) -> np.ndarray:
+        if block.start >= 4:
+            raise KeyboardInterrupt
+        return rows + 100
+
+    with pytest.raises(KeyboardInterrupt):
+        first.changed(np.arange(8), failing)
+    np.testing.assert_array_equal(first.array()[:, 0], np.arange(8.0))
+
+
+class _Interrupting(np.ndarray):
+    """An array that is interrupted after one of its assignments."""
+
+    left = 0  # assignments until then
+
+    def __setitem__(self, key: object, value: object) -> None:
+        super().__setitem__(key, value)  # type: ignore[no-untyped-call]
+        type(self).left -= 1
+        if type(self).left == 0:
+            raise KeyboardInterrupt
+
+
+def test_an_interruption_while_versions_are_exchanged_tears_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versioned, "BLOCK", 2)
+    array = np.arange(8.0).reshape(8, 1).view(_Interrupting)
+    _Interrupting.left = 0
+    first = VersionedRows(array)
+    second = first.updated(np.arange(8), np.arange(8.0).reshape(8, 1) + 100)
+    _Interrupting.left = 2
+    with pytest.raises(KeyboardInterrupt):
+        first.array()
+    np.testing.assert_array_equal(first.array()[:, 0], np.arange(8.0))
+    np.testing.assert_array_equal(second.array()[:, 0], np.arange(8.0) + 100)
+    np.testing.assert_array_equal(first.array()[:, 0], np.arange(8.0))
