@@ -11,7 +11,7 @@ from torch import Tensor
 from graphforget.linalg.jacobian import Jacobian
 from graphforget.linalg.versioned import exclusive
 
-BLOCK = 2048  # rows
+BLOCK = 1024  # rows
 
 
 class BlockedFeatures(Jacobian):
@@ -23,7 +23,7 @@ class BlockedFeatures(Jacobian):
     def __init__(self, features: Callable[[], Tensor], *, classes: int, bias: bool) -> None:
         self._features, self._classes, self._bias = features, classes, bias
         like = features()
-        self.value = like.new_zeros(like.shape[0], classes)
+        self.value = like.new_zeros(classes, like.shape[0]).T  # laid out as products are
 
     @property
     def blocks(self) -> list[slice]:
@@ -33,12 +33,12 @@ class BlockedFeatures(Jacobian):
     @exclusive
     def apply(self, v: Tensor) -> Tensor:
         weight, bias = self._parts(v)
-        product = self._features() @ weight
-        return product if bias is None else product.add_(bias)
+        product = weight @ self._features().T
+        return (product if bias is None else product.add_(bias[:, None])).T
 
     @exclusive
     def adjoint(self, u: Tensor) -> Tensor:
-        weight = (self._features().T @ u).flatten()
+        weight = (u.T.contiguous() @ self._features()).T.flatten()
         return torch.cat([weight, u.sum(dim=0)]) if self._bias else weight
 
     @exclusive
@@ -48,13 +48,15 @@ class BlockedFeatures(Jacobian):
         out, sums = torch.zeros_like(weight), v.new_zeros(self._classes)
         for number, block in enumerate(self.blocks):
             rows = features[block]
-            product = rows @ weight
-            outputs = inner(number, product if bias is None else product.add_(bias))
-            out.addmm_(rows.T, outputs)
+            product = weight @ rows.T
+            outputs = inner(number, (product if bias is None else product.add_(bias[:, None])).T)
+            out.addmm_(outputs.T.contiguous(), rows)
             if bias is not None:
                 sums += outputs.sum(dim=0)
-        return torch.cat([out.flatten(), sums]) if self._bias else out.flatten()
+        return torch.cat([out.T.flatten(), sums]) if self._bias else out.T.flatten()
 
     def _parts(self, v: Tensor) -> tuple[Tensor, Tensor | None]:
+        """`W^T` and `b`. There are few classes, and products with few rows are faster than with few columns."""
         size = v.numel() - (self._classes if self._bias else 0)
-        return v[:size].view(-1, self._classes), v[size:] if self._bias else None
+        weight = v[:size].view(-1, self._classes).T.contiguous()
+        return weight, v[size:] if self._bias else None

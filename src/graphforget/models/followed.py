@@ -54,7 +54,7 @@ def followed(old: Propagated, overlay: Overlay, change: SlotChange, train_slots:
     for hop in range(1, settings.hops):
         reached = Reached.of(overlay.adjacency, change, difference.slots)
         if reached is None:
-            return propagate(overlay, settings, train_slots)
+            return propagate(overlay, settings, train_slots, hops=hops, defects=defects, is_fresh=is_fresh)
         rows, difference, defect = _next_power(old, overlay, change, reached, difference, hops)
         hops.append(rows)
         defects.append(old.defects[hop] + defect)

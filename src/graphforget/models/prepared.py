@@ -37,6 +37,7 @@ def prepared_once(
         if earlier:
             assert parent is not None
             _prepared[parent] = earlier  # among those used last
+        _evict(MOST_GRAPHS - (graph not in _prepared))  # before the work, so that its memory is free
         made = follow(earlier[key]) if follow is not None and key in earlier else prepare()
         known = _prepared.pop(graph, {})  # after the work, which may have prepared something itself
         known.pop(key, None)
@@ -46,9 +47,14 @@ def prepared_once(
     else:
         known = _prepared.pop(graph)
     _prepared[graph] = known
-    while len(_prepared) > MOST_GRAPHS:
-        _prepared.pop(next(iter(_prepared)), None)
+    _evict(MOST_GRAPHS)
     return known[key]
+
+
+def _evict(most: int) -> None:
+    """Leaves the inputs of so many graphs, those used last."""
+    while len(_prepared) > most:
+        _prepared.pop(next(iter(_prepared)), None)
 
 
 def clear() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -260,31 +260,44 @@ def with_own_rows(sums: np.ndarray, own: np.ndarray, adjacency: Adjacency, slots
     return sums
 
 
-def propagate(overlay: Overlay, settings: Settings, train_slots: np.ndarray) -> Propagated:
-    """Propagates the attributes of the whole graph. The last power is computed for the training nodes alone."""
+def propagate(
+    overlay: Overlay,
+    settings: Settings,
+    train_slots: np.ndarray,
+    *,
+    hops: Sequence[VersionedRows] = (),
+    defects: Sequence[float] = (),
+    is_fresh: bool = True,
+) -> Propagated:
+    """Propagates the attributes of the whole graph. The last power is computed for the training nodes alone.
+
+    `hops` are the first powers where they are known already, with the defects of the attributes and of these powers.
+    """
     adjacency, columns = overlay.adjacency, overlay.base.shape[1]
     training = np.empty((train_slots.size, len(settings.powers) * columns))
     bounds = np.empty((train_slots.size, len(settings.powers)))
-    hops: list[VersionedRows] = []
-    defects = [_attribute_defect(overlay, settings)]
-    current = all_attributes(overlay, settings)
-    for hop in range(settings.hops + 1):
-        if hop and hop < settings.hops:
-            current = propagated_once(adjacency, current)
-            hops.append(VersionedRows(current))
-            defects.append(fresh_defect(adjacency.counts, current[:, -1]))
-        rows = recomputed(adjacency, train_slots, current) if hop and hop == settings.hops else current[train_slots]
-        if hop and hop == settings.hops:
-            defects.append(fresh_defect(adjacency.count(train_slots), rows[:, -1]))
-        _set_block(training, bounds, settings, hop, rows)
-    held = VersionedRows(training), VersionedRows(bounds)
-    return Propagated(overlay, settings, train_slots, tuple(hops), *held, tuple(defects))
+    held, total = list(hops), list(defects) or [_attribute_defect(overlay, settings)]
+    if 0 in settings.powers:
+        attribute_rows = attributes(overlay, train_slots, scale_rows=settings.scale_rows)
+        _set_block(training, bounds, settings, 0, attribute_rows)
+    for hop in range(1, settings.hops + 1):
+        if hop < settings.hops and hop > len(hops):
+            current = propagated_once(adjacency, held[-1].array() if held else all_attributes(overlay, settings))
+            held.append(VersionedRows(current))
+            total.append(fresh_defect(adjacency.counts, current[:, -1]))
+        if hop < settings.hops:
+            rows = held[hop - 1].rows(train_slots) if hop in settings.powers else None
+        else:
+            rows = recomputed(adjacency, train_slots, held[-1].array() if held else all_attributes(overlay, settings))
+            total.append(fresh_defect(adjacency.count(train_slots), rows[:, -1]))
+        if rows is not None:
+            _set_block(training, bounds, settings, hop, rows)
+    own = VersionedRows(training), VersionedRows(bounds)
+    return Propagated(overlay, settings, train_slots, tuple(held), *own, tuple(total), is_fresh)
 
 
 def _set_block(training: np.ndarray, bounds: np.ndarray, settings: Settings, hop: int, rows: np.ndarray) -> None:
-    """Sets the block of a power, if the features have it. Bounds stand without the scale."""
-    if hop not in settings.powers:
-        return
+    """Sets the block of a power. Bounds stand without the scale."""
     place, columns = settings.powers.index(hop), rows.shape[1] - 1
     training[:, place * columns : (place + 1) * columns] = settings.scales[place] * rows[:, :-1]
     bounds[:, place] = rows[:, -1]
