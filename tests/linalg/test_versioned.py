@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
@@ -106,8 +107,8 @@ class _Interrupting(np.ndarray):
 
     left = 0  # assignments until then
 
-    def __setitem__(self, key: object, value: object) -> None:
-        super().__setitem__(key, value)  # type: ignore[no-untyped-call]
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key, value)
         type(self).left -= 1
         if type(self).left == 0:
             raise KeyboardInterrupt
