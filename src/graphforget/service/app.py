@@ -10,12 +10,16 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
+from fastapi.responses import RedirectResponse
 from fastapi.staticfiles import StaticFiles
 
 from graphforget.service.api import connectors, opendsr, operations
 from graphforget.service.api.errors import install_errors
+from graphforget.service.open_models import OpenModels
 from graphforget.service.security import Guard, RateLimit
 from graphforget.service.service import Service
+from graphforget.service.web import actions, pages, pictures
+from graphforget.service.web.sessions import LOGIN, NotSignedIn
 
 log = logging.getLogger(__name__)
 TITLE = "graphforget request service"
@@ -25,13 +29,17 @@ def create_app(service: Service) -> FastAPI:
     """The application of an open service."""
     app = FastAPI(title=TITLE, version="2.0", docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.service = service
+    app.state.models = OpenModels()  # for the pictures
     app.state.requests = RateLimit(service.settings.requests_per_minute)
     app.state.failures = RateLimit(service.settings.logins_per_minute)
     for router in (opendsr.router, operations.router, connectors.router):
         app.include_router(router, prefix="/v2")
     app.include_router(opendsr.router, include_in_schema=False)  # OpenDSR names the paths without a version, too
+    for router in (pages.router, actions.router, pictures.router):
+        app.include_router(router)
     app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"))
     install_errors(app)
+    app.add_exception_handler(NotSignedIn, lambda *_: RedirectResponse(LOGIN, 303))
     app.middleware("http")(_log_request)
     app.add_middleware(Guard, secure=service.settings.is_secure)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]

@@ -7,12 +7,13 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from graphforget.errors import InputError
 from graphforget.service.api.schemas import ErrorBody
 from graphforget.service.intake import Conflict
+from graphforget.service.rendering import render
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorBody, "description": "The request cannot be read, or asks for what is not possible."},
@@ -24,6 +25,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     413: {"model": ErrorBody, "description": "The body is too large."},
     429: {"model": ErrorBody, "description": "Too many requests; Retry-After says when to come again."},
 }
+PAGE = "/page/"  # what people look at
 log = logging.getLogger(__name__)
 
 
@@ -42,33 +44,40 @@ def install_errors(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _unexpected)
 
 
-def _answer(code: int, message: str, problems: list[dict[str, str]] | None = None, **headers: str) -> JSONResponse:
+def _answer(
+    request: Request, code: int, message: str, problems: list[dict[str, str]] | None = None, **headers: str
+) -> Response:
+    """JSON for programs, and a page for people."""
+    if request.url.path.startswith(PAGE):
+        response: Response = render("error", None, code=code, message=message)
+        response.headers.update(headers)
+        return response
     return JSONResponse(error_body(code, message, problems), status_code=code, headers=headers)
 
 
-async def _invalid(_request: Request, error: Exception) -> JSONResponse:
+async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     problems = [
         {"domain": ".".join(str(part)[:40] for part in one["loc"][:6]), "reason": "invalid", "message": one["type"]}
         for one in error.errors()[:20]
     ]
-    return _answer(400, "the request is not valid", problems)
+    return _answer(request, 400, "the request is not valid", problems)
 
 
-async def _http(_request: Request, error: Exception) -> JSONResponse:
+async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return _answer(error.status_code, str(error.detail), None, **(error.headers or {}))
+    return _answer(request, error.status_code, str(error.detail), None, **(error.headers or {}))
 
 
-async def _input(_request: Request, error: Exception) -> JSONResponse:
-    return _answer(409 if isinstance(error, Conflict) else 400, str(error))
+async def _input(request: Request, error: Exception) -> Response:
+    return _answer(request, 409 if isinstance(error, Conflict) else 400, str(error))
 
 
-async def _unexpected(_request: Request, error: Exception) -> JSONResponse:
+async def _unexpected(request: Request, error: Exception) -> Response:
     """The message of an unknown error may hold anything, so only its type and place are written to the log."""
     trace, place = error.__traceback__, ""
     while trace is not None:
         place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
         trace = trace.tb_next
     log.error("unexpected %s at %s", type(error).__name__, place)
-    return _answer(500, "an unexpected error, see the log of the service")
+    return _answer(request, 500, "an unexpected error, see the log of the service")
