@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
 import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import httpx
 from fastapi.testclient import TestClient
 
 import graphforget as gf
+from cases import ENVIRONMENT
 from graphforget.service.app import create_app
 from graphforget.service.database import Database
 from graphforget.service.registration import register_model
@@ -21,6 +31,7 @@ from graphforget.service.tokens import make_token
 from graphforget.service.worker import Worker
 
 START = 1_790_000_000
+T = TypeVar("T")
 
 
 @dataclass
@@ -132,3 +143,47 @@ def make_trial(home: Path, *, models: int = 1, lease_seconds: int = 60, **settin
             for scope in ("submit", "approve", "read", "admin")
         }
     return Trial(service, clock, Worker(service, lease_seconds=lease_seconds), tokens)
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody uses at the moment."""
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        return int(place.getsockname()[1])
+
+
+def start(*arguments: str, log: Path) -> subprocess.Popen[bytes]:
+    """Starts `graphforget` with these arguments in a process group of its own."""
+    with log.open("ab") as file:
+        command = [sys.executable, "-m", "graphforget", *arguments]
+        return subprocess.Popen(command, stdout=file, stderr=file, env=ENVIRONMENT, start_new_session=True)
+
+
+def wait_for(address: str, *, seconds: float = 60) -> None:
+    """Waits until a service answers."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            if httpx.get(f"{address}/v2/health", trust_env=False).status_code == 200:
+                return
+        except httpx.TransportError:
+            time.sleep(0.1)
+    raise AssertionError(f"no service answers at {address}")
+
+
+@contextmanager
+def running_service(home: Path, prepare: Callable[[int], T]) -> Iterator[tuple[str, T]]:
+    """A server with its worker, as processes, on the service that `prepare` makes for a port."""
+    port = free_port()
+    made = prepare(port)
+    process = start("serve", "--home", str(home), "--port", str(port), log=home / "log.txt")
+    try:
+        wait_for(f"http://127.0.0.1:{port}")
+        yield f"http://127.0.0.1:{port}", made
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=30)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)

@@ -26,14 +26,12 @@ from graphforget.service.web.sessions import SignedIn
 router = APIRouter(prefix="/page", include_in_schema=False)
 Number = Annotated[int, Path(ge=1, le=2**53)]
 DRAWING = threading.Lock()  # the style of matplotlib belongs to the process
-MOST_POINTS = 200
+MOST_POINTS = 5  # beside 0, each with a tick
 
 
 def _svg(markup: str) -> Response:
     """An image of its own, which may set its own style and nothing else."""
-    text = '<?xml version="1.0" encoding="utf-8"?>\n' + markup.replace(
-        "<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1
-    )
+    text = f'<?xml version="1.0" encoding="utf-8"?>\n{markup}'
     policy = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:"}
     return Response(text, media_type="image/svg+xml", headers=policy)
 
@@ -71,18 +69,17 @@ def epsilon(number: Number, service: OpenService, visitor: SignedIn) -> Response
     except InputError as error:
         raise HTTPException(404, "the ledger of the model cannot be read") from error
     count = len(ledger.releases)
-    steps = sorted({1 + index * count // MOST_POINTS for index in range(MOST_POINTS)} | {count}) if count else []
+    points = sorted({round(index * count / MOST_POINTS) for index in range(MOST_POINTS + 1)})
     first = next((one for one in ledger.certificates if one is not None), None)
-    delta = float(first.settings["delta"]) if first else 1e-5
+    settings = {"epsilon": 1.0, "delta": 1e-5, "releases": 1} if first is None else dict(first.settings)
     values = [
-        compose_since_training(ledger.releases[:step], ledger.certificates[:step], delta=delta).epsilon
-        for step in steps
-        if 0 < step <= count
+        compose_since_training(ledger.releases[:point], ledger.certificates[:point], delta=settings["delta"]).epsilon
+        for point in points
     ]
-    points = [step for step in steps if 0 < step <= count]
-    lines = [Line("all releases so far together", points, values, ours=True)]
-    if first is not None and points:
-        promise = float(first.settings["epsilon"])
-        lines.append(Line("promised when the model was trained", [points[0], points[-1]], [promise, promise]))
+    promised = [float(settings["epsilon"])] * 2
+    lines = [
+        Line("all releases so far together", points, values, ours=True),
+        Line("promised when the model was trained", [0, max(count, int(settings["releases"]))], promised),
+    ]
     with DRAWING:
         return _svg(str(inline(line_chart([Panel("", lines)], "releases", "epsilon", log_y=False))))
