@@ -142,6 +142,7 @@ def api(home: Home = HOME, host: Host = "127.0.0.1", port: Port = 8080, as_json:
 def worker(
     home: Home = HOME,
     lease_seconds: Annotated[int, typer.Option(min=1, help="After so long another worker takes over.")] = 60,
+    parent: Annotated[int | None, typer.Option(hidden=True, help="Stop when this process has ended.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a worker alone. With PostgreSQL there may be several."""
@@ -149,7 +150,7 @@ def worker(
     from graphforget.service.processes import run_worker
 
     _done({"home": str(home)}, "The worker works until it is stopped.", as_json)
-    run_worker(home, lease_seconds=lease_seconds)
+    run_worker(home, lease_seconds=lease_seconds, parent=parent)
 
 
 def migrate(

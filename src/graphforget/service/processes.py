@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -37,14 +38,22 @@ def serve_http(home: Path, *, host: str, port: int) -> None:
     uvicorn.run(create_app(service), host=host, port=port, **options)
 
 
-def run_worker(home: Path, *, lease_seconds: int = 60) -> None:
-    """Works until a signal comes."""
+def run_worker(home: Path, *, lease_seconds: int = 60, parent: int | None = None) -> None:
+    """Works until a signal comes, or until the process `parent` has ended."""
     configure_logging()
     service, stop = open_service(home), threading.Event()
     service.database.migrate()
     for kind in (signal.SIGTERM, signal.SIGINT):
         signal.signal(kind, lambda *_: stop.set())
+    if parent is not None:
+        threading.Thread(target=_watch_parent, args=(parent, stop), daemon=True).start()
     Worker(service, lease_seconds=lease_seconds).run(stop)
+
+
+def _watch_parent(parent: int, stop: threading.Event) -> None:
+    while not stop.wait(PAUSE):
+        if os.getppid() != parent:
+            stop.set()
 
 
 def serve_all(home: Path, *, host: str, port: int) -> None:
@@ -52,6 +61,7 @@ def serve_all(home: Path, *, host: str, port: int) -> None:
     stop = threading.Event()
     keeper = threading.Thread(target=_keep_worker, args=(home, stop), daemon=True)
     open_service(home).database.migrate()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # the HTTP server raises it again when it has ended
     keeper.start()
     try:
         serve_http(home, host=host, port=port)
@@ -62,6 +72,7 @@ def serve_all(home: Path, *, host: str, port: int) -> None:
 
 def _keep_worker(home: Path, stop: threading.Event) -> None:
     command = [sys.executable, "-m", "graphforget", "serve", "worker", "--home", str(home)]
+    command += ["--parent", str(os.getpid())]
     while not stop.is_set():
         process = subprocess.Popen(command)
         while process.poll() is None and not stop.wait(PAUSE):

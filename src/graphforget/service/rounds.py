@@ -103,7 +103,10 @@ def _answer(service: Service, models: OpenModels, model: Model, due: Sequence[Pa
         batch = [Asked(id, request) for id, request in held if request is not None]
         gone = {id for id, request in held if request is None}
         key, made = service.secrets.signing, as_time(service.round)
-        failures = answer_batch(Path(model.run), opened, batch, key=key, made=made)
+        failures = answer_batch(Path(model.run), batch, lambda: models.get(model.run), key=key, made=made)
+        if failures:  # of a batch in several releases, one may have removed what another one names
+            opened, of_id = models.get(model.run), {part.request_id: part.request for part in fresh}
+            gone |= {id for id in failures if held_of(of_id[id], model, opened) is None}
         models.forget(model.run)
     # What the ledger holds decides: another worker may have answered in the meantime.
     _record(service, model, due, read_history(model.run), gone, failures)
