@@ -14,7 +14,7 @@ from fastapi.responses import RedirectResponse
 from fastapi.staticfiles import StaticFiles
 
 from graphforget.service.api import connectors, opendsr, operations
-from graphforget.service.api.errors import install_errors
+from graphforget.service.api.errors import install_errors, unexpected
 from graphforget.service.open_models import OpenModels
 from graphforget.service.security import Guard, RateLimit
 from graphforget.service.service import Service
@@ -49,7 +49,10 @@ def create_app(service: Service) -> FastAPI:
 async def _log_request(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
     """One line a request: the route and not the address, which holds what the caller sent."""
     started = time.perf_counter()
-    response = await call(request)
+    try:
+        response = await call(request)
+    except Exception as error:
+        response = unexpected(request, error)
     route = getattr(request.scope.get("route"), "path", "-")
     milliseconds = 1000 * (time.perf_counter() - started)
     log.info("%s %s %d %.0f ms", request.method, route, response.status_code, milliseconds)

@@ -91,9 +91,8 @@ def cancel(session: Session, service: Service, request: SubjectRequest, actor: s
 
 def _check_models(session: Session, names: Any) -> None:
     known = set(session.scalars(select(Model.name)))
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise InputError(f"the extension names a model that is not registered, {', '.join(sorted(known))} are")
+    if not known.issuperset(names):
+        raise InputError("the extension names a model that is not registered with the service")
 
 
 def check_callback(settings: Settings, url: str) -> None:

@@ -41,7 +41,6 @@ def install_errors(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(InputError, _input)
-    app.add_exception_handler(Exception, _unexpected)
 
 
 def _answer(
@@ -73,7 +72,7 @@ async def _input(request: Request, error: Exception) -> Response:
     return _answer(request, 409 if isinstance(error, Conflict) else 400, str(error))
 
 
-async def _unexpected(request: Request, error: Exception) -> Response:
+def unexpected(request: Request, error: Exception) -> Response:
     """The message of an unknown error may hold anything, so only its type and place are written to the log."""
     trace, place = error.__traceback__, ""
     while trace is not None:
