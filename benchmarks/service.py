@@ -46,7 +46,8 @@ def requests_of(graphs: dict[str, gf.Graph], count: int, seed: int) -> list[dict
     bodies = []
     for _ in range(count):
         model = draw.choice(list(graphs))
-        subject, kind, extension = draw.choice(names[model]), draw.random(), {"model": model}
+        subject, kind = draw.choice(names[model]), draw.random()
+        extension: dict[str, Any] = {"model": model}
         if kind < 0.25:
             subject = draw.choice(leaving[model])
         elif kind < 0.5:

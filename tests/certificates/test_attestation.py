@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from securesystemslib.dsse import Envelope
 from securesystemslib.exceptions import VerificationError
-from securesystemslib.signer import SSlibKey
+from securesystemslib.signer import SSlibKey  # type: ignore[attr-defined]
 
 import graphforget as gf
 from cases import RunJson, random_graph

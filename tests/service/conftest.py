@@ -18,13 +18,13 @@ from service_cases import Trial, make_trial
 def postgres() -> Iterator[Callable[[], str]]:
     """A function that makes an empty database of a PostgreSQL server, and returns its address."""
     try:
-        import pgserver
+        from pgserver import get_server  # type: ignore[attr-defined]
     except ImportError:
         if os.environ.get("CI") == "true":
             pytest.fail("pgserver is not installed, which brings PostgreSQL")
         pytest.skip("pgserver is not installed, which brings PostgreSQL")
     with tempfile.TemporaryDirectory(prefix="gf-pg-") as folder:  # short: the path of its socket is limited
-        server = pgserver.get_server(folder, cleanup_mode="stop")
+        server = get_server(folder, cleanup_mode="stop")
 
         def new_database() -> str:
             name = f"test_{uuid.uuid4().hex[:12]}"

@@ -49,6 +49,6 @@ def verify_attestation_file(
 def _sha256(path: Path) -> str:
     try:
         with open_regular(path, largest=LARGEST, links=True) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+            return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error_reason(error)}") from error

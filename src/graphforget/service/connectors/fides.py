@@ -1,6 +1,6 @@
 """Fides calls the service for each erasure, and is called back when it is done.
 
-`fides/` holds the connector to register with Fides: `config.yml` and `dataset.yml`.
+`fides_connector/` holds the connector to register with Fides: `config.yml` and `dataset.yml`.
 """
 
 from __future__ import annotations
