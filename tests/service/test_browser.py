@@ -31,6 +31,7 @@ FLAGS = (
     "--hide-scrollbars",
 )
 DESK, PHONE = (1100, 900), (390, 844)
+TALLEST = 1500  # pixels of a picture
 CONTRAST = """
 const channel = v => { v /= 255; return v <= 0.03928 ? v / 12.92 : Math.pow((v + 0.055) / 1.055, 2.4); };
 const light = c => 0.2126 * channel(c[0]) + 0.7152 * channel(c[1]) + 0.0722 * channel(c[2]);
@@ -114,6 +115,8 @@ class Page:
             folder = os.environ.get("GRAPHFORGET_SCREENSHOTS")
             if folder and (label == "desk" or name == "request"):
                 Path(folder).mkdir(parents=True, exist_ok=True)
+                height = self.driver.execute_script("return document.documentElement.scrollHeight")
+                self.driver.set_window_size(size[0], min(height, TALLEST) + 150)
                 self.driver.save_screenshot(str(Path(folder) / f"{name}-{label}.png"))
         assert self.driver.execute_script(CONTRAST) == []
         unnamed = self.driver.execute_script(

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from graphforget.service.tokens import revoke_token
 from service_cases import Trial, make_trial
 
 PAGES = ("/page/queue", "/page/new", "/page/models", "/page/ledger", "/page/health")
@@ -55,3 +56,84 @@ def test_pictures_are_images_of_their_own(trial: Trial) -> None:
     sign_in(trial)  # the day is over
     (address,) = re.findall(r'src="([^"]+epsilon.svg)"', trial.client.get("/page/models").text)
     assert ElementTree.fromstring(trial.client.get(address).content).tag == "{http://www.w3.org/2000/svg}svg"
+
+
+def test_a_form_without_the_value_of_its_session_changes_nothing(trial: Trial) -> None:
+    csrf = sign_in(trial)
+    id = trial.submit("patient-0017")
+    trial.work()
+    for form in ({}, {"csrf": "x"}, {"csrf": csrf[:-1]}):
+        assert trial.client.post(f"/page/requests/{id}/approve", data=form).status_code == 403
+    other = {"Origin": "https://evil.example"}
+    assert trial.client.post(f"/page/requests/{id}/approve", data={"csrf": csrf}, headers=other).status_code == 403
+    assert trial.state(id) == "planned"
+    assert trial.client.post(f"/page/requests/{id}/approve", data={"csrf": csrf}).status_code == 200
+    assert trial.state(id) == "approved"
+
+
+def test_who_may_only_read_sees_no_name_and_decides_nothing(trial: Trial) -> None:
+    csrf = sign_in(trial, "read")
+    id = trial.submit("patient-0017")
+    trial.work()
+    page = trial.client.get(f"/page/requests/{id}").text
+    assert "patient-0017" not in page
+    assert "footprint.svg" not in page
+    for action in ("approve", "refuse", "cancel"):
+        form = {"csrf": csrf, "reason": "none"}
+        assert trial.client.post(f"/page/requests/{id}/{action}", data=form).status_code == 403
+    assert trial.client.get("/page/new").status_code == 403
+
+
+def test_signing_out_and_revoking_end_a_session(trial: Trial) -> None:
+    csrf = sign_in(trial)
+    cookies = dict(trial.client.cookies)
+    trial.client.post("/page/sign-out", data={"csrf": csrf})
+    trial.client.cookies.update(cookies)
+    assert trial.client.get("/page/queue", follow_redirects=False).status_code == 303
+    trial.client.cookies.clear()
+    sign_in(trial)
+    with trial.service.database.write() as session:
+        revoke_token(session, "the admin token", now=trial.service.now)
+    assert trial.client.get("/page/queue", follow_redirects=False).status_code == 303
+
+
+def test_wrong_tokens_are_limited(trial: Trial) -> None:
+    codes = [trial.client.post("/page/sign-in", data={"token": "x"}).status_code for _ in range(7)]
+    assert codes == [401] * 5 + [429] * 2
+
+
+def test_what_people_enter_is_shown_as_text(trial: Trial) -> None:
+    csrf = sign_in(trial)
+    code = "<script>alert(1)</script>"
+    form = {"csrf": csrf, "subject": code, "what": "person"}
+    page = trial.client.post("/page/new", data=form).text
+    assert code not in page
+    assert "&lt;script&gt;" in page
+    found = trial.client.get("/page/ledger", params={"search": code})
+    assert found.status_code == 200
+    assert code not in found.text
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"subject": " "},
+        {"subject": "a\x07"},
+        {"subject": "a", "what": "columns"},
+        {"subject": "a", "what": "all"},
+        {"subject": "a", "identity_type": "name"},
+        {"subject": "a", "model": "no such model"},
+    ],
+)
+def test_a_wrong_form_is_shown_again_with_a_sentence(trial: Trial, form: dict[str, str]) -> None:
+    csrf = sign_in(trial)
+    response = trial.client.post("/page/new", data={"csrf": csrf, **form})
+    assert response.status_code == 400
+    assert 'role="alert"' in response.text
+
+
+def test_errors_on_the_page_are_pages(trial: Trial) -> None:
+    sign_in(trial)
+    missing = trial.client.get("/page/requests/00000000-0000-4000-8000-000000000000")
+    assert (missing.status_code, missing.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert "<h1>" in missing.text
