@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 from selenium.common.exceptions import WebDriverException
 
 from graphforget.service.trial import make_trial
@@ -31,6 +33,7 @@ FLAGS = (
     "--hide-scrollbars",
 )
 DESK, PHONE = (1100, 900), (390, 844)
+PICTURES = ("new-desk", "request-desk", "request-phone", "queue-desk", "certificate-desk", "models-desk")
 TALLEST = 1500  # pixels of a picture
 CONTRAST = """
 const channel = v => { v /= 255; return v <= 0.03928 ? v / 12.92 : Math.pow((v + 0.055) / 1.055, 2.4); };
@@ -113,11 +116,12 @@ class Page:
             wide = self.driver.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
             assert wide <= 1, f"{name} is {wide} pixels too wide for a {label}"
             folder = os.environ.get("GRAPHFORGET_SCREENSHOTS")
-            if folder and (label == "desk" or name == "request"):
+            if folder and f"{name}-{label}" in PICTURES:
                 Path(folder).mkdir(parents=True, exist_ok=True)
                 height = self.driver.execute_script("return document.documentElement.scrollHeight")
                 self.driver.set_window_size(size[0], min(height, TALLEST) + 150)
-                self.driver.save_screenshot(str(Path(folder) / f"{name}-{label}.png"))
+                picture = Image.open(io.BytesIO(self.driver.get_screenshot_as_png()))
+                picture.convert("RGB").quantize(64).save(Path(folder) / f"{name}-{label}.png", optimize=True)
         assert self.driver.execute_script(CONTRAST) == []
         unnamed = self.driver.execute_script(
             "return [...document.querySelectorAll('input:not([type=hidden]), select, textarea')]"

@@ -104,8 +104,8 @@ def deliver(trial: Trial) -> None:
             return
 
 
-def test_every_change_of_state_is_called_back_in_order_and_signed(make: Make, stand_in: StandIn) -> None:
-    trial = make(callback_hosts=(stand_in.host,), insecure_callbacks=True)
+def test_every_change_of_state_is_called_back_in_order_and_signed(new_trial: Make, stand_in: StandIn) -> None:
+    trial = new_trial(callback_hosts=(stand_in.host,), insecure_callbacks=True)
     url = f"{stand_in.url}/status"
     id = trial.submit("patient-0017", status_callback_urls=[url])
     trial.work()
@@ -124,8 +124,10 @@ def test_every_change_of_state_is_called_back_in_order_and_signed(make: Make, st
     assert stand_in.calls[-1].content["results_url"].endswith(f"/v2/requests/{id}/results")
 
 
-def test_a_callback_that_fails_is_tried_again_with_growing_pauses_and_never_lost(make: Make, stand_in: StandIn) -> None:
-    trial = make(callback_hosts=(stand_in.host,), insecure_callbacks=True)
+def test_a_callback_that_fails_is_tried_again_with_growing_pauses_and_never_lost(
+    new_trial: Make, stand_in: StandIn
+) -> None:
+    trial = new_trial(callback_hosts=(stand_in.host,), insecure_callbacks=True)
     stand_in.codes = [500, 302, 404, 429]
     trial.submit("nobody", status_callback_urls=[f"{stand_in.url}/status"])
     trial.work()  # completed at once: two messages
@@ -151,16 +153,16 @@ def test_a_callback_that_fails_is_tried_again_with_growing_pauses_and_never_lost
 @pytest.mark.parametrize(
     "url", ["http://allowed.example/x", "https://other.example/x", "https://user@allowed.example/x", "file:///etc/x"]
 )
-def test_callbacks_go_only_where_the_settings_allow(make: Make, url: str) -> None:
-    trial = make(callback_hosts=("allowed.example",))
+def test_callbacks_go_only_where_the_settings_allow(new_trial: Make, url: str) -> None:
+    trial = new_trial(callback_hosts=("allowed.example",))
     ok = request_body("patient-0017", status_callback_urls=["https://allowed.example/x"])
     assert trial.client.post("/v2/requests", json=ok, headers=trial.headers("submit")).status_code == 201
     bad = request_body("patient-0017", status_callback_urls=[url])
     assert trial.client.post("/v2/requests", json=bad, headers=trial.headers("submit")).status_code == 400
 
 
-def test_a_webhook_is_told_of_changes_with_an_hmac_of_time_and_body(make: Make, stand_in: StandIn) -> None:
-    trial = make(webhooks=(Webhook(f"{stand_in.url}/hook", "webhook.key"),))
+def test_a_webhook_is_told_of_changes_with_an_hmac_of_time_and_body(new_trial: Make, stand_in: StandIn) -> None:
+    trial = new_trial(webhooks=(Webhook(f"{stand_in.url}/hook", "webhook.key"),))
     write_secret(trial.service.home / "webhook.key", SECRET)
     id = trial.submit("nobody")
     trial.work()
@@ -178,8 +180,8 @@ def signed_headers(now: int, body: bytes, secret: bytes = SECRET) -> dict[str, s
     return {"X-Graphforget-Timestamp": str(now), "X-Graphforget-Signature": f"v1={digest}"}
 
 
-def test_a_ticket_system_submits_with_a_signature_inside_the_window(make: Make) -> None:
-    trial = make(incoming_webhook_secret_file="incoming.key")
+def test_a_ticket_system_submits_with_a_signature_inside_the_window(new_trial: Make) -> None:
+    trial = new_trial(incoming_webhook_secret_file="incoming.key")
     write_secret(trial.service.home / "incoming.key", SECRET)
     body, now = json.dumps(request_body("patient-0017")).encode(), trial.service.now
 
@@ -199,8 +201,8 @@ def test_a_ticket_system_submits_with_a_signature_inside_the_window(make: Make) 
     assert len(queue) == 1
 
 
-def test_without_a_secret_there_is_no_incoming_webhook(make: Make) -> None:
-    assert make().client.post("/v2/webhook", content=b"{}").status_code == 404
+def test_without_a_secret_there_is_no_incoming_webhook(new_trial: Make) -> None:
+    assert new_trial().client.post("/v2/webhook", content=b"{}").status_code == 404
 
 
 def test_the_fides_connector_has_the_fields_that_fides_requires() -> None:
@@ -219,9 +221,11 @@ def test_the_fides_connector_has_the_fields_that_fides_requires() -> None:
     assert [one["name"] for one in dataset["collections"]] == [endpoint["name"]]
 
 
-def test_fides_sends_what_the_connector_says_and_is_called_back_when_it_is_done(make: Make, stand_in: StandIn) -> None:
+def test_fides_sends_what_the_connector_says_and_is_called_back_when_it_is_done(
+    new_trial: Make, stand_in: StandIn
+) -> None:
     """The stand-in plays Fides: the call is built from the connector's own YAML."""
-    trial = make(fides_url=stand_in.url)
+    trial = new_trial(fides_url=stand_in.url)
     register_model(trial.service, "patients", trial.service.home / "runs" / "patients", identity_type="email")
     delete = yaml.safe_load((CONNECTOR / "config.yml").read_text())["saas_config"]["endpoints"][0]["requests"]["delete"]
     values = {
@@ -263,19 +267,19 @@ def test_fides_sends_what_the_connector_says_and_is_called_back_when_it_is_done(
 
 
 @pytest.mark.parametrize("reply", ["https://evil.example/x", "//evil.example", "/api/v1/other", None])
-def test_fides_can_be_called_back_at_its_one_path_alone(make: Make, reply: str | None) -> None:
-    trial = make(fides_url="https://fides.example")
+def test_fides_can_be_called_back_at_its_one_path_alone(new_trial: Make, reply: str | None) -> None:
+    trial = new_trial(fides_url="https://fides.example")
     headers = trial.headers("submit") | {"reply-to-token": "x"} | ({"reply-to": reply} if reply else {})
     body = {"request": "pri_1", "identity_value": "patient-0017"}
     assert trial.client.post("/v2/fides/erasures", json=body, headers=headers).status_code == 400
 
 
 def test_a_release_is_written_as_tags_of_the_version_in_mlflow(
-    make: Make, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+    new_trial: Make, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    trial = make(mlflow_url=stand_in.url, approve_losses=10**6)
+    trial = new_trial(mlflow_url=stand_in.url, approve_losses=10**6)
     register_model(trial.service, "patients", trial.service.home / "runs" / "patients", mlflow="readmission:7")
     id = trial.submit("patient-0017")
     trial.work()

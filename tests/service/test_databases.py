@@ -31,8 +31,8 @@ def count(database: Database, table: type[Base]) -> int:
         return session.scalar(select(func.count()).select_from(table)) or 0
 
 
-def test_migrations_go_down_and_up_with_data_in_the_tables(make: Make, database: str | None) -> None:
-    trial = make(database=database, approve_losses=10**6)
+def test_migrations_go_down_and_up_with_data_in_the_tables(new_trial: Make, database: str | None) -> None:
+    trial = new_trial(database=database, approve_losses=10**6)
     ids = [trial.submit(f"patient-{number:04d}") for number in (17, 18)]
     trial.work()
     trial.next_round()
@@ -56,14 +56,14 @@ def test_migrations_go_down_and_up_with_data_in_the_tables(make: Make, database:
     assert count(tables, SubjectRequest) == 0
 
 
-def test_the_migrations_make_the_tables_that_the_code_uses(make: Make, database: str | None) -> None:
-    trial = make(database=database)
+def test_the_migrations_make_the_tables_that_the_code_uses(new_trial: Make, database: str | None) -> None:
+    trial = new_trial(database=database)
     with trial.service.database.engine.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
 
 
-def test_the_database_file_is_readable_by_its_owner_alone(make: Make) -> None:
-    home = make().service.home
+def test_the_database_file_is_readable_by_its_owner_alone(new_trial: Make) -> None:
+    home = new_trial().service.home
     for name in ("service.sqlite", "service.json", "signing.key", "identity.key", "response.key"):
         assert (home / name).stat().st_mode & 0o077 == 0, name
 
@@ -74,8 +74,8 @@ def test_another_database_is_refused(url: str) -> None:
         Database(url)
 
 
-def test_a_row_is_leased_to_one_worker_until_its_lease_ends(make: Make, database: str | None) -> None:
-    trial = make(database=database)
+def test_a_row_is_leased_to_one_worker_until_its_lease_ends(new_trial: Make, database: str | None) -> None:
+    trial = new_trial(database=database)
     trial.submit("patient-0017")
     first, second = Holder(10), Holder(10)
 
@@ -92,10 +92,10 @@ def test_a_row_is_leased_to_one_worker_until_its_lease_ends(make: Make, database
 
 @pytest.mark.slow
 def test_two_workers_on_postgresql_never_answer_one_request_twice(
-    make: Make, postgres: Callable[[], str], tmp_path: Path
+    new_trial: Make, postgres: Callable[[], str], tmp_path: Path
 ) -> None:
     """Their leases end at once, so both often take themselves for the holder: the ledger decides."""
-    trial = make(database=postgres(), approve_losses=10**6, models=2)
+    trial = new_trial(database=postgres(), approve_losses=10**6, models=2)
     ids = [trial.submit(f"patient-{number:04d}") for number in range(60)]
     stop = threading.Event()
     clock = trial.clock

@@ -32,16 +32,16 @@ from service_cases import Trial, request_body
 Make = Callable[..., Trial]
 
 
-def test_discovery_says_what_is_supported(make: Make) -> None:
-    client = make().client
+def test_discovery_says_what_is_supported(new_trial: Make) -> None:
+    client = new_trial().client
     content = client.get("/discovery").json()
     assert content == client.get("/v2/discovery").json()
     assert content["supported_subject_request_types"] == ["erasure"]
     assert {"identity_type": "email", "identity_format": "sha256"} in content["supported_identities"]
 
 
-def test_answers_are_signed_with_the_key_of_the_published_certificate(make: Make) -> None:
-    trial = make()
+def test_answers_are_signed_with_the_key_of_the_published_certificate(new_trial: Make) -> None:
+    trial = new_trial()
     body = request_body("patient-0017")
     response = trial.client.post("/v2/requests", json=body, headers=trial.headers("submit"))
     assert response.status_code == 201
@@ -73,9 +73,9 @@ def test_answers_are_signed_with_the_key_of_the_published_certificate(make: Make
     ],
 )
 def test_a_token_allows_its_scopes_and_nothing_else(
-    make: Make, scope: str | None, call: tuple[str, str], code: int
+    new_trial: Make, scope: str | None, call: tuple[str, str], code: int
 ) -> None:
-    trial = make()
+    trial = new_trial()
     id = trial.submit("patient-0017")
     trial.work()
     body = {"decision": "approve"} if "decision" in call[1] else request_body("patient-0018")
@@ -84,17 +84,17 @@ def test_a_token_allows_its_scopes_and_nothing_else(
     assert trial.client.request(call[0], call[1].format(id=id), headers=headers, **given).status_code == code
 
 
-def test_who_only_submits_sees_only_their_own_requests(make: Make) -> None:
-    trial = make()
+def test_who_only_submits_sees_only_their_own_requests(new_trial: Make) -> None:
+    trial = new_trial()
     id = trial.submit("patient-0017", scope="admin")
     assert trial.client.get(f"/v2/requests/{id}", headers=trial.headers("submit")).status_code == 404
     assert trial.client.get(f"/v2/requests/{id}", headers=trial.headers("read")).status_code == 200
 
 
-def test_tokens_are_stored_as_hashes_and_end_when_they_are_revoked_or_expire(make: Make) -> None:
+def test_tokens_are_stored_as_hashes_and_end_when_they_are_revoked_or_expire(new_trial: Make) -> None:
     from graphforget.service.tokens import make_token, revoke_token
 
-    trial = make()
+    trial = new_trial()
     service = trial.service
     with service.database.write() as session:
         short = make_token(session, "short", ["read"], now=service.now, days=1)
@@ -111,8 +111,8 @@ def test_tokens_are_stored_as_hashes_and_end_when_they_are_revoked_or_expire(mak
     assert trial.client.get("/v2/queue", headers=trial.headers("read")).status_code == 401
 
 
-def test_too_many_requests_are_told_to_come_again_later(make: Make) -> None:
-    trial = make(requests_per_minute=5)
+def test_too_many_requests_are_told_to_come_again_later(new_trial: Make) -> None:
+    trial = new_trial(requests_per_minute=5)
     codes = [trial.client.get("/v2/queue", headers=trial.headers("read")) for _ in range(7)]
     assert [one.status_code for one in codes] == [200] * 5 + [429] * 2
     assert int(codes[-1].headers["Retry-After"]) >= 1
@@ -132,8 +132,8 @@ def test_a_bucket_is_refilled() -> None:
     limit.check("a")
 
 
-def test_every_response_has_secure_headers(make: Make) -> None:
-    trial = make(base_url="https://forget.example.org")
+def test_every_response_has_secure_headers(new_trial: Make) -> None:
+    trial = new_trial(base_url="https://forget.example.org")
     for path in ("/v2/health", "/page/sign-in", "/nowhere", "/docs", "/static/style.css"):
         headers = trial.client.get(path).headers
         assert headers["X-Content-Type-Options"] == "nosniff"
@@ -161,8 +161,8 @@ def test_every_response_has_secure_headers(make: Make) -> None:
         json.dumps(request_body("patient-0017", id="patient-0017")).encode(),
     ],
 )
-def test_a_bad_body_is_an_error_400_that_repeats_nothing_of_it(make: Make, body: bytes) -> None:
-    trial = make()
+def test_a_bad_body_is_an_error_400_that_repeats_nothing_of_it(new_trial: Make, body: bytes) -> None:
+    trial = new_trial()
     headers = trial.headers("submit") | {"Content-Type": "application/json"}
     response = trial.client.post("/v2/requests", content=body, headers=headers)
     assert response.status_code == 400
@@ -171,15 +171,15 @@ def test_a_bad_body_is_an_error_400_that_repeats_nothing_of_it(make: Make, body:
     assert "10.0.0.1" not in response.text
 
 
-def test_a_large_body_is_refused(make: Make) -> None:
-    trial = make()
+def test_a_large_body_is_refused(new_trial: Make) -> None:
+    trial = new_trial()
     headers = trial.headers("submit") | {"Content-Type": "application/json"}
     response = trial.client.post("/v2/requests", content=b"x" * (LARGEST_BODY + 1), headers=headers)
     assert response.status_code in (400, 413)
 
 
-def test_no_log_line_and_no_public_document_names_a_person(make: Make, caplog: pytest.LogCaptureFixture) -> None:
-    trial = make(approve_losses=10**6)
+def test_no_log_line_and_no_public_document_names_a_person(new_trial: Make, caplog: pytest.LogCaptureFixture) -> None:
+    trial = new_trial(approve_losses=10**6)
     with caplog.at_level(logging.DEBUG):
         id = trial.submit("patient-0017")
         trial.client.get("/v2/requests/patient-0017?who=patient-0017", headers=trial.headers("read"))
@@ -194,8 +194,8 @@ def test_no_log_line_and_no_public_document_names_a_person(make: Make, caplog: p
         assert b"patient-0017" not in (trial.service.home / "runs" / "patients" / name).read_bytes()
 
 
-def test_the_signing_key_comes_from_a_file_of_mode_600_or_from_a_command(make: Make, tmp_path: Path) -> None:
-    home = make().service.home
+def test_the_signing_key_comes_from_a_file_of_mode_600_or_from_a_command(new_trial: Make, tmp_path: Path) -> None:
+    home = new_trial().service.home
     key = home / "signing.key"
     key.chmod(0o644)
     with pytest.raises(gf.InputError, match="read by others"):
@@ -215,8 +215,8 @@ def test_the_signing_key_comes_from_a_file_of_mode_600_or_from_a_command(make: M
     ("name", "value"),
     [("round_seconds", 0), ("deadline_days", -1), ("base_url", "forget"), ("approve_losses", -1), ("nothing", 1)],
 )
-def test_wrong_settings_are_refused(make: Make, name: str, value: Any) -> None:
-    home = make().service.home
+def test_wrong_settings_are_refused(new_trial: Make, name: str, value: Any) -> None:
+    home = new_trial().service.home
     content = json.loads((home / "service.json").read_text()) | {name: value}
     (home / "service.json").write_text(json.dumps(content))
     with pytest.raises(gf.InputError, match=name):
@@ -224,9 +224,9 @@ def test_wrong_settings_are_refused(make: Make, name: str, value: Any) -> None:
 
 
 @pytest.mark.slow
-def test_generated_requests_never_make_an_error_500(make: Make) -> None:
+def test_generated_requests_never_make_an_error_500(new_trial: Make) -> None:
     """Schemathesis sends valid and invalid requests to every operation of the description."""
-    trial = make(requests_per_minute=10**6, logins_per_minute=1000)
+    trial = new_trial(requests_per_minute=10**6, logins_per_minute=1000)
     trial.submit("patient-0017")
     trial.work()
     schema = schemathesis.openapi.from_asgi("/openapi.json", create_app(trial.service))
@@ -254,8 +254,8 @@ def _given(operation: Any) -> Any:
     return given(case=operation.as_strategy())
 
 
-def test_the_interface_is_described_for_people_and_machines(make: Make) -> None:
-    client = make().client
+def test_the_interface_is_described_for_people_and_machines(new_trial: Make) -> None:
+    client = new_trial().client
     schema = client.get("/openapi.json").json()
     assert {"/v2/discovery", "/v2/requests", "/v2/requests/{id}"} <= set(schema["paths"])
     page = client.get("/docs").text
@@ -264,8 +264,8 @@ def test_the_interface_is_described_for_people_and_machines(make: Make) -> None:
     assert "http://" not in page.replace("http://127.0.0.1", "")
 
 
-def test_unexpected_errors_show_neither_message_nor_values(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    trial = make()
+def test_unexpected_errors_show_neither_message_nor_values(new_trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = new_trial()
     from graphforget.service.api import operations
 
     def broken(*_: Any, **__: Any) -> None:

@@ -114,13 +114,13 @@ def check_answered_once(service: Service, accepted: list[str]) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(("kind", "kills", "workers"), [("sqlite", 30, 1), ("postgresql", 8, 2)])
 def test_every_accepted_request_is_answered_exactly_once(
-    kind: str, kills: int, workers: int, make: Callable[..., Trial], request: pytest.FixtureRequest
+    kind: str, kills: int, workers: int, new_trial: Callable[..., Trial], request: pytest.FixtureRequest
 ) -> None:
     database = request.getfixturevalue("postgres")() if kind == "postgresql" else None
     port = free_port()
     address = f"http://127.0.0.1:{port}"
     settings: Any = {"base_url": address, "database": database, "round_seconds": 2, "approve_losses": 10**6}
-    trial = make(**settings)
+    trial = new_trial(**settings)
     home, draw = trial.service.home, random.Random(11)
     service = open_service(home)
     killed = Killed(home, port, workers)

@@ -34,9 +34,9 @@ def more(trial: Trial, id: str) -> dict[str, Any]:
 
 
 def test_a_request_is_planned_approved_answered_in_the_next_round_and_certified(
-    make: Make, database: str | None
+    new_trial: Make, database: str | None
 ) -> None:
-    trial = make(database=database)
+    trial = new_trial(database=database)
     id = trial.submit("patient-0017")
     assert trial.status(id)["request_status"] == "pending"
     trial.work()
@@ -59,8 +59,8 @@ def test_a_request_is_planned_approved_answered_in_the_next_round_and_certified(
         gf.load_run(run)[1].row("patient-0017")
 
 
-def test_all_due_requests_of_a_round_are_one_release_in_the_order_of_their_ids(make: Make) -> None:
-    trial = make(approve_losses=10**6)
+def test_all_due_requests_of_a_round_are_one_release_in_the_order_of_their_ids(new_trial: Make) -> None:
+    trial = new_trial(approve_losses=10**6)
     ids = [trial.submit(f"patient-{number:04d}") for number in range(20, 26)]
     trial.work()
     trial.next_round()
@@ -69,8 +69,8 @@ def test_all_due_requests_of_a_round_are_one_release_in_the_order_of_their_ids(m
         assert len(list(session.scalars(select(Release)))) == 1
 
 
-def test_what_is_approved_after_a_round_began_waits_for_the_next_one(make: Make) -> None:
-    trial = make(approve_losses=10**6)
+def test_what_is_approved_after_a_round_began_waits_for_the_next_one(new_trial: Make) -> None:
+    trial = new_trial(approve_losses=10**6)
     trial.next_round()
     trial.clock.time += 5
     id = trial.submit("patient-0017")
@@ -80,15 +80,15 @@ def test_what_is_approved_after_a_round_began_waits_for_the_next_one(make: Make)
     assert trial.state(id) == "completed"
 
 
-def test_a_person_whom_no_model_holds_is_completed_as_nothing_held(make: Make) -> None:
-    trial = make()
+def test_a_person_whom_no_model_holds_is_completed_as_nothing_held(new_trial: Make) -> None:
+    trial = new_trial()
     id = trial.submit("somebody-else")
     trial.work()
     assert (trial.state(id), more(trial, id)["result"]) == ("completed", "nothing_held")
 
 
-def test_only_the_models_that_hold_the_person_answer(make: Make) -> None:
-    trial = make(models=2, approve_losses=10**6)
+def test_only_the_models_that_hold_the_person_answer(new_trial: Make) -> None:
+    trial = new_trial(models=2, approve_losses=10**6)
     first = trial.submit("patient-0017", extension={"model": "patients-2"})
     trial.work()
     trial.next_round()
@@ -100,8 +100,8 @@ def test_only_the_models_that_hold_the_person_answer(make: Make) -> None:
     assert more(trial, both)["result"] == "forgotten"
 
 
-def test_the_policy_approves_small_plans_and_leaves_large_ones_to_a_person(make: Make) -> None:
-    trial = make(approve_losses=12)
+def test_the_policy_approves_small_plans_and_leaves_large_ones_to_a_person(new_trial: Make) -> None:
+    trial = new_trial(approve_losses=12)
     small = trial.submit("patient-0017", extension={"columns": ["mean radius"]})
     trial.work()
     with trial.service.database.read() as session:
@@ -110,19 +110,19 @@ def test_the_policy_approves_small_plans_and_leaves_large_ones_to_a_person(make:
     large = plan["training_nodes"] + plan["affected"] > 12
     assert trial.state(small) == ("planned" if large else "approved")
     trial.service.database.close()
-    generous = make(approve_losses=plan["training_nodes"] + plan["affected"])
+    generous = new_trial(approve_losses=plan["training_nodes"] + plan["affected"])
     id = generous.submit("patient-0017", extension={"columns": ["mean radius"]})
     generous.work()
     assert generous.state(id) == "approved"
-    strict = make(approve_losses=plan["training_nodes"] + plan["affected"] - 1)
+    strict = new_trial(approve_losses=plan["training_nodes"] + plan["affected"] - 1)
     id = strict.submit("patient-0017", extension={"columns": ["mean radius"]})
     strict.work()
     assert strict.state(id) == "planned"
 
 
-def test_one_bad_request_in_a_batch_does_not_fail_the_others(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_bad_request_in_a_batch_does_not_fail_the_others(new_trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bad one is refused when the batch is answered, and not before."""
-    trial = make(approve_losses=10**6)
+    trial = new_trial(approve_losses=10**6)
     good = [trial.submit(f"patient-{number:04d}") for number in (20, 21, 22)]
     bad = trial.submit("patient-0033")
     trial.work()
@@ -141,8 +141,8 @@ def test_one_bad_request_in_a_batch_does_not_fail_the_others(make: Make, monkeyp
     assert sorted(ledger_ids(trial)) == sorted(good)
 
 
-def test_a_batch_that_would_take_all_training_nodes_answers_what_it_can(make: Make) -> None:
-    trial = make(approve_losses=10**9)
+def test_a_batch_that_would_take_all_training_nodes_answers_what_it_can(new_trial: Make) -> None:
+    trial = new_trial(approve_losses=10**9)
     graph = gf.load_run(trial.service.home / "runs" / "patients")[1]
     assert graph.subject_ids is not None
     everybody = list(graph.subject_ids)
@@ -155,8 +155,8 @@ def test_a_batch_that_would_take_all_training_nodes_answers_what_it_can(make: Ma
     assert len(ledger_ids(trial)) == states.count("completed")
 
 
-def test_a_release_under_the_floor_refuses_the_batch_and_is_in_the_ledger(make: Make) -> None:
-    trial = make(approve_losses=10**6)
+def test_a_release_under_the_floor_refuses_the_batch_and_is_in_the_ledger(new_trial: Make) -> None:
+    trial = new_trial(approve_losses=10**6)
     graph = gf.load("patients")
     run = trial.service.home / "runs" / "floor"
     gf.save_run(run, gf.train(graph, "sgc", sigma=0.01, floor=0.9999), graph)
@@ -171,8 +171,8 @@ def test_a_release_under_the_floor_refuses_the_batch_and_is_in_the_ledger(make: 
     assert ledger_ids(trial, "floor") == [id]
 
 
-def test_a_run_that_cannot_be_verified_stops_its_model_and_completes_nothing(make: Make) -> None:
-    trial = make(approve_losses=10**6)
+def test_a_run_that_cannot_be_verified_stops_its_model_and_completes_nothing(new_trial: Make) -> None:
+    trial = new_trial(approve_losses=10**6)
     id = trial.submit("patient-0017")
     trial.work()
     (trial.service.home / "runs" / "patients" / "weights.safetensors").write_bytes(b"damaged")
@@ -183,8 +183,8 @@ def test_a_run_that_cannot_be_verified_stops_its_model_and_completes_nothing(mak
         assert session.scalars(select(Model)).one().alarm
 
 
-def test_a_dry_run_shows_the_plan_and_changes_nothing(make: Make) -> None:
-    trial = make(approve_losses=10**6)
+def test_a_dry_run_shows_the_plan_and_changes_nothing(new_trial: Make) -> None:
+    trial = new_trial(approve_losses=10**6)
     id = trial.submit("patient-0017", extension={"dry_run": True})
     trial.work()
     trial.next_round()
@@ -194,8 +194,8 @@ def test_a_dry_run_shows_the_plan_and_changes_nothing(make: Make) -> None:
     assert not (trial.service.home / "runs" / "patients" / "ledger.sqlite").exists()
 
 
-def test_relations_attributes_and_hashed_identities_are_understood(make: Make) -> None:
-    trial = make(approve_losses=10**6)
+def test_relations_attributes_and_hashed_identities_are_understood(new_trial: Make) -> None:
+    trial = new_trial(approve_losses=10**6)
     graph = gf.load_run(trial.service.home / "runs" / "patients")[1]
     assert graph.subject_ids is not None
     u, v = (graph.subject_ids[row] for row in graph.edge_index[:, 0].tolist())
@@ -211,8 +211,8 @@ def test_relations_attributes_and_hashed_identities_are_understood(make: Make) -
     assert retained.row(u) not in retained.edge_index[0][retained.edge_index[1] == retained.row(v)].tolist()
 
 
-def test_identities_become_keyed_hashes_and_are_purged_after_the_set_days(make: Make) -> None:
-    trial = make(approve_losses=10**6, keep_identities_days=3)
+def test_identities_become_keyed_hashes_and_are_purged_after_the_set_days(new_trial: Make) -> None:
+    trial = new_trial(approve_losses=10**6, keep_identities_days=3)
     id, again = trial.submit("patient-0017"), trial.submit("patient-0017")
     trial.work()
     assert stored(trial, id).identities is not None
@@ -234,8 +234,8 @@ def test_identities_become_keyed_hashes_and_are_purged_after_the_set_days(make: 
         assert b"patient-0017" not in file.read_bytes() or file.name.endswith("-wal")
 
 
-def test_a_pending_request_can_be_cancelled_and_a_batched_one_cannot(make: Make) -> None:
-    trial = make()
+def test_a_pending_request_can_be_cancelled_and_a_batched_one_cannot(new_trial: Make) -> None:
+    trial = new_trial()
     first, second = trial.submit("patient-0017"), trial.submit("patient-0018")
     trial.work()
     assert trial.client.delete(f"/v2/requests/{first}", headers=trial.headers("submit")).status_code == 202
@@ -244,8 +244,8 @@ def test_a_pending_request_can_be_cancelled_and_a_batched_one_cannot(make: Make)
     assert trial.client.delete(f"/v2/requests/{second}", headers=trial.headers("submit")).status_code == 409
 
 
-def test_a_person_refuses_with_a_reason(make: Make) -> None:
-    trial = make()
+def test_a_person_refuses_with_a_reason(new_trial: Make) -> None:
+    trial = new_trial()
     id = trial.submit("patient-0017")
     trial.work()
     body = {"decision": "refuse"}
@@ -257,8 +257,8 @@ def test_a_person_refuses_with_a_reason(make: Make) -> None:
     assert trial.state(id) == "refused"
 
 
-def test_the_same_id_gets_the_same_answer_and_another_request_under_it_a_conflict(make: Make) -> None:
-    trial = make(approve_losses=10**6)
+def test_the_same_id_gets_the_same_answer_and_another_request_under_it_a_conflict(new_trial: Make) -> None:
+    trial = new_trial(approve_losses=10**6)
     body = request_body("patient-0017")
     answers = [trial.client.post("/v2/requests", json=body, headers=trial.headers("submit")) for _ in range(2)]
     assert answers[0].json() == answers[1].json()
@@ -271,8 +271,8 @@ def test_the_same_id_gets_the_same_answer_and_another_request_under_it_a_conflic
     assert ledger_ids(trial) == [body["subject_request_id"]]
 
 
-def test_overdue_requests_come_first(make: Make) -> None:
-    trial = make()
+def test_overdue_requests_come_first(new_trial: Make) -> None:
+    trial = new_trial()
     asked = as_time(START - 20 * DAY), as_time(START - 40 * DAY), as_time(START - DAY)
     ids = [trial.submit("patient-0017", submitted_time=when) for when in asked]
     queue = trial.client.get("/v2/queue", headers=trial.headers("read")).json()["requests"]
@@ -280,8 +280,8 @@ def test_overdue_requests_come_first(make: Make) -> None:
     assert [row["overdue"] for row in queue] == [True, False, False]
 
 
-def test_what_the_model_cannot_purge_is_ticked_off_by_a_person_and_recorded(make: Make) -> None:
-    trial = make(approve_losses=10**6)
+def test_what_the_model_cannot_purge_is_ticked_off_by_a_person_and_recorded(new_trial: Make) -> None:
+    trial = new_trial(approve_losses=10**6)
     trial.submit("patient-0017")
     trial.work()
     trial.next_round()
@@ -295,9 +295,9 @@ def test_what_the_model_cannot_purge_is_ticked_off_by_a_person_and_recorded(make
     assert trial.client.post(path, headers=trial.headers("approve")).status_code == 409
 
 
-def test_a_run_that_was_answered_on_the_command_line_goes_on_in_the_service(make: Make) -> None:
+def test_a_run_that_was_answered_on_the_command_line_goes_on_in_the_service(new_trial: Make) -> None:
     """One ledger, whoever answers."""
-    trial = make(approve_losses=10**6)
+    trial = new_trial(approve_losses=10**6)
     key = gf.private_key(trial.service.home / "signing.key")
     gf.answer(trial.service.home / "runs" / "patients", gf.Request(nodes=["patient-0005"]), request_id="x", key=key)
     id = trial.submit("patient-0017")
