@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from graphforget.service.service import open_service
 from graphforget.service.states import COMPLETED, FINAL
 from graphforget.service.tables import Base, Model, Part, Purge, Release, SubjectRequest
 from graphforget.service.worker import Worker
-from service_cases import Trial
+from service_cases import Trial, request_body
 
 Make = Callable[..., Trial]
 
@@ -94,13 +95,13 @@ def test_a_row_is_leased_to_one_worker_until_its_lease_ends(new_trial: Make, dat
 def test_two_workers_on_postgresql_never_answer_one_request_twice(
     new_trial: Make, postgres: Callable[[], str], tmp_path: Path
 ) -> None:
-    """Their leases end at once, so both often take themselves for the holder: the ledger decides."""
+    """Their leases end while they work, so both often take themselves for the holder: the ledger decides."""
     trial = new_trial(database=postgres(), approve_losses=10**6, models=2)
     ids = [trial.submit(f"patient-{number:04d}") for number in range(60)]
     stop = threading.Event()
     clock = trial.clock
     services = [open_service(trial.service.home, clock=clock) for _ in range(2)]
-    workers = [Worker(service, lease_seconds=0) for service in services]
+    workers = [Worker(service, lease_seconds=1) for service in services]
     threads = [threading.Thread(target=worker.run, args=(stop,)) for worker in workers]
     for thread in threads:
         thread.start()
@@ -124,3 +125,15 @@ def test_two_workers_on_postgresql_never_answer_one_request_twice(
     for name in ("patients", "patients-2"):
         with Ledger(trial.service.home / "runs" / name / "ledger.sqlite", readonly=True) as ledger:
             assert sorted(entry.request_id for entry in ledger.entries()) == sorted(ids)
+
+
+def test_the_same_request_from_two_callers_at_once_is_stored_once(new_trial: Make, postgres: Callable[[], str]) -> None:
+    trial = new_trial(database=postgres())
+    body = request_body("patient-0017")
+
+    def post(_: int) -> int:
+        return trial.client.post("/v2/requests", json=body, headers=trial.headers("submit")).status_code
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(post, range(24))) == {201}
+    assert count(trial.service.database, SubjectRequest) == 1

@@ -304,3 +304,17 @@ def test_a_run_that_was_answered_on_the_command_line_goes_on_in_the_service(new_
     trial.work()
     trial.next_round()
     assert ledger_ids(trial) == ["x", id]
+
+
+def test_a_run_that_cannot_be_read_refuses_nobody_and_delays_only_its_own_requests(new_trial: Make) -> None:
+    trial = new_trial(models=2, approve_losses=10**6, lease_seconds=5)
+    place = trial.service.home / "runs" / "patients"
+    away = place.rename(trial.service.home / "away")
+    waits = trial.submit("patient-0017", extension={"model": "patients"})
+    goes_on = trial.submit("patient-0017", extension={"model": "patients-2"})
+    trial.work()
+    assert (trial.state(waits), trial.state(goes_on)) == ("received", "approved")
+    away.rename(place)
+    trial.next_round()  # the lease is over: it is planned now
+    trial.next_round()
+    assert (trial.state(waits), trial.state(goes_on)) == ("completed", "completed")

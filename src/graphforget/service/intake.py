@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from graphforget.errors import InputError
@@ -37,6 +38,16 @@ class Submission:
     submitted: int
     callback_urls: tuple[str, ...] = ()
     dry_run: bool = False
+
+
+def accept_once(service: Service, given: Submission, token: Token | None) -> SubjectRequest:
+    """Stores a request in a transaction of its own. If another caller stores the same one at once, theirs stays."""
+    try:
+        with service.database.write() as session:
+            return accept(session, service, given, token)[0]
+    except IntegrityError:
+        with service.database.write() as session:
+            return accept(session, service, given, token)[0]
 
 
 def accept(session: Session, service: Service, given: Submission, token: Token | None) -> tuple[SubjectRequest, bool]:

@@ -36,7 +36,7 @@ class Holder:
         def renew() -> None:
             table: Any = kind
             mine = (table.id == key) & (table.leased_by == self.name)
-            while not over.wait(self.seconds / 3):
+            while not over.wait(max(self.seconds / 3, 0.2)):
                 with service.database.write() as session:
                     session.execute(update(kind).where(mine).values(leased_until=service.now + self.seconds))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from sqlalchemy import select
@@ -23,6 +24,7 @@ from graphforget.unlearning.plan import plan
 
 MOST = 100  # requests that are planned in one transaction
 PROVEN = ("exact", "certified")
+log = logging.getLogger(__name__)
 
 
 def plan_received(service: Service, models: OpenModels, holder: Holder) -> int:
@@ -38,13 +40,18 @@ def plan_received(service: Service, models: OpenModels, holder: Holder) -> int:
             most=MOST,
         )
         registered = list(session.scalars(select(Model).order_by(Model.id)))
-    parts = {request.id: _parts(request, registered, models) for request in claimed}
+    parts: dict[str, list[Part]] = {}
+    for request in claimed:
+        try:
+            parts[request.id] = _parts(request, registered, models)
+        except Exception as error:  # a run directory that cannot be read, say: it is tried again after the lease
+            log.error("request %s could not be planned: %s", request.id, type(error).__name__)
     with service.database.write() as session:
         for request in session.scalars(select(SubjectRequest).where(SubjectRequest.id.in_(parts))):
             if request.state == RECEIVED and request.leased_by == holder.name:  # it may have been cancelled
                 give_back(request, holder)
                 _planned(session, service, request, parts[request.id])
-    return len(claimed)
+    return len(parts)
 
 
 def _parts(request: SubjectRequest, registered: list[Model], models: OpenModels) -> list[Part]:
@@ -56,8 +63,8 @@ def _parts(request: SubjectRequest, registered: list[Model], models: OpenModels)
 def _part(request: SubjectRequest, model: Model, models: OpenModels) -> Part | None:
     """What a model has to do with a request; None if it holds nothing of the person."""
     part = Part(request_id=request.id, model_id=model.id, state=PLANNED)
+    opened = models.get(model.run)
     try:
-        opened = models.get(model.run)
         held = held_of(request, model, opened)
         if held is None:
             return None

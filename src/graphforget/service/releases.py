@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Set
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def _store(session: Session, service: Service, model: Model, certificate: Certif
     document = certificate.to_dict()
     release = Release(
         model_id=model.id,
-        round=service.round,
+        round=int(datetime.fromisoformat(certificate.made).timestamp()),
         level=certificate.level,
         certificate_digest=certificate.digest,
         certificate=document,

@@ -23,7 +23,7 @@ from graphforget.service.api.schemas import (
 )
 from graphforget.service.connectors.opendsr import signature_headers
 from graphforget.service.identities import TYPES
-from graphforget.service.intake import Submission, accept, cancel
+from graphforget.service.intake import Submission, accept_once, cancel
 from graphforget.service.notices import controller_id, status_body
 from graphforget.service.security import OpenService, require
 from graphforget.service.service import Service, as_time
@@ -87,15 +87,14 @@ def submit(
 
 def received(service: Service, given: Submission, token: Token | None, raw: bytes) -> Response:
     """Stores a request, and the signed answer to it."""
-    with service.database.write() as session:
-        request, _ = accept(session, service, given, token)
-        content = {
-            "controller_id": controller_id(request),
-            "expected_completion_time": as_time(request.due),
-            "received_time": as_time(request.received),
-            "encoded_request": base64.b64encode(raw).decode(),
-            "subject_request_id": request.id,
-        }
+    request = accept_once(service, given, token)
+    content = {
+        "controller_id": controller_id(request),
+        "expected_completion_time": as_time(request.due),
+        "received_time": as_time(request.received),
+        "encoded_request": base64.b64encode(raw).decode(),
+        "subject_request_id": request.id,
+    }
     return signed_json(service, content, 201)
 
 

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from graphforget.errors import InputError
 from graphforget.service.api.opendsr import Id
 from graphforget.service.identities import TYPES
-from graphforget.service.intake import Submission, accept, cancel
+from graphforget.service.intake import Submission, accept_once, cancel
 from graphforget.service.planning import approve, refuse
 from graphforget.service.purging import tick_off
 from graphforget.service.rendering import render
@@ -92,8 +92,7 @@ def submit(
             submitted=service.now,
             dry_run=bool(dry_run),
         )
-        with service.database.write() as session:
-            request, _ = accept(session, service, given, visitor.token)
+        request = accept_once(service, given, visitor.token)
     except InputError as error:
         with service.database.read() as session:
             models = list(session.scalars(select(Model).order_by(Model.name)))
