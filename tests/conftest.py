@@ -112,6 +112,8 @@ def postgres() -> Iterator[Callable[[], str]]:
         pytest.skip("pgserver is not installed, which brings PostgreSQL")
     with tempfile.TemporaryDirectory(prefix="gf-pg-") as folder:  # short: the path of its socket is limited
         server = get_server(folder, cleanup_mode="stop")
+        for statement in ("ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()"):  # no test pulls the plug
+            server.psql(f"{statement};")
 
         def new_database() -> str:
             name = f"test_{uuid.uuid4().hex[:12]}"

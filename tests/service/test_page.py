@@ -137,3 +137,14 @@ def test_errors_on_the_page_are_pages(trial: Trial) -> None:
     missing = trial.client.get("/page/requests/00000000-0000-4000-8000-000000000000")
     assert (missing.status_code, missing.headers["content-type"]) == (404, "text/html; charset=utf-8")
     assert "<h1>" in missing.text
+
+
+def test_who_only_submits_sees_and_cancels_their_own_requests_alone(trial: Trial) -> None:
+    csrf = sign_in(trial, "submit")
+    assert trial.client.get("/page/queue").url.path == "/page/new"
+    own, other = trial.submit("patient-0017"), trial.submit("patient-0018", scope="admin")
+    assert trial.client.get(f"/page/requests/{own}").status_code == 200
+    assert trial.client.get(f"/page/requests/{other}").status_code == 404
+    assert trial.client.post(f"/page/requests/{other}/cancel", data={"csrf": csrf}).status_code == 403
+    assert trial.client.post(f"/page/requests/{own}/cancel", data={"csrf": csrf}).status_code == 200
+    assert (trial.state(own), trial.state(other)) == ("cancelled", "received")

@@ -18,12 +18,17 @@ from graphforget.service.service import Service, record
 from graphforget.service.settings import DAY, Settings
 from graphforget.service.states import CANCELLED, PENDING, RECEIVED
 from graphforget.service.tables import Model, SubjectRequest, Token
+from graphforget.service.tokens import APPROVE, allows
 
 OLDEST = 10 * 366 * DAY  # how long ago a person can have asked
 
 
 class Conflict(InputError):
     """The request cannot be accepted or changed in its present state."""
+
+
+class Forbidden(InputError):
+    """The caller may not do this."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +98,18 @@ def accept(session: Session, service: Service, given: Submission, token: Token |
     return request, True
 
 
-def cancel(session: Session, service: Service, request: SubjectRequest, actor: str) -> None:
-    """Raises `Conflict` unless the request is still pending."""
+def cancel(session: Session, service: Service, request: SubjectRequest, token: Token) -> None:
+    """Cancels a request for who submitted it, or for who may approve.
+
+    Raises:
+        Forbidden: The token is another one.
+        Conflict: The request is no longer pending.
+    """
+    if request.token_id != token.id and not allows(token, APPROVE):
+        raise Forbidden("only who submitted a request, or who may approve, can cancel it")
     if request.state not in PENDING:
         raise Conflict("only a pending request can be cancelled")
-    finish(session, service, request, CANCELLED, actor=actor)
+    finish(session, service, request, CANCELLED, actor=token.name)
 
 
 def _check_models(session: Session, names: Any) -> None:

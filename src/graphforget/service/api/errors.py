@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 
 from graphforget.errors import InputError
 from graphforget.service.api.schemas import ErrorBody
-from graphforget.service.intake import Conflict
+from graphforget.service.intake import Conflict, Forbidden
 from graphforget.service.rendering import render
 
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -69,7 +69,8 @@ async def _http(request: Request, error: Exception) -> Response:
 
 
 async def _input(request: Request, error: Exception) -> Response:
-    return _answer(request, 409 if isinstance(error, Conflict) else 400, str(error))
+    code = 409 if isinstance(error, Conflict) else 403 if isinstance(error, Forbidden) else 400
+    return _answer(request, code, str(error))
 
 
 def unexpected(request: Request, error: Exception) -> Response:

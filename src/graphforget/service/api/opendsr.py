@@ -131,7 +131,7 @@ def withdraw(id: Id, service: OpenService, token: Submitter) -> Response:
     """Cancels a request that is still pending."""
     with service.database.write() as session:
         request = found(session, token, id)
-        cancel(session, service, request, token.name)
+        cancel(session, service, request, token)
         content = {
             "controller_id": controller_id(request),
             "received_time": as_time(request.received),

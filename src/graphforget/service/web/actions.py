@@ -19,7 +19,7 @@ from graphforget.service.purging import tick_off
 from graphforget.service.rendering import render
 from graphforget.service.security import OpenService, address_of
 from graphforget.service.service import Service
-from graphforget.service.tables import Model, SubjectRequest
+from graphforget.service.tables import Model, SubjectRequest, Token
 from graphforget.service.tokens import APPROVE, SUBMIT
 from graphforget.service.web.sessions import (
     HOURS,
@@ -122,23 +122,23 @@ def decide(
     reason: Field = "",
 ) -> Response:
     visitor.need(SUBMIT if action == "cancel" else APPROVE)
-    _decide(service, id, action, visitor.name, reason.strip())
+    _decide(service, id, action, visitor.token, reason.strip())
     return RedirectResponse(f"/page/requests/{id}", 303)
 
 
-def _decide(service: Service, id: str, action: str, actor: str, reason: str) -> None:
+def _decide(service: Service, id: str, action: str, token: Token, reason: str) -> None:
     with service.database.write() as session:
         request = session.get(SubjectRequest, id, with_for_update=True)
         if request is None:
             raise HTTPException(404, "there is no such request")
         if action == "approve":
-            approve(session, service, request, actor)
+            approve(session, service, request, token.name)
         elif action == "cancel":
-            cancel(session, service, request, actor)
+            cancel(session, service, request, token)
         elif not reason or not reason.isprintable():
             raise InputError("a refusal needs a reason")
         else:
-            refuse(session, service, request, actor, reason)
+            refuse(session, service, request, token.name, reason)
 
 
 @router.post("/purges/{number}/{digest}")

@@ -44,8 +44,9 @@ def queue(
     visitor: SignedIn,
     state: Annotated[str, Query(max_length=20)] = "",
     first: Annotated[int, Query(ge=0, le=10**9)] = 0,
-) -> HTMLResponse:
-    visitor.need(READ, *NAMES_SHOWN_TO)
+) -> Response:
+    if not visitor.may(READ, *NAMES_SHOWN_TO):
+        return RedirectResponse("/page/new", 303)  # who only submits
     with service.database.read() as session:
         rows = queue_rows(session, service, state=state or None, first=first)
         counts = health_of(session, service)
@@ -71,7 +72,6 @@ def new_form(service: OpenService, visitor: SignedIn) -> HTMLResponse:
 
 @router.get("/page/requests/{id}")
 def one_request(id: Id, service: OpenService, visitor: SignedIn) -> HTMLResponse:
-    visitor.need(READ, *NAMES_SHOWN_TO)
     with service.database.read() as session:
         parts = selectinload(SubjectRequest.parts)
         request = session.get(
@@ -79,7 +79,8 @@ def one_request(id: Id, service: OpenService, visitor: SignedIn) -> HTMLResponse
             id,
             options=[parts.selectinload(Part.model), parts.selectinload(Part.release).selectinload(Release.purges)],
         )
-        if request is None:
+        own = request is not None and request.token_id == visitor.token.id
+        if request is None or not (own or visitor.may(READ, *NAMES_SHOWN_TO)):
             raise HTTPException(404, "there is no such request")
         events = list(session.scalars(select(Event).where(Event.request_id == id).order_by(Event.id)))
         told = list(session.scalars(select(Delivery).where(Delivery.request_id == id).order_by(Delivery.id)))
