@@ -25,7 +25,7 @@ from cases import ENVIRONMENT
 from graphforget.certificates.ledger import Ledger
 from graphforget.service.service import Service, open_service
 from graphforget.service.states import FINAL
-from graphforget.service.tables import Part, SubjectRequest
+from graphforget.service.tables import Part, Release, SubjectRequest
 from service_cases import Trial, free_port, request_body, start, wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -129,8 +129,10 @@ def test_every_accepted_request_is_answered_exactly_once(
         wait_for(address)
         load.start()
         for _ in range(kills):
-            time.sleep(draw.uniform(0.5, 5.0))
+            time.sleep(draw.uniform(2.5, 8.5))  # a worker needs a few seconds to start
             killed.kill(draw.choice([0, *range(1, workers + 1), *range(1, workers + 1)]))
+        with service.database.read() as session:
+            meanwhile = session.scalar(select(func.count()).select_from(Release)) or 0
         load.over.set()
         load.join(timeout=60)
         wait_until_answered(service, seconds=120)
@@ -138,7 +140,9 @@ def test_every_accepted_request_is_answered_exactly_once(
         load.over.set()
         killed.stop()
     assert len(load.accepted) > 20
+    assert meanwhile >= kills // 4, "the kills came too fast to hit work"
     assert not load.errors
+    print(f"{kind}: {len(load.accepted)} accepted, {meanwhile} releases between {kills} kills")
     check_answered_once(service, load.accepted)
     service.database.close()
 
