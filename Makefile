@@ -4,11 +4,15 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test test-fast test-long lint imports types unit clean
+.PHONY: demo serve test test-fast test-long lint imports types unit clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)
 	$(BIN)/graphforget demo
+
+# The request service on the patients graph, with a token printed.
+serve: $(READY)
+	$(BIN)/graphforget serve trial
 
 # Everything but the tests marked long.
 test: lint imports types unit

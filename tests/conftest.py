@@ -6,9 +6,11 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Iterator
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -17,6 +19,9 @@ from torch import Tensor
 from cases import Ran, Run, RunJson
 from graphforget.cli import app as cli
 from graphforget.privacy.noise import noise
+
+if TYPE_CHECKING:
+    from service_cases import Trial
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -91,3 +96,51 @@ def run_json(run: Run) -> RunJson:
         return json.loads(ran.stdout)
 
     return call
+
+
+# -- the request service ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Callable[[], str]]:
+    """A function that makes an empty database of a PostgreSQL server, and returns its address."""
+    try:
+        from pgserver import get_server  # type: ignore[attr-defined]
+    except ImportError:
+        if os.environ.get("CI") == "true":
+            pytest.fail("pgserver is not installed, which brings PostgreSQL")
+        pytest.skip("pgserver is not installed, which brings PostgreSQL")
+    with tempfile.TemporaryDirectory(prefix="gf-pg-") as folder:  # short: the path of its socket is limited
+        server = get_server(folder, cleanup_mode="stop")
+        for statement in ("ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()"):  # no test pulls the plug
+            server.psql(f"{statement};")
+
+        def new_database() -> str:
+            name = f"test_{uuid.uuid4().hex[:12]}"
+            server.psql(f"CREATE DATABASE {name};")
+            return f"postgresql+psycopg://postgres@/{name}?host={folder}"
+
+        yield new_database
+        server.cleanup()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest) -> str | None:
+    """The address of an empty database; None for SQLite in the folder of the service."""
+    return None if request.param == "sqlite" else str(request.getfixturevalue("postgres")())
+
+
+@pytest.fixture
+def new_trial(tmp_path: Path) -> Iterator[Callable[..., Trial]]:
+    """Makes request services in folders of the test, which are closed at the end."""
+    from service_cases import make_trial
+
+    made: list[Trial] = []
+
+    def new(**settings: Any) -> Trial:
+        made.append(make_trial(tmp_path / f"service-{len(made)}", **settings))
+        return made[-1]
+
+    yield new
+    for one in made:
+        one.service.database.close()

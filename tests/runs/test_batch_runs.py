@@ -357,3 +357,14 @@ def test_a_command_without_a_request_or_with_too_few_ids_is_refused(
         assert (ran.code, ran.stderr) == (2, f"graphforget: {message}\n")
     assert run("plan", run_folder).code == 2
     assert tree(run_folder) == before
+
+
+def test_public_documents_state_the_round_and_not_the_moment(tmp_path: Path) -> None:
+    graph = random_graph(3, nodes=20, edges=30)
+    gf.save_run(tmp_path / "run", gf.train(graph, "sgc"), graph)
+    made = "2026-01-31T00:00:00Z"
+    gf.answer(tmp_path / "run", [gf.Request(nodes=[4])], request_ids=["a"], made=made)
+    assert gf.Certificate.read(tmp_path / "run" / "certificate.json").made == made
+    gf.verify_run(tmp_path / "run")
+    with pytest.raises(gf.InputError, match="a time in UTC"):
+        gf.answer(tmp_path / "run", [gf.Request(nodes=[5])], request_ids=["b"], made="today")

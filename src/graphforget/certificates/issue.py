@@ -85,12 +85,19 @@ def without_roots(certificate: Certificate) -> Certificate:
 class Filing:
     """Where a certificate will be filed: the ledger's head that it follows, and the key that signs it, if any.
 
-    `commit` updates the trees from which absence is shown to the retained graph, and gives their roots.
+    `commit` updates the trees from which absence is shown to the retained graph, and gives their roots. `made` is the
+    time to state in public documents, for requests that are answered in fixed rounds; by default it is the present.
     """
 
     follows: str = START
     key: Ed25519PrivateKey | None = None
     commit: Callable[[Graph], Mapping[str, str]] | None = None
+    made: str | None = None
+
+    @property
+    def time(self) -> str:
+        """The time to state in public documents."""
+        return self.made or datetime.now(UTC).isoformat(timespec="seconds")
 
     def roots(self, retained: Graph) -> dict[str, str]:
         """The roots of the trees from which absence is shown; none where no trees are kept."""
@@ -104,7 +111,7 @@ class Filing:
 
 
 def issue_certificate(claim: Claim, *, filing: Filing, **about: Any) -> Certificate:
-    """A certificate for `claim`, dated now, as it is filed."""
+    """A certificate for `claim`, as it is filed."""
     words = {
         "statement": claim.statement,
         "definition": claim.definition,
@@ -113,7 +120,7 @@ def issue_certificate(claim: Claim, *, filing: Filing, **about: Any) -> Certific
     certificate = Certificate(
         claim=claim,
         id=str(uuid.uuid4()),
-        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        made=filing.time,
         words=words,
         environment=versions(),
         follows=filing.follows,

@@ -20,6 +20,7 @@ from graphforget.cli.ledger import ledger
 from graphforget.cli.listing import datasets, methods, models
 from graphforget.cli.report import report
 from graphforget.cli.reproduce import reproduce
+from graphforget.cli.serve import serve_app
 from graphforget.cli.train import train
 from graphforget.cli.unlearn import plan, unlearn
 from graphforget.cli.verify import verify
@@ -62,6 +63,7 @@ app = typer.Typer(
 )
 for command, example in COMMANDS.items():
     app.command(command.__name__.replace("_", "-"), epilog=f"Example: {example}")(command)
+app.add_typer(serve_app)
 
 
 def main() -> None:

@@ -7,16 +7,20 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 import graphforget as gf
 from graphforget.cli.console import progress, say
-from graphforget.cli.options import AsJson, Device, Run
+from graphforget.cli.options import AsJson, Device
 from graphforget.cli.own_code import LossPath, ModuleOption, ModulePath, RetrainPath, own_code
 from graphforget.cli.render import render_verification
+from graphforget.errors import InputError
 
 
 def verify(
-    run: Run,
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run directory, or the file of an attestation (in-toto, DSSE).")
+    ],
     key: Annotated[Path | None, typer.Option(help="The public key that must have signed.")] = None,
     data: Annotated[
         str | None, typer.Option(help="The retained graph from your own records, instead of the one in RUN.")
@@ -26,6 +30,9 @@ def verify(
     ] = None,
     head: Annotated[
         str | None, typer.Option(help="A head that 'ledger --head' printed: the ledger of RUN must contain it.")
+    ] = None,
+    released: Annotated[
+        Path | None, typer.Option(help="For an attestation: the file with the released weights that it is about.")
     ] = None,
     replay: Annotated[bool, typer.Option("--replay", help="Train again and compare, for level exact.")] = False,
     module: ModulePath = None,
@@ -40,12 +47,34 @@ def verify(
     The output is public if all checks hold. The sentence about a failure is private.
     """
     signer = None if key is None else gf.public_key(key)
+    if run.is_file():
+        _attestation(run, signer, released, as_json=as_json)
+        return
+    if released is not None:
+        raise InputError("--released is for an attestation, a run directory holds its own released weights")
     graph = None if data is None else gf.load(data)
     own = own_code(module, module_option, loss, retrain)
     try:
         with progress(quiet=as_json or not replay) as report:
             how: Any = {"before": before, "head": head, "replay": replay, "device": device}
             result = gf.verify_run(run, key=signer, graph=graph, progress=report, **how, **own)
+    except gf.Mismatch as mismatch:
+        if as_json:
+            print(json.dumps({"audience": "private", "ok": False, "mismatch": str(mismatch)}))
+        raise
+    if as_json:
+        print(json.dumps(result.to_dict()))
+        return
+    render_verification(result)
+    say("Everything that could be checked holds.")
+
+
+def _attestation(path: Path, key: Ed25519PublicKey | None, released: Path | None, *, as_json: bool) -> None:
+    """Checks a certificate in its standard form. It is public."""
+    from graphforget.verification.attestation import verify_attestation_file
+
+    try:
+        result = verify_attestation_file(path, key=key, released=released)
     except gf.Mismatch as mismatch:
         if as_json:
             print(json.dumps({"audience": "private", "ok": False, "mismatch": str(mismatch)}))

@@ -14,7 +14,7 @@ from typing import Any, overload
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from graphforget.certificates.chain import REFUSED, Entry
-from graphforget.certificates.entry_fields import check_id
+from graphforget.certificates.entry_fields import check_id, check_time
 from graphforget.certificates.issue import Filing, roots_of, without_roots
 from graphforget.errors import FloorMissed, InputError, Refused
 from graphforget.models.constructions import OwnModel
@@ -61,6 +61,7 @@ def answer(
     loss: Loss | LossFunction | None = None,
     retrain: RetrainFunction | None = None,
     force: bool = False,
+    made: str | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> Answer: ...
@@ -78,6 +79,7 @@ def answer(
     loss: Loss | LossFunction | None = None,
     retrain: RetrainFunction | None = None,
     force: bool = False,
+    made: str | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> tuple[Answer, ...]: ...
@@ -96,6 +98,7 @@ def answer(
     loss: Loss | LossFunction | None = None,
     retrain: RetrainFunction | None = None,
     force: bool = False,
+    made: str | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> Answer | tuple[Answer, ...]:
@@ -119,6 +122,8 @@ def answer(
         loss: The user's own loss, if the run has one.
         retrain: The training function of an adopted model.
         force: Whether to overwrite a run directory at `out`.
+        made: The time that the public documents state, in UTC, for requests that are answered in fixed rounds. By
+            default it is the present, which tells when a request was answered.
         progress: The callback to report to.
         **options: Those of `unlearn`.
 
@@ -134,6 +139,8 @@ def answer(
     named = dict(zip(_checked_ids(request_id, request_ids, len(requests)), requests, strict=True))
     if out is not None and Path(out).resolve() == Path(run).resolve():
         raise InputError(f"{out} is the run itself: for its next state use --in-place (out=None) instead of --out")
+    if made is not None:
+        check_time(made)
     target = Path(run if out is None else out)
     overwrite = force or out is None
     with run_lock(target.resolve()):
@@ -150,11 +157,11 @@ def answer(
                 trees = RunTrees(graph, stored_trees(place, history, graph), progress)
         if fresh:
             try:
-                filing = Filing(history.head, key, trees.commit)
+                filing = Filing(history.head, key, trees.commit, made)
                 outcome = unlearn(trained, graph, list(fresh.values()), progress=progress, filing=filing, **options)
             except FloorMissed as missed:
                 with nullcontext() if out is None else run_lock(Path(run).resolve()):
-                    save_refusal(Path(run), missed, graph, history, key=key, request_ids=list(fresh))
+                    save_refusal(Path(run), missed, graph, history, filing=filing, request_ids=list(fresh))
                 raise
             more = {PROOFS: trees.to_bytes()}
             save_release(target, outcome, history, key=key, request_ids=list(fresh), overwrite=overwrite, more=more)

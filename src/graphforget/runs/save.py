@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from safetensors.torch import save as save_bytes
 
 from graphforget.certificates.annex import Annex
 from graphforget.certificates.chain import REFUSED
+from graphforget.certificates.issue import Filing
 from graphforget.certificates.ledger import Ledger
 from graphforget.certificates.signing import entry_signer
 from graphforget.errors import FloorMissed
@@ -82,7 +82,7 @@ def save_refusal(
     graph: Graph,
     history: History,
     *,
-    key: Ed25519PrivateKey | None,
+    filing: Filing,
     request_ids: Sequence[str],
 ) -> None:
     """Records in the ledger of `run` that noise was drawn and nothing was released.
@@ -100,7 +100,7 @@ def save_refusal(
         "releases_left": missed.trained.releases_left,
     }
     entry: dict[str, Any] = {
-        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "time": filing.time,
         "certificate_digest": answer_digest(public),
         "level": REFUSED,
         "ratio": missed.ratio,
@@ -110,7 +110,7 @@ def save_refusal(
         names = [name for name in (CERTIFICATE, OUTCOME, RELEASED, PROOFS) if (place / name).exists()]
         files = {name: read_bytes(place / name, largest=LIMITS[name]) for name in names}
     entries = _entries(annex, request_ids, entry)
-    _write(run, missed.trained, graph, history, annex, entries, files, key=key, overwrite=True)
+    _write(run, missed.trained, graph, history, annex, entries, files, key=filing.key, overwrite=True)
 
 
 def _entries(annex: Annex, request_ids: Sequence[str], shared: dict[str, Any]) -> list[dict[str, Any]]:

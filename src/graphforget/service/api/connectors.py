@@ -1,0 +1,74 @@
+"""Requests that come from other systems: by a signed webhook, and from Fides."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Depends, Header, Response
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+
+from graphforget.errors import InputError
+from graphforget.service.api.errors import ERRORS
+from graphforget.service.api.opendsr import Submitter, raw_body, received, submission
+from graphforget.service.api.schemas import FidesErasure, NewRequest, Received
+from graphforget.service.connectors.fides import check_reply, request_id
+from graphforget.service.connectors.webhook import check_signature
+from graphforget.service.intake import Submission, accept
+from graphforget.service.notices import enqueue
+from graphforget.service.secret_files import read_secret
+from graphforget.service.security import OpenService
+
+router = APIRouter(tags=["connectors"], responses=ERRORS)
+TokenHeader = Annotated[str | None, Header(max_length=4000)]
+
+
+@router.post("/webhook", status_code=201, response_model=Received)
+def webhook(
+    raw: Annotated[bytes, Depends(raw_body)],
+    service: OpenService,
+    x_graphforget_timestamp: Annotated[str | None, Header(max_length=40)] = None,
+    x_graphforget_signature: Annotated[str | None, Header(max_length=200)] = None,
+) -> Response:
+    """A request as in OpenDSR, signed with the secret of the webhook instead of a token."""
+    name = service.settings.incoming_webhook_secret_file
+    if name is None:
+        raise HTTPException(404, "this service has no incoming webhook")
+    try:
+        secret = read_secret(service.home / name)
+        check_signature(secret, x_graphforget_timestamp, x_graphforget_signature, raw, now=service.now)
+    except InputError as error:
+        raise HTTPException(401, "the signature of the webhook is not valid") from error
+    try:
+        new = NewRequest.model_validate_json(raw)
+    except ValidationError as error:
+        raise InputError("the body is no request of OpenDSR 2.0") from error
+    return received(service, submission(new, "webhook"), None, raw)
+
+
+@router.post("/fides/erasures", status_code=202, response_model=dict[str, Any])
+def fides(
+    given: Annotated[FidesErasure, Body()],
+    service: OpenService,
+    token: Submitter,
+    reply_to: TokenHeader = None,
+    reply_to_token: TokenHeader = None,
+) -> dict[str, Any]:
+    """An erasure of Fides. It is called back at `reply-to` when the erasure is done."""
+    if reply_to is None or not reply_to_token or not reply_to_token.isprintable():
+        raise InputError("the headers reply-to and reply-to-token are needed")
+    url = check_reply(service, reply_to)
+    identity = {"identity_type": given.identity_type, "identity_value": given.identity_value, "identity_format": "raw"}
+    erasure = Submission(
+        id=request_id(given.request),
+        source="fides",
+        regulation="gdpr",
+        identities=[identity],
+        scope={},
+        submitted=service.now,
+    )
+    with service.database.write() as session:
+        request, is_new = accept(session, service, erasure, token)
+        if is_new:  # held back until the erasure is done
+            enqueue(session, service, "fides", url, {}, request_id=request.id, secret=reply_to_token, held=True)
+    return {"subject_request_id": request.id}

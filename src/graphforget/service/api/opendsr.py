@@ -1,0 +1,168 @@
+"""OpenDSR 2.0: discovery, requests, their status, their cancellation and their results."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Depends, Path, Request, Response
+from sqlalchemy.orm import Session, selectinload
+from starlette.exceptions import HTTPException
+
+from graphforget.service.api.errors import ERRORS
+from graphforget.service.api.schemas import (
+    SUPPORTED_FORMATS,
+    UUID4,
+    Cancelled,
+    Discovery,
+    NewRequest,
+    Received,
+    Status,
+)
+from graphforget.service.connectors.opendsr import signature_headers
+from graphforget.service.identities import TYPES
+from graphforget.service.intake import Submission, accept_once, cancel
+from graphforget.service.notices import controller_id, status_body
+from graphforget.service.security import OpenService, require
+from graphforget.service.service import Service, as_time
+from graphforget.service.states import COMPLETED
+from graphforget.service.tables import Part, SubjectRequest, Token
+from graphforget.service.tokens import READ, SUBMIT, allows
+
+router = APIRouter(tags=["OpenDSR"], responses=ERRORS)
+Submitter = Annotated[Token, Depends(require(SUBMIT))]
+Reader = Annotated[Token, Depends(require(SUBMIT, READ))]
+Id = Annotated[str, Path(description="The id of the request.", pattern=UUID4.replace("-4", "-[0-9a-f]", 1))]
+
+
+def signed_json(service: Service, content: Mapping[str, Any], code: int = 200) -> Response:
+    """JSON with the headers that sign its bytes."""
+    body = json.dumps(content).encode()
+    return Response(body, code, signature_headers(service, body), media_type="application/json")
+
+
+def found(session: Session, token: Token, id: str) -> SubjectRequest:
+    """A request that this caller may see: who only submits sees their own."""
+    request = session.get(SubjectRequest, id, options=[selectinload(SubjectRequest.parts).selectinload(Part.release)])
+    if request is None or not (allows(token, READ) or request.token_id == token.id):
+        raise HTTPException(404, "there is no such request")
+    return request
+
+
+@router.get("/discovery", response_model=Discovery)
+def discovery(service: OpenService) -> dict[str, Any]:
+    """What this processor understands."""
+    return {
+        "api_version": "2.0",
+        "supported_identities": [
+            {"identity_type": kind, "identity_format": form} for kind in TYPES for form in SUPPORTED_FORMATS
+        ],
+        "supported_subject_request_types": ["erasure"],
+        "processor_certificate": service.url("/v2/certificate.pem"),
+    }
+
+
+@router.get("/certificate.pem", response_class=Response, responses={200: {"content": {"application/x-pem-file": {}}}})
+def processor_certificate(service: OpenService) -> Response:
+    """The X.509 certificate of the key that signs responses and callbacks."""
+    return Response(service.secrets.certificate, media_type="application/x-pem-file")
+
+
+async def raw_body(request: Request) -> bytes:
+    return await request.body()
+
+
+@router.post("/requests", status_code=201, response_model=Received)
+def submit(
+    new: Annotated[NewRequest, Body()],
+    raw: Annotated[bytes, Depends(raw_body)],
+    service: OpenService,
+    token: Submitter,
+) -> Response:
+    """Accepts a request. The same `subject_request_id` with the same content gets the same answer again."""
+    return received(service, submission(new, "opendsr"), token, raw)
+
+
+def received(service: Service, given: Submission, token: Token | None, raw: bytes) -> Response:
+    """Stores a request, and the signed answer to it."""
+    request = accept_once(service, given, token)
+    content = {
+        "controller_id": controller_id(request),
+        "expected_completion_time": as_time(request.due),
+        "received_time": as_time(request.received),
+        "encoded_request": base64.b64encode(raw).decode(),
+        "subject_request_id": request.id,
+    }
+    return signed_json(service, content, 201)
+
+
+def submission(new: NewRequest, source: str) -> Submission:
+    extension = new.extensions.graphforget
+    models = [extension.model] if isinstance(extension.model, str) else extension.model
+    scope = {
+        "models": models,
+        "edges": extension.edges,
+        "attributes": extension.attributes,
+        "columns": extension.columns,
+    }
+    return Submission(
+        id=new.subject_request_id,
+        source=source,
+        regulation=new.regulation,
+        identities=[one.model_dump() for one in new.subject_identities],
+        scope={name: value for name, value in scope.items() if value},
+        submitted=int(new.submitted_time.timestamp()),
+        callback_urls=tuple(new.status_callback_urls),
+        dry_run=extension.dry_run,
+    )
+
+
+@router.get("/requests/{id}", response_model=Status)
+def status(id: Id, service: OpenService, token: Reader) -> Response:
+    """The status of a request. A refused request is `cancelled`, with the reason in `extensions`."""
+    with service.database.read() as session:
+        return signed_json(service, status_body(service, found(session, token, id)))
+
+
+@router.delete("/requests/{id}", status_code=202, response_model=Cancelled)
+def withdraw(id: Id, service: OpenService, token: Submitter) -> Response:
+    """Cancels a request that is still pending."""
+    with service.database.write() as session:
+        request = found(session, token, id)
+        cancel(session, service, request, token)
+        content = {
+            "controller_id": controller_id(request),
+            "received_time": as_time(request.received),
+            "subject_request_id": request.id,
+            "api_version": "2.0",
+        }
+    return signed_json(service, content, 202)
+
+
+@router.get("/requests/{id}/results", response_model=dict[str, Any])
+def results(id: Id, service: OpenService, token: Reader) -> Response:
+    """The result of a completed request: the certificate and the attestation of each model that forgot."""
+    with service.database.read() as session:
+        request = found(session, token, id)
+        if request.state != COMPLETED:
+            raise HTTPException(409, "the request is not completed")
+        content = {
+            "subject_request_id": request.id,
+            "result": request.result,
+            "certificates": [_release(part) for part in request.parts if part.release is not None],
+            "plans": [{"model": part.model.name, "plan": part.plan} for part in request.parts if request.dry_run],
+        }
+    return signed_json(service, content)
+
+
+def _release(part: Part) -> dict[str, Any]:
+    assert part.release is not None
+    release = part.release
+    return {
+        "model": part.model.name,
+        "round": as_time(release.round),
+        "certificate": release.certificate,
+        "attestation": release.attestation,
+    }

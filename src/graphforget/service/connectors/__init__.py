@@ -1,0 +1,1 @@
+"""Other services that requests come from, and that are told of results."""

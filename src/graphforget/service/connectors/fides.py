@@ -1,0 +1,41 @@
+"""Fides calls the service for each erasure, and is called back when it is done.
+
+`fides_connector/` holds the connector to register with Fides: `config.yml` and `dataset.yml`.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+import httpx
+
+from graphforget.errors import InputError
+from graphforget.service.service import Service
+from graphforget.service.tables import Delivery
+
+CALLBACK_PATH = "/api/v1/request-task/callback"
+ALREADY_DELIVERED = 400  # what Fides answers to a second callback; also to one that comes too early
+ATTEMPTS_BEFORE_TRUSTED = 3
+NAMESPACE = uuid.UUID("5f0a4a39-6b7b-5d7b-9a34-0f5f3f1c6f0e")
+
+
+def request_id(privacy_request_id: str) -> str:
+    """The id of a request of Fides in the service: always the same, and of the same form as all ids."""
+    return str(uuid.uuid5(NAMESPACE, privacy_request_id))
+
+
+def check_reply(service: Service, reply_to: str) -> str:
+    """The address to call back. Raises `InputError` unless it is the one path of the Fides server in the settings."""
+    if service.settings.fides_url is None:
+        raise InputError("fides_url is not in the settings of the service, so Fides cannot be called back")
+    if reply_to != CALLBACK_PATH:
+        raise InputError(f"the header reply-to must be {CALLBACK_PATH}")
+    return service.settings.fides_url.rstrip("/") + CALLBACK_PATH
+
+
+def deliver_to_fides(service: Service, client: httpx.Client, delivery: Delivery) -> None:
+    headers = {"Authorization": f"Bearer {delivery.secret}"}
+    response = client.post(delivery.url, json=delivery.body, headers=headers)
+    if response.status_code == ALREADY_DELIVERED and delivery.attempts >= ATTEMPTS_BEFORE_TRUSTED:
+        return  # an earlier attempt has arrived, although its answer was lost
+    response.raise_for_status()

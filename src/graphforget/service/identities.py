@@ -1,0 +1,80 @@
+"""Who a request is about: identities on the wire, in a graph, and as keyed hashes."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from graphforget.graph.graph import Graph
+
+TYPES = (
+    "controller_customer_id",
+    "email",
+    "android_advertising_id",
+    "android_id",
+    "fire_advertising_id",
+    "ios_advertising_id",
+    "ios_vendor_id",
+    "microsoft_advertising_id",
+    "microsoft_publisher_id",
+    "roku_publisher_id",
+    "roku_advertising_id",
+)
+FORMATS = ("raw", "sha256", "sha1", "md5")
+HASHED = FORMATS[1:]
+ERASED = "[erased]"
+
+
+def keyed_hash(secret: bytes, content: Any) -> str:
+    """HMAC-SHA256 of JSON in one canonical form."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hmac.new(secret, text.encode(), hashlib.sha256).hexdigest()
+
+
+def identity_hashes(secret: bytes, identities: Iterable[Mapping[str, str]]) -> list[str]:
+    """What stays of identities after completion: equal for equal identities, and nothing without the key."""
+    return sorted(
+        {
+            keyed_hash(secret, [one["identity_type"], one["identity_format"], one["identity_value"]])
+            for one in identities
+        }
+    )
+
+
+class SubjectNames:
+    """The names of the subjects in a graph: their subject ids, or the node numbers where there are none."""
+
+    def __init__(self, graph: Graph) -> None:
+        numbers = graph.numbers.tolist() if graph.subject_ids is None else ()
+        self.names = frozenset(graph.subject_ids or map(str, numbers))
+        self._hashed: dict[str, dict[str, str]] = {}
+
+    def matching(self, identities: Iterable[Mapping[str, str]], identity_type: str) -> list[str]:
+        """The names in the graph that these identities mean, if its subject ids are of this type."""
+        found: dict[str, None] = {}
+        for one in identities:
+            if one["identity_type"] != identity_type:
+                continue
+            name = self._named(one["identity_value"], one["identity_format"])
+            if name is not None:
+                found[name] = None
+        return list(found)
+
+    def _named(self, value: str, form: str) -> str | None:
+        if form == "raw":
+            return value if value in self.names else None
+        if form not in self._hashed:
+            self._hashed[form] = {hashlib.new(form, name.encode()).hexdigest(): name for name in self.names}
+        return self._hashed[form].get(value.lower())
+
+
+def without_names(text: str, names: Iterable[str]) -> str:
+    """A message without the names that it may quote."""
+    for name in sorted(set(names), key=len, reverse=True):
+        text = text.replace(repr(name), ERASED)
+        if len(name) > 2:  # a shorter one would take letters out of words
+            text = text.replace(name, ERASED)
+    return text[:500]

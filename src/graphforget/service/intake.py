@@ -1,0 +1,131 @@
+"""Accepts, finds and cancels requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from graphforget.errors import InputError
+from graphforget.service.completion import finish
+from graphforget.service.identities import keyed_hash
+from graphforget.service.notices import enqueue, status_body
+from graphforget.service.service import Service, record
+from graphforget.service.settings import DAY, Settings
+from graphforget.service.states import CANCELLED, PENDING, RECEIVED
+from graphforget.service.tables import Model, SubjectRequest, Token
+from graphforget.service.tokens import APPROVE, allows
+
+OLDEST = 10 * 366 * DAY  # how long ago a person can have asked
+
+
+class Conflict(InputError):
+    """The request cannot be accepted or changed in its present state."""
+
+
+class Forbidden(InputError):
+    """The caller may not do this."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A request as it comes in."""
+
+    id: str
+    source: str
+    regulation: str
+    identities: list[dict[str, str]]
+    scope: dict[str, Any]  # models, edges, attributes, columns
+    submitted: int
+    callback_urls: tuple[str, ...] = ()
+    dry_run: bool = False
+
+
+def accept_once(service: Service, given: Submission, token: Token | None) -> SubjectRequest:
+    """Stores a request in a transaction of its own. If another caller stores the same one at once, theirs stays."""
+    try:
+        with service.database.write() as session:
+            return accept(session, service, given, token)[0]
+    except IntegrityError:
+        with service.database.write() as session:
+            return accept(session, service, given, token)[0]
+
+
+def accept(session: Session, service: Service, given: Submission, token: Token | None) -> tuple[SubjectRequest, bool]:
+    """Stores a request, and whether it is new. The same id gets the first answer again.
+
+    Raises:
+        Conflict: The id was used for another request.
+        InputError: A model or a callback is not allowed.
+    """
+    content = [given.regulation, given.identities, given.scope, given.dry_run]
+    content_hash = keyed_hash(service.secrets.identity, content)
+    known = session.get(SubjectRequest, given.id)
+    if known is not None:
+        if known.content_hash != content_hash or known.token_id != (token and token.id):
+            raise Conflict("this subject_request_id was used for another request")
+        return known, False
+    _check_models(session, given.scope.get("models") or ())
+    for url in given.callback_urls:
+        check_callback(service.settings, url)
+    now = service.now
+    submitted = min(max(given.submitted, now - OLDEST), now)
+    request = SubjectRequest(
+        id=given.id,
+        source=given.source,
+        token_id=token.id if token else None,
+        regulation=given.regulation,
+        content_hash=content_hash,
+        identities=given.identities,
+        scope=given.scope,
+        callback_urls=list(given.callback_urls),
+        dry_run=given.dry_run,
+        submitted=submitted,
+        received=now,
+        due=submitted + service.settings.deadline_days * DAY,
+        state=RECEIVED,
+    )
+    session.add(request)
+    session.flush()
+    for url in given.callback_urls:
+        body = status_body(service, request) | {"status_callback_url": url}
+        enqueue(session, service, "opendsr", url, body, request_id=request.id)
+    record(session, service, token.name if token else given.source, "received", request_id=request.id)
+    return request, True
+
+
+def cancel(session: Session, service: Service, request: SubjectRequest, token: Token) -> None:
+    """Cancels a request for who submitted it, or for who may approve.
+
+    Raises:
+        Forbidden: The token is another one.
+        Conflict: The request is no longer pending.
+    """
+    if request.token_id != token.id and not allows(token, APPROVE):
+        raise Forbidden("only who submitted a request, or who may approve, can cancel it")
+    if request.state not in PENDING:
+        raise Conflict("only a pending request can be cancelled")
+    finish(session, service, request, CANCELLED, actor=token.name)
+
+
+def _check_models(session: Session, names: Any) -> None:
+    known = set(session.scalars(select(Model.name)))
+    if not known.issuperset(names):
+        raise InputError("the extension names a model that is not registered with the service")
+
+
+def check_callback(settings: Settings, url: str) -> None:
+    """Raises `InputError` unless the service may send to this address. A caller must not choose where it connects."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError as error:
+        raise InputError("a status_callback_url cannot be read") from error
+    secure = parts.scheme == "https" or (settings.insecure_callbacks and parts.scheme == "http")
+    named = host if port is None else f"{host}:{port}"
+    if not secure or parts.username is not None or named not in settings.callback_hosts:
+        raise InputError("a status_callback_url is not https, or its host is not in callback_hosts of the service")

@@ -1,0 +1,21 @@
+"""Removes what has been kept for the set number of days: keyed hashes of identities, sessions, old deliveries."""
+
+from __future__ import annotations
+
+from sqlalchemy import delete, null, update
+
+from graphforget.service.service import Service
+from graphforget.service.settings import DAY
+from graphforget.service.tables import Delivery, SubjectRequest, WebSession
+
+
+def purge_expired(service: Service) -> int:
+    """Returns how many requests lost the last trace of who they were about."""
+    before = service.now - service.settings.keep_identities_days * DAY
+    expired = (SubjectRequest.finished <= before) & SubjectRequest.content_hash.is_not(None)
+    with service.database.write() as session:
+        nothing = {"identity_hashes": null(), "content_hash": None}
+        purged: int = session.execute(update(SubjectRequest).where(expired).values(**nothing)).rowcount  # type: ignore[attr-defined]
+        session.execute(delete(WebSession).where(WebSession.expires <= service.now))
+        session.execute(delete(Delivery).where(Delivery.delivered <= before))
+    return purged

@@ -1,0 +1,169 @@
+"""Rounds: all due requests of a model are answered together, verified and ended.
+
+Every step can be repeated. A worker that is killed leaves a batch that the next one takes up: what the ledger of the
+run directory already holds is answered, and only the rest is answered now. `answer` gives the first answer again for
+an id that it knows, so two workers that both take themselves for the holder of a lease answer nothing twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session, selectinload
+from sqlalchemy.sql.elements import ColumnElement
+
+from graphforget.certificates.chain import REFUSED as ENTRY_REFUSED
+from graphforget.errors import FloorMissed, InputError, Mismatch
+from graphforget.runs.history import History, read_history
+from graphforget.runs.layout import DamagedRun
+from graphforget.service.batches import Asked, answer_batch
+from graphforget.service.completion import finish_if_answered
+from graphforget.service.leases import Holder, claim, give_back
+from graphforget.service.notices import set_state
+from graphforget.service.open_models import OpenModels
+from graphforget.service.planning import held_of, reason_of
+from graphforget.service.releases import record_releases, verify_release
+from graphforget.service.service import Service, as_time
+from graphforget.service.states import APPLIED, APPROVED, BATCHED, NOTHING_HELD, PLANNED, REFUSED, VERIFIED
+from graphforget.service.tables import Model, Part, Release, SubjectRequest
+
+MOST = 5000  # requests of one release
+UNDER_FLOOR = "the released model would score under its floor, so nothing was released"
+log = logging.getLogger(__name__)
+
+
+def answer_due(service: Service, models: OpenModels, holder: Holder) -> int:
+    """Answers what is due of one model. Returns how many requests that were."""
+    with service.database.write() as session:
+        waiting = select(Part.model_id).join(SubjectRequest).where(*_is_due(service)).distinct()
+        unverified = select(Part.model_id).where(Part.state == APPLIED).distinct()
+        concerned = Model.id.in_(waiting) | Model.id.in_(unverified)
+        claimed = claim(
+            session, Model, Model.alarm.is_(None), concerned, order=Model.id, holder=holder, now=service.now, most=1
+        )
+    if not claimed:
+        return 0
+    model = claimed[0]
+    try:
+        with holder.keeping(service, Model, model.id):
+            count = _answer_model(service, models, model)
+    except (DamagedRun, Mismatch) as error:
+        _raise_alarm(service, model, f"the run directory does not fit its last certificate ({type(error).__name__})")
+        return 1
+    except InputError as error:  # a full disk, a folder that is locked: the lease ends, and it is tried again
+        log.error("the round of model %s failed: %s", model.name, type(error).__name__)
+        return 0
+    with service.database.write() as session:
+        give_back(session.get_one(Model, model.id), holder)
+    return count
+
+
+def _is_due(service: Service) -> list[ColumnElement[bool]]:
+    """What was approved before the present round, and what a round before it has begun and not finished."""
+    states = SubjectRequest.state.in_((APPROVED, BATCHED))
+    return [Part.state.in_((PLANNED, BATCHED)), states, SubjectRequest.approved <= service.round]
+
+
+def _answer_model(service: Service, models: OpenModels, model: Model) -> int:
+    due = _batch(service, model)
+    if due:
+        _answer(service, models, model, due)
+    return len(due) + _verify(service, model)
+
+
+def _batch(service: Service, model: Model) -> list[Part]:
+    """Marks the due requests as those of the present round. From now on they cannot be cancelled.
+
+    The order is that of their random ids: that of their arrival is nobody's business.
+    """
+    with service.database.write() as session:
+        query = select(Part).join(SubjectRequest).where(Part.model_id == model.id, *_is_due(service))
+        parts = list(session.scalars(query.options(selectinload(Part.request)).order_by(Part.request_id).limit(MOST)))
+        for part in parts:
+            if part.state == PLANNED:
+                part.state, part.round = BATCHED, service.round
+            if part.request.state == APPROVED:
+                set_state(session, service, part.request, BATCHED)
+        return parts
+
+
+def _answer(service: Service, models: OpenModels, model: Model, due: Sequence[Part]) -> None:
+    """Answers a batch, and records what the ledger then says."""
+    answered = {entry.request_id for entry in read_history(model.run).entries}
+    fresh = [part for part in due if part.request_id not in answered]
+    failures: dict[str, Exception] = {}
+    gone: set[str] = set()
+    if fresh:
+        opened = models.get(model.run)
+        held = [(part.request_id, held_of(part.request, model, opened)) for part in fresh]
+        batch = [Asked(id, request) for id, request in held if request is not None]
+        gone = {id for id, request in held if request is None}
+        key, made = service.secrets.signing, as_time(service.round)
+        failures = answer_batch(Path(model.run), batch, lambda: models.get(model.run), key=key, made=made)
+        if failures:  # of a batch in several releases, one may have removed what another one names
+            opened, of_id = models.get(model.run), {part.request_id: part.request for part in fresh}
+            gone |= {id for id in failures if held_of(of_id[id], model, opened) is None}
+        models.forget(model.run)
+    # What the ledger holds decides: another worker may have answered in the meantime.
+    _record(service, model, due, read_history(model.run), gone, failures)
+
+
+def _record(
+    service: Service,
+    model: Model,
+    due: Sequence[Part],
+    history: History,
+    gone: set[str],
+    failures: dict[str, Exception],
+) -> None:
+    entries = {entry.request_id: entry for entry in history.entries}
+    with service.database.write() as session:
+        releases = record_releases(session, service, model, history, {part.request_id for part in due})
+        for part in due:
+            id, changes = part.request_id, {}
+            if id in entries and entries[id].level != ENTRY_REFUSED:
+                changes = {"state": APPLIED, "release_id": releases[entries[id].certificate_digest]}
+            elif id in entries or isinstance(failures.get(id), FloorMissed):
+                changes = {"state": REFUSED, "reason": UNDER_FLOOR}
+            elif id in gone:
+                changes = {"state": NOTHING_HELD}
+            elif id in failures:
+                changes = {"state": REFUSED, "reason": reason_of(failures[id], part.request)}
+            if changes:
+                session.execute(update(Part).where(Part.id == part.id, Part.state == BATCHED).values(**changes))
+        _finish(session, service, [part.request_id for part in due])
+
+
+def _verify(service: Service, model: Model) -> int:
+    """Verifies the releases that are not verified yet, and ends the requests that they answer."""
+    with service.database.read() as session:
+        waiting = list(session.scalars(select(Part).where(Part.model_id == model.id, Part.state == APPLIED)))
+    if not waiting:
+        return 0
+    checks = verify_release(service, model)
+    with service.database.write() as session:
+        releases = {part.release_id for part in waiting}
+        session.execute(update(Release).where(Release.id.in_(releases)).values(checks=checks))
+        of_these: Any = Part.id.in_([part.id for part in waiting])
+        session.execute(update(Part).where(of_these, Part.state == APPLIED).values(state=VERIFIED))
+        _finish(session, service, [part.request_id for part in waiting])
+    return len(waiting)
+
+
+def _finish(session: Session, service: Service, request_ids: Sequence[str]) -> None:
+    """Ends those of the requests that every model has answered."""
+    session.expire_all()
+    query = select(SubjectRequest).where(SubjectRequest.id.in_(request_ids), SubjectRequest.state == BATCHED)
+    for request in session.scalars(query.options(selectinload(SubjectRequest.parts).selectinload(Part.model))):
+        finish_if_answered(session, service, request)
+
+
+def _raise_alarm(service: Service, model: Model, alarm: str) -> None:
+    """Stops the rounds of a model until a person has looked at it."""
+    log.error("model %s is stopped: %s", model.name, alarm)
+    with service.database.write() as session:
+        session.get_one(Model, model.id).alarm = alarm

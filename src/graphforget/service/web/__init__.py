@@ -1,0 +1,1 @@
+"""The web page: plain HTML from the server, without scripts."""

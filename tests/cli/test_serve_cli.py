@@ -1,0 +1,68 @@
+"""The command `serve` and its own commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import graphforget as gf
+from cases import Run, RunJson, random_graph
+from graphforget.cli.serve import NEEDED, SUBCOMMANDS
+
+
+@pytest.fixture
+def home(tmp_path: Path, run_json: RunJson) -> Path:
+    run_json("serve", "init", "--home", str(tmp_path / "service"))
+    return tmp_path / "service"
+
+
+@pytest.mark.parametrize("command", [(), *((one.__name__,) for one in SUBCOMMANDS)], ids=" ".join)
+def test_help_has_an_example(run: Run, command: tuple[str, ...]) -> None:
+    ran = run("serve", *command, "--help")
+    assert ran.code == 0
+    assert "Example: graphforget serve" in " ".join(ran.stdout.split())
+    assert "--json" in ran.stdout
+
+
+def test_a_service_is_made_with_a_model_and_a_token(home: Path, tmp_path: Path, run: Run, run_json: RunJson) -> None:
+    graph = random_graph(3, nodes=20, edges=30)
+    gf.save_run(tmp_path / "run", gf.train(graph, "sgc"), graph)
+    at = ("--home", str(home))
+    assert run_json("serve", "model", "small", str(tmp_path / "run"), *at)["model"] == "small"
+    first = run_json("serve", "token", "office", "--scope", "approve", "--scope", "read", *at)
+    assert first["token"].startswith("gft_")
+    assert run("serve", "token", "office", *at).code == 2  # the name is taken
+    assert run_json("serve", "token", "office", "--revoke", *at)["token"] is None
+    assert run_json("serve", "migrate", *at)["revision"] == "head"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("init",), "already"),
+        (("token", "x", "--scope", "everything"), "scopes"),
+        (("token", "nobody", "--revoke"), "no token"),
+        (("model", "x", "nowhere"), "nowhere"),
+        (("model", "x", "nowhere", "--identity-type", "name"), "type of identities"),
+        (("model", "x", "nowhere", "--mlflow", "name"), "NAME:VERSION"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_code_2(home: Path, run: Run, arguments: tuple[str, ...], word: str) -> None:
+    ran = run("serve", *arguments, "--home", home)
+    assert (ran.code, ran.stdout) == (2, "")
+    assert word in ran.stderr
+    assert ran.stderr.startswith("graphforget: ")
+
+
+def test_a_folder_without_a_service_is_named(tmp_path: Path, run: Run) -> None:
+    ran = run("serve", "token", "x", "--home", tmp_path)
+    assert ran.code == 2
+    assert "serve init" in ran.stderr
+
+
+def test_without_the_extra_the_message_says_how_to_install_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphforget.cli.serve.find_spec", lambda name: None)
+    ran = run("serve", "token", "x")
+    assert ran.code == 2
+    assert f"{NEEDED[0]} is not installed, 'pip install graphforget[service]'" in ran.stderr

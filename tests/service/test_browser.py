@@ -1,0 +1,187 @@
+"""The page in a real browser: submit, approve, certificate, at the sizes of a desk and of a phone, and by keyboard.
+
+`GRAPHFORGET_SCREENSHOTS=docs/service pytest tests/service/test_browser.py` writes the pictures of docs/service.md.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from selenium.common.exceptions import WebDriverException
+
+from graphforget.service.trial import make_trial
+from service_cases import running_service
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+)
+DESK, PHONE = (1100, 900), (390, 844)
+PICTURES = ("new-desk", "request-desk", "request-phone", "queue-desk", "certificate-desk", "models-desk")
+TALLEST = 1500  # pixels of a picture
+CONTRAST = """
+const channel = v => { v /= 255; return v <= 0.03928 ? v / 12.92 : Math.pow((v + 0.055) / 1.055, 2.4); };
+const light = c => 0.2126 * channel(c[0]) + 0.7152 * channel(c[1]) + 0.0722 * channel(c[2]);
+const parse = t => t.match(/[\\d.]+/g).map(Number);
+const low = [];
+for (const element of document.querySelectorAll("body *")) {
+  const own = [...element.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
+  if (!own || element.getClientRects().length === 0) continue;
+  let at = element, ground = [255, 255, 255];
+  while (at) { const c = parse(getComputedStyle(at).backgroundColor);
+    if (c.length === 3 || c[3] > 0) { ground = c; break; } at = at.parentElement; }
+  const ink = light(parse(getComputedStyle(element).color)), paper = light(ground);
+  const ratio = (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
+  if (ratio < 4.5) low.push(element.tagName + ": " + element.textContent.trim().slice(0, 40) + " " + ratio);
+}
+return low;
+"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    if CHROMIUM is None or DRIVER is None:
+        message = "chromium and chromedriver are not installed (Debian: chromium, chromium-driver)"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
+    driver.set_page_load_timeout(60)
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """The address of a running service on the patients graph, and a token."""
+    home = tmp_path_factory.mktemp("browser") / "service"
+    with running_service(home, lambda port: make_trial(home, port=port)) as (address, token):
+        yield address, token
+
+
+def until(condition: Callable[[], Any], *, seconds: float = 40) -> Any:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            if result := condition():
+                return result
+        except WebDriverException:  # the page is being loaded
+            pass
+        time.sleep(0.3)
+    raise AssertionError("the page did not change in time")
+
+
+class Page:
+    def __init__(self, driver: Any, address: str) -> None:
+        self.driver, self.address = driver, address
+
+    def open(self, path: str) -> None:
+        self.driver.get(self.address + path)
+
+    @property
+    def text(self) -> str:
+        return str(self.driver.find_element("tag name", "body").text)
+
+    def click(self, words: str) -> None:
+        self.driver.find_element(
+            "xpath", f"//button[normalize-space()='{words}'] | //a[normalize-space()='{words}']"
+        ).click()
+
+    def check(self, name: str) -> None:
+        """The page fits a phone, its contrast is AA; kept as a picture if a folder for pictures is given."""
+        for size, label in ((PHONE, "phone"), (DESK, "desk")):
+            self.driver.set_window_size(*size)
+            wide = self.driver.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
+            assert wide <= 1, f"{name} is {wide} pixels too wide for a {label}"
+            folder = os.environ.get("GRAPHFORGET_SCREENSHOTS")
+            if folder and f"{name}-{label}" in PICTURES:
+                Path(folder).mkdir(parents=True, exist_ok=True)
+                height = self.driver.execute_script("return document.documentElement.scrollHeight")
+                self.driver.set_window_size(size[0], min(height, TALLEST) + 150)
+                picture = Image.open(io.BytesIO(self.driver.get_screenshot_as_png()))
+                picture.convert("RGB").quantize(64).save(Path(folder) / f"{name}-{label}.png", optimize=True)
+        assert self.driver.execute_script(CONTRAST) == []
+        unnamed = self.driver.execute_script(
+            "return [...document.querySelectorAll('input:not([type=hidden]), select, textarea')]"
+            ".filter(f => !f.labels.length).map(f => f.name)"
+        )
+        assert unnamed == [], f"fields without a label on {name}"
+
+
+@pytest.mark.slow
+def test_a_person_submits_approves_and_finds_the_certificate(browser: Any, place: tuple[str, str]) -> None:
+    page = Page(browser, place[0])
+    page.open("/")
+    page.check("sign-in")
+    field = browser.switch_to.active_element  # the keyboard is in the only field
+    field.send_keys(place[1] + "\n")
+    until(lambda: "Requests" in browser.title)
+    page.open("/page/new")
+    page.check("new")
+    browser.find_element("id", "subject").send_keys("patient-0017")
+    page.click("Submit")
+    until(lambda: "Request" in browser.title)
+    until(lambda: browser.refresh() is None and "Waits for approval" in page.text)
+    until(lambda: browser.execute_script("return document.querySelector('img.picture').naturalWidth > 100"))
+    page.check("request")
+    assert "patient-0017" in page.text
+    page.open("/page/queue")
+    page.check("queue")
+    browser.find_element("css selector", "table a").click()
+    browser.find_element("id", "approve").send_keys("\n")  # by keyboard
+    until(lambda: "in the round of" in page.text)
+    until(lambda: browser.refresh() is None and "was forgotten" in page.text)
+    assert "patient-0017" not in page.text
+    page.check("completed")
+    browser.find_element("partial link text", "Certificate of the round").click()
+    until(lambda: "Certificate" in browser.title)
+    page.check("certificate")
+    assert "certified" in page.text
+    browser.find_elements("xpath", "//form[contains(@action, 'purges')]/button")[-1].click()
+    until(lambda: "purged by trial" in page.text)
+    for name in ("models", "ledger", "health"):
+        page.open(f"/page/{name}")
+        page.check(name)
+    page.open("/docs")
+    page.check("interface")
+    for error in browser.get_log("browser"):
+        assert error["level"] != "SEVERE", error
+
+
+@pytest.mark.slow
+def test_all_controls_are_reached_by_the_tab_key(browser: Any, place: tuple[str, str]) -> None:
+    page = Page(browser, place[0])
+    page.open("/page/new")
+    if "Sign in" in browser.title:
+        browser.find_element("id", "token").send_keys(place[1] + "\n")
+        until(lambda: "Requests" in browser.title)
+        page.open("/page/new")
+    from selenium.webdriver import ActionChains, Keys
+
+    reached = set()
+    for _ in range(30):
+        ActionChains(browser).send_keys(Keys.TAB).perform()
+        reached.add(browser.execute_script("return document.activeElement.name || document.activeElement.innerText"))
+    assert {"subject", "what", "names", "model", "dry_run", "Submit", "Sign out"} <= reached

@@ -1,0 +1,295 @@
+"""Connectors against stand-ins that check the wire format: callbacks, webhooks, Fides and MLflow."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from sqlalchemy import select
+
+from graphforget.service.connectors.fides import CALLBACK_PATH
+from graphforget.service.connectors.webhook import WINDOW
+from graphforget.service.registration import register_model
+from graphforget.service.secret_files import write_secret
+from graphforget.service.settings import Webhook
+from graphforget.service.tables import Delivery
+from service_cases import Trial, request_body
+
+Make = Callable[..., Trial]
+CONNECTOR = Path(__file__).parents[2] / "src/graphforget/service/connectors/fides_connector"
+SECRET = b"a secret of a webhook"
+
+
+@dataclass
+class Call:
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def content(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class StandIn:
+    """Another service: it keeps what it is sent, and answers with the next of its codes, then with 200."""
+
+    url: str = ""
+    calls: list[Call] = field(default_factory=list)
+    codes: list[int] = field(default_factory=list)
+
+    @property
+    def host(self) -> str:
+        return self.url.removeprefix("http://")
+
+
+@pytest.fixture
+def stand_in() -> Iterator[StandIn]:
+    state = StandIn()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            state.calls.append(Call(self.command, self.path, headers, body))
+            code = state.codes.pop(0) if state.codes else 200
+            self.send_response(code)
+            if code == 302:
+                self.send_header("Location", "/elsewhere")
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def do_GET(self) -> None:
+            """The client of MLflow first asks for the registered model."""
+            found = self.path.startswith("/api/2.0/mlflow/registered-models/get?name=readmission")
+            body = json.dumps({"registered_model": {"name": "readmission"}}).encode()
+            self.send_response(200 if found else 404)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """Silent."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    state.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield state
+    server.shutdown()
+    server.server_close()
+
+
+def deliver(trial: Trial) -> None:
+    for _ in range(20):
+        if not trial.worker.deliver():
+            return
+
+
+def test_every_change_of_state_is_called_back_in_order_and_signed(new_trial: Make, stand_in: StandIn) -> None:
+    trial = new_trial(callback_hosts=(stand_in.host,), insecure_callbacks=True)
+    url = f"{stand_in.url}/status"
+    id = trial.submit("patient-0017", status_callback_urls=[url])
+    trial.work()
+    trial.decide(id)
+    trial.next_round()
+    deliver(trial)
+    assert [call.content["request_status"] for call in stand_in.calls] == ["pending", "in_progress", "completed"]
+    key = x509.load_pem_x509_certificate(trial.service.secrets.certificate).public_key()
+    assert isinstance(key, rsa.RSAPublicKey)
+    for call in stand_in.calls:
+        assert call.path == "/status"
+        assert (call.content["subject_request_id"], call.content["status_callback_url"]) == (id, url)
+        assert call.headers["x-opendsr-processor-domain"] == "127.0.0.1"
+        signature = base64.b64decode(call.headers["x-opendsr-signature"])
+        key.verify(signature, call.body, padding.PKCS1v15(), hashes.SHA256())
+    assert stand_in.calls[-1].content["results_url"].endswith(f"/v2/requests/{id}/results")
+
+
+def test_a_callback_that_fails_is_tried_again_with_growing_pauses_and_never_lost(
+    new_trial: Make, stand_in: StandIn
+) -> None:
+    trial = new_trial(callback_hosts=(stand_in.host,), insecure_callbacks=True)
+    stand_in.codes = [500, 302, 404, 429]
+    trial.submit("nobody", status_callback_urls=[f"{stand_in.url}/status"])
+    trial.work()  # completed at once: two messages
+    pauses = []
+    for _ in range(6):
+        deliver(trial)
+        with trial.service.database.read() as session:
+            first = session.scalars(select(Delivery).order_by(Delivery.id)).first()
+        assert first is not None
+        if first.next_attempt is None:
+            break
+        pauses.append(first.next_attempt - trial.service.now)
+        trial.clock.time = first.next_attempt
+    assert pauses == [2, 4, 8, 16]
+    deliver(trial)
+    assert [call.content["request_status"] for call in stand_in.calls[4:]] == ["pending", "completed"]
+    assert {call.path for call in stand_in.calls} == {"/status"}  # redirects are not followed
+    count = len(stand_in.calls)
+    deliver(trial)
+    assert len(stand_in.calls) == count
+
+
+@pytest.mark.parametrize(
+    "url", ["http://allowed.example/x", "https://other.example/x", "https://user@allowed.example/x", "file:///etc/x"]
+)
+def test_callbacks_go_only_where_the_settings_allow(new_trial: Make, url: str) -> None:
+    trial = new_trial(callback_hosts=("allowed.example",))
+    ok = request_body("patient-0017", status_callback_urls=["https://allowed.example/x"])
+    assert trial.client.post("/v2/requests", json=ok, headers=trial.headers("submit")).status_code == 201
+    bad = request_body("patient-0017", status_callback_urls=[url])
+    assert trial.client.post("/v2/requests", json=bad, headers=trial.headers("submit")).status_code == 400
+
+
+def test_a_webhook_is_told_of_changes_with_an_hmac_of_time_and_body(new_trial: Make, stand_in: StandIn) -> None:
+    trial = new_trial(webhooks=(Webhook(f"{stand_in.url}/hook", "webhook.key"),))
+    write_secret(trial.service.home / "webhook.key", SECRET)
+    id = trial.submit("nobody")
+    trial.work()
+    deliver(trial)
+    (call,) = stand_in.calls
+    assert (call.content["subject_request_id"], call.content["request_status"]) == (id, "completed")
+    timestamp = call.headers["x-graphforget-timestamp"]
+    assert int(timestamp) == trial.service.now
+    expected = hmac.new(SECRET, timestamp.encode() + b"." + call.body, hashlib.sha256).hexdigest()
+    assert call.headers["x-graphforget-signature"] == f"v1={expected}"
+
+
+def signed_headers(now: int, body: bytes, secret: bytes = SECRET) -> dict[str, str]:
+    digest = hmac.new(secret, b"%d." % now + body, hashlib.sha256).hexdigest()
+    return {"X-Graphforget-Timestamp": str(now), "X-Graphforget-Signature": f"v1={digest}"}
+
+
+def test_a_ticket_system_submits_with_a_signature_inside_the_window(new_trial: Make) -> None:
+    trial = new_trial(incoming_webhook_secret_file="incoming.key")
+    write_secret(trial.service.home / "incoming.key", SECRET)
+    body, now = json.dumps(request_body("patient-0017")).encode(), trial.service.now
+
+    def post(headers: dict[str, str], content: bytes = body) -> int:
+        return trial.client.post("/v2/webhook", content=content, headers=headers).status_code
+
+    assert post({}) == 401
+    assert post(signed_headers(now, body, b"another secret, as long")) == 401
+    assert post(signed_headers(now, body), body + b" ") == 401
+    assert post(signed_headers(now - WINDOW - 1, body)) == 401
+    assert post(signed_headers(now + WINDOW + 1, body)) == 401
+    assert post(signed_headers(now, b"{}"), b"{}") == 400
+    assert post(signed_headers(now, body)) == 201
+    assert post(signed_headers(now, body)) == 201  # a replay inside the window changes nothing
+    trial.work()
+    queue = trial.client.get("/v2/queue", headers=trial.headers("read")).json()["requests"]
+    assert len(queue) == 1
+
+
+def test_without_a_secret_there_is_no_incoming_webhook(new_trial: Make) -> None:
+    assert new_trial().client.post("/v2/webhook", content=b"{}").status_code == 404
+
+
+def test_the_fides_connector_has_the_fields_that_fides_requires() -> None:
+    config = yaml.safe_load((CONNECTOR / "config.yml").read_text())["saas_config"]
+    required = {"fides_key", "name", "type", "description", "version", "connector_params", "client_config"}
+    assert required | {"test_request", "endpoints"} == set(config)
+    (endpoint,) = config["endpoints"]
+    delete = endpoint["requests"]["delete"]
+    assert set(delete) == {"method", "path", "headers", "body", "param_values", "async_config"}
+    assert delete["async_config"] == {"strategy": "callback"}
+    assert [(one["name"], one["value"]) for one in delete["headers"]] == [
+        ("reply-to", "<reply_to>"),
+        ("reply-to-token", "<reply_to_token>"),
+    ]
+    dataset = yaml.safe_load((CONNECTOR / "dataset.yml").read_text())["dataset"][0]
+    assert [one["name"] for one in dataset["collections"]] == [endpoint["name"]]
+
+
+def test_fides_sends_what_the_connector_says_and_is_called_back_when_it_is_done(
+    new_trial: Make, stand_in: StandIn
+) -> None:
+    """The stand-in plays Fides: the call is built from the connector's own YAML."""
+    trial = new_trial(fides_url=stand_in.url)
+    register_model(trial.service, "patients", trial.service.home / "runs" / "patients", identity_type="email")
+    delete = yaml.safe_load((CONNECTOR / "config.yml").read_text())["saas_config"]["endpoints"][0]["requests"]["delete"]
+    values = {
+        "<email>": "patient-0017",
+        "<privacy_request_id>": "pri_6fe0d9a5",
+        "<reply_to>": CALLBACK_PATH,
+        "<reply_to_token>": "a.token.of.fides",
+    }
+
+    def filled(text: str) -> str:
+        for name, value in values.items():
+            text = text.replace(name, value)
+        return text
+
+    headers = {one["name"]: filled(one["value"]) for one in delete["headers"]} | trial.headers("submit")
+    headers["Content-Type"] = "application/json"
+    for _ in range(2):  # Fides retries
+        response = trial.client.request(
+            delete["method"], delete["path"], content=filled(delete["body"]), headers=headers
+        )
+        assert response.status_code == 202
+    id = response.json()["subject_request_id"]
+    trial.work()
+    deliver(trial)
+    assert stand_in.calls == []  # not before it is done
+    trial.decide(id)
+    trial.next_round()
+    trial.clock.time += 10
+    stand_in.codes = [503]
+    deliver(trial)
+    trial.clock.time += 10
+    deliver(trial)
+    assert [call.path for call in stand_in.calls] == [CALLBACK_PATH] * 2
+    for call in stand_in.calls:
+        assert call.headers["authorization"] == "Bearer a.token.of.fides"
+        assert call.content == {}
+    with trial.service.database.read() as session:
+        assert session.scalars(select(Delivery)).one().secret is None  # the token is not kept
+
+
+@pytest.mark.parametrize("reply", ["https://evil.example/x", "//evil.example", "/api/v1/other", None])
+def test_fides_can_be_called_back_at_its_one_path_alone(new_trial: Make, reply: str | None) -> None:
+    trial = new_trial(fides_url="https://fides.example")
+    headers = trial.headers("submit") | {"reply-to-token": "x"} | ({"reply-to": reply} if reply else {})
+    body = {"request": "pri_1", "identity_value": "patient-0017"}
+    assert trial.client.post("/v2/fides/erasures", json=body, headers=headers).status_code == 400
+
+
+def test_a_release_is_written_as_tags_of_the_version_in_mlflow(
+    new_trial: Make, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    trial = new_trial(mlflow_url=stand_in.url, approve_losses=10**6)
+    register_model(trial.service, "patients", trial.service.home / "runs" / "patients", mlflow="readmission:7")
+    id = trial.submit("patient-0017")
+    trial.work()
+    trial.next_round()
+    deliver(trial)
+    assert {call.path for call in stand_in.calls} == {"/api/2.0/mlflow/model-versions/set-tag"}
+    results = trial.client.get(f"/v2/requests/{id}/results", headers=trial.headers("read")).json()
+    round = results["certificates"][0]["round"]
+    tags = {call.content["key"]: call.content["value"] for call in stand_in.calls}
+    assert {(call.content["name"], call.content["version"]) for call in stand_in.calls} == {("readmission", "7")}
+    assert (tags["graphforget.level"], tags["graphforget.round"]) == ("certified", round)
+    assert len(tags["graphforget.certificate_digest"]) == 64
+    assert tags["graphforget.certificate_url"].endswith(f"{tags['graphforget.certificate_digest']}/certificate")

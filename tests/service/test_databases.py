@@ -1,0 +1,139 @@
+"""Migrations with data in the tables, and two workers on one database."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import func, inspect, select, text
+
+import graphforget as gf
+from graphforget.certificates.ledger import Ledger
+from graphforget.service.database import Database
+from graphforget.service.leases import Holder, claim
+from graphforget.service.service import open_service
+from graphforget.service.states import COMPLETED, FINAL
+from graphforget.service.tables import Base, Model, Part, Purge, Release, SubjectRequest
+from graphforget.service.worker import Worker
+from service_cases import Trial, request_body
+
+Make = Callable[..., Trial]
+
+
+def count(database: Database, table: type[Base]) -> int:
+    with database.read() as session:
+        return session.scalar(select(func.count()).select_from(table)) or 0
+
+
+def test_migrations_go_down_and_up_with_data_in_the_tables(new_trial: Make, database: str | None) -> None:
+    trial = new_trial(database=database, approve_losses=10**6)
+    ids = [trial.submit(f"patient-{number:04d}") for number in (17, 18)]
+    trial.work()
+    trial.next_round()
+    waiting = trial.submit("patient-0019")
+    tables = trial.service.database
+    before = {table: count(tables, table) for table in (Model, SubjectRequest, Release, Part)}
+    assert count(tables, Purge) == 3
+    tables.downgrade("0001")
+    assert "purges" not in inspect(tables.engine).get_table_names()
+    with tables.engine.connect() as connection:
+        assert connection.execute(text("select count(*) from requests")).scalar() == 3
+    tables.migrate()
+    assert {table: count(tables, table) for table in before} == before
+    assert [trial.state(id) for id in ids] == ["completed"] * 2
+    trial.work()
+    trial.next_round()
+    assert trial.state(waiting) == "completed"  # the service goes on with its data
+    tables.downgrade("base")
+    assert set(inspect(tables.engine).get_table_names()) <= {"alembic_version"}
+    tables.migrate()
+    assert count(tables, SubjectRequest) == 0
+
+
+def test_the_migrations_make_the_tables_that_the_code_uses(new_trial: Make, database: str | None) -> None:
+    trial = new_trial(database=database)
+    with trial.service.database.engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
+
+
+def test_the_database_file_is_readable_by_its_owner_alone(new_trial: Make) -> None:
+    home = new_trial().service.home
+    for name in ("service.sqlite", "service.json", "signing.key", "identity.key", "response.key"):
+        assert (home / name).stat().st_mode & 0o077 == 0, name
+
+
+@pytest.mark.parametrize("url", ["mysql://x/y", "no address", "sqlite+nothing"])
+def test_another_database_is_refused(url: str) -> None:
+    with pytest.raises(gf.InputError, match="database"):
+        Database(url)
+
+
+def test_a_row_is_leased_to_one_worker_until_its_lease_ends(new_trial: Make, database: str | None) -> None:
+    trial = new_trial(database=database)
+    trial.submit("patient-0017")
+    first, second = Holder(10), Holder(10)
+
+    def claimed(holder: Holder, now: int) -> int:
+        with trial.service.database.write() as session:
+            order = SubjectRequest.received
+            return len(claim(session, SubjectRequest, order=order, holder=holder, now=now, most=5))
+
+    assert claimed(first, 100) == 1
+    assert claimed(second, 105) == 0
+    assert claimed(second, 111) == 1
+    assert claimed(first, 112) == 0
+
+
+@pytest.mark.slow
+def test_two_workers_on_postgresql_never_answer_one_request_twice(
+    new_trial: Make, postgres: Callable[[], str], tmp_path: Path
+) -> None:
+    """Their leases end while they work, so both often take themselves for the holder: the ledger decides."""
+    trial = new_trial(database=postgres(), approve_losses=10**6, models=2)
+    ids = [trial.submit(f"patient-{number:04d}") for number in range(60)]
+    stop = threading.Event()
+    clock = trial.clock
+    services = [open_service(trial.service.home, clock=clock) for _ in range(2)]
+    workers = [Worker(service, lease_seconds=1) for service in services]
+    threads = [threading.Thread(target=worker.run, args=(stop,)) for worker in workers]
+    for thread in threads:
+        thread.start()
+    try:
+        deadline = time.monotonic() + 100
+        while time.monotonic() < deadline:
+            clock.time = trial.service.next_round
+            time.sleep(0.5)
+            with trial.service.database.read() as session:
+                done = SubjectRequest.state.in_(FINAL)
+                if session.scalar(select(func.count()).select_from(SubjectRequest).where(done)) == len(ids):
+                    break
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(timeout=60)
+        for service in services:
+            service.database.close()
+    with trial.service.database.read() as session:
+        assert Counter(session.scalars(select(SubjectRequest.state))) == {COMPLETED: len(ids)}
+    for name in ("patients", "patients-2"):
+        with Ledger(trial.service.home / "runs" / name / "ledger.sqlite", readonly=True) as ledger:
+            assert sorted(entry.request_id for entry in ledger.entries()) == sorted(ids)
+
+
+def test_the_same_request_from_two_callers_at_once_is_stored_once(new_trial: Make, postgres: Callable[[], str]) -> None:
+    trial = new_trial(database=postgres())
+    body = request_body("patient-0017")
+
+    def post(_: int) -> int:
+        return trial.client.post("/v2/requests", json=body, headers=trial.headers("submit")).status_code
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(post, range(24))) == {201}
+    assert count(trial.service.database, SubjectRequest) == 1

@@ -1,0 +1,284 @@
+"""The HTTP interface: wire format, signatures, tokens, limits, errors and logs."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import logging
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from hypothesis import HealthCheck, settings
+
+import graphforget as gf
+from graphforget.service.app import create_app
+from graphforget.service.secret_files import read_secrets
+from graphforget.service.security import LARGEST_BODY, RateLimit
+from graphforget.service.service import open_service
+from graphforget.service.settings import Settings, read_settings, write_settings
+from graphforget.service.tables import Token
+from service_cases import Trial, request_body
+
+Make = Callable[..., Trial]
+
+
+def test_discovery_says_what_is_supported(new_trial: Make) -> None:
+    client = new_trial().client
+    content = client.get("/discovery").json()
+    assert content == client.get("/v2/discovery").json()
+    assert content["supported_subject_request_types"] == ["erasure"]
+    assert {"identity_type": "email", "identity_format": "sha256"} in content["supported_identities"]
+
+
+def test_answers_are_signed_with_the_key_of_the_published_certificate(new_trial: Make) -> None:
+    trial = new_trial()
+    body = request_body("patient-0017")
+    response = trial.client.post("/v2/requests", json=body, headers=trial.headers("submit"))
+    assert response.status_code == 201
+    pem = trial.client.get("/v2/certificate.pem").content
+    key = x509.load_pem_x509_certificate(pem).public_key()
+    assert isinstance(key, rsa.RSAPublicKey)
+    signature = base64.b64decode(response.headers["X-OpenDSR-Signature"])
+    key.verify(signature, response.content, padding.PKCS1v15(), hashes.SHA256())
+    with pytest.raises(InvalidSignature):
+        key.verify(signature, response.content + b" ", padding.PKCS1v15(), hashes.SHA256())
+    assert response.headers["X-OpenDSR-Processor-Domain"] == trial.service.settings.domain
+    content = response.json()
+    assert json.loads(base64.b64decode(content["encoded_request"])) == body
+    assert content["expected_completion_time"] == "2026-10-20T10:00:00Z"  # 30 days after the person asked
+
+
+@pytest.mark.parametrize(
+    ("scope", "call", "code"),
+    [
+        (None, ("GET", "/v2/queue"), 401),
+        ("submit", ("GET", "/v2/queue"), 403),
+        ("read", ("GET", "/v2/queue"), 200),
+        ("read", ("POST", "/v2/requests"), 403),
+        ("approve", ("POST", "/v2/requests"), 403),
+        ("submit", ("POST", "/v2/requests/{id}/decision"), 403),
+        ("read", ("POST", "/v2/requests/{id}/decision"), 403),
+        ("admin", ("POST", "/v2/requests/{id}/decision"), 200),
+        ("read", ("DELETE", "/v2/requests/{id}"), 403),
+    ],
+)
+def test_a_token_allows_its_scopes_and_nothing_else(
+    new_trial: Make, scope: str | None, call: tuple[str, str], code: int
+) -> None:
+    trial = new_trial()
+    id = trial.submit("patient-0017")
+    trial.work()
+    body = {"decision": "approve"} if "decision" in call[1] else request_body("patient-0018")
+    headers = {} if scope is None else trial.headers(scope)
+    given: Any = {"json": body} if call[0] == "POST" else {}
+    assert trial.client.request(call[0], call[1].format(id=id), headers=headers, **given).status_code == code
+
+
+def test_who_only_submits_sees_only_their_own_requests(new_trial: Make) -> None:
+    trial = new_trial()
+    id = trial.submit("patient-0017", scope="admin")
+    assert trial.client.get(f"/v2/requests/{id}", headers=trial.headers("submit")).status_code == 404
+    assert trial.client.get(f"/v2/requests/{id}", headers=trial.headers("read")).status_code == 200
+
+
+def test_tokens_are_stored_as_hashes_and_end_when_they_are_revoked_or_expire(new_trial: Make) -> None:
+    from graphforget.service.tokens import make_token, revoke_token
+
+    trial = new_trial()
+    service = trial.service
+    with service.database.write() as session:
+        short = make_token(session, "short", ["read"], now=service.now, days=1)
+        rows = list(session.query(Token))
+        assert not any(secret in str(vars(row)) for row in rows for secret in trial.tokens.values())
+        with pytest.raises(gf.InputError, match="scopes"):
+            make_token(session, "x", ["everything"], now=service.now)
+    headers = {"Authorization": f"Bearer {short}"}
+    assert trial.client.get("/v2/queue", headers=headers).status_code == 200
+    trial.clock.time += 86_400
+    assert trial.client.get("/v2/queue", headers=headers).status_code == 401
+    with service.database.write() as session:
+        revoke_token(session, "the read token", now=service.now)
+    assert trial.client.get("/v2/queue", headers=trial.headers("read")).status_code == 401
+
+
+def test_too_many_requests_are_told_to_come_again_later(new_trial: Make) -> None:
+    trial = new_trial(requests_per_minute=5)
+    codes = [trial.client.get("/v2/queue", headers=trial.headers("read")) for _ in range(7)]
+    assert [one.status_code for one in codes] == [200] * 5 + [429] * 2
+    assert int(codes[-1].headers["Retry-After"]) >= 1
+    wrong = [trial.client.get("/v2/queue", headers={"Authorization": "Bearer x"}).status_code for _ in range(15)]
+    assert wrong[-1] == 429  # guesses are limited, too
+
+
+def test_a_bucket_is_refilled() -> None:
+    now = [0.0]
+    limit = RateLimit(60, clock=lambda: now[0])
+    for _ in range(60):
+        limit.check("a")
+    with pytest.raises(Exception, match="429"):
+        limit.check("a")
+    limit.check("b")
+    now[0] += 1.5
+    limit.check("a")
+
+
+def test_every_response_has_secure_headers(new_trial: Make) -> None:
+    trial = new_trial(base_url="https://forget.example.org")
+    for path in ("/v2/health", "/page/sign-in", "/nowhere", "/docs", "/static/style.css"):
+        headers = trial.client.get(path).headers
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert "default-src 'none'" in headers["Content-Security-Policy"]
+        assert "max-age" in headers["Strict-Transport-Security"]
+    answer = trial.client.post("/page/sign-in", data={"token": trial.tokens["read"]}, follow_redirects=False)
+    cookie = answer.headers["set-cookie"].lower()
+    assert all(word in cookie for word in ("secure", "httponly", "samesite=strict", "__host-"))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"regulation": "gdpr"}',
+        json.dumps(request_body("bell\x07")).encode(),
+        json.dumps(request_body("half \ud800 pair")).encode(),
+        json.dumps(request_body("x" * 600)).encode(),
+        json.dumps(request_body("patient-0017") | {"subject_request_type": "access"}).encode(),
+        json.dumps(request_body("patient-0017", extension={"unknown": 1})).encode(),
+        json.dumps(request_body("patient-0017", extension={"model": "no such model"})).encode(),
+        json.dumps(request_body("patient-0017", status_callback_urls=["https://10.0.0.1/x"])).encode(),
+        json.dumps(request_body("patient-0017", id="patient-0017")).encode(),
+    ],
+)
+def test_a_bad_body_is_an_error_400_that_repeats_nothing_of_it(new_trial: Make, body: bytes) -> None:
+    trial = new_trial()
+    headers = trial.headers("submit") | {"Content-Type": "application/json"}
+    response = trial.client.post("/v2/requests", content=body, headers=headers)
+    assert response.status_code == 400
+    assert response.json()["error"]["code"] == 400
+    assert "patient" not in response.text
+    assert "10.0.0.1" not in response.text
+
+
+def test_a_large_body_is_refused(new_trial: Make) -> None:
+    trial = new_trial()
+    headers = trial.headers("submit") | {"Content-Type": "application/json"}
+    response = trial.client.post("/v2/requests", content=b"x" * (LARGEST_BODY + 1), headers=headers)
+    assert response.status_code in (400, 413)
+
+
+def test_no_log_line_and_no_public_document_names_a_person(new_trial: Make, caplog: pytest.LogCaptureFixture) -> None:
+    trial = new_trial(approve_losses=10**6)
+    with caplog.at_level(logging.DEBUG):
+        id = trial.submit("patient-0017")
+        trial.client.get("/v2/requests/patient-0017?who=patient-0017", headers=trial.headers("read"))
+        trial.work()
+        trial.next_round()
+        certificate = trial.client.get(f"/v2/requests/{id}/results", headers=trial.headers("submit")).text
+    assert caplog.records
+    ours = [record for record in caplog.records if not record.name.startswith(("httpx", "asyncio"))]
+    assert not any("patient-0017" in record.getMessage() for record in ours)
+    assert "patient-0017" not in certificate
+    for name in ("certificate.json", "outcome.json", "ledger.sqlite"):
+        assert b"patient-0017" not in (trial.service.home / "runs" / "patients" / name).read_bytes()
+
+
+def test_the_signing_key_comes_from_a_file_of_mode_600_or_from_a_command(new_trial: Make, tmp_path: Path) -> None:
+    home = new_trial().service.home
+    key = home / "signing.key"
+    key.chmod(0o644)
+    with pytest.raises(gf.InputError, match="read by others"):
+        read_secrets(home, read_settings(home))
+    key.chmod(stat.S_IRUSR | stat.S_IWUSR)
+    expected = read_secrets(home, read_settings(home)).signing.public_key()
+    moved = key.rename(tmp_path / "elsewhere")
+    code = f"print(open({str(moved)!r}).read())"
+    write_settings(home, Settings(signing_key_command=(sys.executable, "-c", code)))
+    assert read_secrets(home, read_settings(home)).signing.public_key() == expected
+    write_settings(home, Settings(signing_key_command=("false",)))
+    with pytest.raises(gf.InputError, match="no private key"):
+        read_secrets(home, read_settings(home))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("round_seconds", 0), ("deadline_days", -1), ("base_url", "forget"), ("approve_losses", -1), ("nothing", 1)],
+)
+def test_wrong_settings_are_refused(new_trial: Make, name: str, value: Any) -> None:
+    home = new_trial().service.home
+    content = json.loads((home / "service.json").read_text()) | {name: value}
+    (home / "service.json").write_text(json.dumps(content))
+    with pytest.raises(gf.InputError, match=name):
+        open_service(home)
+
+
+@pytest.mark.slow
+def test_generated_requests_never_make_an_error_500(new_trial: Make) -> None:
+    """Schemathesis sends valid and invalid requests to every operation of the description."""
+    trial = new_trial(requests_per_minute=10**6, logins_per_minute=1000)
+    trial.submit("patient-0017")
+    trial.work()
+    schema = schemathesis.openapi.from_asgi("/openapi.json", create_app(trial.service))
+    headers = trial.headers("admin")
+    operations: list[Any] = list(schema.get_all_operations())
+    assert len(operations) >= 15
+    failures: list[str] = []
+    for operation in operations:
+        made = operation.ok()
+
+        @settings(max_examples=25, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        @_given(made)
+        def send(case: Any) -> None:
+            response = case.call(headers=headers)
+            if response.status_code >= 500:
+                failures.append(f"{case.method} {case.path}")
+
+        send()
+    assert failures == []
+
+
+def _given(operation: Any) -> Any:
+    from hypothesis import given
+
+    return given(case=operation.as_strategy())
+
+
+def test_the_interface_is_described_for_people_and_machines(new_trial: Make) -> None:
+    client = new_trial().client
+    schema = client.get("/openapi.json").json()
+    assert {"/v2/discovery", "/v2/requests", "/v2/requests/{id}"} <= set(schema["paths"])
+    page = client.get("/docs").text
+    assert "POST /v2/requests" in page
+    assert "<script" not in page
+    assert "http://" not in page.replace("http://127.0.0.1", "")
+
+
+def test_unexpected_errors_show_neither_message_nor_values(new_trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = new_trial()
+    from graphforget.service.api import operations
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("patient-0017 is in this message")
+
+    monkeypatch.setattr(operations, "queue_rows", broken)
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    logging.getLogger("graphforget").addHandler(handler)
+    try:
+        response = trial.client.get("/v2/queue", headers=trial.headers("read"))
+    finally:
+        logging.getLogger("graphforget").removeHandler(handler)
+    assert response.status_code == 500
+    assert "patient" not in response.text + stream.getvalue()
+    assert "RuntimeError" in stream.getvalue()

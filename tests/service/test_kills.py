@@ -1,0 +1,180 @@
+"""kill -9 of the server and of workers at random points under load: every accepted request is answered exactly once."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import func, select
+
+import graphforget as gf
+from cases import ENVIRONMENT
+from graphforget.certificates.ledger import Ledger
+from graphforget.service.service import Service, open_service
+from graphforget.service.states import FINAL
+from graphforget.service.tables import Part, Release, SubjectRequest
+from service_cases import Trial, free_port, request_body, start, wait_for
+
+ROOT = Path(__file__).parents[2]
+
+
+class Killed:
+    """The processes of a service, which are killed and started again."""
+
+    def __init__(self, home: Path, port: int, workers: int) -> None:
+        log = home / "log.txt"
+        self.starts: list[Callable[[], subprocess.Popen[bytes]]] = [
+            lambda: start("serve", "api", "--home", str(home), "--port", str(port), log=log)
+        ]
+        worker = lambda: start("serve", "worker", "--home", str(home), "--lease-seconds", "2", log=log)  # noqa: E731
+        self.starts += [worker] * workers
+        self.processes = [begin() for begin in self.starts]
+
+    def kill(self, which: int) -> None:
+        os.killpg(self.processes[which].pid, signal.SIGKILL)
+        self.processes[which].wait(timeout=30)
+        self.processes[which] = self.starts[which]()
+
+    def stop(self) -> None:
+        for process in self.processes:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(timeout=30)
+
+
+class Load(threading.Thread):
+    """Submits requests without a pause. One that gets no answer is submitted again, under the same id."""
+
+    def __init__(self, address: str, token: str) -> None:
+        super().__init__(daemon=True)
+        self.address, self.headers = address, {"Authorization": f"Bearer {token}"}
+        self.accepted: list[str] = []
+        self.errors: Counter[str] = Counter()
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        draw = random.Random(5)
+        with httpx.Client(base_url=self.address, headers=self.headers, timeout=10, trust_env=False) as client:
+            while not self.over.wait(0.15):
+                subject = f"patient-{draw.randrange(569):04d}"
+                body = request_body(subject, extension={"attributes": True})
+                while not self.over.is_set():
+                    try:
+                        response = client.post("/v2/requests", json=body)
+                    except httpx.TransportError:
+                        time.sleep(0.2)
+                        continue
+                    if response.status_code == 201:
+                        self.accepted.append(body["subject_request_id"])
+                        break
+                    self.errors[str(response.status_code)] += 1
+                    time.sleep(0.2)
+
+
+def work_done(service: Service) -> int:
+    """Grows with everything that a worker plans and answers."""
+    with service.database.read() as session:
+        planned = session.scalar(select(func.count()).select_from(Part)) or 0
+        answered = select(func.count()).select_from(Part).where(Part.release_id.is_not(None))
+        return planned + (session.scalar(answered) or 0)
+
+
+def wait_for_work(service: Service, before: int, *, seconds: float = 30) -> None:
+    """Waits until a worker has started and is at work, so that a kill hits it there."""
+    deadline = time.monotonic() + seconds
+    while work_done(service) <= before and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def wait_until_answered(service: Service, *, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with service.database.read() as session:
+            left = select(func.count()).select_from(SubjectRequest).where(SubjectRequest.state.not_in(FINAL))
+            if session.scalar(left) == 0:
+                return
+        time.sleep(0.5)
+    raise AssertionError("not all requests were answered")
+
+
+def check_answered_once(service: Service, accepted: list[str]) -> None:
+    """By the database, by the ledger, and by a verification of the run directory."""
+    run = service.home / "runs" / "patients"
+    with service.database.read() as session:
+        rows: Any = session.execute(select(SubjectRequest.id, SubjectRequest.state, SubjectRequest.result)).all()
+        parts = Counter(session.scalars(select(Part.request_id)))
+    stored = {id: (state, result) for id, state, result in rows}
+    assert set(accepted) <= set(stored)
+    assert set(stored.values()) == {("completed", "forgotten")}
+    assert set(parts.values()) == {1}
+    with Ledger(run / "ledger.sqlite", readonly=True) as ledger:
+        entries = [entry.request_id for entry in ledger.entries()]
+    assert sorted(entries) == sorted(stored)
+    gf.verify_run(run, key=gf.public_key(service.home / "signing.key.pub"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("kind", "kills", "workers"), [("sqlite", 30, 1), ("postgresql", 8, 2)])
+def test_every_accepted_request_is_answered_exactly_once(
+    kind: str, kills: int, workers: int, new_trial: Callable[..., Trial], request: pytest.FixtureRequest
+) -> None:
+    database = request.getfixturevalue("postgres")() if kind == "postgresql" else None
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    settings: Any = {"base_url": address, "database": database, "round_seconds": 2, "approve_losses": 10**6}
+    trial = new_trial(**settings)
+    home, draw = trial.service.home, random.Random(11)
+    service = open_service(home)
+    killed = Killed(home, port, workers)
+    load = Load(address, trial.tokens["submit"])
+    try:
+        wait_for(address)
+        load.start()
+        before = work_done(service)
+        for _ in range(kills):
+            which = draw.choice([0, *range(1, workers + 1), *range(1, workers + 1)])
+            if which:
+                wait_for_work(service, before)
+            time.sleep(draw.uniform(0.0, 2.0))
+            killed.kill(which)
+            before = work_done(service)
+        with service.database.read() as session:
+            meanwhile = session.scalar(select(func.count()).select_from(Release)) or 0
+        load.over.set()
+        load.join(timeout=60)
+        wait_until_answered(service, seconds=120)
+    finally:
+        load.over.set()
+        killed.stop()
+    assert len(load.accepted) > 20
+    assert meanwhile >= kills // 6, "the kills came too fast to hit work"
+    assert not load.errors
+    print(f"{kind}: {len(load.accepted)} accepted, {meanwhile} releases between {kills} kills")
+    check_answered_once(service, load.accepted)
+    service.database.close()
+
+
+@pytest.mark.long
+def test_a_thousand_requests_are_accepted_and_answered_in_time(raw_data: Path) -> None:
+    """The short version of benchmarks/service.py: 500 accepted a minute, and 10,000 answered in 30 minutes."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "service.py"), "--requests", "1000", "--round-seconds", "10"]
+    command += ["--port", str(free_port()), "--most-minutes", "3"]
+    ran = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=400)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    result = json.loads(ran.stdout)
+    assert result["accepted_a_minute"] >= 500
+    assert result["each_answered_once"]
+    assert set(result["results"]) == {"completed forgotten", "completed nothing_held"}

@@ -1,0 +1,320 @@
+"""From a POST to a certificate, through everything that can happen to a request on the way."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+import graphforget as gf
+from graphforget.certificates.ledger import Ledger
+from graphforget.service.service import as_time
+from graphforget.service.settings import DAY
+from graphforget.service.tables import Model, Release, SubjectRequest
+from service_cases import START, Trial, request_body
+
+Make = Callable[..., Trial]
+
+
+def ledger_ids(trial: Trial, name: str = "patients") -> list[str]:
+    with Ledger(trial.service.home / "runs" / name / "ledger.sqlite", readonly=True) as ledger:
+        return [entry.request_id for entry in ledger.entries()]
+
+
+def stored(trial: Trial, id: str) -> SubjectRequest:
+    with trial.service.database.read() as session:
+        return session.get_one(SubjectRequest, id)
+
+
+def more(trial: Trial, id: str) -> dict[str, Any]:
+    return dict(trial.status(id)["extensions"]["graphforget"])
+
+
+def test_a_request_is_planned_approved_answered_in_the_next_round_and_certified(
+    new_trial: Make, database: str | None
+) -> None:
+    trial = new_trial(database=database)
+    id = trial.submit("patient-0017")
+    assert trial.status(id)["request_status"] == "pending"
+    trial.work()
+    assert trial.state(id) == "planned"
+    trial.decide(id)
+    trial.work()
+    assert trial.status(id)["request_status"] == "in_progress"  # it waits for the round
+    trial.next_round()
+    status = trial.status(id)
+    assert (status["request_status"], status["extensions"]["graphforget"]["result"]) == ("completed", "forgotten")
+    path = status["results_url"].removeprefix(trial.service.settings.base_url)
+    results = trial.client.get(path, headers=trial.headers("submit")).json()
+    certificate = gf.Certificate.from_dict(results["certificates"][0]["certificate"])
+    assert certificate.level == "certified"
+    run = trial.service.home / "runs" / "patients"
+    assert gf.Certificate.read(run / "certificate.json").digest == certificate.digest
+    assert certificate.made == as_time(trial.service.round)  # the round, and not the moment
+    gf.verify_run(run, key=gf.public_key(trial.service.home / "signing.key.pub"))
+    with pytest.raises(gf.InputError, match="not in the graph"):
+        gf.load_run(run)[1].row("patient-0017")
+
+
+def test_all_due_requests_of_a_round_are_one_release_in_the_order_of_their_ids(new_trial: Make) -> None:
+    trial = new_trial(approve_losses=10**6)
+    ids = [trial.submit(f"patient-{number:04d}") for number in range(20, 26)]
+    trial.work()
+    trial.next_round()
+    assert ledger_ids(trial) == sorted(ids)
+    with trial.service.database.read() as session:
+        assert len(list(session.scalars(select(Release)))) == 1
+
+
+def test_what_is_approved_after_a_round_began_waits_for_the_next_one(new_trial: Make) -> None:
+    trial = new_trial(approve_losses=10**6)
+    trial.next_round()
+    trial.clock.time += 5
+    id = trial.submit("patient-0017")
+    trial.work()
+    assert trial.state(id) == "approved"
+    trial.next_round()
+    assert trial.state(id) == "completed"
+
+
+def test_a_person_whom_no_model_holds_is_completed_as_nothing_held(new_trial: Make) -> None:
+    trial = new_trial()
+    id = trial.submit("somebody-else")
+    trial.work()
+    assert (trial.state(id), more(trial, id)["result"]) == ("completed", "nothing_held")
+
+
+def test_only_the_models_that_hold_the_person_answer(new_trial: Make) -> None:
+    trial = new_trial(models=2, approve_losses=10**6)
+    first = trial.submit("patient-0017", extension={"model": "patients-2"})
+    trial.work()
+    trial.next_round()
+    both = trial.submit("patient-0017")  # the second model has forgotten them
+    trial.work()
+    trial.next_round()
+    assert ledger_ids(trial, "patients-2") == [first]
+    assert ledger_ids(trial) == [both]
+    assert more(trial, both)["result"] == "forgotten"
+
+
+def test_the_policy_approves_small_plans_and_leaves_large_ones_to_a_person(new_trial: Make) -> None:
+    trial = new_trial(approve_losses=12)
+    small = trial.submit("patient-0017", extension={"columns": ["mean radius"]})
+    trial.work()
+    with trial.service.database.read() as session:
+        plan = session.get_one(SubjectRequest, small).parts[0].plan
+    assert plan is not None
+    large = plan["training_nodes"] + plan["affected"] > 12
+    assert trial.state(small) == ("planned" if large else "approved")
+    trial.service.database.close()
+    generous = new_trial(approve_losses=plan["training_nodes"] + plan["affected"])
+    id = generous.submit("patient-0017", extension={"columns": ["mean radius"]})
+    generous.work()
+    assert generous.state(id) == "approved"
+    strict = new_trial(approve_losses=plan["training_nodes"] + plan["affected"] - 1)
+    id = strict.submit("patient-0017", extension={"columns": ["mean radius"]})
+    strict.work()
+    assert strict.state(id) == "planned"
+
+
+def test_one_bad_request_in_a_batch_does_not_fail_the_others(new_trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bad one is refused when the batch is answered, and not before."""
+    trial = new_trial(approve_losses=10**6)
+    good = [trial.submit(f"patient-{number:04d}") for number in (20, 21, 22)]
+    bad = trial.submit("patient-0033")
+    trial.work()
+    from graphforget.service import batches
+
+    def answer(run: Any, requests: Any, **given: Any) -> Any:
+        if any("patient-0033" in request.nodes for request in requests):
+            raise gf.Refused("node 'patient-0033' cannot be forgotten")
+        return gf.answer(run, requests, **given)
+
+    monkeypatch.setattr(batches, "answer", answer)
+    trial.next_round()
+    assert [trial.state(id) for id in good] == ["completed"] * 3
+    assert trial.status(bad)["request_status"] == "cancelled"  # never completed
+    assert more(trial, bad) == {"state": "refused", "reason": "patients: node [erased] cannot be forgotten"}
+    assert sorted(ledger_ids(trial)) == sorted(good)
+
+
+def test_a_batch_that_would_take_all_training_nodes_answers_what_it_can(new_trial: Make) -> None:
+    trial = new_trial(approve_losses=10**9)
+    graph = gf.load_run(trial.service.home / "runs" / "patients")[1]
+    assert graph.subject_ids is not None
+    everybody = list(graph.subject_ids)
+    ids = [trial.submit(*everybody[start : start + 100]) for start in range(0, len(everybody), 100)]
+    trial.work()
+    trial.next_round()
+    states = [trial.state(id) for id in ids]
+    assert "completed" in states
+    assert set(states) <= {"completed", "refused"}
+    assert len(ledger_ids(trial)) == states.count("completed")
+
+
+def test_a_release_under_the_floor_refuses_the_batch_and_is_in_the_ledger(new_trial: Make) -> None:
+    trial = new_trial(approve_losses=10**6)
+    graph = gf.load("patients")
+    run = trial.service.home / "runs" / "floor"
+    gf.save_run(run, gf.train(graph, "sgc", sigma=0.01, floor=0.9999), graph)
+    from graphforget.service.registration import register_model
+
+    register_model(trial.service, "floor", run)
+    id = trial.submit("patient-0017", extension={"model": "floor"})
+    trial.work()
+    trial.next_round()
+    assert trial.state(id) == "refused"
+    assert "floor" in more(trial, id)["reason"]
+    assert ledger_ids(trial, "floor") == [id]
+
+
+def test_a_run_that_cannot_be_verified_stops_its_model_and_completes_nothing(new_trial: Make) -> None:
+    trial = new_trial(approve_losses=10**6)
+    id = trial.submit("patient-0017")
+    trial.work()
+    (trial.service.home / "runs" / "patients" / "weights.safetensors").write_bytes(b"damaged")
+    trial.next_round()
+    assert trial.state(id) == "batched"
+    assert not trial.client.get("/v2/health").json()["ok"]
+    with trial.service.database.read() as session:
+        assert session.scalars(select(Model)).one().alarm
+
+
+def test_a_dry_run_shows_the_plan_and_changes_nothing(new_trial: Make) -> None:
+    trial = new_trial(approve_losses=10**6)
+    id = trial.submit("patient-0017", extension={"dry_run": True})
+    trial.work()
+    trial.next_round()
+    assert more(trial, id)["result"] == "rehearsed"
+    plans = trial.client.get(f"/v2/requests/{id}/results", headers=trial.headers("read")).json()["plans"]
+    assert plans[0]["plan"]["level"] == "certified"
+    assert not (trial.service.home / "runs" / "patients" / "ledger.sqlite").exists()
+
+
+def test_relations_attributes_and_hashed_identities_are_understood(new_trial: Make) -> None:
+    trial = new_trial(approve_losses=10**6)
+    graph = gf.load_run(trial.service.home / "runs" / "patients")[1]
+    assert graph.subject_ids is not None
+    u, v = (graph.subject_ids[row] for row in graph.edge_index[:, 0].tolist())
+    edge = trial.submit(u, extension={"edges": [v, "nobody"]})
+    attributes = trial.submit("patient-0100", extension={"attributes": True})
+    hashed = trial.submit(hashlib.sha256(b"patient-0200").hexdigest(), identity_format="sha256")
+    trial.work()
+    trial.next_round()
+    assert {trial.state(id) for id in (edge, attributes, hashed)} == {"completed"}
+    retained = gf.load_run(trial.service.home / "runs" / "patients")[1]
+    assert retained.num_nodes == graph.num_nodes - 1
+    assert not retained.x[retained.row("patient-0100")].any()
+    assert retained.row(u) not in retained.edge_index[0][retained.edge_index[1] == retained.row(v)].tolist()
+
+
+def test_identities_become_keyed_hashes_and_are_purged_after_the_set_days(new_trial: Make) -> None:
+    trial = new_trial(approve_losses=10**6, keep_identities_days=3)
+    id, again = trial.submit("patient-0017"), trial.submit("patient-0017")
+    trial.work()
+    assert stored(trial, id).identities is not None
+    trial.next_round()
+    one, two = stored(trial, id), stored(trial, again)
+    assert (one.identities, one.scope) == (None, {})
+    assert one.identity_hashes == two.identity_hashes
+    assert one.identity_hashes is not None
+    assert "patient-0017" not in str(one.identity_hashes)
+    trial.clock.time += 2 * DAY
+    trial.worker._purged = 0
+    trial.work()
+    assert stored(trial, id).identity_hashes is not None
+    trial.clock.time += 2 * DAY
+    trial.worker._purged = 0
+    trial.work()
+    assert (stored(trial, id).identity_hashes, stored(trial, id).content_hash) == (None, None)
+    for file in trial.service.home.glob("service.sqlite*"):
+        assert b"patient-0017" not in file.read_bytes() or file.name.endswith("-wal")
+
+
+def test_a_pending_request_can_be_cancelled_and_a_batched_one_cannot(new_trial: Make) -> None:
+    trial = new_trial()
+    first, second = trial.submit("patient-0017"), trial.submit("patient-0018")
+    trial.work()
+    assert trial.client.delete(f"/v2/requests/{first}", headers=trial.headers("submit")).status_code == 202
+    assert trial.status(first)["request_status"] == "cancelled"
+    trial.decide(second)
+    assert trial.client.delete(f"/v2/requests/{second}", headers=trial.headers("submit")).status_code == 409
+
+
+def test_a_person_refuses_with_a_reason(new_trial: Make) -> None:
+    trial = new_trial()
+    id = trial.submit("patient-0017")
+    trial.work()
+    body = {"decision": "refuse"}
+    bare = trial.client.post(f"/v2/requests/{id}/decision", json=body, headers=trial.headers("approve"))
+    assert bare.status_code == 400
+    trial.decide(id, "refuse", reason="the identity could not be confirmed")
+    assert more(trial, id)["reason"] == "the identity could not be confirmed"
+    trial.next_round()
+    assert trial.state(id) == "refused"
+
+
+def test_the_same_id_gets_the_same_answer_and_another_request_under_it_a_conflict(new_trial: Make) -> None:
+    trial = new_trial(approve_losses=10**6)
+    body = request_body("patient-0017")
+    answers = [trial.client.post("/v2/requests", json=body, headers=trial.headers("submit")) for _ in range(2)]
+    assert answers[0].json() == answers[1].json()
+    other = request_body("patient-0018", id=body["subject_request_id"])
+    assert trial.client.post("/v2/requests", json=other, headers=trial.headers("submit")).status_code == 409
+    trial.work()
+    trial.next_round()
+    assert trial.client.post("/v2/requests", json=body, headers=trial.headers("submit")).json() == answers[0].json()
+    trial.work()
+    assert ledger_ids(trial) == [body["subject_request_id"]]
+
+
+def test_overdue_requests_come_first(new_trial: Make) -> None:
+    trial = new_trial()
+    asked = as_time(START - 20 * DAY), as_time(START - 40 * DAY), as_time(START - DAY)
+    ids = [trial.submit("patient-0017", submitted_time=when) for when in asked]
+    queue = trial.client.get("/v2/queue", headers=trial.headers("read")).json()["requests"]
+    assert [row["id"] for row in queue] == [ids[1], ids[0], ids[2]]
+    assert [row["overdue"] for row in queue] == [True, False, False]
+
+
+def test_what_the_model_cannot_purge_is_ticked_off_by_a_person_and_recorded(new_trial: Make) -> None:
+    trial = new_trial(approve_losses=10**6)
+    trial.submit("patient-0017")
+    trial.work()
+    trial.next_round()
+    with trial.service.database.read() as session:
+        purges = session.scalars(select(Release)).one().purges
+    assert [one.done for one in purges] == [None] * 3
+    path = f"/v2/purges/{purges[0].id}/done"
+    assert trial.client.post(path, headers=trial.headers("read")).status_code == 403
+    done = trial.client.post(path, headers=trial.headers("approve"))
+    assert done.json()["done_by"] == "the approve token"
+    assert trial.client.post(path, headers=trial.headers("approve")).status_code == 409
+
+
+def test_a_run_that_was_answered_on_the_command_line_goes_on_in_the_service(new_trial: Make) -> None:
+    """One ledger, whoever answers."""
+    trial = new_trial(approve_losses=10**6)
+    key = gf.private_key(trial.service.home / "signing.key")
+    gf.answer(trial.service.home / "runs" / "patients", gf.Request(nodes=["patient-0005"]), request_id="x", key=key)
+    id = trial.submit("patient-0017")
+    trial.work()
+    trial.next_round()
+    assert ledger_ids(trial) == ["x", id]
+
+
+def test_a_run_that_cannot_be_read_refuses_nobody_and_delays_only_its_own_requests(new_trial: Make) -> None:
+    trial = new_trial(models=2, approve_losses=10**6, lease_seconds=5)
+    place = trial.service.home / "runs" / "patients"
+    away = place.rename(trial.service.home / "away")
+    waits = trial.submit("patient-0017", extension={"model": "patients"})
+    goes_on = trial.submit("patient-0017", extension={"model": "patients-2"})
+    trial.work()
+    assert (trial.state(waits), trial.state(goes_on)) == ("received", "approved")
+    away.rename(place)
+    trial.next_round()  # the lease is over: it is planned now
+    trial.next_round()
+    assert (trial.state(waits), trial.state(goes_on)) == ("completed", "completed")
