@@ -16,6 +16,7 @@ from torch import Tensor
 
 from graphforget.certificates.edge_tags import edge_tags, node_keys
 from graphforget.certificates.salted import framed, salted_digests
+from graphforget.graph.targets import has_target
 from graphforget.linalg.ranges import row_blocks
 from graphforget.linalg.sparse import to_scipy
 
@@ -42,7 +43,17 @@ def find_deleted(annex: Annex, graph: Graph) -> str | None:
             return "a graph that was to be forgotten"
     if annex.edges and _has_edge(annex, graph, names, identities):
         return "an edge that was to be forgotten"
+    if annex.labels and _has_label(annex, graph, identities):
+        return "a label that was to be forgotten"
     return _attributes_left(annex.salt, annex.attributes, graph, identities) if annex.attributes else None
+
+
+def _has_label(annex: Annex, graph: Graph, identities: Sequence[bytes]) -> bool:
+    """Whether a node whose label was to be forgotten has one."""
+    wanted = _as_bytes(annex.labels)
+    labelled = has_target(graph.y).tolist()
+    named = (identity for identity, has_label in zip(identities, labelled, strict=True) if has_label)
+    return not wanted.isdisjoint(salted_digests(annex.salt, "label", named))
 
 
 def node_names(graph: Graph, rows: Sequence[int] | None = None) -> Sequence[str]:

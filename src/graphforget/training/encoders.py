@@ -203,7 +203,7 @@ def _named_parts(part_of: Tensor, graph: Graph, request: Request) -> list[int]:
     """The parts that hold something that the request names: no other part can change."""
     resolved = request.resolve(graph)
     source, target = part_of[resolved.edges]
-    rows = torch.cat([resolved.node_rows, resolved.full_rows, resolved.partial_rows])
+    rows = torch.cat([resolved.node_rows, resolved.full_rows, resolved.partial_rows, resolved.label_rows])
     named = torch.cat([part_of[rows], source[source == target]]).unique()
     return named[named >= 0].tolist()
 
