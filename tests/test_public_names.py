@@ -31,8 +31,8 @@ NAMES = [
         "load_released",
     ),
     *("load_run", "make_keys", "paper_sets", "plan", "private_key", "prove_absence", "public_key", "releases_so_far"),
-    *("save_outcome", "save_run", "signed", "stacked", "synthetic", "train", "unlearn", "verify", "verify_absence"),
-    "verify_run",
+    *("save_outcome", "save_run", "signed", "stacked", "synthetic", "train", "unlearn"),
+    *("update", "update_run", "verify", "verify_absence", "verify_run"),
 ]
 
 

@@ -38,6 +38,7 @@ from .runs.proofs import prove_absence as prove_absence
 from .runs.read import load_run as load_run
 from .runs.released import load_released as load_released
 from .runs.released import releases_so_far as releases_so_far
+from .runs.update import update_run as update_run
 from .runs.verify import verify_run as verify_run
 from .runs.write import save_run as save_run
 from .training.adopt import adopt as adopt
@@ -53,6 +54,7 @@ from .unlearning.plan import Plan as Plan
 from .unlearning.plan import plan as plan
 from .unlearning.registry import METHODS as METHODS
 from .unlearning.unlearn import unlearn as unlearn
+from .unlearning.update import update as update
 from .verification.absence import verify_absence as verify_absence
 from .verification.verify import Verification as Verification
 from .verification.verify import verify as verify

@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from graphforget.certificates.salted import framed, salted_hash
 from graphforget.errors import InputError
 from graphforget.privacy.salt import new_salt
+from graphforget.request.hashed_items import HashedItems
+from graphforget.request.update import Update
 from graphforget.validation import read_fields
 
 if TYPE_CHECKING:
@@ -48,12 +50,12 @@ class Commitment:
     digest: str
 
     @classmethod
-    def of(cls, request: Request) -> Commitment:
+    def of(cls, request: Request | Update) -> Commitment:
         """A commitment to the request with a fresh salt."""
         salt = new_salt()
         return cls(salt, request_digest(request, salt))
 
-    def is_of(self, request: Request) -> bool:
+    def is_of(self, request: Request | Update) -> bool:
         return request_digest(request, self.salt) == self.digest
 
 
@@ -72,6 +74,7 @@ class Annex:
     edge_tags: frozenset[str] = frozenset()  # to find edges quickly; none in an earlier format
     batch: tuple[Commitment, ...] = ()  # of requests that were answered together; none for a single request
     labels: frozenset[str] = frozenset()  # of nodes whose label was forgotten
+    readmitted: HashedItems | None = None  # of an update: what was deleted before and is in the graph again
 
     @classmethod
     def of(
@@ -113,6 +116,14 @@ class Annex:
             batch=batch,
         )
 
+    @classmethod
+    def of_update(
+        cls, update: Update, *, salt: bytes, account: Mapping[str, Any], readmitted: HashedItems | None
+    ) -> Annex:
+        """The annex of an update. What it takes out of the graph was not asked for, and may come back."""
+        none: frozenset[str] = frozenset()
+        return cls(salt, request_digest(update, salt), none, none, {}, account=dict(account), readmitted=readmitted)
+
     @property
     def commitments(self) -> tuple[Commitment, ...]:
         """One for each request that it answers."""
@@ -147,6 +158,7 @@ class Annex:
             **({"edge_tags": sorted(self.edge_tags)} if self.edge_tags else {}),
             **({"graphs": sorted(self.graphs)} if self.graphs else {}),
             **({"labels": sorted(self.labels)} if self.labels else {}),
+            **({"readmitted": self.readmitted.to_dict()} if self.readmitted is not None else {}),
             "account": dict(self.account),
             "released": self.released,
             **({"batch": [{"salt": c.salt.hex(), "digest": c.digest} for c in self.batch]} if self.batch else {}),
@@ -184,6 +196,7 @@ class Annex:
             attributes={h: "all" if c == "all" else _from_bits(c) for h, c in given.attributes.items()},
             graphs=frozenset(given.graphs),
             labels=frozenset(given.labels),
+            readmitted=None if given.readmitted is None else HashedItems.from_dict(given.readmitted),
             account=given.account,
             released=given.released,
             edge_tags=frozenset(given.edge_tags),
@@ -214,10 +227,13 @@ class _AnnexFile:
     edge_tags: tuple[str, ...] = ()
     batch: tuple[_CommitmentFile, ...] = ()
     labels: tuple[str, ...] = ()
+    readmitted: dict[str, Any] | None = None
 
 
-def request_digest(request: Request, salt: bytes) -> str:
+def request_digest(request: Request | Update, salt: bytes) -> str:
     """A salted digest of a request, the same for every order of its nodes, edges, attributes, graphs and labels."""
+    if isinstance(request, Update):
+        return salted_hash(salt, "update", request.graph.digest)
     nodes = sorted(str(node) for node in request.nodes)
     edges = sorted([str(u), str(v)] for u, v in request.edges)
     listed = {c: c if c == "all" else sorted(map(str, c)) for c in set(request.attributes.values())}

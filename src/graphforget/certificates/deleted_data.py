@@ -19,6 +19,7 @@ from graphforget.certificates.salted import framed, salted_digests
 from graphforget.graph.targets import has_target
 from graphforget.linalg.ranges import row_blocks
 from graphforget.linalg.sparse import to_scipy
+from graphforget.request.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,6 +47,13 @@ def find_deleted(annex: Annex, graph: Graph) -> str | None:
     if annex.labels and _has_label(annex, graph, identities):
         return "a label that was to be forgotten"
     return _attributes_left(annex.salt, annex.attributes, graph, identities) if annex.attributes else None
+
+
+def without_readmitted(graph: Graph, later: Sequence[Annex]) -> Graph:
+    """The graph without what was deleted once and came back for a reason, by the annexes of later updates."""
+    lists = (annex.readmitted for annex in later if annex.released and annex.readmitted is not None)
+    found = [request for hashed in lists if (request := hashed.found_in(graph)) is not None]
+    return graph.without(Request.merge(found, graph)) if found else graph
 
 
 def _has_label(annex: Annex, graph: Graph, identities: Sequence[bytes]) -> bool:

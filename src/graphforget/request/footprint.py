@@ -21,8 +21,8 @@ class Footprint:
 
     `removed` are the training items that go (`dV & V_trn`) or lose their label, `affected` the other training items
     whose loss may differ (`A`), `reached` all items that stay and whose output may differ, training items or not.
-    `added` are training items that are there only after the request, as rows of the retained graph's items: a pair may become a negative
-    example when its edge goes. Nodes and graphs are never added.
+    `added` are training items that are there only afterwards, as rows of the later graph's items: a pair may become a
+    negative example when its edge goes. A request adds no node and no graph, an update may (`request/change.py`).
     """
 
     removed: Tensor

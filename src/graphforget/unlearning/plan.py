@@ -135,7 +135,7 @@ def _renewed_parts(task: Task, choice: Choice | None) -> list[int]:
         return []
     if choice.method is RETRAIN:
         return list(range(task.trained.stacked.num_parts))
-    return touched_parts(task.trained, task.graph, task.retained, task.request, device=task.device)
+    return touched_parts(task.trained, task.graph, task.retained, task.asked, device=task.device)
 
 
 def _renewal_seconds(task: Task, parts: list[int]) -> float:
