@@ -175,8 +175,8 @@ def _write(
     elif not has_arrays:
         write_arrays(folder, graph)
     if trained.suppressed is not None:
-        content = {"audience": "private", "suppressed": trained.suppressed.to_dict()}
-        extras = {**extras, SUPPRESSED: (json.dumps(content, indent=2) + "\n").encode()}
+        listed = {"audience": "private", "suppressed": trained.suppressed.to_dict()}
+        extras = {**extras, SUPPRESSED: (json.dumps(listed, indent=2) + "\n").encode()}
     for name, content in extras.items():
         (folder / name).write_bytes(content)
         (folder / name).chmod(0o600)
