@@ -34,6 +34,9 @@ from .runs.apply import Answer as Answer
 from .runs.apply import answer as answer
 from .runs.apply import save_outcome as save_outcome
 from .runs.audit import audit_run as audit_run
+from .runs.export import export_released as export_released
+from .runs.predict import Predictions as Predictions
+from .runs.predict import predict_run as predict_run
 from .runs.proofs import prove_absence as prove_absence
 from .runs.read import load_run as load_run
 from .runs.released import load_released as load_released
