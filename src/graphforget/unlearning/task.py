@@ -30,10 +30,10 @@ from graphforget.unlearning.outcome import PrivacyTarget
 from graphforget.validation import whole_number
 
 
-def refuse_emptied(items: Items) -> None:
+def refuse_emptied(items: Items, what: str = "request") -> None:
     """Raises `InputError` if no training item remains. A class may lose its last one: `num_classes` is a setting."""
     if not items.train_mask.any():
-        raise InputError(f"the request or update leaves no training {items.word}")
+        raise InputError(f"the {what} leaves no training {items.word}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +83,7 @@ class Task:
         if request is not None:
             retained = graph.without(request)
         assert retained is not None
-        refuse_emptied(trained.items(retained))
+        refuse_emptied(trained.items(retained), UPDATE if request is None else "request")
         return cls(
             trained=trained,
             graph=graph,
