@@ -253,8 +253,9 @@ def requests(draw: st.DrawFn, graph: gf.Graph) -> gf.Request:
     edges = [p for p in pairs if graph.directed or p[::-1] not in pairs or p[0] <= p[1]]
     columns = st.lists(st.integers(0, COLUMNS - 1), min_size=1, max_size=COLUMNS, unique=True)
     attributes: dict[int | str, Any] = {node: draw(st.one_of(st.just("all"), columns)) for node in draw(some)}
-    assume(nodes or edges or attributes)
-    request = gf.Request(nodes, edges, attributes)
+    labels = draw(some)
+    assume(nodes or edges or attributes or labels)
+    request = gf.Request(nodes, edges, attributes, labels=labels)
     try:
         request.resolve(graph)
     except gf.InputError:

@@ -34,10 +34,14 @@ from .runs.apply import Answer as Answer
 from .runs.apply import answer as answer
 from .runs.apply import save_outcome as save_outcome
 from .runs.audit import audit_run as audit_run
+from .runs.export import export_released as export_released
+from .runs.predict import Predictions as Predictions
+from .runs.predict import predict_run as predict_run
 from .runs.proofs import prove_absence as prove_absence
 from .runs.read import load_run as load_run
 from .runs.released import load_released as load_released
 from .runs.released import releases_so_far as releases_so_far
+from .runs.update import update_run as update_run
 from .runs.verify import verify_run as verify_run
 from .runs.write import save_run as save_run
 from .training.adopt import adopt as adopt
@@ -53,6 +57,7 @@ from .unlearning.plan import Plan as Plan
 from .unlearning.plan import plan as plan
 from .unlearning.registry import METHODS as METHODS
 from .unlearning.unlearn import unlearn as unlearn
+from .unlearning.update import update as update
 from .verification.absence import verify_absence as verify_absence
 from .verification.verify import Verification as Verification
 from .verification.verify import verify as verify

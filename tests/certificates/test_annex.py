@@ -53,7 +53,10 @@ def some_request(graph: gf.Graph) -> gf.Request:
     called = names(graph)
     u, v = an_edge(graph, avoid=(4, 5, 6))
     return gf.Request(
-        nodes=[called[4]], edges=[(called[u], called[v])], attributes={called[5]: "all", called[6]: ["pulse", "age"]}
+        nodes=[called[4]],
+        edges=[(called[u], called[v])],
+        attributes={called[5]: "all", called[6]: ["pulse", "age"]},
+        labels=[called[int(graph.train_rows[-1])]],
     )
 
 
@@ -62,14 +65,16 @@ def put_back(graph: gf.Graph, kind: str) -> gf.Graph:
     request = some_request(graph)
     if kind in ("all attributes", "single attributes"):
         left = {n: c for n, c in request.attributes.items() if (c == "all") == (kind == "single attributes")}
-        return graph.without(gf.Request(request.nodes, request.edges, left))
+        return graph.without(gf.Request(request.nodes, request.edges, left, labels=request.labels))
+    labels = () if kind == "label" else request.labels
     nodes, edges = (() if kind == "node" else request.nodes), (() if kind == "edge" else request.edges)
-    return graph.without(gf.Request(nodes, edges, request.attributes))
+    return graph.without(gf.Request(nodes, edges, request.attributes, labels=labels))
 
 
 KINDS = {
     "node": "a node that was to be forgotten",
     "edge": "an edge that was to be forgotten",
+    "label": "a label that was to be forgotten",
     "all attributes": "an attribute value that was to be forgotten",
     "single attributes": "an attribute value that was to be forgotten",
 }
@@ -322,24 +327,24 @@ def test_the_order_in_the_document_tells_nothing() -> None:
     assert one["nodes"] == sorted(one["nodes"])
 
 
-LATER = ("account", "released", "edge_tags")  # not in annexes of an earlier version, which can be read
+LATER = ("account", "released", "edge_tags", "labels")  # not in annexes of an earlier version, which can be read
 
 
 def test_an_annex_of_an_earlier_version_can_be_read() -> None:
     annex = Annex.from_dict({name: value for name, value in GOOD.items() if name not in LATER})
-    assert annex == dataclasses.replace(Annex.from_dict(GOOD), edge_tags=frozenset())
+    assert annex == dataclasses.replace(Annex.from_dict(GOOD), edge_tags=frozenset(), labels=frozenset())
     assert (annex.account, annex.released) == ({}, True)
 
 
 def test_the_digest_follows_everything_that_an_annex_holds() -> None:
     annex = Annex.from_dict(GOOD)
     changes: list[dict[str, Any]] = [
-        *({name: frozenset(["0" * 64])} for name in ("nodes", "edges")),
+        *({name: frozenset(["0" * 64])} for name in ("nodes", "edges", "labels")),
         *({"attributes": {}}, {"account": {"method": "newton"}}, {"released": False}),
         *({"request": "0" * 64}, {"salt": b"y" * SALT_BYTES}),
     ]
     others = [dataclasses.replace(annex, **change) for change in changes]
-    assert len({one.digest for one in (annex, *others)}) == 8
+    assert len({one.digest for one in (annex, *others)}) == 9
     assert [Annex.from_dict(json.loads(json.dumps(one.to_dict()))) for one in others] == others
 
 

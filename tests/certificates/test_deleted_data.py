@@ -34,6 +34,9 @@ def by_hashing_everything(annex: Annex, graph: gf.Graph) -> str | None:
         ends = (names[u], names[v]) if graph.directed else sorted((names[u], names[v]))
         if salted_hash(annex.salt, "edge", *ends) in annex.edges:
             return "an edge that was to be forgotten"
+    labelled = [name for row, name in enumerate(names) if graph.y[row] >= 0]
+    if any(salted_hash(annex.salt, "label", name) in annex.labels for name in labelled):
+        return "a label that was to be forgotten"
     for row, name in enumerate(names):
         columns = annex.attributes.get(salted_hash(annex.salt, "attributes", name))
         values = graph.x[row].to_dense()

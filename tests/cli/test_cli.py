@@ -33,7 +33,7 @@ SIGMA = gf.MODELS["sgc"].sigma
 ROLLBACK = "that this is not an older copy of the run: keep 'ledger --head' elsewhere and give it as --head"
 
 COMMANDS = (
-    *("datasets", "models", "methods", "train", "adopt", "plan", "unlearn", "compare"),
+    *("datasets", "models", "methods", "train", "adopt", "plan", "unlearn", "update", "compare", "predict", "export"),
     *("verify", "prove-absence", "verify-absence", "audit", "reproduce", "ledger", "keygen", "report", "demo"),
 )
 RESULT_FIELDS = {

@@ -73,6 +73,7 @@ def plain_without(graph: gf.Graph, request: gf.Request) -> Plain:
             continue
         named = request.attributes.get(number, ())
         blank = range(COLUMNS) if named == "all" else named
+        rest = [-1, False, False, False, rest[-1]] if number in request.labels else rest
         nodes[number] = ([0.0 if c in blank else value for c, value in enumerate(values)], *rest)
     return {"nodes": nodes, "edges": edges}
 
@@ -152,11 +153,14 @@ def test_requests_in_a_row_equal_one_joint_request(data: st.DataObject) -> None:
     early = {node for node, first in nodes.items() if first}
     edges = {edge: bool(early & set(edge)) or data.draw(coin) for edge in joint.edges}
     attributes = {node: node in early or data.draw(coin) for node in joint.attributes}
-    parts = [
+    labels = {node: node in early or data.draw(coin) for node in joint.labels}
+    parts: list[tuple[Any, ...]] = [
         (
             [node for node in nodes if nodes[node] is first],
             [edge for edge in edges if edges[edge] is first],
             {node: joint.attributes[node] for node in attributes if attributes[node] is first},
+            (),
+            [node for node in labels if labels[node] is first],
         )
         for first in (True, False)
     ]

@@ -110,6 +110,7 @@ def chains(draw: st.DrawFn) -> list[gf.Graph]:
             [numbers[int(row)] for row in named.nodes],
             [(numbers[int(u)], numbers[int(v)]) for u, v in named.edges],
             {numbers[int(row)]: columns for row, columns in named.attributes.items()},
+            labels=[numbers[int(row)] for row in named.labels],
         )
         left = chain[-1].without(request)
         if left.num_nodes < 6 or not left.train_mask.any():

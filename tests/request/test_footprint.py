@@ -34,9 +34,10 @@ def test_outside_the_footprint_logits_are_bit_for_bit_equal(name: str, data: st.
     result = gf.footprint(graph, request, reach)
     assert changed_rows(module, graph, request) <= set(result.reached.tolist())
     train = set(graph.train_rows.tolist())
-    removed_rows = set(request.resolve(graph).node_rows.tolist())
-    assert set(result.affected.tolist()) == set(result.reached.tolist()) & train
-    assert set(result.removed.tolist()) == removed_rows & train
+    resolved = request.resolve(graph)
+    removed_rows, unlabelled = (set(rows.tolist()) for rows in (resolved.node_rows, resolved.label_rows))
+    assert set(result.affected.tolist()) == (set(result.reached.tolist()) & train) - unlabelled
+    assert set(result.removed.tolist()) == (removed_rows | unlabelled) & train
     assert not removed_rows & set(result.reached.tolist())
 
 
@@ -112,6 +113,35 @@ def test_an_isolated_test_node_has_an_empty_footprint() -> None:
     )
     assert gf.footprint(graph, gf.Request(nodes=[3]), gf.Reach(2)).empty
     assert not gf.footprint(graph, gf.Request(nodes=[2]), gf.Reach(2)).empty
+
+
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_the_sum_of_training_losses_changes_by_the_footprint_alone(data: st.DataObject) -> None:
+    """From both sides: every training item of the footprint goes or changes, and no other one does."""
+    graph = data.draw(graphs())
+    request = data.draw(requests(graph))
+    after, touched = graph.without(request), gf.footprint(graph, request, gf.Reach(2))
+    train, later = (set(one.numbers[one.train_mask].tolist()) for one in (graph, after))
+    removed = set(graph.numbers[touched.removed].tolist())
+    assert train - later == removed
+    assert later <= train
+    assert not removed & set(graph.numbers[touched.affected].tolist())
+    kept = torch.isin(after.numbers, graph.numbers[request.resolve(graph).label_rows])
+    assert not (after.train_mask | after.val_mask | after.test_mask)[kept].any()
+    assert (after.y[kept] == -1).all()
+    row_of = torch.searchsorted(graph.numbers, after.numbers)
+    assert torch.equal(after.y[~kept], graph.y[row_of][~kept])
+
+
+def test_a_label_alone_changes_no_other_loss(path: gf.Graph) -> None:
+    touched = gf.footprint(path, gf.Request(labels=[3]), gf.Reach(2))
+    assert (touched.removed.tolist(), touched.affected.tolist(), touched.reached.tolist()) == ([3], [], [])
+    again = path.without(gf.Request(labels=[3]))
+    assert gf.footprint(again, gf.Request(labels=[3]), gf.Reach(2)).empty
+    both = gf.footprint(path, gf.Request(labels=[3], edges=[(3, 4)]), gf.Reach(1, degree_normalised=False))
+    assert (both.removed.tolist(), both.affected.tolist(), both.reached.tolist()) == ([3], [4], [3, 4])
 
 
 def test_an_unknown_reach_touches_every_training_node(path: gf.Graph) -> None:

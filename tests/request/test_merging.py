@@ -22,7 +22,10 @@ def still_there(request: gf.Request, graph: gf.Graph) -> gf.Request | None:
     nodes = [node for node in request.nodes if node in numbers]
     edges = [edge for edge in request.edges if edge in ends]
     attributes: dict[Any, Any] = {node: c for node, c in request.attributes.items() if node in numbers}
-    return gf.Request(nodes, edges, attributes) if nodes or edges or attributes else None
+    labels = [node for node in request.labels if node in numbers]
+    if not (nodes or edges or attributes or labels):
+        return None
+    return gf.Request(nodes, edges, attributes, labels=labels)
 
 
 def check_merge(graph: gf.Graph, listed: list[gf.Request]) -> None:

@@ -35,7 +35,7 @@ Form = Callable[[Content, Path], gf.Request]
 
 def by_python(content: Content, folder: Path) -> gf.Request:
     attributes = {entry["node"]: entry.get("columns", "all") for entry in content.get("attributes", ())}
-    return gf.Request(content.get("nodes", ()), content.get("edges", ()), attributes)
+    return gf.Request(content.get("nodes", ()), content.get("edges", ()), attributes, labels=content.get("labels", ()))
 
 
 def by_json(content: Content, folder: Path) -> gf.Request:
@@ -53,6 +53,8 @@ def by_csv(content: Content, folder: Path) -> gf.Request:
             write(["node", node, "", ""])
         for source, target in content.get("edges", ()):
             write(["edge", source, target, ""])
+        for node in content.get("labels", ()):
+            write(["label", node, "", ""])
         for entry in content.get("attributes", ()):
             for column in entry.get("columns", [""]):
                 write(["attribute", entry["node"], "", column])
@@ -132,10 +134,10 @@ BAD: dict[str, tuple[Content, str]] = {
         {"attributes": [{"node": 1, "columns": [0, 2, 2]}]},
         "node <1>, column <2> appears twice in the request",
     ),
-    "empty": ({}, "the request is empty: it names no node, no edge and no attribute"),
+    "empty": ({}, "the request is empty: it names no node, no edge, no attribute and no label"),
     "empty lists": (
         {"nodes": [], "edges": [], "attributes": []},
-        "the request is empty: it names no node, no edge and no attribute",
+        "the request is empty: it names no node, no edge, no attribute and no label",
     ),
     "one bad thing among good ones": (
         {"nodes": [0], "edges": [[1, 2]], "attributes": [{"node": 3}, {"node": 77, "columns": [1]}]},
@@ -369,12 +371,12 @@ def test_a_number_of_too_many_digits(numbered: gf.Graph, tmp_path: Path) -> None
 @pytest.mark.parametrize("content", [[], [1], "nodes", 3, None, True], ids=repr)
 def test_json_that_is_no_object(content: Any, numbered: gf.Graph, tmp_path: Path) -> None:
     message = sentence(numbered, lambda: by_json(content, tmp_path))
-    assert message == "a request is an object with 'nodes', 'edges' and 'attributes'"
+    assert message == "a request is an object with 'nodes', 'edges', 'attributes' and 'labels'"
 
 
 def test_unknown_fields_are_named_in_alphabetical_order(numbered: gf.Graph, tmp_path: Path) -> None:
     content: dict[str, Any] = {"zeta": 1, "node": [1], "Nodes": [1], "nodes": [1]}
-    expected = "a request has no field 'Nodes', only 'nodes', 'edges', 'attributes', 'graphs'"
+    expected = "a request has no field 'Nodes', only 'nodes', 'edges', 'attributes', 'graphs', 'labels'"
     assert sentence(numbered, lambda: by_json(content, tmp_path)) == expected
 
 
@@ -436,7 +438,7 @@ def test_csv_lines_of_another_form(line: str, numbered: gf.Graph, tmp_path: Path
     path = tmp_path / "request.csv"
     path.write_text(f"{HEADER}node,0,,\n\n{line}\nnode,99,,\n")
     message = sentence(numbered, lambda: gf.Request.from_csv(path))
-    assert message == f"line 4 of {path} is {line!r}, which is no node, edge, attribute or graph"
+    assert message == f"line 4 of {path} is {line!r}, which is no node, edge, attribute, label or graph"
 
 
 @pytest.mark.parametrize(("separator", "name"), [(";", "';'"), ("\t", "a tab"), ("|", "'|'")])

@@ -31,7 +31,7 @@ from graphforget.certificates.signing import entry_signer
 from graphforget.privacy.gaussian import composed_ratio, epsilon_of
 from graphforget.runs import apply, verify, write
 from graphforget.runs.history import read_history
-from graphforget.runs.layout import ANNEX, CERTIFICATE, LEDGER, OUTCOME, PROOFS, RELEASED
+from graphforget.runs.layout import ANNEX, CERTIFICATE, LEDGER, OUTCOME, PROOFS, RELEASED, SUPPRESSED
 from graphforget.runs.locks import parent_lock
 from graphforget.runs.released import released_weights
 from graphforget.runs.write import rewrite_checksums
@@ -39,7 +39,7 @@ from graphforget.verification.verify import CANNOT_BE_CHECKED
 
 FILES = {
     *("run.json", "graph.json", "weights.safetensors", "graph.safetensors"),
-    *(CERTIFICATE, OUTCOME, ANNEX, RELEASED, LEDGER, PROOFS),
+    *(CERTIFICATE, OUTCOME, ANNEX, RELEASED, LEDGER, PROOFS, SUPPRESSED),
 }
 KEY = Ed25519PrivateKey.generate()
 ROLLBACK = "that this is not an older copy of the run: keep 'ledger --head' elsewhere and give it as --head"

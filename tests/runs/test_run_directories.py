@@ -588,6 +588,7 @@ def test_what_killed_writers_left_is_removed_and_nothing_else(run: Path) -> None
 # -- outcomes --------------------------------------------------------------------------------------------------------
 
 OUTCOME_FILES = {"certificate.json", "released.safetensors", "outcome.json", "annex.json", "ledger.sqlite"}
+OUTCOME_FILES |= {"suppressed.json"}
 
 
 def asked(graph: gf.Graph, row: int = 5) -> gf.Request:

@@ -240,7 +240,7 @@ def test_requests_in_a_row_stay_certified_and_end_where_the_pipeline_ends() -> N
     trained, graph = example()
     rng = np.random.default_rng(0)
     for number in range(12):
-        kind = KINDS[number % (len(KINDS) - 1)]  # the last one is of collections
+        kind = [one for one in KINDS if one != "graphs"][number % (len(KINDS) - 1)]
         request = draw_request(graph, Drawing(kind, count=1), seed=int(rng.integers(1000)))
         outcome = gf.unlearn(trained, graph, request)
         assert outcome.level == "certified"

@@ -51,6 +51,7 @@ REQUESTS = {
     "edges": None,  # depends on the graph, see below
     "attributes": gf.Request(attributes={6: "all"}),
     "partial attributes": gf.Request(attributes={7: [0, 2]}),
+    "labels": gf.Request(labels=[8, 9]),
 }
 CASES = [
     pytest.param(method, model, marks=() if model == MODEL_OF.get(method, "sgc") else pytest.mark.slow)
@@ -83,7 +84,7 @@ def request_of(kind: str, graph: gf.Graph) -> gf.Request:
 
 def mixed(graph: gf.Graph) -> gf.Request:
     edge = request_of("edges", graph).edges
-    return gf.Request(nodes=[20], edges=edge, attributes={6: "all", 7: [0, 2]})
+    return gf.Request(nodes=[20], edges=edge, attributes={6: "all", 7: [0, 2]}, labels=[8])
 
 
 def model_of(method: str) -> tuple[gf.Trained, gf.Graph]:

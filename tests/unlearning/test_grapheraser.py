@@ -129,6 +129,11 @@ def shards_drawn(graph: gf.Graph, seed: int, shards: int) -> Tensor:
     return shard_of
 
 
+def shards_left(graph: gf.Graph, retained: gf.Graph, shard_of: Tensor) -> Tensor:
+    """The shards of the retained nodes. A node that lost its label is in none."""
+    return shard_of[torch.isin(graph.numbers, retained.numbers)].masked_fill(~retained.train_mask, -1)
+
+
 # -- isolation -------------------------------------------------------------------------------------------------------
 
 
@@ -144,7 +149,7 @@ def test_a_shard_is_touched_if_and_only_if_its_losses_change(
     request = drawn_request(data, graph, shard_of, kind)
     found = touched_shards(Task.of(standing(graph, shard_of, base=base), graph, request))
     retained = graph.without(request)
-    left = shard_of[torch.isin(graph.numbers, retained.numbers)]
+    left = shards_left(graph, retained, shard_of)
     models = [random_model(base, seed) for seed in range(4)]  # ReLUs may be shut in one of them
     for shard in range(int(shard_of.max()) + 1):
         before, after = part_of(graph, shard_of, shard), part_of(retained, left, shard)
@@ -160,7 +165,7 @@ def test_an_untouched_shard_has_seen_nothing_of_it(data: st.DataObject, graph: g
     request = data.draw(requests(graph))
     found = touched_shards(Task.of(standing(graph, shard_of, base="gcn"), graph, request))
     retained = graph.without(request)
-    left = shard_of[torch.isin(graph.numbers, retained.numbers)]
+    left = shards_left(graph, retained, shard_of)
     for shard in set(range(int(shard_of.max()) + 1)) - set(found):
         before, after = part_of(graph, shard_of, shard), part_of(retained, left, shard)
         assert not changed(random_model("gcn", 0), before, after)
@@ -189,8 +194,7 @@ def test_touched_shards_are_trained_anew_and_no_others(partition: str, data: st.
     assert same(module, old)
     assert plan.level == outcome.level == ("empirical" if saw else "exact")
     assert outcome.details["retrained"] == len(touched)
-    stays = torch.isin(graph.numbers, outcome.graph.numbers)
-    assert torch.equal(new.shard_of, module.shard_of[stays])
+    assert torch.equal(new.shard_of, shards_left(graph, outcome.graph, module.shard_of))
     for shard in range(module.shards):
         if shard in touched:
             assert same(new.models[shard], alone(outcome.trained, outcome.graph, shard, seed=2))
@@ -260,7 +264,7 @@ def test_a_random_partition_is_the_same_without_what_goes(data: st.DataObject, g
     retained = graph.without(request)
     assume(retained.train_rows.numel() >= module.shards)  # fewer are refused, see tests/training/test_sharded.py
     before, after = (ensembles.partition(g, module, seed=seed, progress=lambda *_: None) for g in (graph, retained))
-    assert torch.equal(after, before[torch.isin(graph.numbers, retained.numbers)])
+    assert torch.equal(after, shards_left(graph, retained, before))
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ LIMIT = 500  # items that are audited; more would add little
 
 @dataclass(frozen=True)
 class Items:
-    """Training nodes that are removed or lose attributes, and removed edges by their labelled training ends.
+    """Training nodes that are removed or lose attributes or label, and removed edges by their labelled training ends.
 
     `ends` holds two rows of the graph before the request for each item; for a node it is the same row twice.
     """
@@ -56,7 +56,8 @@ def items_of(graph: Graph, request: Request, *, seed: int, limit: int = LIMIT) -
     edges = pairs_of(graph, resolved)
     first, second = edges[:, trains[edges].any(dim=0)]
     first, second = torch.where(trains[first], first, second), torch.where(trains[second], second, first)
-    nodes = torch.cat([resolved.node_rows, resolved.full_rows, resolved.partial_rows]).unique()
+    named = (resolved.node_rows, resolved.full_rows, resolved.partial_rows, resolved.label_rows)
+    nodes = torch.cat(named).unique()
     ends = torch.cat([nodes[trains[nodes]].repeat(2, 1).T, torch.stack([first, second], dim=1)])
     ends = ends.sort(dim=1).values.unique(dim=0)  # an edge to a test node counts as its training end
     order = torch.randperm(len(ends), generator=torch.Generator().manual_seed(seed))[:limit].sort().values

@@ -37,7 +37,7 @@ class Queries:
     attribute_rows: Tensor
     canaries: Canaries | None  # None if the graph has no room for any
     items: Items
-    removed: Tensor  # removed training nodes
+    removed: Tensor  # training nodes that go or lose their label
     outsiders: Tensor  # retained test nodes
     edges: Tensor  # 2 x E, the named edges of which no direction is left, each once
 
@@ -52,7 +52,8 @@ class Queries:
         restored = reduced_graph(case.graph, case.request, attributes=False) if audited else None
         decoys, rows = (None, blanked[:0]) if restored is None else with_decoys(restored, case.request, seed=decoy_seed)
         retained_tests = case.graph.test_mask.clone()
-        retained_tests[resolved.node_rows] = False
+        gone = torch.cat([resolved.node_rows, resolved.label_rows]).unique()
+        retained_tests[gone] = False
         return cls(
             full=case.graph,
             reduced=reduced,
@@ -61,7 +62,7 @@ class Queries:
             attribute_rows=_sample(rows, choice),
             canaries=_planted(case.retained, seed=canary_seed, kinds=canaries),
             items=items_of(case.graph, case.request, seed=draw),
-            removed=_sample(resolved.node_rows[case.graph.train_mask[resolved.node_rows]], choice),
+            removed=_sample(gone[case.graph.train_mask[gone]], choice),
             outsiders=_sample(retained_tests.nonzero().flatten(), choice),
             edges=_sample(_unlinked(case.graph, reduced, resolved).T, choice).T,
         )

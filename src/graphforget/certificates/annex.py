@@ -8,8 +8,8 @@ of the annex and of the private weights.
 Requests that were answered together have one annex. Each has a digest with a salt of its own, so that whoever made one
 of them can be shown that it is in the certificate, and learns nothing about the others.
 
-What it reveals to its reader: how many nodes, edges and attributes were named, which columns, and for every guess of a
-name whether it is right. An edge can be guessed only with both ends at once, by its hash or by its tag
+What it reveals to its reader: how many nodes, edges, attributes and labels were named, which columns, and for
+every guess of a name whether it is right. An edge can be guessed only with both ends at once, by its hash or by its tag
 (`edge_tags.py`): nothing in the annex tells that a node is the end of a deleted edge.
 """
 
@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from graphforget.certificates.salted import framed, salted_hash
 from graphforget.errors import InputError
 from graphforget.privacy.salt import new_salt
+from graphforget.request.hashed_items import HashedItems
+from graphforget.request.update import Update
 from graphforget.validation import read_fields
 
 if TYPE_CHECKING:
@@ -48,12 +50,12 @@ class Commitment:
     digest: str
 
     @classmethod
-    def of(cls, request: Request) -> Commitment:
+    def of(cls, request: Request | Update) -> Commitment:
         """A commitment to the request with a fresh salt."""
         salt = new_salt()
         return cls(salt, request_digest(request, salt))
 
-    def is_of(self, request: Request) -> bool:
+    def is_of(self, request: Request | Update) -> bool:
         return request_digest(request, self.salt) == self.digest
 
 
@@ -71,6 +73,8 @@ class Annex:
     released: bool = True  # False: nothing was released, so the data that the request names may still be in the graph
     edge_tags: frozenset[str] = frozenset()  # to find edges quickly; none in an earlier format
     batch: tuple[Commitment, ...] = ()  # of requests that were answered together; none for a single request
+    labels: frozenset[str] = frozenset()  # of nodes whose label was forgotten
+    readmitted: HashedItems | None = None  # of an update: what was deleted before and is in the graph again
 
     @classmethod
     def of(
@@ -98,10 +102,12 @@ class Annex:
             columns[row] = tuple(part.sort().values.tolist())
         named = zip(node_names(graph, list(columns)), columns.values(), strict=True)
         edges, tags = edge_hashes(salt, graph, resolved.edges)
+        gone, unlabelled = (node_names(graph, rows.tolist()) for rows in (resolved.node_rows, resolved.label_rows))
         return cls(
             salt=salt,
             request=digest_of_all([one.digest for one in batch]) if batch else request_digest(request, salt),
-            nodes=frozenset(salted_hash(salt, "node", name) for name in node_names(graph, resolved.node_rows.tolist())),
+            nodes=frozenset(salted_hash(salt, "node", name) for name in gone),
+            labels=frozenset(salted_hash(salt, "label", name) for name in unlabelled),
             edges=edges,
             attributes={salted_hash(salt, "attributes", name): c for name, c in named},
             graphs=frozenset(salted_hash(salt, "graph", str(graph.name_of_graph(number))) for number in graphs),
@@ -109,6 +115,14 @@ class Annex:
             edge_tags=tags,
             batch=batch,
         )
+
+    @classmethod
+    def of_update(
+        cls, update: Update, *, salt: bytes, account: Mapping[str, Any], readmitted: HashedItems | None
+    ) -> Annex:
+        """The annex of an update. What it takes out of the graph was not asked for, and may come back."""
+        none: frozenset[str] = frozenset()
+        return cls(salt, request_digest(update, salt), none, none, {}, account=dict(account), readmitted=readmitted)
 
     @property
     def commitments(self) -> tuple[Commitment, ...]:
@@ -143,6 +157,8 @@ class Annex:
             "attributes": {h: c if c == "all" else _as_bits(c) for h, c in sorted(self.attributes.items())},
             **({"edge_tags": sorted(self.edge_tags)} if self.edge_tags else {}),
             **({"graphs": sorted(self.graphs)} if self.graphs else {}),
+            **({"labels": sorted(self.labels)} if self.labels else {}),
+            **({"readmitted": self.readmitted.to_dict()} if self.readmitted is not None else {}),
             "account": dict(self.account),
             "released": self.released,
             **({"batch": [{"salt": c.salt.hex(), "digest": c.digest} for c in self.batch]} if self.batch else {}),
@@ -158,7 +174,7 @@ class Annex:
 
     @classmethod
     def _of(cls, given: _AnnexFile) -> Annex:
-        for name in ("nodes", "edges", "attributes", "graphs"):
+        for name in ("nodes", "edges", "attributes", "graphs", "labels"):
             if not all(map(HASH.fullmatch, getattr(given, name))):
                 raise InputError(f"its {name} are not hashes of 64 hexadecimal digits")
         if not all(map(TAG.fullmatch, given.edge_tags)):
@@ -179,6 +195,8 @@ class Annex:
             edges=frozenset(given.edges),
             attributes={h: "all" if c == "all" else _from_bits(c) for h, c in given.attributes.items()},
             graphs=frozenset(given.graphs),
+            labels=frozenset(given.labels),
+            readmitted=None if given.readmitted is None else HashedItems.from_dict(given.readmitted),
             account=given.account,
             released=given.released,
             edge_tags=frozenset(given.edge_tags),
@@ -208,17 +226,22 @@ class _AnnexFile:
     graphs: tuple[str, ...] = ()
     edge_tags: tuple[str, ...] = ()
     batch: tuple[_CommitmentFile, ...] = ()
+    labels: tuple[str, ...] = ()
+    readmitted: dict[str, Any] | None = None
 
 
-def request_digest(request: Request, salt: bytes) -> str:
-    """A salted digest of a request, the same for every order of its nodes, edges, attributes and graphs."""
+def request_digest(request: Request | Update, salt: bytes) -> str:
+    """A salted digest of a request, the same for every order of its nodes, edges, attributes, graphs and labels."""
+    if isinstance(request, Update):
+        return salted_hash(salt, "update", request.graph.digest)
     nodes = sorted(str(node) for node in request.nodes)
     edges = sorted([str(u), str(v)] for u, v in request.edges)
     listed = {c: c if c == "all" else sorted(map(str, c)) for c in set(request.attributes.values())}
     known = {columns: salted_hash(salt, "columns", json.dumps(names)) for columns, names in listed.items()}
     attributes = sorted([str(node), known[columns]] for node, columns in request.attributes.items())
-    graphs = [sorted(map(str, request.graphs))] if request.graphs else []
-    return salted_hash(salt, "request", json.dumps([nodes, edges, attributes, *graphs]))
+    graphs, labels = sorted(map(str, request.graphs)), sorted(map(str, request.labels))
+    more = [graphs, labels] if labels else [graphs] if graphs else []  # shorter lists are those of earlier versions
+    return salted_hash(salt, "request", json.dumps([nodes, edges, attributes, *more]))
 
 
 def digest_of_all(digests: Sequence[str]) -> str:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from graphforget.certificates.slot_tree import SLOTS, SlotOpening, SlotTree
 from graphforget.certificates.subject_tree import SUBJECTS, SubjectOpening, SubjectTree
 from graphforget.errors import InputError
@@ -41,10 +43,15 @@ class AuditTrees:
         return {"slots": self.slots.root.hex()} | subjects
 
     def updated(self, before: Graph, after: Graph) -> AuditTrees:
-        """The trees after a deletion. Only what it changes is hashed again; the roots are always new.
+        """The trees after a deletion or an update. Only what it changes is hashed again; the roots are always new.
 
-        Raises `Mismatch` if somebody who goes was not in them.
+        An update that brings nodes which the trees never held makes new trees. Raises `Mismatch` if somebody who goes
+        was not in them.
         """
+        if not np.isin(after.numbers.numpy(), self.slots.tree.numbers).all():
+            return AuditTrees.of(after)
+        if self.subjects is not None and not set(after.subject_ids or ()) <= set(before.subject_ids or ()):
+            return AuditTrees.of(after)
         slots = self.slots.updated(digest_tree(before).tree, digest_tree(after).tree)
         if self.subjects is None:
             return AuditTrees(slots, None)

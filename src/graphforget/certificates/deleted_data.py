@@ -16,8 +16,10 @@ from torch import Tensor
 
 from graphforget.certificates.edge_tags import edge_tags, node_keys
 from graphforget.certificates.salted import framed, salted_digests
+from graphforget.graph.targets import has_target
 from graphforget.linalg.ranges import row_blocks
 from graphforget.linalg.sparse import to_scipy
+from graphforget.request.request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,7 +44,24 @@ def find_deleted(annex: Annex, graph: Graph) -> str | None:
             return "a graph that was to be forgotten"
     if annex.edges and _has_edge(annex, graph, names, identities):
         return "an edge that was to be forgotten"
+    if annex.labels and _has_label(annex, graph, identities):
+        return "a label that was to be forgotten"
     return _attributes_left(annex.salt, annex.attributes, graph, identities) if annex.attributes else None
+
+
+def without_readmitted(graph: Graph, later: Sequence[Annex]) -> Graph:
+    """The graph without what was deleted once and came back for a reason, by the annexes of later updates."""
+    lists = (annex.readmitted for annex in later if annex.released and annex.readmitted is not None)
+    found = [request for hashed in lists if (request := hashed.found_in(graph)) is not None]
+    return graph.without(Request.merge(found, graph)) if found else graph
+
+
+def _has_label(annex: Annex, graph: Graph, identities: Sequence[bytes]) -> bool:
+    """Whether a node whose label was to be forgotten has one."""
+    wanted = _as_bytes(annex.labels)
+    labelled = has_target(graph.y).tolist()
+    named = (identity for identity, has_label in zip(identities, labelled, strict=True) if has_label)
+    return not wanted.isdisjoint(salted_digests(annex.salt, "label", named))
 
 
 def node_names(graph: Graph, rows: Sequence[int] | None = None) -> Sequence[str]:

@@ -24,6 +24,7 @@ from graphforget.json_files import read_json
 
 SCHEMA = "graphforget.certificate/3"
 DIGESTS = ("request", "annex", "state", "graph", "weights", "released")
+READMIT = "readmit"  # among the chosen settings of an update: why deleted data came back
 ROOTS = ("slots", "subjects")  # of the trees from which absence is shown; in certificates of run directories
 
 

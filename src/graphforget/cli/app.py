@@ -18,11 +18,13 @@ from graphforget.cli.demo import demo
 from graphforget.cli.keys import keygen
 from graphforget.cli.ledger import ledger
 from graphforget.cli.listing import datasets, methods, models
+from graphforget.cli.predict import export, predict
 from graphforget.cli.report import report
 from graphforget.cli.reproduce import reproduce
 from graphforget.cli.serve import serve_app
 from graphforget.cli.train import train
 from graphforget.cli.unlearn import plan, unlearn
+from graphforget.cli.update import update
 from graphforget.cli.verify import verify
 from graphforget.errors import InputError, Mismatch, Refused
 
@@ -43,6 +45,9 @@ COMMANDS: dict[Callable[..., Any], str] = {  # each with an example
     compare: "graphforget compare --data cora --model gcn --request node:5%",
     plan: "graphforget plan runs/cora request.json",
     unlearn: "graphforget unlearn runs/cora request.json --out runs/cora-2 --key keys/privacy",
+    update: "graphforget update runs/patients --data new-folder --in-place",
+    predict: "graphforget predict runs/cora-2 --nodes 17",
+    export: "graphforget export runs/cora-2 --out served",
     verify: "graphforget verify runs/cora-2 --key keys/privacy.pub",
     prove_absence: "graphforget prove-absence runs/cora-2 --subject 17 --out proof.json",
     verify_absence: "graphforget verify-absence proof.json --key keys/privacy.pub",

@@ -25,7 +25,9 @@ def compare(
     ] = "gcn",
     request: Annotated[
         str,
-        typer.Option(help="node:5%, edge:10, attribute:1%, partial:5% (drawn by the seed), or a request file."),
+        typer.Option(
+            help="node:5%, edge:10, attribute:1%, partial:5%, label:1% (drawn by the seed), or a request file."
+        ),
     ] = "node:5%",
     methods: Annotated[
         str | None,

@@ -111,7 +111,7 @@ def _noise_of(recipe: dict[str, Any]) -> str:
 
 def _removed_lines(plan: gf.Plan) -> list[tuple[str, str]]:
     if plan.item == "node":
-        return [("nodes to delete", f"{plan.nodes:,}, of which {plan.training_nodes:,} in training")]
+        return [("nodes to delete", f"{plan.nodes:,}"), ("training nodes", f"{plan.training_nodes:,} go")]
     words = f"training {plan.item}s"
     added = f", {plan.added:,} become absent {plan.item}s to learn from" if plan.added else ""
     return [("nodes to delete", f"{plan.nodes:,}"), (words, f"{plan.training_nodes:,} go{added}")]
@@ -123,6 +123,7 @@ def render_plan(plan: gf.Plan, *, floor: float | None) -> None:
             *_removed_lines(plan),
             ("edges to delete", f"{plan.edges:,}"),
             ("values set to 0", f"{plan.values:,}, of nodes: {plan.attribute_nodes:,}"),
+            *([("labels to forget", f"{plan.labels:,}")] if plan.labels else []),
             ("training losses", f"{plan.affected:,} may change, {plan.untouched:,} stay as they are"),
             ("  by kind", ", ".join(f"{kind}: {count:,}" for kind, count in plan.affected_by.items())),
             ("method", plan.method),

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from graphforget.errors import InputError
-from graphforget.graph import collection, digest, naming, pyg, surgery
+from graphforget.graph import collection, digest, growth, naming, pyg, surgery
 from graphforget.graph.adjacency import Adjacency
 from graphforget.graph.canonical import canonical_adjacency
 from graphforget.graph.csv_folder import read_csv_folder
@@ -64,6 +64,7 @@ class Graph(LazyFields):
     notes: tuple[str, ...] = ()  # what was dropped of the input; no part of the digest, gone after a deletion
     graph_numbers: Tensor | None = None  # of a collection: n, the stable number of the graph that each node is in
     graph_ids: tuple[str, ...] | None = None  # one name a graph, in ascending order of the graphs' numbers
+    next_number: int = 0  # numbers below it were given to nodes, some of which are gone; no part of the digest
 
     # -- its edges and attributes, shared with other graphs ------------------------------------------------------
 
@@ -175,6 +176,7 @@ class Graph(LazyFields):
             notes=(*notes, *note_of_repeated_edges(listed.repeated)),
             graph_numbers=in_graph,
             graph_ids=collection.checked_graph_ids(graph_ids, in_graph),
+            next_number=0,
         )
         collection.check_collection(graph)
         return graph
@@ -245,6 +247,11 @@ class Graph(LazyFields):
     @property
     def num_nodes(self) -> int:
         return self.numbers.shape[0]
+
+    @property
+    def free_number(self) -> int:
+        """The lowest number that no node has or had."""
+        return max(self.next_number, int(self.numbers[-1]) + 1 if self.num_nodes else 0)
 
     @cached_property
     def num_columns(self) -> int:
@@ -350,6 +357,22 @@ class Graph(LazyFields):
             InputError: A subject is not in `other`.
         """
         return surgery.numbered_as(self, other)
+
+    def next_state(self, new: Graph) -> Graph:
+        """New records as the next state of this graph, for `update`.
+
+        Nodes are matched by their subject ids, or by their numbers if there are no subject ids. Known nodes keep their
+        numbers, and new ones get numbers that were never used. Classes, columns and the way of storing attributes are
+        those of this graph.
+
+        Raises:
+            InputError: The records are of another kind: other columns, another class, other targets.
+        """
+        return growth.next_state(self, new)
+
+    def with_sides_of(self, graph: Graph) -> Graph:
+        """The same records with the split of `graph`: known nodes keep their side, other labelled nodes train."""
+        return growth.with_sides_of(self, graph)
 
     # -- other graphs made from it -------------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ class Overlay:
     slots: np.ndarray | None = None  # of each row of the graph; None: row and slot are the same
     forgotten: np.ndarray = field(default_factory=lambda: NONE)  # slots whose attributes differ from the base
     values: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))  # their attributes
+    unlabelled: np.ndarray = field(default_factory=lambda: NONE)  # slots whose target was forgotten since the base
     origin: object = None  # the files that the base is mapped from, for who writes them; overlays of a base share it
 
     @property
@@ -106,6 +107,9 @@ def overlay_without(overlay: Overlay, resolved: Resolved, graph: Graph) -> tuple
         slots=slots,
         forgotten=merged[order],
         values=np.concatenate([earlier, values])[order],
+        unlabelled=np.setdiff1d(
+            np.union1d(overlay.unlabelled, overlay.slots_of(resolved.label_rows.numpy())), gone, assume_unique=True
+        ),
     )
     return after, SlotChange(weakref.ref(graph), overlay.adjacency, gone, relinked, altered)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -21,6 +21,7 @@ class Resolved:
     full_rows: Tensor  # rows that lose all attributes
     partial_rows: Tensor  # with partial_columns: the single attribute values to remove
     partial_columns: Tensor
+    label_rows: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))  # that lose their target
 
     def edge_mask(self, graph: Graph) -> Tensor:
         """A mask over the columns of `graph.edge_index`: the edges that are named."""

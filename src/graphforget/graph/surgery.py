@@ -15,7 +15,7 @@ from graphforget.graph.collection import remaining_ids, renumbered_graphs
 from graphforget.graph.digest import follow
 from graphforget.graph.overlay import Overlay, overlay_without
 from graphforget.graph.resolved import Resolved
-from graphforget.graph.targets import targets_where
+from graphforget.graph.targets import targets_where, without_targets
 from graphforget.linalg.sparse import entry_rows, from_scipy, keep_entries, masked, to_scipy, without_rows
 
 if TYPE_CHECKING:
@@ -45,33 +45,47 @@ def without(graph: Graph, resolved: Resolved) -> Graph:
         shared: dict[str, Any] = {"overlay": overlay, "_change": change, **known}
         after = type(graph).lazy({"x": overlay.x, "edge_index": overlay.edge_index}, like=graph, **rows, **shared)
     numbers, before = graph.numbers.numpy(), graph.overlay
-    changed = before.rows_of(np.union1d(change.relinked, change.altered))
+    changed = np.union1d(before.rows_of(np.union1d(change.relinked, change.altered)), resolved.label_rows.numpy())
     follow(graph, after, numbers[changed], numbers[before.rows_of(change.gone)])
     return after
 
 
 def _kept_rows(graph: Graph, resolved: Resolved) -> dict[str, Any]:
     """The fields with one value a node, without the deleted nodes. Notes are left out: they could show a deletion."""
+    unlabelled = _unlabelled(graph, resolved)
     if not resolved.node_rows.numel():
-        return {"notes": ()}
+        return {"notes": (), **unlabelled}
     gone = np.unique(resolved.node_rows.numpy())
     rows: dict[str, Any] = {}
     for name in (*row_fields(graph), "y"):
-        rows[name] = torch.from_numpy(np.delete(getattr(graph, name).numpy(), gone, axis=0))
+        values = unlabelled.get(name, getattr(graph, name))
+        rows[name] = torch.from_numpy(np.delete(values.numpy(), gone, axis=0))
     subjects = graph.subject_ids
     if subjects is not None:
         pieces = zip([0, *(gone + 1).tolist()], [*gone.tolist(), len(subjects)], strict=True)
         rows["subject_ids"] = tuple(chain.from_iterable(subjects[first:last] for first, last in pieces))
-    return rows | {"notes": ()}
+    return rows | {"notes": (), "next_number": graph.free_number}
+
+
+def _unlabelled(graph: Graph, resolved: Resolved) -> dict[str, Any]:
+    """The targets and the split if some nodes have no target and are on no side of it; nothing if none are named."""
+    rows = resolved.label_rows
+    if not rows.numel():
+        return {}
+    named = torch.zeros_like(graph.train_mask).index_fill_(0, rows, True)
+    masks: dict[str, Any] = {name: getattr(graph, name) & ~named for name in ("train_mask", "val_mask", "test_mask")}
+    return masks | {"y": without_targets(graph.y, named)}
 
 
 def _copied_without(graph: Graph, resolved: Resolved) -> Graph:
     keep = torch.ones(graph.num_nodes, dtype=torch.bool)
     keep[resolved.node_rows] = False
     edges = ~resolved.edge_mask(graph) & _among(graph, keep)
-    part = _rows(graph, keep, _blanked(graph, resolved, keep))
-    after = dataclasses.replace(part, edge_index=_renumbered(masked(graph.edge_index, edges), keep))
-    changed = torch.cat([graph.edge_index[1, ~edges], resolved.full_rows, resolved.partial_rows])
+    unlabelled = dataclasses.replace(graph, **_unlabelled(graph, resolved)) if resolved.label_rows.numel() else graph
+    part = _rows(unlabelled, keep, _blanked(graph, resolved, keep))
+    edge_index = _renumbered(masked(graph.edge_index, edges), keep)
+    after = dataclasses.replace(part, edge_index=edge_index, next_number=graph.free_number)
+    changed = torch.cat([graph.edge_index[1, ~edges], resolved.full_rows, resolved.partial_rows, resolved.label_rows])
     if graph.graph_ids is None:  # or the header changes too
         follow(graph, after, *(graph.numbers[rows].numpy() for rows in (changed, resolved.node_rows)))
     return after
@@ -147,7 +161,7 @@ def numbered_as(graph: Graph, other: Graph) -> Graph:
     if graph.subject_ids is None or other.subject_ids is None:
         return graph
     if graph.class_names != other.class_names and set(graph.class_names or ()) == set(other.class_names or ()):
-        return _with_classes(graph, other.class_names or ()).numbered_as(other)
+        return with_classes(graph, other.class_names or ()).numbered_as(other)
     subjects = graph.subject_ids
     graph = dataclasses.replace(graph, **renumbered_graphs(graph, other))
     known = {subject: int(number) for subject, number in zip(other.subject_ids, other.numbers, strict=True)}
@@ -155,8 +169,14 @@ def numbered_as(graph: Graph, other: Graph) -> Graph:
     if unknown:
         raise InputError(f"subject {unknown[0]!r} is not in the other graph")
     numbers = torch.tensor([known[subject] for subject in subjects])
+    return reordered(dataclasses.replace(graph, digit_ids=other.digit_ids), numbers)
+
+
+def reordered(graph: Graph, numbers: Tensor) -> Graph:
+    """The same graph with these node numbers, which differ, and its rows in their order."""
     if (numbers.diff() > 0).all():
-        return dataclasses.replace(graph, numbers=numbers, digit_ids=other.digit_ids)
+        return dataclasses.replace(graph, numbers=numbers)
+    subjects = graph.subject_ids
     order = numbers.argsort()
     new_row = torch.empty_like(order)
     new_row[order] = torch.arange(order.numel())
@@ -168,13 +188,12 @@ def numbered_as(graph: Graph, other: Graph) -> Graph:
         x=from_scipy(to_scipy(graph.x)[order.numpy()]) if graph.x.layout == torch.sparse_csr else graph.x[order],
         edge_index=torch.stack([keys % graph.num_nodes, keys // graph.num_nodes]),
         numbers=numbers[order],
-        subject_ids=tuple(subjects[row] for row in order.tolist()),
-        digit_ids=other.digit_ids,
+        subject_ids=None if subjects is None else tuple(subjects[row] for row in order.tolist()),
         **rows,
     )
 
 
-def _with_classes(graph: Graph, names: tuple[str, ...]) -> Graph:
+def with_classes(graph: Graph, names: tuple[str, ...]) -> Graph:
     """The same labels, with the classes in the order of `names`."""
     place = torch.tensor([names.index(name) for name in graph.class_names or ()])
     if graph.target_kind != "classes":

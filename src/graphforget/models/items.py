@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
 from graphforget.models.prepared import prepared_once
+from graphforget.request.change import change_footprint
 from graphforget.request.footprint import Footprint, footprint
 from graphforget.request.request import Request
 
@@ -140,9 +141,27 @@ def items_of(module: nn.Module, graph: Graph) -> Items:
     return items
 
 
-def item_footprint(module: nn.Module, graph: Graph, retained: Graph, request: Request, reach: Reach) -> Footprint:
-    """The footprint of a request among the items of the module."""
+def item_footprint(
+    module: nn.Module, graph: Graph, retained: Graph, request: Request | None, reach: Reach
+) -> Footprint:
+    """The footprint among the items of the module of a request; without one, of an update of the graph.
+
+    After an update, every pair counts as one whose loss may differ.
+    """
     view = view_of(module)
+    if request is None:
+        return change_footprint(graph, retained, reach) if view is None else _changed_items(module, graph, retained)
     if view is None:
         return footprint(graph, request, reach, retained=retained)
     return view.touched(graph, retained, request, reach)
+
+
+def _changed_items(module: nn.Module, graph: Graph, retained: Graph) -> Footprint:
+    """The items that go and come; all others may differ."""
+    before, after = items_of(module, graph), items_of(module, retained)
+    _, place = torch.cat([before.keys, after.keys]).unique(dim=0, return_inverse=True)
+    here, there = place[: len(before)], place[len(before) :]
+    stays, trained_before = torch.isin(here, there), torch.isin(there, here[before.train_mask])
+    trains = before.train_mask & torch.isin(here, there[after.train_mask])
+    masks = (before.train_mask & ~trains, trains, stays, after.train_mask & ~trained_before)
+    return Footprint(*(mask.nonzero().flatten() for mask in masks))

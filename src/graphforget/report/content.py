@@ -145,7 +145,7 @@ def footprint_scene(graph: Graph, request: Request, touched: Footprint) -> Scene
     resolved = request.resolve(graph)
     roles: list[Role] = ["untouched"] * graph.num_nodes
     edge_ends = resolved.edges.flatten()
-    changed = torch.cat([resolved.full_rows, resolved.partial_rows, edge_ends])
+    changed = torch.cat([resolved.full_rows, resolved.partial_rows, resolved.label_rows, edge_ends])
     of_role: dict[Role, Tensor] = {"affected": touched.reached, "changed": changed, "removed": resolved.node_rows}
     for role, rows in of_role.items():
         for row in rows.tolist():
@@ -154,7 +154,7 @@ def footprint_scene(graph: Graph, request: Request, touched: Footprint) -> Scene
     rest = graph.train_rows.numel() - affected - removed
     labels: dict[Role, str] = {
         "removed": "node that goes",
-        "changed": "edge or attributes that go",
+        "changed": "edge, attributes or label that go",
         "affected": f"loss may change ({affected} training nodes)",
         "untouched": f"loss stays the same ({rest} training nodes)",
     }

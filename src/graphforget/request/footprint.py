@@ -11,6 +11,7 @@ from torch import Tensor
 
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
+from graphforget.graph.resolved import Resolved
 from graphforget.request.request import Request
 
 
@@ -18,10 +19,10 @@ from graphforget.request.request import Request
 class Footprint:
     """Items before the request, by row. Outside them every training loss is the same before and after.
 
-    `removed` are the training items that go (`dV & V_trn`), `affected` the training items that stay and whose loss may
-    differ (`A`), `reached` all items that stay and whose output may differ, training items or not. `added` are training
-    items that are there only after the request, as rows of the retained graph's items: a pair may become a negative
-    example when its edge goes. Nodes and graphs are never added.
+    `removed` are the training items that go (`dV & V_trn`) or lose their label, `affected` the other training items
+    whose loss may differ (`A`), `reached` all items that stay and whose output may differ, training items or not.
+    `added` are training items that are there only afterwards, as rows of the later graph's items: a pair may become a
+    negative example when its edge goes. A request adds no node and no graph, an update may (`request/change.py`).
     """
 
     removed: Tensor
@@ -61,7 +62,7 @@ def footprint(
     if graph.overlay is not None and inside is None and reach.hops is not None:
         after = graph.without(request) if retained is None else retained
         if after.change is not None and after.change.parent() is graph:
-            return _by_neighbours(graph, after, graph.changed_attribute_rows(resolved), reach)
+            return _by_neighbours(graph, after, resolved, reach)
     source, target = graph.edge_index.numpy()  # numpy's masks take a fraction of torch's time
     train_mask = graph.train_mask.numpy()
     removed = _mask(graph, resolved.node_rows).numpy()
@@ -82,18 +83,19 @@ def footprint(
             following[receiver[sends_anew[sender] & among & ~lost]] = True
         changed = following
     changed &= ~removed
-    masks = (removed & within & train_mask, changed & train_mask, changed)
+    unlabelled = _mask(graph, resolved.label_rows).numpy()
+    masks = ((removed | unlabelled) & within & train_mask, changed & train_mask & ~unlabelled, changed)
     return Footprint(*(torch.from_numpy(mask.nonzero()[0]) for mask in masks))
 
 
-def _by_neighbours(graph: Graph, after: Graph, changed_rows: Tensor, reach: Reach) -> Footprint:
+def _by_neighbours(graph: Graph, after: Graph, resolved: Resolved, reach: Reach) -> Footprint:
     """What the loop over masks computes, in an undirected graph, from the lists of the nodes that change alone."""
     overlay, left, change = graph.overlay, after.overlay, after.change
     assert overlay is not None
     assert left is not None
     assert change is not None
     changed = np.zeros(overlay.num_slots, dtype=bool)
-    changed[overlay.slots_of(changed_rows.numpy())] = True
+    changed[overlay.slots_of(graph.changed_attribute_rows(resolved).numpy())] = True
     sends_anew = changed.copy()
     if reach.degree_normalised:
         sends_anew[change.relinked] = True
@@ -105,10 +107,12 @@ def _by_neighbours(graph: Graph, after: Graph, changed_rows: Tensor, reach: Reac
         left.adjacency.mark_senders(senders, changed)
         sends_anew |= changed
     changed[change.gone] = False
-    gone = overlay.rows_of(change.gone)
+    unlabelled = resolved.label_rows.numpy()
+    gone = np.union1d(overlay.rows_of(change.gone), unlabelled)
     reached = overlay.rows_of(np.flatnonzero(changed))
     trains = graph.train_mask.numpy()
-    return Footprint(*(torch.from_numpy(rows) for rows in (gone[trains[gone]], reached[trains[reached]], reached)))
+    affected = np.setdiff1d(reached[trains[reached]], unlabelled, assume_unique=True)
+    return Footprint(*(torch.from_numpy(rows) for rows in (gone[trains[gone]], affected, reached)))
 
 
 @dataclass(frozen=True)

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-Kind = Literal["nodes", "edges", "attributes", "partial attributes", "graphs"]
+Kind = Literal["nodes", "edges", "attributes", "partial attributes", "graphs", "labels"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

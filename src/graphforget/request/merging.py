@@ -29,8 +29,10 @@ def merged_names(requests: Iterable[Request], graph: Graph) -> dict[str, Any]:
     edges: dict[tuple[int, int], tuple[Name, Name]] = {}
     attributes: dict[int, tuple[Name, Columns]] = {}
     graphs: dict[int, Name] = {}
+    labels: dict[int, Name] = {}
     for request in requests:
         nodes |= _by_place(request.nodes, graph.row, "node")
+        labels |= _by_place(request.labels, graph.row, "label of node")
         edges |= _by_place(request.edges, lambda edge: _ends(edge, graph), "edge")
         if request.graphs:
             graphs |= zip(graph.numbers_by_name(request.graphs), request.graphs, strict=True)
@@ -43,6 +45,7 @@ def merged_names(requests: Iterable[Request], graph: Graph) -> dict[str, Any]:
         "edges": tuple(edges.values()),
         "attributes": dict(attributes.values()),
         "graphs": tuple(graphs.values()),
+        "labels": tuple(labels.values()),
     }
 
 

@@ -1,4 +1,4 @@
-"""Deletion requests: nodes, edges, all attributes of a node, single attribute values, graphs, in any mixture."""
+"""Deletion requests: nodes, edges, all or single attributes of a node, labels, graphs, in any mixture."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ class Request:
     """A deletion request. Nodes are named by number or by subject id, columns by position or by name.
 
     Of a collection, `graphs` names whole graphs by number, or by id if they have ids: it means all their nodes.
+    `labels` names nodes whose label is forgotten: they stay, and are on no side of the split any more.
 
     Example:
         >>> Request(nodes=[17], edges=[(3, 9)], attributes={42: "all", 43: [0, 5]})
@@ -47,6 +48,7 @@ class Request:
     edges: tuple[tuple[Name, Name], ...] = ()
     attributes: Mapping[Name, Columns] = field(default_factory=dict)
     graphs: tuple[Name, ...] = ()
+    labels: tuple[Name, ...] = ()
 
     def __init__(
         self,
@@ -54,6 +56,7 @@ class Request:
         edges: Iterable[tuple[Name, Name]] = (),
         attributes: Mapping[Name, Literal["all"] | Iterable[Name]] | None = None,
         graphs: Iterable[Name] = (),
+        labels: Iterable[Name] = (),
     ) -> None:
         """Raises `InputError` on names that no graph could have, duplicates, and an empty request."""
         if not isinstance(attributes, Mapping | None):
@@ -70,11 +73,13 @@ class Request:
         object.__setattr__(self, "edges", tuple(_edge(edge) for edge in _listed(edges, "edges")))
         object.__setattr__(self, "attributes", MappingProxyType(named))
         object.__setattr__(self, "graphs", tuple(_name(graph, "graph") for graph in _listed(graphs, "graphs")))
+        object.__setattr__(self, "labels", tuple(_name(node, "node") for node in _listed(labels, "labels")))
         _refuse_twice(self.nodes, "node")
         _refuse_twice(self.edges, "edge")
         _refuse_twice(self.graphs, "graph")
-        if not (self.nodes or self.edges or self.attributes or self.graphs):
-            raise InputError("the request is empty: it names no node, no edge and no attribute")
+        _refuse_twice(self.labels, "label of node")
+        if not (self.nodes or self.edges or self.attributes or self.graphs or self.labels):
+            raise InputError("the request is empty: it names no node, no edge, no attribute and no label")
 
     def __repr__(self) -> str:
         full = sum(columns == "all" for columns in self.attributes.values())
@@ -84,6 +89,7 @@ class Request:
             f"all attributes of {_count(full, 'node')}" if full else "",
             _count(single, "single attribute"),
             _count(len(self.graphs), "graph"),
+            _count(len(self.labels), "label"),
         ]
         return f"Request({', '.join(part for part in parts if part)})"
 
@@ -91,7 +97,7 @@ class Request:
     def kinds(self) -> tuple[Kind, ...]:
         """The kinds of things that it names, in the order of `KINDS`."""
         columns = self.attributes.values()
-        named = (self.nodes, self.edges, "all" in columns, any(c != "all" for c in columns), self.graphs)
+        named = (self.nodes, self.edges, "all" in columns, any(c != "all" for c in columns), self.graphs, self.labels)
         return tuple(kind for kind, some in zip(KINDS, named, strict=True) if some)
 
     def only(self, *kinds: Kind) -> Request:
@@ -102,6 +108,7 @@ class Request:
             self.edges if "edges" in kinds else (),
             {node: columns for node, columns in self.attributes.items() if (full if columns == "all" else partial)},
             self.graphs if "graphs" in kinds else (),
+            self.labels if "labels" in kinds else (),
         )
 
     @classmethod
@@ -114,10 +121,10 @@ class Request:
         return cls(**merged_names(requests, graph))
 
     def __hash__(self) -> int:
-        return hash((self.nodes, self.edges, frozenset(self.attributes.items()), self.graphs))
+        return hash((self.nodes, self.edges, frozenset(self.attributes.items()), self.graphs, self.labels))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.nodes, self.edges, dict(self.attributes), self.graphs)
+        return type(self), (self.nodes, self.edges, dict(self.attributes), self.graphs, self.labels)
 
     # -- reading and writing -------------------------------------------------------------------------------------
 
@@ -125,13 +132,14 @@ class Request:
     def from_dict(cls, content: Any) -> Self:
         """From a request.json: `{"nodes": [..], "edges": [[u, v], ..], "attributes": [{"node": u}, ..]}`.
 
-        Of a collection also `"graphs": [..]`.
+        Also `"labels": [u, ..]` and, of a collection, `"graphs": [..]`.
         """
         if not isinstance(content, dict):
-            raise InputError("a request is an object with 'nodes', 'edges' and 'attributes'")
-        unknown = sorted(map(str, set(content) - {"nodes", "edges", "attributes", "graphs"}))
+            raise InputError("a request is an object with 'nodes', 'edges', 'attributes' and 'labels'")
+        known = ("nodes", "edges", "attributes", "graphs", "labels")
+        unknown = sorted(map(str, set(content) - set(known)))
         if unknown:
-            raise InputError(f"a request has no field {unknown[0]!r}, only 'nodes', 'edges', 'attributes', 'graphs'")
+            raise InputError(f"a request has no field {unknown[0]!r}, only {', '.join(map(repr, known))}")
         attributes: dict[Any, Any] = {}
         for entry in _listed(content.get("attributes", ()), "attributes"):
             if not isinstance(entry, dict) or "node" not in entry or set(entry) - {"node", "columns"}:
@@ -140,7 +148,8 @@ class Request:
             if node in attributes:
                 raise InputError(f"node {node!r} appears twice among the attributes")
             attributes[node] = entry.get("columns", "all")
-        return cls(content.get("nodes", ()), content.get("edges", ()), attributes, content.get("graphs", ()))
+        lists = {name: content.get(name, ()) for name in known if name != "attributes"}
+        return cls(attributes=attributes, **lists)
 
     @classmethod
     def from_json(cls, path: str | Path) -> Self:
@@ -149,7 +158,7 @@ class Request:
 
     @classmethod
     def from_csv(cls, path: str | Path) -> Self:
-        """From a CSV file with the header `kind,node,target,column`; kind is node, edge, attribute or graph.
+        """From a CSV file with the header `kind,node,target,column`; kind is node, edge, attribute, label or graph.
 
         An attribute line without a column means all of that node's attributes. A graph is named in the column `node`.
         """
@@ -160,6 +169,7 @@ class Request:
             raise InputError(f"{path} starts with {','.join(header)!r}, the header {','.join(CSV_HEADER)!r} is needed")
         nodes: list[Name] = []
         graphs: list[Name] = []
+        labels: list[Name] = []
         edges: list[tuple[Name, Name]] = []
         attributes: dict[Name, Any] = {}
         for number, line in enumerate(lines, start=2):
@@ -171,6 +181,8 @@ class Request:
                     nodes.append(node)
                 case ["graph", graph, "", ""] if graph:
                     graphs.append(graph)
+                case ["label", node, "", ""] if node:
+                    labels.append(node)
                 case ["edge", node, target, ""] if node and target:
                     edges.append((node, target))
                 case ["attribute", node, "", ""] if node and node not in attributes:
@@ -180,9 +192,9 @@ class Request:
                 case ["attribute", node, "", _] if node:
                     raise InputError(f"line {number} of {path}: node {node!r} appears twice among the attributes")
                 case _:
-                    message = "which is no node, edge, attribute or graph"
+                    message = "which is no node, edge, attribute, label or graph"
                     raise InputError(f"line {number} of {path} is {','.join(line)!r}, {message}")
-        return cls(nodes, edges, attributes, graphs)
+        return cls(nodes, edges, attributes, graphs, labels)
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
@@ -204,7 +216,7 @@ class Request:
             "edges": [list(edge) for edge in self.edges],
             "attributes": attributes,
         }
-        return content | ({"graphs": list(self.graphs)} if self.graphs else {})
+        return content | {name: list(getattr(self, name)) for name in ("graphs", "labels") if getattr(self, name)}
 
     # -- against a graph -----------------------------------------------------------------------------------------
 
@@ -246,7 +258,14 @@ class Request:
             full_rows=torch.tensor(full, dtype=torch.int64),
             partial_rows=torch.cat([none, *(torch.full_like(places, row) for row, places in partial)]),
             partial_columns=torch.cat([none, *(places for _, places in partial)]),
+            label_rows=self._label_rows(graph),
         )
+
+    def _label_rows(self, graph: Graph) -> Tensor:
+        if self.labels and graph.graph_numbers is not None:
+            raise InputError("in a collection a label belongs to a graph and cannot be forgotten alone: name the graph")
+        rows = _unique_rows(((node, graph.row(node)) for node in self.labels), "label of node")
+        return torch.tensor(rows, dtype=torch.int64)
 
     def _edges(self, graph: Graph) -> Tensor:
         """The columns of `edge_index` that it names, an undirected edge in both directions, in their order."""

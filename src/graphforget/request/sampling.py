@@ -1,4 +1,4 @@
-"""Deletion requests drawn at random by a seed, for experiments: of nodes, edges, attributes or graphs."""
+"""Deletion requests drawn at random by a seed, for experiments: of nodes, edges, attributes, labels or graphs."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ NAMES: dict[str, Kind] = {
     "attribute": "attributes",
     "partial": "partial attributes",
     "graph": "graphs",
+    "label": "labels",
 }
 
 
@@ -34,7 +35,7 @@ class Drawing:
 
     @classmethod
     def parse(cls, text: str) -> Drawing:
-        """`node:5%`, `edge:10`, `attribute:1%`, `partial:5%` (half of the columns), `graph:10%`."""
+        """`node:5%`, `edge:10`, `attribute:1%`, `partial:5%` (half of the columns), `label:1%`, `graph:10%`."""
         match = re.fullmatch(r"(\w+):(?:(\d+(?:\.\d+)?)%|(\d+))", text.strip(), flags=re.ASCII)
         if match is None or match[1] not in NAMES:
             raise InputError(f"the request {text!r} is neither a file nor of the form node:5%, edge:10, {_others()}")
@@ -59,7 +60,7 @@ class Drawing:
 
 
 def draw_request(graph: Graph, drawing: Drawing, *, seed: int) -> Request:
-    """A random request: training nodes or graphs to remove, nodes that lose all or half of their attributes, edges."""
+    """A random request: training nodes or graphs to remove, nodes that lose attributes or label, edges."""
     generator = random.Random(f"{drawing.kind} {seed}")
     if drawing.kind == "edges":
         source, target = graph.edge_index
@@ -73,6 +74,8 @@ def draw_request(graph: Graph, drawing: Drawing, *, seed: int) -> Request:
     nodes = [graph.name_of(row) for row in generator.sample(rows, drawing.number(len(rows)))]
     if drawing.kind == "nodes":
         return Request(nodes=nodes)
+    if drawing.kind == "labels":
+        return Request(labels=nodes)
     if drawing.kind == "attributes":
         return Request(attributes=dict.fromkeys(nodes, "all"))
     places = generator.sample(range(graph.num_columns), max(1, graph.num_columns // 2))

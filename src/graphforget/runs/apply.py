@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from graphforget.models.constructions import OwnModel
 from graphforget.progress import Progress
 from graphforget.request.batch import as_requests
 from graphforget.request.request import Request
+from graphforget.request.update import Update
 from graphforget.runs.history import History, history_of, read_history
 from graphforget.runs.layout import PROOFS, check_free, check_writable, open_run, recover
 from graphforget.runs.locks import run_lock
@@ -136,7 +137,7 @@ def answer(
         Refused: The guarantee cannot be given, or was refused before. Nothing was released.
     """
     requests = as_requests(request)
-    named = dict(zip(_checked_ids(request_id, request_ids, len(requests)), requests, strict=True))
+    named = dict(zip(checked_ids(request_id, request_ids, len(requests)), requests, strict=True))
     if out is not None and Path(out).resolve() == Path(run).resolve():
         raise InputError(f"{out} is the run itself: for its next state use --in-place (out=None) instead of --out")
     if made is not None:
@@ -147,8 +148,8 @@ def answer(
         recover(target)
         with open_run(run) as place:
             history = history_of(place)
-            there = None if out is None else _continued_at(target, history, place, model=model, loss=loss)
-            first = _first_answers(named, (target, there), (Path(run), history), level=options.get("level"))
+            there = None if out is None else continued_at(target, history, place, model=model, loss=loss)
+            first = first_answers(named, (target, there), (Path(run), history), level=options.get("level"))
             fresh = {name: one for name, one in named.items() if name not in first}
             if fresh:
                 check_writable(target, force=overwrite)
@@ -170,7 +171,7 @@ def answer(
     return answers if isinstance(request, list | tuple) else answers[0]
 
 
-def _checked_ids(request_id: str | None, request_ids: Sequence[str | None] | None, count: int) -> list[str]:
+def checked_ids(request_id: str | None, request_ids: Sequence[str | None] | None, count: int) -> list[str]:
     """An id for each request: the given one, or a random one."""
     if request_ids is None:
         if request_id is not None and count > 1:
@@ -187,7 +188,7 @@ def _checked_ids(request_id: str | None, request_ids: Sequence[str | None] | Non
     return [str(uuid.uuid4()) if one is None else one for one in request_ids]
 
 
-def _continued_at(
+def continued_at(
     target: Path, source: History, place: Path, *, model: OwnModel | None, loss: Loss | LossFunction | None
 ) -> History | None:
     """The history at `target` if it continues the source's.
@@ -200,8 +201,8 @@ def _continued_at(
     return history
 
 
-def _first_answers(
-    named: dict[str, Request], there: tuple[Path, History | None], here: tuple[Path, History], *, level: Any
+def first_answers(
+    named: Mapping[str, Request | Update], there: tuple[Path, History | None], here: tuple[Path, History], *, level: Any
 ) -> dict[str, Answer]:
     """The answers to those of the requests that were answered before, by their ids.
 
@@ -263,7 +264,7 @@ def save_outcome(
     Raises:
         InputError: The folder cannot be written, or the run at `after` cannot be read.
     """
-    ids = _checked_ids(request_id, request_ids, len(outcome.annex.commitments))
+    ids = checked_ids(request_id, request_ids, len(outcome.annex.commitments))
     with run_lock(Path(folder).resolve()):
         check_free(folder, force=force)
         history = History() if after is None else read_history(after)

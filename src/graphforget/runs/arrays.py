@@ -35,6 +35,7 @@ from graphforget.runs.mapped_files import Identity, identity_of, map_array
 from graphforget.runs.run_file import GraphFile
 
 LARGE = 2**26  # bytes of attributes and neighbours, from which on a graph is stored so
+LARGEST_NUMBER = 2**62
 BLOCK = 2**15  # slots that are written or looked at together
 TYPES = {  # of the arrays, and how many numbers a slot has; None: as many as the header says
     ATTRIBUTES: (("<f4", "<f8"), None),
@@ -269,7 +270,14 @@ def _graph(overlay: Overlay, rows: dict[str, np.ndarray], names: GraphFile) -> G
         notes=(),
         graph_numbers=None,
         graph_ids=None,
+        next_number=checked_next_number(names.next_number),
     )
+
+
+def checked_next_number(number: int) -> int:
+    if not 0 <= number < LARGEST_NUMBER:
+        raise InputError(f"the next node number is {number}, which it cannot be")
+    return number
 
 
 def _subjects(small: dict[str, np.ndarray], slots: np.ndarray) -> tuple[str, ...] | None:

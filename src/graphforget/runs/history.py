@@ -23,6 +23,7 @@ from graphforget.verification.entries import CheckedLedger
 
 if TYPE_CHECKING:
     from graphforget.request.request import Request
+    from graphforget.request.update import Update
     from graphforget.training.trained import Trained
 
 
@@ -63,7 +64,7 @@ class History:
         """The annexes of the groups of entries, without those of an earlier format."""
         return self.annexes[len(self.annexes) - len(self.groups) :]
 
-    def answered(self, request_id: str, request: Request) -> Entry | None:
+    def answered(self, request_id: str, request: Request | Update) -> Entry | None:
         """The entry with this id, or one that refused the same request.
 
         Raises `InputError` if the id was used for another request.

@@ -81,18 +81,20 @@ def _changes(overlay: Overlay, origin: StoredArrays, graph: Graph, subject_ends:
         writes.append(Write.of_rows(ATTRIBUTES, altered, values))
     if relinked.size:
         writes += _list_changes(overlay, relinked)
-    changed = np.union1d(relinked, altered)
+    changed = np.union1d(np.union1d(relinked, altered), overlay.unlabelled)
     if changed.size:
         leaves = np.zeros((changed.size, HASH), dtype=np.uint8)
         stays = ~np.isin(changed, gone, assume_unique=True)
         numbers = graph.numbers.numpy()[overlay.rows_of(changed[stays])]
         leaves[stays] = digest_tree(graph).tree.leaves(numbers)
         writes.append(Write.of_rows("leaves.bin", changed, leaves))
-    if gone.size:
-        no_target = stored_targets(graph, np.zeros(gone.size, dtype=np.int64))
+    without_target = np.union1d(gone, overlay.unlabelled)
+    if without_target.size:
+        no_target = stored_targets(graph, np.zeros(without_target.size, dtype=np.int64))
         no_target[:] = np.nan if no_target.dtype.kind == "f" else UNLABELLED
-        writes.append(Write.of_rows("targets.bin", gone, no_target))
-        writes.append(Write.of_rows("roles.bin", gone, np.zeros(gone.size, dtype="|u1")))
+        writes.append(Write.of_rows("targets.bin", without_target, no_target))
+        writes.append(Write.of_rows("roles.bin", without_target, np.zeros(without_target.size, dtype="|u1")))
+    if gone.size:
         writes.append(Write.of_rows("numbers.bin", gone, np.full(gone.size, -1, dtype="<i8")))
         if subject_ends is not None:
             starts = np.where(gone > 0, subject_ends[gone - 1], 0)

@@ -28,18 +28,19 @@ LARGEST_ARRAY = 2**44  # bytes
 NAMES = ("numbers", "targets", "roles", "leaves", "indptr", "counts", "indices", "subjects", "subject_ends")
 ARRAY_FILES = (ATTRIBUTES, *(f"{name}.bin" for name in NAMES))
 CERTIFICATE, RELEASED, OUTCOME, ANNEX = ("certificate.json", "released.safetensors", "outcome.json", "annex.json")
+SUPPRESSED = "suppressed.json"  # keyed hashes of what requests deleted, so that no update brings it back: private
 PROOFS = "proofs.safetensors"  # the trees from which absence is shown: private
 LEDGER, EARLIER_LEDGER = "ledger.sqlite", "ledger-1.sqlite"  # the second of an earlier format, kept as it was
 DATABASES = {f"{name}{suffix}" for name in (LEDGER, EARLIER_LEDGER) for suffix in ("", "-wal", "-shm")}
 OWN = {RUN_FILE, *MODEL_FILES, CERTIFICATE, RELEASED, OUTCOME, ANNEX, PROOFS, *DATABASES, ARRAYS, *ARRAY_FILES}
-OWN |= {JOURNAL, ERASED}
+OWN |= {JOURNAL, ERASED, SUPPRESSED}
 LIMITS = {  # bytes of each file; what is larger is neither written nor read
     RUN_FILE: 2**24,
     **dict.fromkeys(("weights.safetensors", "graph.safetensors", RELEASED, PROOFS), LARGEST),
     **dict.fromkeys(("graph.json", CERTIFICATE, OUTCOME, ARRAYS), JSON_LARGEST),
     **dict.fromkeys(ARRAY_FILES, LARGEST_ARRAY),
     JOURNAL: LARGEST_JOURNAL,
-    ANNEX: 2**29,
+    **dict.fromkeys((ANNEX, SUPPRESSED), 2**29),
     **dict.fromkeys((LEDGER, EARLIER_LEDGER), LEDGER_LARGEST),
 }
 AUDIT_RESULT, AUDIT_PICTURE, AUDIT_PIECES = "audit.json", "audit.png", "pieces"  # in the folder of an audit

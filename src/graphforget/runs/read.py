@@ -27,7 +27,7 @@ from graphforget.models.registry import MODELS, build, count_parameters, is_affi
 from graphforget.models.sharded import as_ensemble
 from graphforget.models.tasks import is_collection
 from graphforget.privacy.gaussian import release_ratio
-from graphforget.runs.arrays import StoredArrays, check_records, read_arrays
+from graphforget.runs.arrays import StoredArrays, check_records, checked_next_number, read_arrays
 from graphforget.runs.layout import (
     ARRAYS,
     CERTIFICATE,
@@ -39,7 +39,7 @@ from graphforget.runs.layout import (
     checksum,
     open_run,
 )
-from graphforget.runs.run_file import GraphFile, RunFile, read_run_file
+from graphforget.runs.run_file import GraphFile, RunFile, read_run_file, read_suppressed
 from graphforget.runs.tensors import OF_COLLECTIONS, RELEASED_STATE, SPARSE, STATE, TARGETS, TENSORS, read_tensors
 from graphforget.training.losses import Loss, LossFunction, as_loss, assumed_convex, captured_by_loss, is_recorded
 from graphforget.training.own_training import checked_retrain
@@ -87,7 +87,7 @@ def read_run(
     graph, weights = _files(folder, run)
     try:
         trained = _trained(run, weights, graph, model, loss)
-        trained = dataclasses.replace(trained, retrain=_retrain(run, retrain))
+        trained = dataclasses.replace(trained, retrain=_retrain(run, retrain), suppressed=read_suppressed(folder, run))
         digest = graph.digest
         if run.format == EARLIER_FORMAT:
             if digest_of_format_2(graph) != trained.graph_digest:
@@ -203,10 +203,10 @@ def _graph(tensors: dict[str, Tensor], names: GraphFile) -> Graph:
     given: dict[str, Any] = {name: tensors[name] for name in (*stored, "y") if name != "edge_index"}
     given |= {f.name: getattr(names, f.name) for f in dataclasses.fields(names)}
     given["targets"] = target_kind(tensors["y"])  # as it was decided when the graph was made
-    digit_ids = given.pop("digit_ids")
+    digit_ids, next_number = given.pop("digit_ids"), checked_next_number(given.pop("next_number"))
     del given["num_columns"]
     graph = Graph.create(x=x, edges=edges, sparse=False, **given)  # as it was stored, whatever is left in it
-    return dataclasses.replace(graph, digit_ids=graph.digit_ids or digit_ids)
+    return dataclasses.replace(graph, digit_ids=graph.digit_ids or digit_ids, next_number=next_number)
 
 
 def _attributes(tensors: dict[str, Tensor], columns: int) -> Tensor:

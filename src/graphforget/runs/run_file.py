@@ -1,4 +1,4 @@
-"""run.json and graph.json: their fields."""
+"""run.json, graph.json and suppressed.json: their fields."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from graphforget.files import error_reason
 from graphforget.graph.reach import Reach
 from graphforget.json_files import read_json
 from graphforget.privacy.salt import new_salt
-from graphforget.runs.layout import EARLIER_FORMAT, FORMAT, LIMITS, RUN_FILE, DamagedRun
+from graphforget.request.hashed_items import HashedItems
+from graphforget.runs.layout import EARLIER_FORMAT, FORMAT, LIMITS, RUN_FILE, SUPPRESSED, DamagedRun
 from graphforget.training.recipe import HistoryEntry, Recipe
 from graphforget.validation import LARGEST_STORED, named_in_files, read_fields
 
@@ -72,6 +73,7 @@ class GraphFile:
     digit_ids: bool
     num_columns: int
     graph_ids: tuple[str, ...] | None = None  # only in the files of a collection of graphs
+    next_number: int = 0  # only if the last node is gone
 
 
 def read_run_file(folder: Path) -> RunFile:
@@ -105,3 +107,14 @@ def _fields(folder: Path) -> RunFile:
         message = f"{folder} is a run of an earlier version, whose training of networks cannot be replayed"
         raise OtherVersion(f"{message}: train it again")
     return run
+
+
+def read_suppressed(folder: Path, run: RunFile) -> HashedItems | None:
+    """The hashes of what requests deleted, in a file whose checksum has been checked."""
+    if SUPPRESSED not in run.sha256:
+        return None
+    try:
+        content = read_json(folder / SUPPRESSED, name=SUPPRESSED, largest=LIMITS[SUPPRESSED])
+        return HashedItems.from_dict(content.get("suppressed") if isinstance(content, dict) else None)
+    except InputError as error:
+        raise DamagedRun(f"{folder} is damaged: {SUPPRESSED}: {error}") from error

@@ -69,7 +69,10 @@ def save_release(
     files = {
         CERTIFICATE: public_json(certificate.to_dict()),
         OUTCOME: public_json(public),
-        RELEASED: save_bytes({"theta": outcome.released_theta.contiguous()} | outcome.trained.released_state),
+        RELEASED: save_bytes(
+            {"theta": outcome.released_theta.contiguous()} | outcome.trained.released_state,
+            metadata={"certificate": certificate.id},
+        ),
         **(more or {}),
     }
     entries = _entries(outcome.annex, request_ids, entry)

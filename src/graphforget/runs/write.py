@@ -30,6 +30,7 @@ from graphforget.runs.layout import (
     LIMITS,
     MODEL_FILES,
     RUN_FILE,
+    SUPPRESSED,
     check_free,
     checksum,
     clear_leftovers,
@@ -155,6 +156,8 @@ def _write(
     names = {f.name: getattr(graph, f.name) for f in dataclasses.fields(GraphFile)}
     if graph.graph_ids is None:
         del names["graph_ids"]
+    if graph.next_number == 0:
+        del names["next_number"]
     as_arrays = is_large(graph)
     if as_arrays:
         names["subject_ids"] = None  # they are in an array of their own
@@ -171,6 +174,9 @@ def _write(
         _write_tensors(folder, graph)
     elif not has_arrays:
         write_arrays(folder, graph)
+    if trained.suppressed is not None:
+        listed = {"audience": "private", "suppressed": trained.suppressed.to_dict()}
+        extras = {**extras, SUPPRESSED: (json.dumps(listed, indent=2) + "\n").encode()}
     for name, content in extras.items():
         (folder / name).write_bytes(content)
         (folder / name).chmod(0o600)

@@ -154,11 +154,14 @@ def encoder_recipe(module: StackedModel, recipe: Recipe, number: int) -> Recipe:
     )
 
 
-def touched_parts(trained: Trained, graph: Graph, retained: Graph, request: Request, *, device: str) -> list[int]:
+def touched_parts(
+    trained: Trained, graph: Graph, retained: Graph, request: Request | None, *, device: str
+) -> list[int]:
     """The parts whose encoder would be another one if it were trained on the retained graph.
 
     A part is touched if what its training reads changes, bit for bit. An edge between two parts touches neither. In
-    another environment training gives other bits, so all parts count as touched.
+    another environment training gives other bits, so all parts count as touched. Without a request, for an update of
+    the graph, all parts are compared.
     """
     module, recipe = trained.stacked, trained.recipe
     if recipe.environment != environment(device=device):
@@ -170,11 +173,12 @@ def touched_parts(trained: Trained, graph: Graph, retained: Graph, request: Requ
         parts = graph.induced(before == number), retained.induced(after == number)
         return not same_training_input(*parts, reach, view=module.encoder_view)
 
-    return [number for number in _named_parts(before, graph, request) if touched(number)]
+    parts = range(module.num_parts) if request is None else _named_parts(before, graph, request)
+    return [number for number in parts if touched(number)]
 
 
 def with_renewed_encoders(
-    trained: Trained, graph: Graph, retained: Graph, request: Request, *, device: str, progress: Progress
+    trained: Trained, graph: Graph, retained: Graph, request: Request | None, *, device: str, progress: Progress
 ) -> tuple[Trained, list[int]]:
     """The model with the encoders that training on the retained graph gives, and the parts that were trained again.
 
@@ -203,7 +207,7 @@ def _named_parts(part_of: Tensor, graph: Graph, request: Request) -> list[int]:
     """The parts that hold something that the request names: no other part can change."""
     resolved = request.resolve(graph)
     source, target = part_of[resolved.edges]
-    rows = torch.cat([resolved.node_rows, resolved.full_rows, resolved.partial_rows])
+    rows = torch.cat([resolved.node_rows, resolved.full_rows, resolved.partial_rows, resolved.label_rows])
     named = torch.cat([part_of[rows], source[source == target]]).unique()
     return named[named >= 0].tolist()
 

@@ -88,6 +88,9 @@ def derived_seed(seed: int, number: int) -> int:
     return (1_000_003 * seed + number) % 2**63
 
 
+UPDATE = "update"  # in place of a method: the graph grew or was corrected
+
+
 @dataclass(frozen=True)
 class HistoryEntry:
     """A request that was unlearned since the model was trained: numbers only, no names."""

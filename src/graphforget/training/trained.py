@@ -1,4 +1,5 @@
 """A trained model, its recipe and its measurements."""
+# Longer than 350 lines because everything that can be asked of a model is a method, with its documentation.
 
 from __future__ import annotations
 
@@ -30,9 +31,10 @@ from graphforget.models.registry import is_affine, reach_is_proven
 from graphforget.models.sharded import Sharded, as_ensemble
 from graphforget.models.stacked_model import StackedModel
 from graphforget.privacy.salt import new_salt
+from graphforget.request.hashed_items import HashedItems
 from graphforget.training.losses import Loss, is_convex
 from graphforget.training.objective import Objective
-from graphforget.training.recipe import HistoryEntry, Recipe
+from graphforget.training.recipe import UPDATE, HistoryEntry, Recipe
 from graphforget.training.score_names import SCORES, ScoreKind
 from graphforget.training.scores import can_score, scores
 from graphforget.training.sharded_objective import ShardedObjective
@@ -71,6 +73,7 @@ class Trained:
     graph_salt: bytes = field(default_factory=new_salt, repr=False)  # for the graph's digest in public documents
     notes: tuple[str, ...] = ()  # warnings for the person who trained it
     retrain: RetrainFunction | None = field(default=None, repr=False)  # of an adopted model: its own training
+    suppressed: HashedItems | None = field(default=None, repr=False)  # what requests deleted and no update brings back
 
     @property
     def obstacles(self) -> tuple[str, ...]:
@@ -211,6 +214,11 @@ class Trained:
         """Conditions of the claims of earlier requests that measurements refuted, oldest first."""
         return tuple(name for entry in self.history for name in entry.refuted)
 
+    @property
+    def was_updated(self) -> bool:
+        """Whether the graph grew or was corrected since training. Bounds over the history do not cover that."""
+        return any(entry.method == UPDATE for entry in self.history)
+
     def amend_last_entry(self, **changes: Any) -> Trained:
         """The same model with other fields in the last entry of its history."""
         *earlier, last = self.history
@@ -242,7 +250,7 @@ class Trained:
         """The model to publish: weights `theta`, which carry `noise`, and their measurements on `graph`.
 
         The noise in the objective is left out, because with it the weights would disclose the data that it hides. The
-        history of requests is left out too, and which node is in which given part.
+        history of requests and what they deleted are left out too, and which node is in which given part.
         """
         private: dict[str, Any] = {
             "objective_noise_vector": None,
@@ -251,6 +259,7 @@ class Trained:
             "notes": (),
             "seconds": 0.0,
             "retrain": None,
+            "suppressed": None,
         }
         released = self.with_weights(theta, noise=noise, **private)
         if released.is_stacked:
@@ -325,7 +334,8 @@ class Trained:
         facts = {name: value for name, value in self.summary().items() if name not in measured}
         private_state = {"tilt": self.objective_noise_vector} | dict(self.module.named_buffers()) | self.released_state
         digests = {name: digest_of(value) for name, value in private_state.items() if value is not None}
-        return facts | ({"kept": digests} if digests else {})
+        facts |= {"kept": digests} if digests else {}
+        return facts | ({} if self.suppressed is None else {"suppressed": self.suppressed.to_dict()})
 
     def summary(self) -> dict[str, Any]:
         """The fields that `run.json` and `--json` show."""

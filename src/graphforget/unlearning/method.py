@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 
-from graphforget.certificates.annex import Annex, weights_digest
+from graphforget.certificates.annex import weights_digest
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.levels import LEVELS, Level
@@ -31,6 +31,8 @@ from graphforget.unlearning.release import (
     check_floor,
     count_release,
     weak_guarantee_notes,
+    with_suppressed,
+    write_annex,
     write_certificate,
 )
 from graphforget.unlearning.task import Task
@@ -127,14 +129,12 @@ class Method(ABC, Generic[Options]):
 
     # -- the same for all ----------------------------------------------------------------------------------------
 
-    def check(self, trained: Trained, graph: Graph, request: Request) -> None:
-        """Raises `InputError` if the method cannot answer this request for this model and graph."""
+    def check_model(self, trained: Trained, graph: Graph) -> None:
+        """Raises `InputError` if the method cannot change this model, or the graph is not the one that it stands on."""
         if not isinstance(trained, Trained):
             raise InputError(f"the model is a {type(trained).__name__}, a graphforget.Trained is needed")
         if not isinstance(graph, Graph):
             raise InputError(f"the graph is a {type(graph).__name__}, a graphforget.Graph is needed")
-        if not isinstance(request, Request):
-            raise InputError(f"the request is a {type(request).__name__}, a graphforget.Request is needed")
         if trained.noise:
             raise InputError("these are released weights with noise, go on from those without it (outcome.trained)")
         if trained.recipe.objective_noise and trained.objective_noise_vector is None:
@@ -147,6 +147,12 @@ class Method(ABC, Generic[Options]):
         reason = self.unsupported(trained)
         if reason is not None:
             raise InputError(f"method {self.name!r} does not work here: {reason}")
+
+    def check(self, trained: Trained, graph: Graph, request: Request) -> None:
+        """Raises `InputError` if the method cannot answer this request for this model and graph."""
+        if not isinstance(request, Request):
+            raise InputError(f"the request is a {type(request).__name__}, a graphforget.Request is needed")
+        self.check_model(trained, graph)
         beyond = [kind for kind in request.kinds if kind not in self.kinds]
         if beyond:
             able = ", ".join(kind for kind in KINDS if kind in self.kinds)
@@ -184,7 +190,7 @@ class Method(ABC, Generic[Options]):
         centre = change.trained.theta if change.centre is None else change.centre
         claim, released, notes = add_noise(task, change, centre)
         earlier = () if change.restarts else task.trained.releases
-        trained = count_release(change.trained, earlier, claim)
+        trained = with_suppressed(task, count_release(change.trained, earlier, claim))
         trained = with_network(trained, released, task.retained, device=task.device, progress=task.progress)
         all_notes = (*change.notes, *notes, *weak_guarantee_notes(task, claim), *task.notes)
         seconds = time.perf_counter() - task.started - change.uncounted
@@ -198,7 +204,7 @@ class Method(ABC, Generic[Options]):
             change=change,
             notes=all_notes,
         )
-        annex = Annex.of(task.graph, task.request, requests=task.requests, salt=salt, account=about)
+        annex = write_annex(task, salt, about)
         outcome = Outcome(
             method=self.name,
             trained=trained,

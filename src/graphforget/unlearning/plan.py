@@ -37,10 +37,11 @@ class Plan:
     level: Level | None  # the best in reach; None if it would be refused
     meaning: str
     nodes: int  # to delete
-    training_nodes: int  # of these, the training nodes; for links and graphs the training items that go
+    training_nodes: int  # training items that go: deleted ones, and nodes that lose their label
     edges: int  # to delete, with the edges of deleted nodes
     attribute_nodes: int  # that lose some or all attributes
     values: int  # attribute values that change
+    labels: int  # nodes that lose their label, of which some had none before
     affected: int  # retained training items whose loss may change
     untouched: int  # training items whose loss stays the same
     affected_by: dict[Kind, int]  # the same for each kind of request alone
@@ -134,7 +135,7 @@ def _renewed_parts(task: Task, choice: Choice | None) -> list[int]:
         return []
     if choice.method is RETRAIN:
         return list(range(task.trained.stacked.num_parts))
-    return touched_parts(task.trained, task.graph, task.retained, task.request, device=task.device)
+    return touched_parts(task.trained, task.graph, task.retained, task.asked, device=task.device)
 
 
 def _renewal_seconds(task: Task, parts: list[int]) -> float:
@@ -169,6 +170,7 @@ def _counts(task: Task) -> dict[str, Any]:
         "edges": graph.num_edges - task.retained.num_edges,
         "attribute_nodes": len(request.attributes),
         "values": graph.count_named_values(resolved),
+        "labels": resolved.label_rows.numel(),
         "affected": touched.affected.numel(),
         "untouched": m - touched.removed.numel() - touched.affected.numel(),
         "item": task.after_items.word,

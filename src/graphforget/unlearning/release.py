@@ -18,6 +18,8 @@ from graphforget.errors import FloorMissed, Refused
 from graphforget.models.inputs import fresh_inputs
 from graphforget.privacy.gaussian import noise_error_within_budget
 from graphforget.privacy.noise import rounding_tv_bound, with_noise
+from graphforget.request.hashed_items import HashedItems
+from graphforget.request.update import Update
 from graphforget.training.trained import Trained
 from graphforget.unlearning.outcome import MethodResult, Outcome
 from graphforget.unlearning.task import Task
@@ -57,6 +59,24 @@ def count_release(trained: Trained, earlier: tuple[float, ...], claim: Claim) ->
     if trained.releases_left is not None:
         earlier = (*earlier, counted_ratio(claim, vars(trained.recipe)))
     return dataclasses.replace(trained, releases=earlier)
+
+
+def with_suppressed(task: Task, trained: Trained) -> Trained:
+    """The model with hashes of everything that requests deleted and nobody readmitted: no update brings it back."""
+    suppressed = task.trained.suppressed or HashedItems()
+    if task.asked is not None:
+        suppressed = suppressed.with_request(task.graph, task.asked)
+    if task.returning is not None:
+        suppressed = suppressed.without(task.retained, task.returning)
+    return dataclasses.replace(trained, suppressed=None if suppressed.empty else suppressed)
+
+
+def write_annex(task: Task, salt: bytes, account: dict[str, Any]) -> Annex:
+    """The private annex of a request, or of an update."""
+    if task.asked is not None:
+        return Annex.of(task.graph, task.asked, requests=task.requests, salt=salt, account=account)
+    readmitted = None if task.returning is None else HashedItems.of(task.retained, task.returning)
+    return Annex.of_update(Update(task.retained), salt=salt, account=account, readmitted=readmitted)
 
 
 def check_floor(task: Task, outcome: Outcome) -> None:

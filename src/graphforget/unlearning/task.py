@@ -23,17 +23,17 @@ from graphforget.training.boosting import without_network
 from graphforget.training.encoders import with_renewed_encoders
 from graphforget.training.environment import checked_device, environment
 from graphforget.training.objective import Objective
-from graphforget.training.recipe import HistoryEntry
+from graphforget.training.recipe import UPDATE, HistoryEntry
 from graphforget.training.trained import Trained
 from graphforget.training.training_input import same_training_input
 from graphforget.unlearning.outcome import PrivacyTarget
 from graphforget.validation import whole_number
 
 
-def refuse_emptied(items: Items) -> None:
+def refuse_emptied(items: Items, what: str = "request") -> None:
     """Raises `InputError` if no training item remains. A class may lose its last one: `num_classes` is a setting."""
     if not items.train_mask.any():
-        raise InputError(f"the request leaves no training {items.word}")
+        raise InputError(f"the {what} leaves no training {items.word}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +42,8 @@ class Task:
 
     trained: Trained
     graph: Graph
-    request: Request  # of requests that are answered together, their union
-    retained: Graph  # G (-) dG
+    asked: Request | None  # of requests that are answered together, their union; None: an update of the graph
+    retained: Graph  # G (-) dG, or the next state of the graph
     touched: Footprint
     target: PrivacyTarget
     seed: int | None
@@ -56,14 +56,16 @@ class Task:
     filing: Filing = field(default_factory=Filing)  # where the certificate will be filed
     notes: tuple[str, ...] = ()  # private: sentences about the choice of the method
     requests: tuple[Request, ...] = ()  # those that are answered together, if there are several
+    returning: Request | None = None  # of an update: what was deleted once and is in the graph again, for a reason
 
     @classmethod
     def of(
         cls,
         trained: Trained,
         graph: Graph,
-        request: Request,
+        request: Request | None,
         *,
+        retained: Graph | None = None,
         target: PrivacyTarget | None = None,
         seed: int | None = None,
         noise_seed: int | None = None,
@@ -71,16 +73,21 @@ class Task:
         progress: Progress | None = None,
         **more: Any,
     ) -> Task:
-        """Computes the retained graph and the footprint. The arguments have been checked before."""
+        """Computes the retained graph and the footprint. The arguments have been checked before.
+
+        For an update `request` is None, and `retained` is the next state of the graph.
+        """
         started = time.perf_counter()
         report = progress or (lambda stage, done, total: None)
         report("footprint", 0, 0)
-        retained = graph.without(request)
-        refuse_emptied(trained.items(retained))
+        if request is not None:
+            retained = graph.without(request)
+        assert retained is not None
+        refuse_emptied(trained.items(retained), UPDATE if request is None else "request")
         return cls(
             trained=trained,
             graph=graph,
-            request=request,
+            asked=request,
             retained=retained,
             touched=item_footprint(trained.module, graph, retained, request, trained.reach),
             target=target or PrivacyTarget(epsilon=trained.recipe.epsilon, delta=trained.recipe.delta),
@@ -91,6 +98,12 @@ class Task:
             started=started,
             **more,
         )
+
+    @property
+    def request(self) -> Request:
+        """What was asked for. Methods that cannot update a graph read it."""
+        assert self.asked is not None
+        return self.asked
 
     @property
     def after_items(self) -> Items:
@@ -121,7 +134,7 @@ class Task:
         if not self.trained.is_stacked:
             return self.trained, []
         where: Any = {"device": self.device, "progress": self.progress}
-        return with_renewed_encoders(self.trained, self.graph, self.retained, self.request, **where)
+        return with_renewed_encoders(self.trained, self.graph, self.retained, self.asked, **where)
 
     @cached_property
     def after(self) -> Objective:
@@ -146,7 +159,7 @@ class Task:
     def history_entry(self, method: str, theta: Tensor) -> HistoryEntry:
         """The entry that this request adds to the history of the model."""
         return HistoryEntry(
-            method=method,
+            method=UPDATE if self.asked is None else method,
             m=self.trained.items(self.graph).train_rows.numel(),
             removed=self.touched.removed.numel(),
             affected=self.touched.affected.numel(),

@@ -106,14 +106,14 @@ def unlearn(
         device=device,
         progress=progress,
         may_retrain=otherwise == "retrain",
-        chosen=_differing(given, trained),
+        chosen=differing(given, trained),
         filing=filing or Filing(),
     )
     choice = choose(task, policy=policy, options=options, named=named)
-    return _run(task, choice, policy, options)
+    return run_choice(task, choice, policy, options)
 
 
-def _run(task: Task, choice: Choice, policy: LevelPolicy, options: Mapping[str, Any]) -> Outcome:
+def run_choice(task: Task, choice: Choice, policy: LevelPolicy, options: Mapping[str, Any]) -> Outcome:
     """The outcome of the chosen method, or of retraining if the method does not reach the required level."""
     only_this = choice.method is RETRAIN or policy.level in (None, "empirical")
     try:
@@ -148,7 +148,7 @@ def privacy_target(
     )
 
 
-def _differing(chosen: dict[str, Any], trained: Trained) -> dict[str, Any]:
+def differing(chosen: dict[str, Any], trained: Trained) -> dict[str, Any]:
     """The settings of the caller that differ from those that were fixed at training."""
     fixed = {name: getattr(trained.recipe, name) for name in ("epsilon", "delta", "sigma", "seed")}
     differing = {name: value for name, value in chosen.items() if value is not None and value != fixed.get(name)}

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from graphforget.certificates.annex import Annex, digest_of_all, released_digest
 from graphforget.certificates.chain import START, Entry
-from graphforget.certificates.document import Certificate
+from graphforget.certificates.deleted_data import without_readmitted
+from graphforget.certificates.document import READMIT, Certificate
 from graphforget.certificates.issue import expected_algorithms, graph_digest, roots_of, subject
 from graphforget.certificates.releases import counted_in, counted_ratio
 from graphforget.certificates.signing import check_signature
@@ -281,14 +282,18 @@ def _request(evidence: Evidence) -> str | None:
     own = evidence.annexes[-1]
     if (own.request, own.digest) != (evidence.certificate.digests["request"], evidence.certificate.digests["annex"]):
         raise Mismatch("the annex does not match the certificate")
-    for annex in evidence.annexes:
+    for number, annex in enumerate(evidence.annexes):
         if annex.request != digest_of_all([one.digest for one in annex.commitments]):
             raise Mismatch("the annex is not about the requests that its certificate is about")
-        kind = annex.still_in(evidence.graph)
+        kind = annex.still_in(without_readmitted(evidence.graph, evidence.annexes[number + 1 :]))
         if kind is not None:
             raise Mismatch(f"{kind} is in the retained graph")
+    if (own.readmitted is not None) != (READMIT in evidence.certificate.chosen):
+        raise Mismatch("the annex readmits deleted data without a reason in the certificate, or the reverse")
     requests = _count(sum(len(annex.commitments) for annex in evidence.annexes), "request")
-    return f"nothing that the {requests} so far named is in the retained graph"
+    readmitted = any(annex.released and annex.readmitted is not None for annex in evidence.annexes)
+    but = ", but what was readmitted for the reasons that the ledger keeps" if readmitted else ""
+    return f"nothing that the {requests} so far named is in the retained graph{but}"
 
 
 def _ledger(evidence: Evidence) -> str | None:
@@ -310,6 +315,10 @@ def _ledger(evidence: Evidence) -> str | None:
     own = [annex.digest for annex in evidence.annexes if annex.released][-len(stated) :]
     if evidence.annexes and own != stated:  # those of an earlier format stand before them
         raise Mismatch("the ledger and the annexes are about different requests")
+    for annex, certificate in zip(reversed(evidence.annexes), reversed(ledger.certificates), strict=False):
+        reasons = () if certificate is None else certificate.chosen
+        if annex.released and annex.readmitted is not None and READMIT not in reasons:
+            raise Mismatch("an annex readmits deleted data without a reason in its certificate")
     return f"unbroken, {_count(len(ledger.entries), 'request')}, the last one that of this certificate"
 
 

@@ -106,6 +106,10 @@ class PaperBound(ConditionalClaim):
             raise Mismatch(f"the level is too high for this model: {trained.certification_blockers[0]}")
         if not trained.history:
             raise Mismatch("the paper's bound needs the model's history, which is missing")
+        if trained.was_updated:
+            raise Mismatch(
+                "the level is too high: the graph was updated since training, which the bound does not cover"
+            )
         needed = CONDITIONS if trained.reach_is_proven else (*CONDITIONS, REACH)
         missing = [condition for condition in needed if condition not in self.conditions]
         if missing:

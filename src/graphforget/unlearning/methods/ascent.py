@@ -72,6 +72,7 @@ def named_rows(task: Task) -> Tensor:
     """The training nodes that the request names, or else those in its footprint, as rows of the graph before it."""
     resolved, graph = task.request.resolve(task.graph), task.graph
     ends = resolved.edges.flatten()
-    named = torch.cat([resolved.node_rows, ends, resolved.full_rows, resolved.partial_rows]).unique()
+    kinds = (resolved.node_rows, ends, resolved.full_rows, resolved.partial_rows, resolved.label_rows)
+    named = torch.cat(kinds).unique()
     named = named[graph.train_mask[named]]
     return named if named.numel() else torch.cat([task.touched.affected, task.touched.removed]).sort().values

@@ -113,8 +113,9 @@ def touched_shards(task: Task) -> list[int]:
 
 
 def _retained_shards(task: Task) -> Tensor:
-    """The shard of each node of the retained graph."""
-    return task.trained.ensemble.shard_of[torch.searchsorted(task.graph.numbers, task.retained.numbers)]
+    """The shard of each node of the retained graph. A node that lost its label is in none, as in a new partition."""
+    shard_of = task.trained.ensemble.shard_of[torch.searchsorted(task.graph.numbers, task.retained.numbers)]
+    return shard_of.masked_fill(~task.retained.train_mask, -1)
 
 
 def _refuse_nothing(claim: Claim, touched: list[int]) -> None:

@@ -57,6 +57,11 @@ class Idea(Method[IdeaOptions], info=IDEA):
     options = IdeaOptions
     takes_sigma = True
 
+    def unsupported(self, trained: Trained) -> str | None:
+        if trained.was_updated:
+            return "the graph was updated since training, which the paper's bound does not cover"
+        return super().unsupported(trained)
+
     def gradients(self, trained: Trained) -> int:
         return 60  # about 25 curvature products of two passes each, the footprint, the length of the step
 
@@ -144,6 +149,6 @@ def _serially(task: Task) -> list[Task]:
         touched = footprint(graph, part, reach)
         retained = graph.without(part)
         if not touched.empty:
-            tasks.append(dataclasses.replace(task, graph=graph, request=part, retained=retained, touched=touched))
+            tasks.append(dataclasses.replace(task, graph=graph, asked=part, retained=retained, touched=touched))
         graph = retained
     return tasks

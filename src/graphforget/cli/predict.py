@@ -1,0 +1,54 @@
+"""The commands `graphforget predict` and `graphforget export`: what a release is used for."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import graphforget as gf
+from graphforget.cli.console import say
+from graphforget.cli.options import AsJson, Run
+from graphforget.cli.own_code import LossPath, ModuleOption, ModulePath, own_code
+
+
+def predict(
+    run: Run,
+    nodes: Annotated[
+        list[str] | None,
+        typer.Option("--nodes", metavar="NODE", help="A node, or a graph of a collection. May be repeated; else all."),
+    ] = None,
+    module: ModulePath = None,
+    module_option: ModuleOption = None,
+    loss: LossPath = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the predictions of the released model as CSV. They name nodes, so they are private."""
+    own = own_code(module, module_option, loss, None)
+    own.pop("retrain", None)
+    result = gf.predict_run(run, nodes or None, **own)
+    if as_json:
+        print(json.dumps(result.to_dict()))
+        return
+    write = csv.writer(sys.stdout, lineterminator="\n").writerow
+    write(result.columns)
+    for row in result.rows:
+        write(row)
+
+
+def export(
+    run: Run,
+    out_folder: Annotated[Path, typer.Option("--out", help="A new folder for model.pt and released_model.py.")],
+    as_json: AsJson = False,
+) -> None:
+    """Write the released model as a plain torch module that needs torch alone, with the id of its certificate."""
+    folder = gf.export_released(run, out_folder)
+    files = sorted(path.name for path in folder.iterdir())
+    if as_json:
+        print(json.dumps({"audience": "public", "folder": str(folder), "files": files}))
+        return
+    say(f"Written to {folder}: {', '.join(files)}. released_model.load('model.pt')(x, edge_index) gives the logits.")

@@ -1,0 +1,158 @@
+"""Keyed hashes of nodes, edges, attributes and labels: they name nobody, and know a thing again when it comes back.
+
+Two lists are of this kind: what requests deleted, which no update brings back by itself, and what was readmitted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from graphforget.errors import InputError
+from graphforget.privacy.salt import new_salt
+from graphforget.validation import read_fields
+
+if TYPE_CHECKING:
+    from graphforget.graph.graph import Graph
+    from graphforget.request.request import Columns, Name, Request
+
+HASH = re.compile("[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class HashedItems:
+    """Hashes by kind. `values` are single attributes, and `holders` the nodes that have one of them."""
+
+    key: bytes = field(default_factory=new_salt, repr=False)
+    nodes: frozenset[str] = frozenset()
+    edges: frozenset[str] = frozenset()
+    attributes: frozenset[str] = frozenset()
+    values: frozenset[str] = frozenset()
+    holders: frozenset[str] = frozenset()
+    labels: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, graph: Graph, request: Request, key: bytes | None = None) -> HashedItems:
+        """The hashes of everything that a request names in a graph, of graphs of a collection their nodes."""
+        resolved = request.resolve(graph)
+        empty = cls(new_salt() if key is None else key)
+        pairs = [(u, v) for u, v in resolved.edges.T.tolist() if graph.directed or u <= v]
+        partial = list(zip(resolved.partial_rows.tolist(), resolved.partial_columns.tolist(), strict=True))
+        made = {
+            "nodes": empty._of_rows("node", graph, resolved.node_rows.tolist()),
+            "edges": (empty._hash("edge", *_ends(graph, u, v)) for u, v in pairs),
+            "attributes": empty._of_rows("attributes", graph, resolved.full_rows.tolist()),
+            "values": (empty._hash("value", str(graph.name_of(row)), str(column)) for row, column in partial),
+            "holders": empty._of_rows("holder", graph, {row for row, _ in partial}),
+            "labels": empty._of_rows("label", graph, resolved.label_rows.tolist()),
+        }
+        return cls(empty.key, **{name: frozenset(hashes) for name, hashes in made.items()})
+
+    @property
+    def empty(self) -> bool:
+        return not any(getattr(self, name) for name in _KINDS)
+
+    def with_request(self, graph: Graph, request: Request) -> HashedItems:
+        """The hashes with those of everything that a request names."""
+        more = self.of(graph, request, self.key)
+        return HashedItems(self.key, **{name: getattr(self, name) | getattr(more, name) for name in _KINDS})
+
+    def without(self, graph: Graph, request: Request) -> HashedItems:
+        """The hashes without those of everything that a request names."""
+        gone = self.of(graph, request, self.key)
+        left = {name: getattr(self, name) - getattr(gone, name) for name in _KINDS}
+        return HashedItems(self.key, **left | {"holders": self.holders})  # a node may hold other values of the list
+
+    def found_in(self, graph: Graph) -> Request | None:
+        """What is in `graph` of the things that were hashed, as a request that names it; None if nothing is."""
+        from graphforget.graph.targets import has_target
+        from graphforget.request.request import Request
+
+        nodes = [row for row, _ in self._rows("node", self.nodes, graph)]
+        labelled = has_target(graph.y).tolist()
+        labels = [row for row, _ in self._rows("label", self.labels, graph) if labelled[row]]
+        attributes: dict[Name, Columns] = {}
+        for row, name in self._rows("holder", self.holders, graph):
+            columns = [c for c in _nonzero(graph, row) if self._hash("value", name, str(c)) in self.values]
+            attributes |= {graph.name_of(row): tuple(columns)} if columns else {}
+        for row, _ in self._rows("attributes", self.attributes, graph):
+            attributes |= {graph.name_of(row): "all"} if _nonzero(graph, row) else {}
+        edges = list(self._edges(graph)) if self.edges else []
+        if not (nodes or edges or attributes or labels):
+            return None
+        named = ([graph.name_of(row) for row in rows] for rows in (nodes, labels))
+        return Request(next(named), edges, attributes, labels=next(named))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"key": self.key.hex()} | {name: sorted(getattr(self, name)) for name in _KINDS}
+
+    @classmethod
+    def from_dict(cls, content: Any) -> HashedItems:
+        """Reads the result of `to_dict`. Raises `InputError` for anything else."""
+        given = read_fields(_HashedItemsFile, content, "a list of hashed items")
+        lists: dict[str, Any] = {name: frozenset(getattr(given, name)) for name in _KINDS}
+        if not HASH.fullmatch(given.key) or not all(HASH.fullmatch(one) for hashes in lists.values() for one in hashes):
+            raise InputError("its key and its hashes must have 64 hexadecimal digits")
+        return cls(bytes.fromhex(given.key), **lists)
+
+    def _hash(self, kind: str, *parts: str) -> str:
+        sha = blake2b(key=self.key, digest_size=32, person=kind.encode())
+        for part in parts:
+            content = part.encode()
+            sha.update(len(content).to_bytes(8, "little") + content)
+        return sha.hexdigest()
+
+    def _of_rows(self, kind: str, graph: Graph, rows: Iterable[int]) -> Iterator[str]:
+        return (self._hash(kind, str(graph.name_of(row))) for row in rows)
+
+    def _rows(self, kind: str, hashes: frozenset[str], graph: Graph) -> Iterator[tuple[int, str]]:
+        """The rows and names of the nodes that are among the hashed ones."""
+        names = map(str, graph.numbers.tolist()) if graph.subject_ids is None else graph.subject_ids
+        return ((row, name) for row, name in enumerate(names if hashes else ()) if self._hash(kind, name) in hashes)
+
+    def _edges(self, graph: Graph) -> Iterator[tuple[Name, Name]]:
+        for u, v in zip(*graph.edge_index.tolist(), strict=True):
+            if (graph.directed or u <= v) and self._hash("edge", *_ends(graph, u, v)) in self.edges:
+                yield graph.name_of(u), graph.name_of(v)
+
+
+_KINDS = tuple(one.name for one in fields(HashedItems) if one.name != "key")
+
+
+@dataclass(frozen=True)
+class _HashedItemsFile:
+    """Hashed items as they stand in a file."""
+
+    key: str
+    nodes: tuple[str, ...]
+    edges: tuple[str, ...]
+    attributes: tuple[str, ...]
+    values: tuple[str, ...]
+    holders: tuple[str, ...]
+    labels: tuple[str, ...]
+
+
+def count_items(request: Request) -> dict[str, int]:
+    """How many things of each kind a request names."""
+    values = sum(len(columns) for columns in request.attributes.values() if columns != "all")
+    rows = sum(columns == "all" for columns in request.attributes.values())
+    counts = {"node": len(request.nodes), "edge": len(request.edges), "attribute row": rows, "value": values}
+    return {kind: count for kind, count in (counts | {"label": len(request.labels)}).items() if count}
+
+
+def _ends(graph: Graph, u: int, v: int) -> tuple[str, str]:
+    """The names of both ends of an edge; those of an undirected one in alphabetical order."""
+    first, second = str(graph.name_of(u)), str(graph.name_of(v))
+    return (first, second) if graph.directed or first <= second else (second, first)
+
+
+def _nonzero(graph: Graph, row: int) -> list[int]:
+    """The columns in which a node has attributes that are not 0."""
+    if not graph.has_sparse_attributes:
+        return graph.x[row].nonzero().flatten().tolist()
+    first, last = graph.x.crow_indices()[row : row + 2].tolist()
+    columns, values = graph.x.col_indices()[first:last], graph.x.values()[first:last]
+    return columns[values != 0].tolist()

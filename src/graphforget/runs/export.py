@@ -1,0 +1,51 @@
+"""Exports the released model of a run directory as files that need torch alone."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import torch
+
+from graphforget.certificates.document import Certificate
+from graphforget.errors import InputError
+from graphforget.files import error_reason
+from graphforget.models import plain
+from graphforget.models.plain_copies import describe, plain_copy
+from graphforget.runs.layout import CERTIFICATE, open_run
+from graphforget.runs.released import load_released
+
+
+def export_released(run: str | Path, folder: str | Path) -> Path:
+    """Writes the released model of a run directory as a plain torch module.
+
+    `model.pt` holds the weights with the noise of the certificate, the settings and the certificate's id;
+    `released_model.py` the class. `released_model.load("model.pt")(x, edge_index)` gives the logits, without this
+    package. Both files are public, as the release is.
+
+    Args:
+        run: The run directory. It has answered a request.
+        folder: A new folder to write.
+
+    Returns:
+        The folder.
+
+    Raises:
+        InputError: The run has released nothing, the model cannot be exported, or the folder exists already.
+    """
+    folder = Path(folder)
+    released, _ = load_released(run)
+    with open_run(run) as place:
+        certificate = Certificate.read(place / CERTIFICATE)
+    plain_copy(released.module)  # refuses what cannot be exported
+    settings, state = describe(released.module)
+    content = {"settings": settings, "state_dict": state, "certificate": certificate.id}
+    try:
+        folder.mkdir(parents=True)
+        torch.save(content, folder / "model.pt")
+        shutil.copyfile(plain.__file__, folder / "released_model.py")
+    except FileExistsError as error:
+        raise InputError(f"{folder} exists already, choose another place") from error
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written: {error_reason(error)}") from error
+    return folder

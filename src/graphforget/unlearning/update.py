@@ -1,0 +1,130 @@
+"""`gf.update`: a model goes to the next state of its graph, which may have grown, been corrected, or lost something."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphforget.certificates.document import READMIT
+from graphforget.certificates.issue import Filing
+from graphforget.certificates.levels import Level
+from graphforget.errors import InputError, Refused
+from graphforget.graph.graph import Graph
+from graphforget.progress import Progress
+from graphforget.request.hashed_items import HashedItems, count_items
+from graphforget.request.request import Request
+from graphforget.training.recipe import UPDATE
+from graphforget.training.trained import Trained
+from graphforget.unlearning.catalogue import AUTO
+from graphforget.unlearning.outcome import Outcome
+from graphforget.unlearning.registry import named_choice
+from graphforget.unlearning.selection import NEWTON, RETRAIN, LevelPolicy, Otherwise, choose
+from graphforget.unlearning.task import Task
+from graphforget.unlearning.unlearn import differing, privacy_target, run_choice
+
+LONGEST_REASON = 500
+
+
+# Longer than 50 lines because of its signature and its documentation.
+def update(
+    trained: Trained,
+    graph: Graph,
+    new_graph: Graph,
+    *,
+    method: str = AUTO,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    level: Level | None = None,
+    otherwise: Otherwise = "retrain",
+    readmit: str | None = None,
+    seed: int | None = None,
+    noise_seed: int | None = None,
+    device: str = "cpu",
+    progress: Progress | None = None,
+    filing: Filing | None = None,
+    **options: Any,
+) -> Outcome:
+    """Brings a model to the next state of its graph: new nodes, edges, attributes and labels, corrections, removals.
+
+    A strongly convex model moves by Newton steps from where it stands, a stacked one trains the encoders of the parts
+    that changed again, and every other model is retrained. The certificate is of the same kind as for a request,
+    against training on the new graph, and the release counts like any other.
+
+    Args:
+        trained: The model, as `train`, `adopt` or an earlier outcome gives it.
+        graph: The graph that the model was trained on, or the graph of the last outcome.
+        new_graph: Its next state, with its own split. Nodes are matched by their subject ids, or by their numbers if
+            there are no subject ids (`Graph.next_state`).
+        method: "newton", "retrain" or "auto".
+        epsilon: By default the epsilon that was fixed at training.
+        delta: By default the delta that was fixed at training.
+        level: The lowest acceptable level.
+        otherwise: "retrain" or "refuse", if the level cannot be reached or the method fails.
+        readmit: Why data may come back that a request deleted. The reason is public: it stands in the certificate and
+            the ledger. Without it such data is refused.
+        seed: The seed of a retraining, if it is to be another one.
+        noise_seed: Makes the noise reproducible, and therefore removable.
+        device: The torch device to compute on.
+        progress: A function that is called with a stage, the steps done and their total.
+        **options: Options of the method.
+
+    Returns:
+        The outcome, with the certificate. `outcome.graph` is the new graph with stable node numbers.
+
+    Raises:
+        InputError: The arguments do not fit together.
+        Refused: Deleted data would come back, or the level cannot be reached. Nothing is released.
+
+    Example:
+        >>> import graphforget as gf
+        >>> graph = gf.load("patients")
+        >>> smaller = graph.without(gf.Request(nodes=["patient-0017", "patient-0018"]))
+        >>> outcome = gf.update(gf.train(smaller, "sgc"), smaller, graph)
+        >>> outcome.method, outcome.level, outcome.graph.num_nodes - smaller.num_nodes
+        ('newton', 'certified', 2)
+    """
+    policy, named = LevelPolicy(level, otherwise), named_choice(method, options)
+    if named is not None and named.method.name not in (NEWTON.name, RETRAIN.name):
+        raise InputError(f"method {method!r} cannot update a graph, only {NEWTON.name!r} and {RETRAIN.name!r} can")
+    (named.method if named else RETRAIN).check_model(trained, graph)
+    if not isinstance(new_graph, Graph):
+        raise InputError(f"the new graph is a {type(new_graph).__name__}, a graphforget.Graph is needed")
+    after = graph.next_state(new_graph)
+    returning = returning_items(trained, after, readmit)
+    target = privacy_target(trained, epsilon=epsilon, delta=delta)
+    given = {"method": named.method.name if named else None, "epsilon": epsilon, "delta": delta}
+    given |= {"level": level, "otherwise": None if otherwise == "retrain" else otherwise, "seed": seed, **options}
+    given |= {READMIT: readmit.strip()} if readmit is not None and returning is not None else {}
+    task = Task.of(
+        trained,
+        graph,
+        None,
+        retained=after,
+        returning=returning,
+        target=target,
+        seed=seed,
+        noise_seed=noise_seed,
+        device=device,
+        progress=progress,
+        may_retrain=otherwise == "retrain",
+        chosen={UPDATE: True} | differing(given, trained),
+        filing=filing or Filing(),
+    )
+    choice = choose(task, policy=policy, options=options, named=named)
+    return run_choice(task, choice, policy, options)
+
+
+def returning_items(trained: Trained, after: Graph, readmit: str | None) -> Request | None:
+    """What a request deleted and the new graph holds again. Raises `Refused` if there is any, and no reason for it."""
+    if readmit is not None and (not readmit.strip() or len(readmit) > LONGEST_REASON or not readmit.isprintable()):
+        raise InputError(f"the reason to readmit must be a text of up to {LONGEST_REASON} characters in one line")
+    deleted: HashedItems | None = trained.suppressed
+    returning = None if deleted is None else deleted.found_in(after)
+    if returning is not None and readmit is None:
+        counts = count_items(returning)
+        words = ", ".join(f"{count:,} {kind}{'s' * (count != 1)}" for kind, count in counts.items())
+        total = sum(counts.values())
+        raise Refused(
+            f"the new graph would bring back {total:,} deleted item{'s' * (total != 1)} ({words}), so nothing was "
+            "changed: take that out, or give a reason to readmit it (--readmit)"
+        )
+    return returning

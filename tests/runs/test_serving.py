@@ -1,0 +1,76 @@
+"""Predictions of a released model by the command line, and the certificate's id that goes with a release."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+
+import graphforget as gf
+from cases import Run, random_graph, with_targets
+from collection_cases import random_collection
+
+
+@pytest.fixture
+def patients(tmp_path: Path) -> Path:
+    graph = gf.load("patients")
+    return gf.save_run(tmp_path / "run", gf.train(graph, "sgc"), graph)
+
+
+def test_predictions_are_those_of_the_released_model(patients: Path, run: Run) -> None:
+    refused = run("predict", patients)
+    assert refused.code == 2
+    assert "has not answered any request" in refused.stderr
+    gf.answer(patients, gf.Request(nodes=["patient-0017"]))
+    released, graph = gf.load_released(patients)
+    expected = released.logits(graph).softmax(dim=1)
+    rows = list(csv.DictReader(io.StringIO(run("predict", patients).stdout)))
+    assert [row["node"] for row in rows] == list(graph.subject_ids or ())
+    names = graph.class_names or ()
+    for row, probabilities in zip(rows, expected, strict=True):
+        assert row["prediction"] == names[int(probabilities.argmax())]
+        listed = torch.tensor([float(row[f"probability {name}"]) for name in names])
+        torch.testing.assert_close(listed.double(), probabilities, rtol=1e-6, atol=1e-6)
+    shown = json.loads(run("predict", patients, "--nodes", "patient-0021", "--nodes", "patient-0003", "--json").stdout)
+    assert [row["node"] for row in shown["predictions"]] == ["patient-0021", "patient-0003"]
+    assert shown["audience"] == "private"
+    assert shown["certificate"] == gf.Certificate.read(patients / "certificate.json").id
+    gone = run("predict", patients, "--nodes", "patient-0017")
+    assert gone.code == 2
+    assert len(gone.stderr.strip().splitlines()) == 1
+
+
+def test_a_release_carries_the_id_of_its_certificate(patients: Path, run: Run, tmp_path: Path) -> None:
+    gf.answer(patients, gf.Request(nodes=["patient-0017"]))
+    certificate = gf.Certificate.read(patients / "certificate.json").id
+    with safe_open(patients / "released.safetensors", framework="pt") as file:
+        assert file.metadata() == {"certificate": certificate}
+    assert gf.verify_run(patients).checks
+    done = run("export", patients, "--out", tmp_path / "served", "--json")
+    assert done.code == 0, done.stderr
+    assert torch.load(tmp_path / "served" / "model.pt", weights_only=True)["certificate"] == certificate
+
+
+@pytest.mark.parametrize("kind", ["labels", "values", "graphs", "links"])
+def test_other_things_are_predicted_too(kind: str, tmp_path: Path, run: Run) -> None:
+    graph = random_collection(0) if kind == "graphs" else random_graph(4, nodes=40, edges=60)
+    graph = with_targets(graph, kind) if kind in ("labels", "values") else graph
+    options: dict[str, Any] = {"test": 0.3, "messages": 0.5, "negatives": 4} if kind == "links" else {}
+    trained = gf.train(graph, {"graphs": "graph-sign", "links": "link-sign"}.get(kind, "sgc"), **options)
+    folder = gf.save_run(tmp_path / "run", trained, graph)
+    gf.answer(folder, gf.Request(nodes=[int(graph.numbers[7])]))
+    shown = run("predict", folder, "--json")
+    if kind == "links":
+        assert shown.code == 2
+        assert "the model answers for links" in shown.stderr
+        return
+    result = json.loads(shown.stdout)
+    released, after = gf.load_released(folder)
+    assert len(result["predictions"]) == len(released.items(after))
+    assert result["item"] == ("graph" if kind == "graphs" else "node")

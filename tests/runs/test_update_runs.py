@@ -1,0 +1,232 @@
+"""Updates of run directories: what was deleted does not come back by itself, and nothing published tells of it."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import test_two_worlds as worlds
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import graphforget as gf
+from cases import CLASSES, COLUMNS, Run, graphs, present, random_graph, requests
+from graphforget.request.hashed_items import HashedItems
+from graphforget.runs import arrays
+from graphforget.runs.history import read_history
+from graphforget.runs.update import _refuse_deleted
+
+
+def write_csv(folder: Path, graph: gf.Graph, *, without: tuple[str, ...] = ()) -> Path:
+    """The graph as CSV files, without some people."""
+    folder.mkdir(exist_ok=True)
+    names, x = present(graph.subject_ids), graph.x.to_dense()
+    columns = graph.column_names or [f"c{number}" for number in range(graph.num_columns)]
+    with (folder / "nodes.csv").open("w", newline="") as file:
+        write = csv.writer(file).writerow
+        write(["id", "label", *columns])
+        for row, name in enumerate(names):
+            label = "" if graph.y[row] < 0 else f"class-{int(graph.y[row])}"
+            if name not in without:
+                write([name, label, *(repr(float(value)) for value in x[row])])
+    with (folder / "edges.csv").open("w", newline="") as file:
+        write = csv.writer(file).writerow
+        write(["source", "target"])
+        for u, v in graph.edge_index.T.tolist():
+            if u < v and not {names[u], names[v]} & set(without):
+                write([names[u], names[v]])
+    return folder
+
+
+@pytest.fixture
+def clinic(tmp_path: Path) -> tuple[Path, Path, gf.Graph]:
+    """A folder of records, and a run that was trained on them."""
+    plain = random_graph(3, nodes=40, edges=60, unlabelled=0)
+    graph = dataclasses.replace(plain, subject_ids=tuple(f"patient-{row:02}" for row in range(40)))
+    data = write_csv(tmp_path / "data", graph, without=("patient-38", "patient-39"))
+    loaded = gf.load(data)
+    return gf.save_run(tmp_path / "run", gf.train(loaded, "sgc"), loaded), data, graph
+
+
+def test_a_deleted_patient_who_comes_back_in_a_csv_file_is_refused(
+    clinic: tuple[Path, Path, gf.Graph], run: Run, tmp_path: Path
+) -> None:
+    folder, data, graph = clinic
+    (tmp_path / "r.json").write_text(json.dumps({"nodes": ["patient-07"], "labels": ["patient-08"]}))
+    assert run("unlearn", folder, tmp_path / "r.json", "--in-place", "--id", "1").code == 0
+    write_csv(data, graph)  # the source still has the patient, and two new ones
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    refused = run("update", folder, "--data", data, "--in-place")
+    assert refused.code == 3
+    assert "2 deleted items (1 node, 1 label)" in refused.stderr
+    assert len(refused.stderr.strip().splitlines()) == 1
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert "patient" not in (folder / "suppressed.json").read_text()
+
+    write_csv(data, dataclasses.replace(graph, y=_unlabelled(graph, 8)), without=("patient-07",))
+    done = run("update", folder, "--data", data, "--in-place", "--id", "2", "--json")
+    assert done.code == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert (answer["level"], answer["certificate"]["chosen"]) == ("certified", {"update": True})
+    assert run("verify", folder).code == 0
+    again = run("update", folder, "--data", data, "--in-place", "--id", "2", "--json")
+    assert json.loads(again.stdout)["certificate"] == answer["certificate"]
+    assert json.loads(again.stdout)["repeated"]
+    ledger = json.loads(run("ledger", folder, "--json").stdout)
+    assert [entry["request_id"] for entry in ledger["entries"]] == ["1", "2"]
+    assert ledger["releases_left"] == 62
+
+
+def _unlabelled(graph: gf.Graph, row: int) -> torch.Tensor:
+    y = graph.y.clone()
+    y[row] = -1
+    return y
+
+
+def test_a_reason_readmits_and_the_ledger_keeps_it(clinic: tuple[Path, Path, gf.Graph], run: Run) -> None:
+    folder, data, graph = clinic
+    gf.answer(folder, gf.Request(nodes=["patient-07"], attributes={"patient-09": [1]}))
+    write_csv(data, graph)
+    moved = folder.parent / "elsewhere"  # the list goes with the run
+    shutil.copytree(folder, moved)
+    shutil.rmtree(folder)
+    assert run("update", moved, "--data", data, "--in-place").code == 3
+    done = run("update", moved, "--data", data, "--in-place", "--readmit", "consent of 3 May", "--json")
+    assert done.code == 0, done.stderr
+    assert json.loads(done.stdout)["certificate"]["chosen"]["readmit"] == "consent of 3 May"
+    shown = run("verify", moved)
+    assert shown.code == 0, shown.stderr
+    assert "readmitted" in " ".join(shown.stdout.split())
+    trained, after = gf.load_run(moved)
+    assert after.num_nodes == graph.num_nodes
+    assert trained.suppressed is None or trained.suppressed.found_in(after) is None
+    gf.answer(moved, gf.Request(nodes=["patient-07"]))  # and can be deleted again, for good
+    assert run("verify", moved).code == 0
+    assert run("update", moved, "--data", data, "--in-place").code == 3
+    assert gf.prove_absence(moved, "patient-07").subject == "patient-07"
+
+
+def test_an_annex_that_readmits_without_a_reason_is_found(clinic: tuple[Path, Path, gf.Graph]) -> None:
+    folder = clinic[0]
+    loaded = gf.load_run(folder)[1]
+    first = gf.unlearn(*gf.load_run(folder), gf.Request(nodes=["patient-07"]))
+    grown = gf.update(first.trained, first.graph, loaded, readmit="a reason")
+    evidence: dict[str, Any] = {"released": grown.released_theta, "annexes": [first.annex, grown.annex]}
+    assert gf.verify(grown.certificate, grown.trained, grown.graph, **evidence)
+    silent = dataclasses.replace(grown.certificate, chosen={"update": True})
+    with pytest.raises(gf.Mismatch, match="without a reason"):
+        gf.verify(silent, grown.trained, grown.graph, **evidence)
+    hidden = dataclasses.replace(grown.annex, readmitted=None)
+    with pytest.raises(gf.Mismatch):
+        gf.verify(
+            grown.certificate, grown.trained, grown.graph, released=grown.released_theta, annexes=[first.annex, hidden]
+        )
+
+
+def test_what_an_earlier_version_deleted_is_refused_too(clinic: tuple[Path, Path, gf.Graph]) -> None:
+    """Its runs have annexes, and no list of hashes."""
+    folder, data, _ = clinic
+    gf.answer(folder, gf.Request(nodes=["patient-07"]))
+    graph = gf.load_run(folder)[1]
+    with pytest.raises(gf.Refused, match="a node that was to be forgotten by a request to an earlier version"):
+        _refuse_deleted(read_history(folder), gf.load(data), None)
+    _refuse_deleted(read_history(folder), graph, None)
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_hashes_know_again_what_comes_back_and_nothing_else(data: st.DataObject) -> None:
+    graph = data.draw(graphs())
+    request = data.draw(requests(graph))
+    hashed = HashedItems.from_dict(json.loads(json.dumps(HashedItems.of(graph, request).to_dict())))
+    after = graph.without(request)
+    assert hashed.found_in(after) is None
+    found = hashed.found_in(graph)
+    if found is None:
+        assert after.digest == graph.digest
+        return
+    assert graph.without(found).digest == after.digest
+    assert hashed.without(graph, found).found_in(graph) is None
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_run_of_any_size_grows(large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "LARGE", 0 if large else 2**40)
+    whole = random_graph(3, nodes=40, edges=60, sparse=False)
+    whole = dataclasses.replace(whole, subject_ids=tuple(f"p{row}" for row in range(40)))
+    graph = whole.without(gf.Request(nodes=["p3", "p39"]))
+    run = gf.save_run(tmp_path / "run", gf.train(graph, "sgc", mu=1e-2), graph)
+    gf.answer(run, gf.Request(nodes=["p38"]))
+    outcome = present(gf.update_run(run, whole.without(gf.Request(nodes=["p38"]))).outcome)
+    assert gf.load_run(run)[1].digest == outcome.graph.digest
+    assert sorted(set(outcome.graph.numbers.tolist()) - set(range(40))) == [40, 41]
+    assert gf.load_run(run)[1].free_number == 42
+    assert gf.verify_run(run).checks
+    gf.answer(run, gf.Request(nodes=["p39"]))
+    assert gf.load_run(run)[1].free_number == 42
+    assert gf.verify_run(run).checks
+
+
+def two_pasts(seed: int) -> tuple[gf.Graph, gf.Graph, gf.Graph]:
+    """Two graphs that differ in what an update removes and corrects, and the state after it, which is the same."""
+    after = random_graph(seed, nodes=14, edges=24, sparse=bool(seed % 2))
+    after = dataclasses.replace(after, subject_ids=tuple(f"p{row}" for row in range(14)))
+    pasts = []
+    for world in range(2):
+        rng = np.random.default_rng([seed, world])
+        x, y = after.x.to_dense().clone(), after.y.clone()
+        train, test = after.train_mask.clone(), after.test_mask.clone()
+        x[4] = torch.from_numpy(rng.normal(size=COLUMNS))
+        y[5] = int(rng.integers(CLASSES))
+        train[5], test[5] = True, False
+        gone = torch.from_numpy(rng.normal(size=(1, COLUMNS)))
+        ends = torch.tensor([[14] * 3, rng.integers(0, 13, size=3).tolist()])
+        lost = rng.integers(0, after.edge_index.shape[1] // 2)
+        pasts.append(
+            gf.Graph.create(
+                x=torch.cat([x, gone]),
+                edges=torch.cat([after.edge_index[:, int(lost) :], ends], dim=1),
+                y=torch.cat([y, torch.tensor([int(rng.integers(CLASSES))])]),
+                train_mask=torch.cat([train, torch.tensor([True])]),
+                test_mask=torch.cat([test, torch.tensor([False])]),
+                num_classes=CLASSES,
+                subject_ids=[*present(after.subject_ids), "gone"],
+                sparse=bool(seed % 2),
+            )
+        )
+    return pasts[0], pasts[1], after
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [("sgc", {}), ("stacked-gcn", {"hidden": 3, "epochs": 3, "parts": 3}), ("gcn", {"hidden": 5, "epochs": 3})],
+)
+def test_what_an_update_publishes_is_the_same_in_two_worlds(
+    model: str, options: dict[str, Any], tmp_path: Path, run: Run
+) -> None:
+    gf.make_keys(tmp_path / "key")
+    for seed in range(3):
+        *pasts, after = two_pasts(seed)
+        documents = []
+        for number, past in enumerate(pasts):
+            folder = gf.save_run(tmp_path / f"run-{seed}-{number}", gf.train(past, model, **options), past)
+            answer = gf.update_run(folder, after, key=gf.private_key(tmp_path / "key"), request_id="update 1")
+            outcome = present(answer.outcome)
+            shown = {command: json.loads(run(command, folder, "--json").stdout) for command in ("verify", "ledger")}
+            documents.append(
+                {
+                    "public": outcome.public(),
+                    "shown": shown,
+                    "names": sorted(path.name for path in folder.iterdir()),
+                    "sizes": {name: (folder / name).stat().st_size for name in worlds.PUBLIC_FILES},
+                }
+            )
+        assert worlds.differences(documents[0], documents[1]) == [], (seed, model)
