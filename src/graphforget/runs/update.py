@@ -90,13 +90,12 @@ def update_run(
             check_writable(target, force=force or out is None)
             check_state(place, trained, graph, history)
             trees = RunTrees(graph, stored_trees(place, history, graph), progress)
+        filing = Filing(history.head, key, trees.commit)
         try:
-            outcome = update(
-                trained, graph, after, progress=progress, filing=Filing(history.head, key, trees.commit), **options
-            )
+            outcome = update(trained, graph, after, progress=progress, filing=filing, **options)
         except FloorMissed as missed:
             with nullcontext() if out is None else run_lock(Path(run).resolve()):
-                save_refusal(Path(run), missed, graph, history, key=key, request_ids=[name])
+                save_refusal(Path(run), missed, graph, history, filing=filing, request_ids=[name])
             raise
         more = {PROOFS: trees.to_bytes()}
         save_release(target, outcome, history, key=key, request_ids=[name], overwrite=force or out is None, more=more)
