@@ -50,6 +50,7 @@ def newton_cg(
     max_steps: int = 100,
     max_products: int = 500,
     on_step: Callable[[int, float], None] | None = None,
+    on_point: Callable[[Tensor], None] | None = None,
 ) -> Minimum:
     """Minimises `function` from `theta` until its gradient's norm is at most `gradient_tolerance`, after `min_steps`.
 
@@ -57,7 +58,8 @@ def newton_cg(
     method: relative residual at most `min(0.1, sqrt(||g||))`, and no smaller than what would meet the tolerance).
     If the tolerance is `NEAR`, one step is solved to the tolerance: a second step would cost more.
     A step that does not lower the value enough (Armijo) is halved. Close to the minimum differences of values are
-    smaller than rounding errors; there a step that lowers the gradient's norm is accepted.
+    smaller than rounding errors; there a step that lowers the gradient's norm is accepted. `on_point` is called with
+    every accepted point: nothing else is needed to go on from there.
     """
     value, gradient = function.value_and_gradient(theta)
     norm = float(gradient.norm())
@@ -85,6 +87,8 @@ def newton_cg(
         else:
             return Minimum(theta, "no descent", step, products, value, gradient)
         theta, value, gradient, norm = candidate, new_value, new_gradient, new_norm
+        if on_point is not None:
+            on_point(theta)
     if on_step is not None:
         on_step(max_steps, norm)
     status: Status = "converged" if norm <= gradient_tolerance else "steps spent"

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from graphforget.graph.distributed_graph import DistributedGraph
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
 from graphforget.models.prepared import prepared_once
@@ -34,11 +35,18 @@ class Items:
     train_mask: Tensor
     val_mask: Tensor
     test_mask: Tensor
+    elsewhere: int = 0  # training items that lie on ranks, and have no row here
+
+    @property
+    def num_training(self) -> int:
+        """The number of training items, wherever they lie."""
+        return self.elsewhere or self.train_rows.numel()
 
     @classmethod
     def of_nodes(cls, graph: Graph) -> Items:
         """The nodes of a graph."""
-        return cls(NODE, graph.numbers, graph.y, graph.train_mask, graph.val_mask, graph.test_mask)
+        elsewhere = graph.num_training if isinstance(graph, DistributedGraph) else 0
+        return cls(NODE, graph.numbers, graph.y, graph.train_mask, graph.val_mask, graph.test_mask, elsewhere)
 
     @cached_property
     def train_rows(self) -> Tensor:

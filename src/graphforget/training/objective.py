@@ -138,6 +138,31 @@ class LossSum:
         curvature = self.loss.curvature(logits, self.labels)
         return lambda v: jacobian.adjoint(curvature(jacobian.apply(v)))
 
+    # -- what bounds on rounding need ------------------------------------------------------------------------------
+
+    @property
+    def feature_error(self) -> float | None:
+        """A bound on the rounding error of the features in the Frobenius norm; None if they come with none."""
+        model = self.affine_model
+        return None if model is None else model.feature_error(self.inputs)
+
+    @property
+    def longest_sum(self) -> int:
+        """At least the number of terms of any sum in a gradient of an affine model."""
+        model = self.affine_model
+        assert model is not None
+        return model.longest_sum(model.summed_nodes(self.inputs, self.rows, nodes=self.nodes))
+
+    @property
+    def num_rows(self) -> int:
+        """The number of losses."""
+        return self.labels.shape[0]
+
+    @property
+    def target_norm(self) -> float:
+        """The Frobenius norm of the targets."""
+        return float(self.labels.double().norm())
+
     @property
     def jacobian_width(self) -> int:
         """The number of outputs of an affine model for an item."""
@@ -239,6 +264,13 @@ class Objective:
         _, squares = self.data.row_norm_sums
         return MixedPrecision(self) if squares <= LARGEST_SINGLE_SQUARE * self.m else self
 
+    def resumed(self, start: Tensor) -> tuple[Tensor, Callable[[Tensor], None] | None]:
+        """Where a minimisation from `start` goes on, and what is to be called with each of its points.
+
+        It begins at `start`, unless an earlier process was killed on the way and left a checkpoint.
+        """
+        return start, None
+
     @property
     def size(self) -> int:
         """The number of parameters."""
@@ -316,7 +348,8 @@ def minimise(objective: Objective, theta: Tensor, *, max_steps: int = 100, **opt
     """
     function = objective.for_newton()
     if function is objective:
-        return newton_cg(objective, theta, max_steps=max_steps, **options)
+        theta, on_point = objective.resumed(theta)
+        return newton_cg(objective, theta, max_steps=max_steps, on_point=on_point, **options)
     minimum = newton_cg(function, theta, max_steps=min(SINGLE_STEPS, max_steps), **options)
     left = max_steps - minimum.steps
     if minimum.status == "converged" or not left:

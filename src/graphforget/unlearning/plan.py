@@ -162,15 +162,15 @@ def _time_epochs(task: Task, epochs: int, parts: list[int]) -> float:
 def _counts(task: Task) -> dict[str, Any]:
     """How much the request removes and changes."""
     graph, request, touched = task.graph, task.request, task.touched
-    resolved, m = request.resolve(graph), task.trained.items(graph).train_rows.numel()
+    resolved, m = request.resolve(graph), task.trained.items(graph).num_training
     return {
         "nodes": resolved.node_rows.numel(),
-        "training_nodes": touched.removed.numel(),
+        "training_nodes": touched.num_removed,
         "edges": graph.num_edges - task.retained.num_edges,
         "attribute_nodes": len(request.attributes),
         "values": graph.count_named_values(resolved),
-        "affected": touched.affected.numel(),
-        "untouched": m - touched.removed.numel() - touched.affected.numel(),
+        "affected": touched.num_affected,
+        "untouched": m - touched.num_removed - touched.num_affected,
         "item": task.after_items.word,
         "added": touched.added.numel(),
         "affected_by": {kind: _affected(task, request.only(kind)) for kind in request.kinds},

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from graphforget.certificates.issue import Filing
 from graphforget.errors import InputError
+from graphforget.graph.distributed_graph import DistributedGraph
 from graphforget.graph.graph import Graph
 from graphforget.models.items import Items, item_footprint, view_of
 from graphforget.models.registry import reach_is_proven
@@ -136,6 +137,8 @@ class Task:
             return False  # shards and encoders are compared one by one, networks made anew
         if trained.recipe.environment != environment(device=self.device):
             return False
+        if isinstance(self.graph, DistributedGraph):  # training reads the features of training rows, all unchanged
+            return True
         return same_training_input(self.graph, self.retained, trained.reach, view=view_of(trained.module))
 
     @property
@@ -147,9 +150,9 @@ class Task:
         """The entry that this request adds to the history of the model."""
         return HistoryEntry(
             method=method,
-            m=self.trained.items(self.graph).train_rows.numel(),
-            removed=self.touched.removed.numel(),
-            affected=self.touched.affected.numel(),
+            m=self.trained.items(self.graph).num_training,
+            removed=self.touched.num_removed,
+            affected=self.touched.num_affected,
             step_norm=float((theta.cpu() - self.trained.theta).norm()),
             gradient_norm=self.trained.gradient_norm,
         )

@@ -1,0 +1,69 @@
+"""Rank 0 calls, all ranks compute: calls by name, answers of every rank, and sums in the fixed tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphforget.distributed.group import Group, Message
+from graphforget.distributed.row_ranges import RowRanges, Span, joined_sum
+from graphforget.errors import InputError, Mismatch, OtherVersion, Refused
+
+STOP = "stop"
+ERRORS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (InputError, OtherVersion, Mismatch, Refused)}
+
+Server = Callable[[str, Message], Message]  # answers a call on one rank
+
+
+class Ranks:
+    """All ranks, as rank 0 sees them. On the other ranks, `serve` answers its calls until it stops them."""
+
+    def __init__(self, group: Group, server: Server) -> None:
+        self.group, self._server = group, server
+
+    def call(
+        self,
+        name: str,
+        fields: Mapping[str, Any] | None = None,
+        tensors: Mapping[str, Tensor] | None = None,
+        *,
+        purpose: str = "control",
+    ) -> list[Message]:
+        """The answers of all ranks. Raises the error of the first rank that has one, with its sentence."""
+        with self.group.purpose(purpose):
+            message = self.group.tell(Message({"call": name, **(fields or {})}, tensors or {}))
+            replies = self.group.reply(self._answer(message))
+        for reply in replies:
+            if "error" in reply.fields:
+                raise ERRORS.get(reply.fields["error"], RuntimeError)(reply.fields["message"])
+        return replies
+
+    def sum(
+        self, name: str, tensors: Mapping[str, Tensor], ranges: RowRanges, *, purpose: str, fields: Any = None
+    ) -> Tensor:
+        """The sum of the tensors `sums` that the ranks answer, a row for each of their subtrees of blocks."""
+        replies = self.call(name, fields, tensors, purpose=purpose)
+        spans: list[Span] = [span for rank in range(ranges.parts) for span in ranges.subtrees_of(rank)]
+        rows = [row for reply in replies for row in reply.tensors["sums"]]
+        return joined_sum(ranges.num_blocks, spans, rows, torch.add)
+
+    def stop(self) -> None:
+        """Ends `serve` on the other ranks."""
+        self.group.tell(Message({"call": STOP}))
+
+    def serve(self) -> None:
+        """Answers the calls of rank 0 until it stops."""
+        while True:
+            message = self.group.tell(None)
+            if message.fields["call"] == STOP:
+                return
+            self.group.reply(self._answer(message))
+
+    def _answer(self, message: Message) -> Message:
+        try:
+            return self._server(str(message.fields["call"]), message)
+        except (InputError, Mismatch, Refused) as error:
+            return Message({"error": type(error).__name__, "message": str(error)})
