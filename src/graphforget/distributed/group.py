@@ -173,11 +173,6 @@ class Group:
         self.traffic.add(self._purpose, tensor.numel() * tensor.element_size() * times)
 
 
-def is_launched() -> bool:
-    """Whether torchrun, or another launcher of torch, started this process as one of its ranks."""
-    return "RANK" in os.environ and "WORLD_SIZE" in os.environ and "MASTER_ADDR" in os.environ
-
-
 def _header(message: Message) -> bytes:
     shapes = [[name, str(one.dtype).removeprefix("torch."), list(one.shape)] for name, one in message.tensors.items()]
     return json.dumps({"fields": message.fields, "tensors": shapes}).encode()

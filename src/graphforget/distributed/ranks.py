@@ -50,16 +50,16 @@ class Ranks:
         rows = [row for reply in replies for row in reply.tensors["sums"]]
         return joined_sum(ranges.num_blocks, spans, rows, torch.add)
 
-    def stop(self) -> None:
-        """Ends `serve` on the other ranks."""
-        self.group.tell(Message({"call": STOP}))
+    def stop(self, code: int) -> None:
+        """Ends `serve` on the other ranks, with this exit code."""
+        self.group.tell(Message({"call": STOP, "code": code}))
 
-    def serve(self) -> None:
-        """Answers the calls of rank 0 until it stops."""
+    def serve(self) -> int:
+        """Answers the calls of rank 0 until it stops, and gives its exit code."""
         while True:
             message = self.group.tell(None)
             if message.fields["call"] == STOP:
-                return
+                return int(message.fields["code"])
             self.group.reply(self._answer(message))
 
     def _answer(self, message: Message) -> Message:

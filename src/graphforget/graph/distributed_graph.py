@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from graphforget.graph.graph import Graph
 from graphforget.graph.record_tree import root_above
 from graphforget.graph.records import encoded_header
 from graphforget.graph.row_part import TEST, TRAIN, VALIDATION, Deletion
+from graphforget.graph.resolved import Resolvable, Resolved
 from graphforget.graph.targets import TargetKind
 from graphforget.validation import as_whole_number, is_digits
 
@@ -93,11 +93,6 @@ class DistributedGraph(Graph):
             has_sparse_attributes=False,
             _known={},
         )
-
-    def after(self, replies: list[Message]) -> DistributedGraph:
-        """The graph after a deletion, from what the ranks answer about it."""
-        changed = DistributedGraph.of(self.facts, self.ranks, replies)
-        return changed.with_checkpoint(self.checkpoint)
 
     def with_checkpoint(self, checkpoint: Checkpoint | None) -> DistributedGraph:
         """The same graph, with a place for the checkpoint of a minimisation."""
@@ -204,15 +199,33 @@ class DistributedGraph(Graph):
 
     # -- deletions -------------------------------------------------------------------------------------------------
 
-    def removed(self, deletion: Deletion) -> tuple[DistributedGraph, list[Message]]:
-        """The graph after a deletion, which every rank makes in its memory, and what the ranks say about it."""
-        given = {f.name: torch.from_numpy(np.ascontiguousarray(getattr(deletion, f.name))) for f in _fields()}
+    def without(self, request: Resolvable) -> DistributedGraph:
+        """The graph after a deletion. Every rank makes it in its memory, where it replaces the graph before."""
+        resolved = request.resolve(self)
+        deletion = Deletion(
+            nodes=resolved.node_rows.numpy(),
+            edges=resolved.edges.numpy(),
+            full=resolved.full_rows.numpy(),
+            partial=resolved.partial_rows.numpy(),
+            columns=resolved.partial_columns.numpy(),
+        )
+        given = {name: torch.from_numpy(np.ascontiguousarray(part)) for name, part in vars(deletion).items()}
         replies = self.ranks.call("remove", None, given, purpose="request")
-        return self.after(replies), replies
+        vars(self)["_named_values"] = sum(reply.fields["values"] for reply in replies)
+        after = DistributedGraph.of(self.facts, self.ranks, replies).with_checkpoint(self.checkpoint)
+        changed = {name: sum(reply.fields[name] for reply in replies) for name in ("removed", "affected")}
+        vars(after)["_changed"] = changed
+        return after
 
+    @property
+    def changed(self) -> dict[str, int]:
+        """How many training nodes the deletion that made this graph removed, and how many more it may affect."""
+        changed: dict[str, int] = vars(self).get("_changed", {"removed": 0, "affected": 0})
+        return changed
 
-def _fields() -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(Deletion)
+    def count_named_values(self, resolved: Resolved) -> int:
+        """How many attribute values were not 0 and are, after `without`."""
+        return int(vars(self).get("_named_values", 0))
 
 
 def joined_digest(facts: GraphFacts, level: int, prefixes: list[np.ndarray], hashes: list[np.ndarray]) -> str:

@@ -7,7 +7,7 @@ attributes of 0, no target, no name and a hash of 0. A list of neighbours that b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 
 import numpy as np
@@ -45,7 +45,7 @@ class Changed:
     relinked: np.ndarray  # with other neighbours, the deleted ones included
     altered: np.ndarray  # whose attributes really differ and that stay
     removed: int  # training nodes that are deleted
-    counts: Mapping[str, int] = field(default_factory=dict)
+    values: int  # attribute values that the request names and that were not 0
 
 
 class RowPart:
@@ -133,16 +133,13 @@ class RowPart:
         """Removes what the deletion names of this part. Every rank calls it: edges of deleted nodes end elsewhere."""
         gone, self.boundary = np.unique(self.owned(deletion.nodes)), None
         removed = int(np.count_nonzero(self.roles[gone] == TRAIN))
-        altered = self._forget(deletion, gone)
+        altered, values = self._forget(deletion, gone)
         senders, receivers = self._lost_edges(deletion, gone, group)
         relinked = np.union1d(receivers, gone)
-        before = int(self.counts[relinked].sum())
         self._unlink(relinked, gone, senders, receivers)
-        lost = before - int(self.counts[relinked].sum())
         self._blank(gone)
         self._rehash(np.union1d(relinked, np.union1d(altered, gone)))
-        counts = {"nodes": int(gone.size), "edge_ends": lost}
-        return Changed(gone, relinked, altered, removed, counts)
+        return Changed(gone, relinked, altered, removed, values)
 
     def _lost_edges(self, deletion: Deletion, gone: np.ndarray, group: Group) -> tuple[np.ndarray, np.ndarray]:
         """The edges that this part loses: numbers of the senders, and rows of the receivers."""
@@ -170,16 +167,17 @@ class RowPart:
         self._note("indices", places)
         self._note("counts", relinked)
 
-    def _forget(self, deletion: Deletion, gone: np.ndarray) -> np.ndarray:
-        """Sets attributes to 0, and gives the rows where any was not 0 and whose nodes stay."""
+    def _forget(self, deletion: Deletion, gone: np.ndarray) -> tuple[np.ndarray, int]:
+        """Sets attributes to 0. Gives the rows where any was not 0 and whose nodes stay, and how many values were."""
         full = np.unique(self.owned(deletion.full))
         inside = (deletion.partial >= self.start) & (deletion.partial < self.stop)
         partial, columns = deletion.partial[inside] - self.start, deletion.columns[inside]
         changed = [full[(self.attributes[full] != 0).any(axis=1)], partial[self.attributes[partial, columns] != 0]]
+        values = int(np.count_nonzero(self.attributes[full])) + int(np.count_nonzero(self.attributes[partial, columns]))
         self.attributes[np.concatenate([full, gone])] = 0
         self.attributes[partial, columns] = 0
         self._note("attributes", np.concatenate([full, gone, partial]))
-        return np.setdiff1d(np.concatenate(changed), gone)
+        return np.setdiff1d(np.concatenate(changed), gone), values
 
     def _blank(self, gone: np.ndarray) -> None:
         self.roles[gone] = GONE

@@ -6,6 +6,7 @@ Everything that is proven needs an objective over items whose features are a fix
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from graphforget.graph.distributed_graph import DistributedGraph
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
 from graphforget.models.prepared import prepared_once
-from graphforget.request.footprint import Footprint, footprint
+from graphforget.request.footprint import CountedFootprint, Footprint, footprint
 from graphforget.request.request import Request
 
 NODE, LINK, GRAPH = "node", "link", "graph"
@@ -36,6 +37,7 @@ class Items:
     val_mask: Tensor
     test_mask: Tensor
     elsewhere: int = 0  # training items that lie on ranks, and have no row here
+    tests_elsewhere: int = 0  # and test items
 
     @property
     def num_training(self) -> int:
@@ -45,8 +47,10 @@ class Items:
     @classmethod
     def of_nodes(cls, graph: Graph) -> Items:
         """The nodes of a graph."""
-        elsewhere = graph.num_training if isinstance(graph, DistributedGraph) else 0
-        return cls(NODE, graph.numbers, graph.y, graph.train_mask, graph.val_mask, graph.test_mask, elsewhere)
+        items = cls(NODE, graph.numbers, graph.y, graph.train_mask, graph.val_mask, graph.test_mask)
+        if not isinstance(graph, DistributedGraph):
+            return items
+        return dataclasses.replace(items, elsewhere=graph.num_training, tests_elsewhere=graph.counts["test"])
 
     @cached_property
     def train_rows(self) -> Tensor:
@@ -151,6 +155,8 @@ def items_of(module: nn.Module, graph: Graph) -> Items:
 def item_footprint(module: nn.Module, graph: Graph, retained: Graph, request: Request, reach: Reach) -> Footprint:
     """The footprint of a request among the items of the module."""
     view = view_of(module)
+    if isinstance(retained, DistributedGraph):  # the ranks counted it
+        return CountedFootprint.of(**retained.changed)
     if view is None:
         return footprint(graph, request, reach, retained=retained)
     return view.touched(graph, retained, request, reach)

@@ -131,7 +131,7 @@ def answer(
         Refused: The guarantee cannot be given, or was refused before. Nothing was released.
     """
     requests = as_requests(request)
-    named = dict(zip(_checked_ids(request_id, request_ids, len(requests)), requests, strict=True))
+    named = dict(zip(checked_ids(request_id, request_ids, len(requests)), requests, strict=True))
     if out is not None and Path(out).resolve() == Path(run).resolve():
         raise InputError(f"{out} is the run itself: for its next state use --in-place (out=None) instead of --out")
     target = Path(run if out is None else out)
@@ -141,7 +141,7 @@ def answer(
         with open_run(run) as place:
             history = history_of(place)
             there = None if out is None else _continued_at(target, history, place, model=model, loss=loss)
-            first = _first_answers(named, (target, there), (Path(run), history), level=options.get("level"))
+            first = first_answers(named, (target, there), (Path(run), history), level=options.get("level"))
             fresh = {name: one for name, one in named.items() if name not in first}
             if fresh:
                 check_writable(target, force=overwrite)
@@ -163,7 +163,7 @@ def answer(
     return answers if isinstance(request, list | tuple) else answers[0]
 
 
-def _checked_ids(request_id: str | None, request_ids: Sequence[str | None] | None, count: int) -> list[str]:
+def checked_ids(request_id: str | None, request_ids: Sequence[str | None] | None, count: int) -> list[str]:
     """An id for each request: the given one, or a random one."""
     if request_ids is None:
         if request_id is not None and count > 1:
@@ -193,7 +193,7 @@ def _continued_at(
     return history
 
 
-def _first_answers(
+def first_answers(
     named: dict[str, Request], there: tuple[Path, History | None], here: tuple[Path, History], *, level: Any
 ) -> dict[str, Answer]:
     """The answers to those of the requests that were answered before, by their ids.
@@ -256,7 +256,7 @@ def save_outcome(
     Raises:
         InputError: The folder cannot be written, or the run at `after` cannot be read.
     """
-    ids = _checked_ids(request_id, request_ids, len(outcome.annex.commitments))
+    ids = checked_ids(request_id, request_ids, len(outcome.annex.commitments))
     with run_lock(Path(folder).resolve()):
         check_free(folder, force=force)
         history = History() if after is None else read_history(after)

@@ -28,7 +28,7 @@ from graphforget.models.part_features import (
     part_logits,
     propagate_part,
 )
-from graphforget.runs.part_state import checked_arrays, feature_settings, new_part, publish_part, stored_features
+from graphforget.runs.part_state import checked_arrays, feature_settings, new_part, stored_features, sweep_parts
 from graphforget.training.environment import versions
 from graphforget.training.losses import as_loss
 from graphforget.training.part_losses import PartLosses
@@ -66,7 +66,7 @@ class PartServer:
             "sample": self.sample,
             "outputs": self.outputs,
             "write": self.write,
-            "publish": self.publish,
+            "sweep": self.sweep,
             "stage": self.stage,
             "settle": self.settle,
             "check": self.check,
@@ -130,7 +130,7 @@ class PartServer:
         followed = follow_part(part, self.features, change, self.group)
         self.changed.append(followed)
         self.losses = None
-        return self._about(removed=change.removed, affected=followed.affected)
+        return self._about(removed=change.removed, affected=followed.affected, values=change.values)
 
     # -- the objective -------------------------------------------------------------------------------------------
 
@@ -205,12 +205,13 @@ class PartServer:
     # -- files ---------------------------------------------------------------------------------------------------
 
     def write(self, message: Message) -> Message:
-        """Writes the part, with its features, into a new folder that is not in its place yet."""
-        files = new_part(Path(message.fields["folder"]), self.group.rank, self.part, self.features)
-        return Message({"digest": files.digest})
+        """Writes the part, with its features, into a new folder that no run names yet."""
+        self.files = new_part(Path(message.fields["folder"]), self.group.rank, self.part, self.features)
+        return Message({"digest": self.files.digest})
 
-    def publish(self, message: Message) -> Message:
-        publish_part(Path(message.fields["folder"]), self.group.rank)
+    def sweep(self, message: Message) -> Message:
+        """Removes this rank's parts in other folders than the run's own."""
+        sweep_parts(Path(message.fields["folder"]), self.group.rank, keep=message.fields["keep"])
         return Message()
 
     def stage(self, message: Message) -> Message:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from graphforget.distributed.part_files import PartFiles, part_folder, sync, write_part
+from graphforget.distributed.part_files import PartFiles, part_folder, write_part
 from graphforget.distributed.row_ranges import RowRanges
 from graphforget.errors import InputError
+from graphforget.files import error_reason
 from graphforget.graph.record_tree import HASH
 from graphforget.graph.row_part import ARRAYS, BOUNDARY, GONE, SUBJECTS, TEST, TRAIN, VALIDATION, RowPart
 from graphforget.models.part_features import PartFeatures
@@ -62,26 +64,20 @@ def stored_features(files: PartFiles, part: RowPart, settings: Settings) -> Part
 
 
 def new_part(folder: Path, rank: int, part: RowPart, features: PartFeatures | None) -> PartFiles:
-    """Writes a part and its features beside their place."""
-    staged = _staged(folder, rank)
-    if staged.exists():
-        shutil.rmtree(staged)  # of a process that was killed
+    """Writes a part and its features into a new folder."""
     arrays = {name: np.asarray(getattr(part, name)) for name in ARRAYS}
     arrays |= {} if part.subjects is None else {SUBJECTS: np.asarray(part.subjects)}
     arrays |= {} if features is None else features.arrays()
-    return write_part(staged, arrays)
+    try:
+        return write_part(part_folder(folder, rank), arrays)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written: {error_reason(error)}") from error
 
 
-def publish_part(folder: Path, rank: int) -> None:
-    """Puts a part that `new_part` wrote in its place."""
-    place, staged = part_folder(folder, rank), _staged(folder, rank)
-    if staged.exists():
-        if place.exists():
-            shutil.rmtree(place)
-        staged.rename(place)
-        sync(folder)
-
-
-def _staged(folder: Path, rank: int) -> Path:
-    place = part_folder(folder, rank)
-    return place.with_name(f".{place.name}.new")
+def sweep_parts(folder: Path, rank: int, *, keep: str) -> None:
+    """Removes a rank's parts from all folders with parts but one."""
+    for other in folder.iterdir() if folder.is_dir() else ():
+        if other.name != keep and other.is_dir():
+            shutil.rmtree(part_folder(other, rank), ignore_errors=True)
+            with contextlib.suppress(OSError):
+                other.rmdir()  # the last rank there

@@ -12,6 +12,7 @@ from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.conditions import sentence
 from graphforget.certificates.levels import MEANING, NOT_COVERED, Level
 from graphforget.errors import Refused
+from graphforget.graph.distributed_graph import DistributedGraph
 from graphforget.graph.graph import Graph
 from graphforget.models.items import NODE, item_footprint
 from graphforget.models.registry import MODELS
@@ -173,8 +174,16 @@ def _counts(task: Task) -> dict[str, Any]:
         "untouched": m - touched.num_removed - touched.num_affected,
         "item": task.after_items.word,
         "added": touched.added.numel(),
-        "affected_by": {kind: _affected(task, request.only(kind)) for kind in request.kinds},
+        "affected_by": _affected_by_kind(task),
     }
+
+
+def _affected_by_kind(task: Task) -> dict[Kind, int]:
+    """How many training losses each kind alone may change. Ranks count a request as a whole, not by kinds."""
+    kinds = task.request.kinds
+    if isinstance(task.graph, DistributedGraph) and len(kinds) > 1:
+        return {}
+    return {kind: _affected(task, task.request.only(kind)) for kind in kinds}
 
 
 def _affected(task: Task, request: Request) -> int:

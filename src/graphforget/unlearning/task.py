@@ -33,7 +33,7 @@ from graphforget.validation import whole_number
 
 def refuse_emptied(items: Items) -> None:
     """Raises `InputError` if no training item remains. A class may lose its last one: `num_classes` is a setting."""
-    if not items.train_mask.any():
+    if not items.num_training:
         raise InputError(f"the request leaves no training {items.word}")
 
 
