@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import uuid
 from typing import Annotated
 
 import typer
@@ -32,8 +33,6 @@ def launch(
 
 def _launched(command: list[str], number: int, max_restarts: int) -> int:
     """The exit code of a command that torch's own launcher runs."""
-    # Restarted gloo processes must not read the addresses of dead ones.
-    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = os.environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     import logging
 
@@ -49,6 +48,7 @@ def _launched(command: list[str], number: int, max_restarts: int) -> int:
         rdzv_backend="c10d",
         rdzv_endpoint="127.0.0.1:0",
         local_addr="127.0.0.1",
+        run_id=uuid.uuid4().hex,
         monitor_interval=0.1,
     )
     try:

@@ -133,6 +133,12 @@ def unlearn(
                 one.summary | {"run": str(saved), "request_id": one.request_id, "repeated": one.repeated}
                 for one in answers
             ]
+    together = ranks()
+    if together is not None:
+        from graphforget.runs.on_ranks import counters
+
+        sent = {"ranks": counters(together)}
+        results = [one | {"private": one["private"] | sent} for one in results]
     if as_json:
         print(json.dumps(results[0] if len(results) == 1 else _together(results)))
         return
