@@ -34,7 +34,7 @@ class Ranks:
     ) -> list[Message]:
         """The answers of all ranks. Raises the error of the first rank that has one, with its sentence."""
         with self.group.purpose(purpose):
-            message = self.group.tell(Message({"call": name, **(fields or {})}, tensors or {}))
+            message = self.group.tell(Message({"call": name, "purpose": purpose, **(fields or {})}, tensors or {}))
             replies = self.group.reply(self._answer(message))
         for reply in replies:
             if "error" in reply.fields:
@@ -60,7 +60,8 @@ class Ranks:
             message = self.group.tell(None)
             if message.fields["call"] == STOP:
                 return int(message.fields["code"])
-            self.group.reply(self._answer(message))
+            with self.group.purpose(str(message.fields["purpose"])):
+                self.group.reply(self._answer(message))
 
     def _answer(self, message: Message) -> Message:
         try:

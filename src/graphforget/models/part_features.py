@@ -18,9 +18,9 @@ from graphforget.linalg.neighbour_sums import neighbour_sums
 from graphforget.linalg.ranges import row_blocks
 from graphforget.models.propagated import Settings, gamma, scaled_attributes
 
-COLUMNS = 16  # that are exchanged at a time
+COLUMNS = 8  # that are exchanged at a time
 ROWS = 2**14
-ENTRIES = 2**22
+ENTRIES = 2**20
 
 
 @dataclass(eq=False)
@@ -103,7 +103,10 @@ class Boundary:
         none = np.zeros(0, dtype=np.int64)
         stored = part.boundary
         self.numbers = np.unique(np.concatenate([none, *outside])) if stored is None else stored  # ascending
-        self.sends = [np.concatenate([none, *rows]) for rows in needed]
+        owners = part.ranges.owners(self.numbers)
+        self._got = np.bincount(owners, minlength=group.size).tolist()
+        self._sent = [sum(map(len, rows)) for rows in needed]
+        self._sends = np.concatenate([none, *(some for rows in needed for some in rows)])  # rows of this part
         self.size = n + self.numbers.size
         self.indptr = np.concatenate([[0], part.counts.astype(np.int64).cumsum()])
         self.indices = np.empty(int(self.indptr[-1]), dtype=np.int32)  # rows of this part, then boundary rows
@@ -116,12 +119,8 @@ class Boundary:
 
     def fill(self, values: np.ndarray, *, purpose: str) -> None:
         """Sets the boundary rows of `values`, whose first rows are those of this part, to what their ranks have."""
-        parts = self._group.exchange([values[rows] for rows in self.sends], purpose=purpose)
-        at = self._part.num_rows
-        for rank, part in enumerate(parts):
-            if rank != self._group.rank:
-                values[at : at + len(part)] = part
-                at += len(part)
+        rows = values[self._sends]
+        self._group.exchange_known(rows, self._sent, values[self._part.num_rows :], self._got, purpose=purpose)
 
     def lists(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The lists of these rows, as `indptr` and `indices`."""
