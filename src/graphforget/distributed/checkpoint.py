@@ -32,6 +32,7 @@ class Checkpoint:
 
     def write(self, key: str, point: Tensor) -> None:
         """Replaces the file by this point."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(self.path, key.encode() + point.detach().double().numpy().tobytes(), mode=0o600)
 
     def remove(self) -> None:

@@ -13,6 +13,7 @@ from graphforget.distributed.row_ranges import RowRanges, Span, joined_sum
 from graphforget.errors import InputError, Mismatch, OtherVersion, Refused
 
 STOP = "stop"
+REPLACES = ("open", "remove")  # calls after which another graph is in memory
 ERRORS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (InputError, OtherVersion, Mismatch, Refused)}
 
 Server = Callable[[str, Message], Message]  # answers a call on one rank
@@ -23,6 +24,7 @@ class Ranks:
 
     def __init__(self, group: Group, server: Server) -> None:
         self.group, self._server = group, server
+        self.graphs = 0  # that the ranks have had in memory, one after the other; the last one is there now
 
     def call(
         self,
@@ -36,19 +38,11 @@ class Ranks:
         with self.group.purpose(purpose):
             message = self.group.tell(Message({"call": name, "purpose": purpose, **(fields or {})}, tensors or {}))
             replies = self.group.reply(self._answer(message))
+        self.graphs += name in REPLACES
         for reply in replies:
             if "error" in reply.fields:
                 raise ERRORS.get(reply.fields["error"], RuntimeError)(reply.fields["message"])
         return replies
-
-    def sum(
-        self, name: str, tensors: Mapping[str, Tensor], ranges: RowRanges, *, purpose: str, fields: Any = None
-    ) -> Tensor:
-        """The sum of the tensors `sums` that the ranks answer, a row for each of their subtrees of blocks."""
-        replies = self.call(name, fields, tensors, purpose=purpose)
-        spans: list[Span] = [span for rank in range(ranges.parts) for span in ranges.subtrees_of(rank)]
-        rows = [row for reply in replies for row in reply.tensors["sums"]]
-        return joined_sum(ranges.num_blocks, spans, rows, torch.add)
 
     def stop(self, code: int) -> None:
         """Ends `serve` on the other ranks, with this exit code."""
@@ -68,3 +62,10 @@ class Ranks:
             return self._server(str(message.fields["call"]), message)
         except (InputError, Mismatch, Refused) as error:
             return Message({"error": type(error).__name__, "message": str(error)})
+
+
+def joined_replies(replies: list[Message], ranges: RowRanges) -> Tensor:
+    """The sum of the tensors `sums` that the ranks answer, a row for each of their subtrees of blocks."""
+    spans: list[Span] = [span for rank in range(ranges.parts) for span in ranges.subtrees_of(rank)]
+    rows = [row for reply in replies for row in reply.tensors["sums"]]
+    return joined_sum(ranges.num_blocks, spans, rows, torch.add)

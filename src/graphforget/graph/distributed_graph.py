@@ -55,6 +55,7 @@ class DistributedGraph(Graph):
     counts: dict[str, int] = field(kw_only=True)  # by the names in `COUNTED`, over all ranks
     stored_digest: str = field(kw_only=True)
     checkpoint: Checkpoint | None = field(kw_only=True)  # of a minimisation on this graph
+    place: int = field(kw_only=True)  # of this graph among those that the ranks have had in memory
 
     @classmethod
     def of(cls, facts: GraphFacts, ranks: Ranks, replies: list[Message]) -> DistributedGraph:
@@ -90,6 +91,7 @@ class DistributedGraph(Graph):
                 *([reply.array(name) for reply in replies] for name in ("prefixes", "hashes")),
             ),
             checkpoint=None,
+            place=ranks.graphs,
             has_sparse_attributes=False,
             _known={},
         )
@@ -129,6 +131,12 @@ class DistributedGraph(Graph):
         size = f"{self.num_nodes:,} nodes, {self.num_edges:,} edges"
         return f"DistributedGraph({self.name!r}, {size}, {self.ranges.parts} ranks)"
 
+    def call(self, name: str, *given: Any, **more: Any) -> list[Message]:
+        """What the ranks answer about this graph. Raises `RuntimeError` if another one has replaced it there."""
+        if self.place != self.ranks.graphs:
+            raise RuntimeError("the ranks have another graph in memory than the one that is asked about")
+        return self.ranks.call(name, *given, **more)
+
     # -- names -----------------------------------------------------------------------------------------------------
 
     def look_up(self, names: Iterable[int | str]) -> None:
@@ -136,7 +144,7 @@ class DistributedGraph(Graph):
         keys = [self._key(name) for name in names]
         numbers = [key for key in keys if isinstance(key, int) and key < self.facts.nodes]
         subjects = [key for key in keys if isinstance(key, str)]
-        replies = self.ranks.call(
+        replies = self.call(
             "find", {"subjects": subjects}, {"numbers": torch.tensor(numbers, dtype=torch.int64)}, purpose="request"
         )
         known: dict[int | str, int] = vars(self)["_known"]
@@ -171,12 +179,12 @@ class DistributedGraph(Graph):
         return named[row]
 
     def has_edges(self, ends: Tensor) -> Tensor:
-        replies = self.ranks.call("has edges", None, {"ends": ends}, purpose="request")
+        replies = self.call("has edges", None, {"ends": ends}, purpose="request")
         return torch.stack([reply.tensors["present"] for reply in replies]).any(dim=0)
 
     def search(self, annex: dict[str, Any]) -> str | None:
         """Which kind of data that an annex names is on some rank, in words, or None."""
-        replies = self.ranks.call("search", {"annex": annex, "num_edges": self.num_edges}, purpose="names")
+        replies = self.call("search", {"annex": annex, "num_edges": self.num_edges}, purpose="names")
         return next((reply.fields["found"] for reply in replies if reply.fields["found"]), None)
 
     # -- scores ----------------------------------------------------------------------------------------------------
@@ -189,12 +197,12 @@ class DistributedGraph(Graph):
 
     def scored_outputs(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """Outputs and targets of the scored nodes, at most `MOST_SCORED` of them by the hashes of their numbers."""
-        replies = self.ranks.call("sample", {"role": self.scored_role, "most": MOST_SCORED}, purpose="score")
+        replies = self.call("sample", {"role": self.scored_role, "most": MOST_SCORED}, purpose="score")
         hashes = torch.cat([reply.tensors["hashes"] for reply in replies]).sort().values
         if not hashes.numel():
             raise InputError("there is no node to score")
         last = int(hashes[: MOST_SCORED][-1])
-        replies = self.ranks.call("outputs", {"role": self.scored_role, "last": last}, {"theta": theta}, purpose="score")
+        replies = self.call("outputs", {"role": self.scored_role, "last": last}, {"theta": theta}, purpose="score")
         return tuple(torch.cat([reply.tensors[name] for reply in replies]) for name in ("logits", "targets"))  # type: ignore[return-value]
 
     # -- deletions -------------------------------------------------------------------------------------------------
@@ -210,7 +218,7 @@ class DistributedGraph(Graph):
             columns=resolved.partial_columns.numpy(),
         )
         given = {name: torch.from_numpy(np.ascontiguousarray(part)) for name, part in vars(deletion).items()}
-        replies = self.ranks.call("remove", None, given, purpose="request")
+        replies = self.call("remove", None, given, purpose="request")
         vars(self)["_named_values"] = sum(reply.fields["values"] for reply in replies)
         after = DistributedGraph.of(self.facts, self.ranks, replies).with_checkpoint(self.checkpoint)
         changed = {name: sum(reply.fields[name] for reply in replies) for name in ("removed", "affected")}

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from graphforget.distributed.ranks import joined_replies
 from graphforget.errors import InputError
 from graphforget.graph.distributed_graph import DistributedGraph
 from graphforget.graph.graph import Graph
@@ -41,13 +42,13 @@ class DistributedLossSum(LossSum):
             "classes": module.weight.shape[2],
             "loss": loss.name,
         }
-        replies = graph.ranks.call("prepare", self.settings)
+        replies = graph.call("prepare", self.settings)
         squares = [sum(parts) for parts in zip(*(reply.fields["defects"] for reply in replies), strict=True)]
         defects = [1.01 * math.sqrt(one) for one in squares]
         size = math.sqrt(sum(reply.fields["size"] for reply in replies))
         self._error = summed_defects(settings, defects) + 2 * UNIT * 1.01 * size
         self._squared_targets = sum(reply.fields["squared_targets"] for reply in replies)
-        norms = graph.ranks.call("row norms", {"error": self._error})
+        norms = graph.call("row norms", {"error": self._error})
         self._norms = tuple(sum(reply.fields["norms"][place] for reply in norms) for place in (0, 1))
 
     def value(self, theta: Tensor) -> float:
@@ -58,11 +59,12 @@ class DistributedLossSum(LossSum):
         return float(sums[-1]), sums[:-1].clone()
 
     def gauss_newton(self, theta: Tensor) -> Product:
-        self.graph.ranks.call("curvature", None, {"theta": theta.detach()}, purpose="product")
+        self.graph.call("curvature", None, {"theta": theta.detach()}, purpose="product")
         return lambda v: self._sum("product", {"v": v})
 
     def _sum(self, name: str, tensors: dict[str, Tensor]) -> Tensor:
-        return self.graph.ranks.sum(name, tensors, self.graph.ranges, purpose=name)
+        replies = self.graph.call(name, None, tensors, purpose=name)
+        return joined_replies(replies, self.graph.ranges)
 
     # -- what bounds on rounding need ------------------------------------------------------------------------------
 

@@ -226,8 +226,8 @@ def _training_seconds(trained: Trained) -> float | None:
 
 def _gradient_seconds(task: Task) -> float:
     """The time of one gradient of the objective, measured now."""
-    theta = task.theta
-    task.before.gradient(theta)  # the first one also prepares the graph
+    theta, objective = task.theta, task.after if isinstance(task.graph, DistributedGraph) else task.before
+    objective.gradient(theta)  # the first one also prepares the graph
     started = time.perf_counter()
-    task.before.gradient(theta)
+    objective.gradient(theta)
     return time.perf_counter() - started
