@@ -35,9 +35,11 @@ def measure(folder: Path, number: int, requests: dict[str, Path], model: str) ->
     run = folder / f"run-{number}"
     for left in (run, run.with_name(f"{run.name}.parts")):
         shutil.rmtree(left, ignore_errors=True)
-    trained, seconds = on_ranks(number, "train", "--data", str(folder / f"shards-{number}"), "--model", model, "--out", str(run))
-    result = {"ranks": number, "train": {"seconds": seconds, "fit": trained["seconds"], "counters": trained["ranks"]}}
-    result["train"]["score"] = trained.get("test_micro_f1")
+    trained, seconds = on_ranks(
+        number, "train", "--data", str(folder / f"shards-{number}"), "--model", model, "--out", str(run)
+    )
+    train = {"seconds": seconds, "fit": trained["seconds"], "counters": trained["ranks"]}
+    result: dict[str, Any] = {"ranks": number, "train": train | {"score": trained.get("test_micro_f1")}}
     for name, path in requests.items():
         answer, seconds = on_ranks(number, "unlearn", str(run), str(path), "--in-place")
         private = answer["private"]

@@ -42,7 +42,9 @@ def find_deleted_in_part(annex: Annex, part: RowPart, group: Group, *, num_edges
         return "an edge that was to be forgotten"
     if not annex.attributes:
         return None
-    return attributes_left(annex, identities, part.attributes.shape[1], lambda some: np.asarray(part.attributes[rows[some]]))
+    return attributes_left(
+        annex, identities, part.attributes.shape[1], lambda some: np.asarray(part.attributes[rows[some]])
+    )
 
 
 def _names_outside(part: RowPart, group: Group) -> dict[int, str]:
@@ -55,9 +57,7 @@ def _names_outside(part: RowPart, group: Group) -> dict[int, str]:
     asked = group.exchange([outside[owners == rank] for rank in range(group.size)], purpose="names")
     sent = [np.ascontiguousarray(part.subjects[numbers - part.start]) for numbers in asked]
     names = np.concatenate(group.exchange(sent, purpose="names"))
-    return {
-        number: row.tobytes().rstrip(b"\0").decode() for number, row in zip(outside.tolist(), names, strict=True)
-    }
+    return {number: row.tobytes().rstrip(b"\0").decode() for number, row in zip(outside.tolist(), names, strict=True)}
 
 
 def _edges(part: RowPart, numbers: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -68,5 +68,3 @@ def _edges(part: RowPart, numbers: np.ndarray) -> Iterator[tuple[np.ndarray, np.
         inside = (senders >= part.start) & (senders < part.stop)
         once = ~inside | (senders <= receivers)
         yield np.searchsorted(numbers, senders[once]), np.searchsorted(numbers, receivers[once])
-
-

@@ -16,8 +16,8 @@ from graphforget.cli.compare import compare
 from graphforget.cli.console import print_error
 from graphforget.cli.demo import demo
 from graphforget.cli.keys import keygen
-from graphforget.cli.ledger import ledger
 from graphforget.cli.launch import launch
+from graphforget.cli.ledger import ledger
 from graphforget.cli.listing import datasets, methods, models
 from graphforget.cli.on_ranks import check_command, run_on_ranks
 from graphforget.cli.report import report

@@ -14,9 +14,7 @@ from graphforget.errors import InputError
 
 
 def launch(
-    command: Annotated[
-        list[str], typer.Argument(metavar="COMMAND", help="The command with its options, after '--'.")
-    ],
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="The command with its options, after '--'.")],
     number: Annotated[int, typer.Option("--ranks", min=1, help="The number of ranks: as many as there are parts.")],
     max_restarts: Annotated[
         int, typer.Option("--max-restarts", min=0, help="How often the ranks start again after one of them died.")

@@ -16,9 +16,7 @@ from graphforget.cli.options import AsJson
 def shard(
     data: Annotated[
         str,
-        typer.Argument(
-            metavar="DATA", help="A dataset's name, a folder with CSV or Parquet files, or a PyG .pt file."
-        ),
+        typer.Argument(metavar="DATA", help="A dataset's name, a folder with CSV or Parquet files, or a PyG .pt file."),
     ],
     parts: Annotated[int, typer.Option(min=1, help="The number of parts: as many as there will be ranks.")],
     out_folder: Annotated[Path, typer.Option("--out", help="The folder to write.")],

@@ -113,9 +113,7 @@ def _train_on_ranks(
     together = ranks()
     assert together is not None
     with progress(quiet=as_json) as report:
-        trained, graph = train_on_ranks(
-            together, data, model, out=out_folder, force=force, progress=report, **settings
-        )
+        trained, graph = train_on_ranks(together, data, model, out=out_folder, force=force, progress=report, **settings)
     _show(training_result(graph, trained) | {"ranks": counters(together)}, out_folder, as_json)
 
 

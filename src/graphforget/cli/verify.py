@@ -52,7 +52,9 @@ def verify(
             else:
                 from graphforget.runs.on_ranks import verify_on_ranks
 
-                refuse(data=data, before=before, replay=replay, module=module, loss=loss, retrain=retrain, device=device)
+                refuse(
+                    data=data, before=before, replay=replay, module=module, loss=loss, retrain=retrain, device=device
+                )
                 result = verify_on_ranks(together, run, key=signer, head=head)
     except gf.Mismatch as mismatch:
         if as_json:

@@ -15,6 +15,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from graphforget.errors import InputError
 
@@ -58,14 +60,14 @@ class Group:
         rank, self.size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         self.rank, self.traffic, self._purpose = rank, Traffic(), "control"
         self._device = torch.device(device, int(os.environ.get("LOCAL_RANK", "0"))) if device == "cuda" else None
-        store, _, _ = next(iter(dist.rendezvous("env://", timeout=TIMEOUT)))
+        store, _, _ = next(iter(rendezvous("env://", timeout=TIMEOUT)))
         self._store = store
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         self.restarts = int(attempt)
         # torchrun gives a restarted group the store of the group before, in which the addresses of dead processes are.
         dist.init_process_group(
             "nccl" if self._device else "gloo",
-            store=dist.PrefixStore(f"graphforget/{attempt}", store),
+            store=PrefixStore(f"graphforget/{attempt}", store),
             rank=rank,
             world_size=self.size,
             timeout=TIMEOUT,

@@ -54,7 +54,7 @@ class RowRanges:
     @cached_property
     def block_starts(self) -> tuple[int, ...]:
         """The first block of each rank, and the number of blocks. If the ranks are 2^k, each has one subtree."""
-        return tuple(_halved(0, self.num_blocks, self.parts)) + (self.num_blocks,)
+        return (*_halved(0, self.num_blocks, self.parts), self.num_blocks)
 
     @cached_property
     def starts(self) -> tuple[int, ...]:

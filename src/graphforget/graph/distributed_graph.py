@@ -20,8 +20,8 @@ from graphforget.graph.digest import DIGEST
 from graphforget.graph.graph import Graph
 from graphforget.graph.record_tree import root_above
 from graphforget.graph.records import encoded_header
-from graphforget.graph.row_part import TEST, TRAIN, VALIDATION, Deletion
 from graphforget.graph.resolved import Resolvable, Resolved
+from graphforget.graph.row_part import TEST, TRAIN, VALIDATION, Deletion
 from graphforget.graph.targets import TargetKind
 from graphforget.validation import as_whole_number, is_digits
 
@@ -67,7 +67,9 @@ class DistributedGraph(Graph):
             x=torch.zeros(0, facts.num_columns),
             edge_index=torch.zeros(2, 0, dtype=torch.int64),
             y=torch.zeros((0, facts.num_classes) if wide else (0,), dtype=kind),
-            **dict.fromkeys(("train_mask", "val_mask", "test_mask"), none),
+            train_mask=none,
+            val_mask=none,
+            test_mask=none,
             num_classes=facts.num_classes,
             directed=False,
             is_symmetric=True,
@@ -108,11 +110,11 @@ class DistributedGraph(Graph):
         return self.counts["nodes"]
 
     @property
-    def num_edges(self) -> int:  # type: ignore[override]
+    def num_edges(self) -> int:
         return (self.counts["edge_ends"] + self.counts["loops"]) // 2
 
     @property
-    def num_columns(self) -> int:  # type: ignore[override]
+    def num_columns(self) -> int:
         return self.facts.num_columns
 
     @property
@@ -124,7 +126,7 @@ class DistributedGraph(Graph):
         return self.facts.targets
 
     @property
-    def digest(self) -> str:  # type: ignore[override]
+    def digest(self) -> str:
         return self.stored_digest
 
     def __repr__(self) -> str:
@@ -201,7 +203,7 @@ class DistributedGraph(Graph):
         hashes = torch.cat([reply.tensors["hashes"] for reply in replies]).sort().values
         if not hashes.numel():
             raise InputError("there is no node to score")
-        last = int(hashes[: MOST_SCORED][-1])
+        last = int(hashes[:MOST_SCORED][-1])
         replies = self.call("outputs", {"role": self.scored_role, "last": last}, {"theta": theta}, purpose="score")
         return tuple(torch.cat([reply.tensors[name] for reply in replies]) for name in ("logits", "targets"))  # type: ignore[return-value]
 

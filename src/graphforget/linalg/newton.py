@@ -58,8 +58,7 @@ def newton_cg(
     method: relative residual at most `min(0.1, sqrt(||g||))`, and no smaller than what would meet the tolerance).
     If the tolerance is `NEAR`, one step is solved to the tolerance: a second step would cost more.
     A step that does not lower the value enough (Armijo) is halved. Close to the minimum differences of values are
-    smaller than rounding errors; there a step that lowers the gradient's norm is accepted. `on_point` is called with
-    every accepted point: nothing else is needed to go on from there.
+    smaller than rounding errors; there a step that lowers the gradient's norm is accepted. `on_point` gets every point.
     """
     value, gradient = function.value_and_gradient(theta)
     norm = float(gradient.norm())
@@ -80,8 +79,8 @@ def newton_cg(
             candidate = theta + length * solution.x
             new_value, new_gradient = function.value_and_gradient(candidate)
             new_norm = float(new_gradient.norm())
-            rounding = 1e-13 * max(abs(value), 1e-300)
-            if new_value <= value + 1e-4 * length * slope or (abs(new_value - value) <= rounding and new_norm < norm):
+            same = abs(new_value - value) <= 1e-13 * max(abs(value), 1e-300)
+            if new_value <= value + 1e-4 * length * slope or (same and new_norm < norm):
                 break
             length /= 2
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -36,8 +36,8 @@ class Items:
     train_mask: Tensor
     val_mask: Tensor
     test_mask: Tensor
-    elsewhere: int = 0  # training items that lie on ranks, and have no row here
-    tests_elsewhere: int = 0  # and test items
+    elsewhere: int = field(default=0, kw_only=True)  # training items that lie on ranks, and have no row here
+    tests_elsewhere: int = field(default=0, kw_only=True)  # and test items
 
     @property
     def num_training(self) -> int:

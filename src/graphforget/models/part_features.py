@@ -142,8 +142,8 @@ def propagate_part(part: RowPart, settings: Settings, group: Group) -> PartFeatu
     columns, n, hops = part.attributes.shape[1], part.num_rows, settings.hops
     current = features.hops[0] if features.hops else np.empty((n, columns + 1))  # `H_0`, until `H_1` replaces it
     for first in range(0, n, ROWS):
-        rows = slice(first, min(first + ROWS, n))
-        current[rows] = scaled_attributes(np.asarray(part.attributes[rows]), scale_rows=settings.scale_rows)
+        block = slice(first, min(first + ROWS, n))
+        current[block] = scaled_attributes(np.asarray(part.attributes[block]), scale_rows=settings.scale_rows)
     features.set_training(0, slice(None), current[features.train_rows])
     if not hops:
         return features
@@ -161,8 +161,8 @@ def propagate_part(part: RowPart, settings: Settings, group: Group) -> PartFeatu
         for hop in range(1, hops + 1):
             boundary.fill(values, purpose="propagation")
             rows = everyone if hop < hops else features.train_rows
-            lists = (boundary.indptr, boundary.indices) if hop < hops else last_lists
-            sums = neighbour_sums(*lists, lambda i: scale[i, 0], values)
+            indptr, indices = (boundary.indptr, boundary.indices) if hop < hops else last_lists
+            sums = neighbour_sums(indptr, indices, lambda i: scale[i, 0], values)
             _add_own(sums, values[:n], rows, scale[:n, 0], loops)
             if hop < hops:
                 features.hops[hop - 1][:, some] = values[:n] = sums
@@ -289,7 +289,9 @@ def recomputed(
     return results
 
 
-def part_logits(part: RowPart, features: PartFeatures, weight: np.ndarray, rows: np.ndarray, group: Group) -> np.ndarray:
+def part_logits(
+    part: RowPart, features: PartFeatures, weight: np.ndarray, rows: np.ndarray, group: Group
+) -> np.ndarray:
     """`sum_h c_h S^h X W_h` of these rows; `weight` is powers x columns x classes. Every rank calls it."""
     settings = features.settings
     total = np.zeros((rows.size, weight.shape[2]))

@@ -10,7 +10,6 @@ part. After it, each rank carries its journal out. Whoever opens a run carries o
 from __future__ import annotations
 
 import dataclasses
-import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from graphforget.certificates.issue import Filing
 from graphforget.datasets.sharded_folder import read_manifest
 from graphforget.distributed.checkpoint import Checkpoint
 from graphforget.distributed.ranks import Ranks
-from graphforget.errors import FloorMissed, InputError, Mismatch, OtherVersion
+from graphforget.errors import FloorMissed, InputError, OtherVersion
 from graphforget.files import read_bytes
 from graphforget.graph.distributed_graph import DistributedGraph, GraphFacts
 from graphforget.json_files import parse_json
@@ -172,9 +171,9 @@ def read_shards(place: Path, run: RunFile) -> Shards:
     if found != FORMAT:
         raise OtherVersion(f"{place / SHARDS} has format {str(found)[:80]}, this version reads format {FORMAT}")
     shards = read_fields(Shards, fields, SHARDS)
-    if not shards.folder.isalnum():
-        raise DamagedRun(f"{place} is damaged: {SHARDS} names no folder with parts")
-    return shards
+    if shards.folder.isalnum():
+        return shards
+    raise DamagedRun(f"{place} is damaged: {SHARDS} names no folder with parts")
 
 
 def _read(ranks: Ranks, place: Path) -> tuple[Trained, DistributedGraph]:
@@ -218,7 +217,9 @@ def _check_method(method: str, trained: Trained) -> None:
 
 def _look_up(graph: DistributedGraph, requests: Sequence[Request]) -> None:
     """Asks the ranks for all nodes that the requests name, at once."""
-    names = {name for one in requests for name in (*one.nodes, *one.attributes, *(n for edge in one.edges for n in edge))}
+    names = {
+        name for one in requests for name in (*one.nodes, *one.attributes, *(n for edge in one.edges for n in edge))
+    }
     graph.look_up(sorted(names, key=str))
 
 
@@ -331,14 +332,7 @@ def verify_on_ranks(
     """What `verify_run` does: every rank hashes its records again and propagates its attributes anew."""
 
     def read(place: Path) -> tuple[Trained, DistributedGraph]:
-        try:
-            trained, graph = _read(ranks, place)
-        except OtherVersion:
-            raise
-        except InputError as error:
-            if not (place / SHARDS).is_file():
-                raise
-            raise Mismatch(str(error)) from error
+        trained, graph = _read(ranks, place)
         ranks.call("check")
         return trained, graph
 
@@ -347,4 +341,4 @@ def verify_on_ranks(
 
 def counters(ranks: Ranks) -> list[dict[str, Any]]:
     """What each rank has sent and the largest memory that it has had: private, as a plan."""
-    return [json.loads(json.dumps(dict(reply.fields))) for reply in ranks.call("counters")]
+    return [dict(reply.fields) for reply in ranks.call("counters")]

@@ -92,8 +92,10 @@ class PartServer:
         arrays = checked_arrays(self.files, ranges, self.group.rank, columns=given["columns"])
         self.opened = RowPart(ranges, self.group.rank, arrays)
         self.changed, self.losses = [], None
-        self.features = None if given["model"] is None else stored_features(
-            self.files, self.opened, feature_settings(given["model"])
+        self.features = (
+            None
+            if given["model"] is None
+            else stored_features(self.files, self.opened, feature_settings(given["model"]))
         )
         return self._about()
 

@@ -34,7 +34,9 @@ def checked_arrays(files: PartFiles, ranges: RowRanges, rank: int, *, columns: i
         raise InputError(f"{folder} is damaged, or is the part of another rank: its arrays do not have {n:,} rows")
     indptr, counts, indices = arrays["indptr"], arrays["counts"], arrays["indices"]
     widths = np.diff(indptr)
-    fits = n == 0 or (indptr[0] == 0 and indptr[-1] == indices.size and (counts >= 0).all() and (counts <= widths).all())
+    fits = n == 0 or (
+        indptr[0] == 0 and indptr[-1] == indices.size and (counts >= 0).all() and (counts <= widths).all()
+    )
     within = not indices.size or (indices.min() >= -1 and indices.max() < ranges.nodes)
     if not fits or not within or not np.isin(arrays["roles"], (0, TRAIN, VALIDATION, TEST, GONE)).all():
         raise InputError(f"{folder} is damaged: its lists of neighbours or its roles cannot be")

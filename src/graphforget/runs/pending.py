@@ -22,7 +22,7 @@ class PendingRequests:
 
     def ids(self, requests: Sequence[Request], given: Sequence[str | None] | None) -> list[str | None]:
         """The given ids, or those under which the same requests were begun before."""
-        ids = [None] * len(requests) if given is None else list(given)
+        ids: list[str | None] = [None] * len(requests) if given is None else list(given)
         begun = self._begun()
         if len(ids) != len(requests) or len(begun) != len(requests):
             return ids

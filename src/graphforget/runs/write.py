@@ -178,7 +178,7 @@ def _write(
         (folder / name).chmod(0o600)
     if finish is not None:
         finish(folder)
-    files = ("weights.safetensors", ARRAYS, "graph.json") if as_arrays else MODEL_FILES
+    files: tuple[str, ...] = ("weights.safetensors", ARRAYS, "graph.json") if as_arrays else MODEL_FILES
     files = ("weights.safetensors", "graph.json") if on_ranks else files
     sums = {name: checksum((folder / name).read_bytes()) for name in (*files, *extras)}
     salt = {"graph_salt": trained.graph_salt.hex()}

@@ -83,7 +83,7 @@ class DistributedLossSum(LossSum):
 
     @property
     def longest_sum(self) -> int:
-        return self.module.longest_sum(self.graph.num_training)  # type: ignore[operator, no-any-return]
+        return self.module.longest_sum(self.graph.num_training)  # type: ignore[operator]
 
     @property
     def num_rows(self) -> int:
@@ -103,14 +103,14 @@ class DistributedObjective(Objective):
         self.graph, self.mu, self.m, self.objective_noise_vector = graph, mu, graph.num_training, None
         if not self.m:
             raise InputError("there is no training node")
-        self.data = DistributedLossSum(module, graph, loss)
+        self.sums = self.data = DistributedLossSum(module, graph, loss)
 
     def resumed(self, start: Tensor) -> tuple[Tensor, Callable[[Tensor], None] | None]:
         """The checkpoint of the minimisation that begins there, if there is one. Each step replaces it."""
         place = self.graph.checkpoint
         if place is None:
             return start, None
-        settings = json.dumps([self.data.settings, self.mu, self.graph.digest], sort_keys=True)
+        settings = json.dumps([self.sums.settings, self.mu, self.graph.digest], sort_keys=True)
         key = sha256(settings.encode() + start.numpy().tobytes()).hexdigest()
         return place.read(key, like=start), lambda theta: place.write(key, theta)
 

@@ -138,29 +138,24 @@ class LossSum:
         curvature = self.loss.curvature(logits, self.labels)
         return lambda v: jacobian.adjoint(curvature(jacobian.apply(v)))
 
-    # -- what bounds on rounding need ------------------------------------------------------------------------------
-
     @property
     def feature_error(self) -> float | None:
         """A bound on the rounding error of the features in the Frobenius norm; None if they come with none."""
-        model = self.affine_model
-        return None if model is None else model.feature_error(self.inputs)
+        return None if self.affine_model is None else self.affine_model.feature_error(self.inputs)
 
     @property
     def longest_sum(self) -> int:
         """At least the number of terms of any sum in a gradient of an affine model."""
-        model = self.affine_model
-        assert model is not None
-        return model.longest_sum(model.summed_nodes(self.inputs, self.rows, nodes=self.nodes))
+        assert self.affine_model is not None
+        summed = self.affine_model.summed_nodes(self.inputs, self.rows, nodes=self.nodes)
+        return self.affine_model.longest_sum(summed)
 
     @property
     def num_rows(self) -> int:
-        """The number of losses."""
         return self.labels.shape[0]
 
     @property
     def target_norm(self) -> float:
-        """The Frobenius norm of the targets."""
         return float(self.labels.double().norm())
 
     @property
@@ -265,10 +260,7 @@ class Objective:
         return MixedPrecision(self) if squares <= LARGEST_SINGLE_SQUARE * self.m else self
 
     def resumed(self, start: Tensor) -> tuple[Tensor, Callable[[Tensor], None] | None]:
-        """Where a minimisation from `start` goes on, and what is to be called with each of its points.
-
-        It begins at `start`, unless an earlier process was killed on the way and left a checkpoint.
-        """
+        """Where a minimisation from `start` begins, a checkpoint if there is one, and what keeps its points."""
         return start, None
 
     @property

@@ -1,4 +1,5 @@
 """A trained model, its recipe and its measurements."""
+# Longer than 350 lines because everything that can be asked of a trained model is a method.
 
 from __future__ import annotations
 
