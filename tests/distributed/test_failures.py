@@ -43,7 +43,11 @@ def copied(place: Path, name: str) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("damage", "words"),
-    [("attributes", "is not the file that was written"), ("missing", "is missing"), ("version", "format 99")],
+    [
+        ("attributes", "is not the file that was written"),
+        pytest.param("missing", "is missing", marks=pytest.mark.long),
+        pytest.param("version", "format 99", marks=pytest.mark.long),
+    ],
 )
 def test_a_damaged_part_is_one_sentence_and_exit_code_2(place: Path, damage: str, words: str) -> None:
     run = copied(place, f"damaged-{damage}")
@@ -116,7 +120,7 @@ def answered(place: Path) -> Path:
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_rank_costs_a_restart_and_nothing_else(place: Path) -> None:
     run = copied(place, "killed")
     done = killed_once(4.0, "unlearn", run, place / "request.json", "--in-place", "--json")

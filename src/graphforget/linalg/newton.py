@@ -58,11 +58,10 @@ def newton_cg(
     method: relative residual at most `min(0.1, sqrt(||g||))`, and no smaller than what would meet the tolerance).
     If the tolerance is `NEAR`, one step is solved to the tolerance: a second step would cost more.
     A step that does not lower the value enough (Armijo) is halved. Close to the minimum differences of values are
-    smaller than rounding errors; there a step that lowers the gradient's norm is accepted. `on_point` gets every point.
+    smaller than rounding errors; there a step that lowers the norm is accepted. `on_point` gets every point.
     """
     value, gradient = function.value_and_gradient(theta)
-    norm = float(gradient.norm())
-    products = 0
+    norm, products = float(gradient.norm()), 0
     for step in range(max_steps):
         if on_step is not None:
             on_step(step, norm)
