@@ -139,6 +139,19 @@ def test_kills_at_random_moments(place: Path, attempt: int) -> None:
 
 
 @pytest.mark.long
+def test_a_journal_that_was_committed_is_carried_out_at_the_next_start(place: Path) -> None:
+    """As if a rank died after the commit: the pending request is found in the ledger, and the files forget."""
+    run = copied(place, "committed")
+    before = {path.name: path.read_bytes() for path in (place / "committed.parts").rglob("part-0001/*")}
+    result_of(on_ranks(RANKS, "unlearn", run, place / "request.json", "--id", "one", "--in-place", "--json"))
+    again = result_of(on_ranks(RANKS, "unlearn", run, place / "request.json", "--id", "one", "--in-place", "--json"))
+    assert again["repeated"] is True
+    after = {path.name: path.read_bytes() for path in (place / "committed.parts").rglob("part-0001/*")}
+    assert before["attributes.bin"] != after["attributes.bin"]
+    check_answered_once(run, answered(place))
+
+
+@pytest.mark.long
 def test_a_killed_training_goes_on(place: Path) -> None:
     shards = place / f"shards-{RANKS}"
     done = killed_once(5.0, "train", "--data", shards, "--model", "sign", "--out", place / "trained", "--json")

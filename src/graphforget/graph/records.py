@@ -67,7 +67,7 @@ def encoded_records(
 
     `attributes` are those that are not 0, as `nonzero_attributes` gives them.
     """
-    sent = neighbours.astype("<i8").view(np.uint8).data
+    listed = neighbours.astype("<i8").view(np.uint8).data
     widths, columns, values = attributes
     head = _heads(numbers, in_graph, roles, [len(name) for name in names], widths, counts, targets)
     size = head.shape[1]
@@ -81,7 +81,7 @@ def encoded_records(
                 name,
                 columns[4 * first : 4 * last],
                 values[8 * first : 8 * last],
-                sent[start:end],
+                listed[start:end],
             )
         )
         start, first = end, last

@@ -22,7 +22,7 @@ from graphforget.certificates.issue import Filing
 from graphforget.datasets.sharded_folder import read_manifest
 from graphforget.distributed.checkpoint import Checkpoint
 from graphforget.distributed.ranks import Ranks
-from graphforget.errors import FloorMissed, InputError, OtherVersion
+from graphforget.errors import FloorMissed, InputError, Mismatch, OtherVersion, Refused
 from graphforget.files import read_bytes
 from graphforget.graph.distributed_graph import DistributedGraph, GraphFacts
 from graphforget.json_files import parse_json
@@ -269,8 +269,11 @@ def answer_on_ranks(
         pending.write(named)
         try:
             answers = _answers(ranks, run, named, target, out, key, force or out is None, progress, options)
-        finally:
-            pending.remove()  # a process that is killed does not come here
+        except (InputError, Mismatch, Refused):  # any other error: a rank died, and the group starts again
+            pending.remove()
+            checkpoint_of(target).remove()
+            raise
+        pending.remove()
     return answers
 
 
