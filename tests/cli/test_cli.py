@@ -34,7 +34,19 @@ ROLLBACK = "that this is not an older copy of the run: keep 'ledger --head' else
 
 COMMANDS = (
     *("datasets", "models", "methods", "train", "adopt", "plan", "unlearn", "compare"),
-    *("verify", "prove-absence", "verify-absence", "audit", "reproduce", "ledger", "keygen", "report", "demo"),
+    *(
+        "shard",
+        "launch",
+        "verify",
+        "prove-absence",
+        "verify-absence",
+        "audit",
+        "reproduce",
+        "ledger",
+        "keygen",
+        "report",
+        "demo",
+    ),
 )
 RESULT_FIELDS = {
     *(

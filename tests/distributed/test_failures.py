@@ -157,3 +157,11 @@ def test_a_killed_training_goes_on(place: Path) -> None:
     done = killed_once(5.0, "train", "--data", shards, "--model", "sign", "--out", place / "trained", "--json")
     assert done.returncode == 0, done.stderr
     assert bool((weights(place / "trained") == weights(place / "run")).all())
+
+
+@pytest.mark.slow
+def test_parts_and_ranks_go_together(place: Path) -> None:
+    with pytest.raises(gf.InputError, match="is a graph in parts"):
+        gf.load(place / f"shards-{RANKS}")
+    with pytest.raises(gf.InputError, match="is in parts"):
+        gf.load_run(place / "run")
