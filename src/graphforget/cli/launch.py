@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from graphforget.cli.on_ranks import COMMANDS
+from graphforget.cli.options import AsJson
 from graphforget.errors import InputError
 
 
@@ -19,6 +20,7 @@ def launch(
     max_restarts: Annotated[
         int, typer.Option("--max-restarts", min=0, help="How often the ranks start again after one of them died.")
     ] = 3,
+    as_json: AsJson = False,
 ) -> None:
     """Run train, plan, unlearn or verify on several ranks of this machine.
 
@@ -26,7 +28,7 @@ def launch(
     """
     if command[0] not in COMMANDS:
         raise InputError(f"the command is {command[0]!r}, there are {', '.join(COMMANDS)} on several ranks")
-    raise typer.Exit(_launched(command, number, max_restarts))
+    raise typer.Exit(_launched([*command, *(["--json"] if as_json else [])], number, max_restarts))
 
 
 def _launched(command: list[str], number: int, max_restarts: int) -> int:
