@@ -139,8 +139,8 @@ def test_kills_at_random_moments(place: Path, attempt: int) -> None:
 
 
 @pytest.mark.long
-def test_a_journal_that_was_committed_is_carried_out_at_the_next_start(place: Path) -> None:
-    """As if a rank died after the commit: the pending request is found in the ledger, and the files forget."""
+def test_an_id_is_answered_once_and_the_files_forget(place: Path) -> None:
+    """The same id gets the first answer again. No rank is killed here."""
     run = copied(place, "committed")
     before = {path.name: path.read_bytes() for path in (place / "committed.parts").rglob("part-0001/*")}
     result_of(on_ranks(RANKS, "unlearn", run, place / "request.json", "--id", "one", "--in-place", "--json"))
