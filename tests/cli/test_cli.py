@@ -34,7 +34,8 @@ ROLLBACK = "that this is not an older copy of the run: keep 'ledger --head' else
 
 COMMANDS = (
     *("datasets", "models", "methods", "train", "adopt", "plan", "unlearn", "update", "compare", "predict", "export"),
-    *("verify", "prove-absence", "verify-absence", "audit", "reproduce", "ledger", "keygen", "report", "demo"),
+    *("shard", "launch", "verify", "prove-absence", "verify-absence", "audit", "reproduce", "ledger", "keygen"),
+    *("report", "demo"),
 )
 RESULT_FIELDS = {
     *(

@@ -132,8 +132,15 @@ class Annex:
     def still_in(self, graph: Graph) -> str | None:
         """Which kind of deleted data is still in `graph`, in words that name nobody, or None."""
         from graphforget.certificates.deleted_data import find_deleted
+        from graphforget.graph.distributed_graph import DistributedGraph
 
-        return find_deleted(self, graph) if self.released else None
+        if not self.released:
+            return None
+        return graph.search(self.hashes()) if isinstance(graph, DistributedGraph) else find_deleted(self, graph)
+
+    def hashes(self) -> dict[str, Any]:
+        """What a search for deleted data needs of it: `from_dict` reads it, without the account."""
+        return self.to_dict() | {"account": {}, "batch": []}
 
     @property
     def digest(self) -> str:

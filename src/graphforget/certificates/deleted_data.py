@@ -6,9 +6,8 @@ one tag an edge in large graphs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,9 +21,7 @@ from graphforget.linalg.sparse import to_scipy
 from graphforget.request.request import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from graphforget.certificates.annex import Annex, Columns
+    from graphforget.certificates.annex import Annex
     from graphforget.graph.graph import Graph
 
 MOST_HASHED = 5_000_000  # edges; in larger graphs the tags decide which are hashed
@@ -36,17 +33,25 @@ def find_deleted(annex: Annex, graph: Graph) -> str | None:
     """Which kind of data that `annex` names is in `graph`, in words that name nobody, or None."""
     names = node_names(graph)
     identities = [framed(name.encode()) for name in names]
-    if annex.nodes and not _as_bytes(annex.nodes).isdisjoint(salted_digests(annex.salt, "node", identities)):
+    if has_node(annex, identities):
         return "a node that was to be forgotten"
     if annex.graphs and graph.graph_numbers is not None:
         of_graphs = (framed(str(graph.name_of_graph(number)).encode()) for number in graph.numbers_of_graphs.tolist())
         if not _as_bytes(annex.graphs).isdisjoint(salted_digests(annex.salt, "graph", of_graphs)):
             return "a graph that was to be forgotten"
-    if annex.edges and _has_edge(annex, graph, names, identities):
+    by_tags = graph.num_edges > MOST_HASHED
+    if annex.edges and has_edge(annex, names, _edge_blocks(graph), directed=graph.directed, by_tags=by_tags):
         return "an edge that was to be forgotten"
     if annex.labels and _has_label(annex, graph, identities):
         return "a label that was to be forgotten"
-    return _attributes_left(annex.salt, annex.attributes, graph, identities) if annex.attributes else None
+    return attributes_left(annex, identities, graph.num_columns, _rows_of(graph)) if annex.attributes else None
+
+
+def has_node(annex: Annex, identities: Sequence[bytes]) -> bool:
+    """Whether the annex names a node with one of these framed names."""
+    if not annex.nodes:
+        return False
+    return not _as_bytes(annex.nodes).isdisjoint(salted_digests(annex.salt, "node", identities))
 
 
 def without_readmitted(graph: Graph, later: Sequence[Annex]) -> Graph:
@@ -66,9 +71,9 @@ def _has_label(annex: Annex, graph: Graph, identities: Sequence[bytes]) -> bool:
 
 def node_names(graph: Graph, rows: Sequence[int] | None = None) -> Sequence[str]:
     """The permanent names of nodes: their subject ids, or their numbers if the graph has no subject ids."""
-    if graph.subject_ids is None:
-        return list(map(str, (graph.numbers if rows is None else graph.numbers[rows]).tolist()))
-    return graph.subject_ids if rows is None else [graph.subject_ids[row] for row in rows]
+    if rows is not None:
+        return [str(graph.name_of(row)) for row in rows]
+    return list(map(str, graph.numbers.tolist())) if graph.subject_ids is None else graph.subject_ids
 
 
 def edge_hashes(salt: bytes, graph: Graph, edges: Tensor) -> tuple[frozenset[str], frozenset[str]]:
@@ -98,22 +103,39 @@ def _framed_pairs(
     return (identities[u] + identities[v] for u, v in ends)
 
 
-def _has_edge(annex: Annex, graph: Graph, names: Sequence[str], identities: Sequence[bytes]) -> bool:
+def has_edge(
+    annex: Annex,
+    names: Sequence[str],
+    blocks: Iterable[tuple[np.ndarray, np.ndarray]],
+    *,
+    directed: bool,
+    by_tags: bool,
+) -> bool:
     """Every edge is hashed, about a microsecond each. Of a large graph, those are whose tag is in the annex.
 
     An operator could write a false tag beside the true hash of an edge, and a search by tags would miss the edge.
     Annexes of an earlier format have no tags.
+
+    Args:
+        annex: The annex.
+        names: The names of nodes.
+        blocks: Senders and receivers of edges as places among the names, some at a time.
+        directed: Whether the edges are directed.
+        by_tags: Whether to search by tags.
+
+    Returns:
+        Whether one of the edges is among those that the annex names.
     """
+    identities = [framed(name.encode()) for name in names]
     hashes = _as_bytes(annex.edges)
-    trusted = annex.edge_tags if graph.num_edges > MOST_HASHED else ()
-    tags = np.array(sorted(int(tag, 16) for tag in trusted), dtype=np.uint64)
+    tags = np.array(sorted(int(tag, 16) for tag in (annex.edge_tags if by_tags else ())), dtype=np.uint64)
     keys = node_keys(annex.salt, identities) if tags.size else None
-    for senders, receivers in _edge_blocks(graph):
+    for senders, receivers in blocks:
         if keys is not None:
             tagged = np.isin(edge_tags(annex.salt, keys[senders], keys[receivers]), tags)
             senders, receivers = senders[tagged], receivers[tagged]
         pairs = zip(senders.tolist(), receivers.tolist(), strict=True)
-        messages = _framed_pairs(names, identities, pairs, directed=graph.directed)
+        messages = _framed_pairs(names, identities, pairs, directed=directed)
         if not hashes.isdisjoint(salted_digests(annex.salt, "edge", messages)):
             return True
     return False
@@ -130,37 +152,42 @@ def _edge_blocks(graph: Graph) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield senders, receivers
 
 
-def _attributes_left(
-    salt: bytes, attributes: Mapping[str, Columns], graph: Graph, identities: Sequence[bytes]
+def attributes_left(
+    annex: Annex, identities: Sequence[bytes], columns: int, rows_of: Callable[[np.ndarray], np.ndarray]
 ) -> str | None:
-    wanted = {bytes.fromhex(digest): columns for digest, columns in attributes.items()}
-    present = map(wanted.get, salted_digests(salt, "attributes", identities))
-    named = [(row, columns) for row, columns in enumerate(present) if columns is not None]
-    single = [(row, columns) for row, columns in named if columns != "all"]
-    if any(columns[-1] >= graph.num_columns for _, columns in single):
+    """Whether an attribute that the annex names is not 0, in words.
+
+    Args:
+        annex: The annex.
+        identities: The framed names of nodes.
+        columns: The number of attributes.
+        rows_of: Gives the attributes of nodes by their places among the names.
+
+    Returns:
+        What is left, or None.
+    """
+    wanted = {bytes.fromhex(digest): named for digest, named in annex.attributes.items()}
+    present = map(wanted.get, salted_digests(annex.salt, "attributes", identities))
+    named = [(row, listed) for row, listed in enumerate(present) if listed is not None]
+    if any(listed != "all" and listed[-1] >= columns for _, listed in named):
         return "the attribute of a column that the graph does not have"
-    rows = np.repeat([row for row, _ in single], [len(columns) for _, columns in single]).astype(np.int64)
-    places = np.fromiter(chain.from_iterable(columns for _, columns in single), dtype=np.int64, count=rows.size)
-    full = np.array([row for row, columns in named if columns == "all"], dtype=np.int64)
-    if _any_in_rows(graph.x, full) or _any_at(graph.x, rows, places):
-        return "an attribute value that was to be forgotten"
+    step = max(1, VALUES_AT_ONCE // columns)
+    for start in range(0, len(named), step):
+        some = named[start : start + step]
+        values = rows_of(np.array([row for row, _ in some], dtype=np.int64))
+        for place, (_, listed) in enumerate(some):
+            if (values[place] if listed == "all" else values[place, list(listed)]).any():
+                return "an attribute value that was to be forgotten"
     return None
 
 
-def _any_in_rows(x: Tensor, rows: np.ndarray) -> bool:
-    """Whether any value in these rows is not 0."""
-    matrix: Any = to_scipy(x) if x.layout == torch.sparse_csr else x.numpy()
-    step = max(1, VALUES_AT_ONCE // x.shape[1])
-    parts = (matrix[rows[start : start + step]] for start in range(0, rows.size, step))
-    return any((part if isinstance(part, np.ndarray) else part.data).any() for part in parts)
-
-
-def _any_at(x: Tensor, rows: np.ndarray, columns: np.ndarray) -> bool:
-    """Whether any of these single values is not 0."""
-    if not rows.size:
-        return False
-    matrix: Any = to_scipy(x) if x.layout == torch.sparse_csr else x.numpy()
-    return bool(np.asarray(matrix[rows, columns]).any())
+def _rows_of(graph: Graph) -> Callable[[np.ndarray], np.ndarray]:
+    """A function that gives the attributes of some rows, dense."""
+    if graph.x.layout != torch.sparse_csr:
+        dense: np.ndarray = graph.x.numpy()
+        return lambda rows: dense[rows]
+    matrix = to_scipy(graph.x)
+    return lambda rows: matrix[rows].toarray()
 
 
 def _as_bytes(hashes: Iterable[str]) -> set[bytes]:

@@ -97,17 +97,15 @@ def rounding_allowance(objective: Objective, theta: Tensor, *, gradient_norm: fl
     data, model = objective.data, objective.data.affine_model
     if model is None:
         raise InputError(NOT_CONVEX)
-    jacobian = data.jacobian(theta)
     total, squares = data.row_norm_sums
-    classes = jacobian.value.shape[1]
-    error = model.feature_error(data.inputs)
-    length = model.longest_sum(model.summed_nodes(data.inputs, data.rows, nodes=data.nodes))
+    classes = data.jacobian_width
+    error, length = data.feature_error, data.longest_sum
     gamma = length * UNIT / (1 - length * UNIT)
     norm = float(theta.norm()) + model.origin_norm  # the logits at public weights are computed too
     loss = data.loss
     known = is_convex(loss)  # nothing is known of a user's own loss: what is measured has to suffice
     shape: Any = {"classes": classes, "total": total, "squares": squares, "norm": norm}
-    smooth, steep = (loss.smoothness, loss.steepness_sum(data.labels, **shape)) if known else (0.0, 0.0)
+    smooth, steep = (loss.smoothness, loss.steepness_sum(data.target_norm, **shape)) if known else (0.0, 0.0)
     largest = max(total * max(1.0, loss.gradient_scale), 0.0 if math.isfinite(loss.steepness(classes)) else steep)
     own = (classes + 20) * UNIT * largest  # of the residuals themselves
     sums = gamma * (smooth * squares * norm + steep) + own
@@ -130,14 +128,14 @@ def feature_rounding(objective: Objective, *, norm: float, error: float) -> floa
     """
     data, loss = objective.data, objective.data.loss
     _, squares = data.row_norm_sums
-    residuals = loss.steepness_norm(data.labels, classes=data.jacobian_width, squares=squares, norm=norm)
+    shape: Any = {"rows": data.num_rows, "classes": data.jacobian_width, "squares": squares, "norm": norm}
+    residuals = loss.steepness_norm(data.target_norm, **shape)
     return error * (residuals + loss.smoothness * norm * math.sqrt(squares))
 
 
 def feature_rounding_share(objective: Objective, theta: Tensor, tolerance: float) -> float:
     """Which part of a tolerance of the gradient the rounding errors of followed features take."""
-    data, model = objective.data, objective.data.affine_model
-    error = None if model is None else model.feature_error(data.inputs)
+    data, error = objective.data, objective.data.feature_error
     if error is None:
         return 0.0
     if not is_convex(data.loss):  # nothing bounds what a user's own loss makes of an error

@@ -16,16 +16,20 @@ from graphforget.cli.compare import compare
 from graphforget.cli.console import print_error
 from graphforget.cli.demo import demo
 from graphforget.cli.keys import keygen
+from graphforget.cli.launch import launch
 from graphforget.cli.ledger import ledger
 from graphforget.cli.listing import datasets, methods, models
+from graphforget.cli.on_ranks import check_command, run_on_ranks
 from graphforget.cli.predict import export, predict
 from graphforget.cli.report import report
 from graphforget.cli.reproduce import reproduce
 from graphforget.cli.serve import serve_app
+from graphforget.cli.shard import shard
 from graphforget.cli.train import train
 from graphforget.cli.unlearn import plan, unlearn
 from graphforget.cli.update import update
 from graphforget.cli.verify import verify
+from graphforget.distributed.launch import is_launched
 from graphforget.errors import InputError, Mismatch, Refused
 
 CHECK_FAILED = 1
@@ -41,6 +45,8 @@ COMMANDS: dict[Callable[..., Any], str] = {  # each with an example
     models: "graphforget models --json",
     train: "graphforget train --data cora --model sgc --out runs/cora",
     adopt: "graphforget adopt model.safetensors --module mypackage.models:MyGNN --data graph.pt --out runs/mine",
+    shard: "graphforget shard ./records --parts 4 --out shards/records",
+    launch: "graphforget launch --ranks 4 -- train --data shards/records --model sgc --out runs/records",
     methods: "graphforget methods --json",
     compare: "graphforget compare --data cora --model gcn --request node:5%",
     plan: "graphforget plan runs/cora request.json",
@@ -72,24 +78,31 @@ app.add_typer(serve_app)
 
 
 def main() -> None:
-    """The entry point: every error ends with one sentence and its exit code."""
+    """The entry point: every error ends with one sentence and its exit code. Under torchrun, so does every rank."""
+    sys.exit(run_on_ranks(_run) if is_launched() else _run())
+
+
+def _run() -> int:
+    """Runs the command of this process, and gives its exit code."""
     try:
+        if is_launched():
+            check_command()
         code = app(prog_name="graphforget", standalone_mode=False)
     except UsageError as error:
         print_error(_sentence(error))
-        sys.exit(BAD_INPUT)
+        return BAD_INPUT
     except Mismatch as error:
         print_error(f"does not hold: {error}")
-        sys.exit(CHECK_FAILED)
+        return CHECK_FAILED
     except InputError as error:
         print_error(str(error))
-        sys.exit(BAD_INPUT)
+        return BAD_INPUT
     except Refused as error:
         print_error(str(error))
-        sys.exit(REFUSED)
+        return REFUSED
     if code == INTERRUPTED:  # typer has caught the KeyboardInterrupt
         print_error("interrupted; every file is either complete or absent")
-    sys.exit(code)
+    return int(code or 0)
 
 
 def _sentence(error: typer.BadParameter) -> str:

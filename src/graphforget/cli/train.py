@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import graphforget as gf
 from graphforget.cli.console import progress
+from graphforget.cli.on_ranks import ranks, refuse
 from graphforget.cli.options import AsJson, Device, RecipeName, named_options, say_where
 from graphforget.cli.own_code import ModuleOption, ModulePath, made_module
 from graphforget.cli.render import render_training, training_result
@@ -64,6 +65,13 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train a model; with --out save it and its graph in a run directory."""
+    if ranks() is not None:
+        refuse(module=module, split=split, task=None if task == "node" else task, device=device, epochs=epochs)
+        refuse(learning_rate=learning_rate, objective_noise=objective_noise, hidden=hidden)
+        settings = {"seed": seed, "mu": mu, "epsilon": epsilon, "delta": delta, "sigma": sigma, "floor": floor}
+        options = named_options(option, reserved=(gf.train,))
+        _train_on_ranks(data, model, out_folder, force, as_json, releases=releases, **settings, **options)
+        return
     if out_folder is not None:
         check_free(out_folder, force=force)
     own = None if module is None else made_module(module, module_option)
@@ -93,7 +101,24 @@ def train(
         )
     if out_folder is not None:
         gf.save_run(out_folder, trained, graph, force=force)
-    result = training_result(graph, trained) | {"run": None if out_folder is None else str(out_folder)}
+    _show(training_result(graph, trained), out_folder, as_json)
+
+
+def _train_on_ranks(
+    data: str, model: str | None, out_folder: Path | None, force: bool, as_json: bool, **settings: Any
+) -> None:
+    """Trains on a graph in parts (docs/scale.md)."""
+    from graphforget.runs.on_ranks import counters, train_on_ranks
+
+    together = ranks()
+    assert together is not None
+    with progress(quiet=as_json) as report:
+        trained, graph = train_on_ranks(together, data, model, out=out_folder, force=force, progress=report, **settings)
+    _show(training_result(graph, trained) | {"ranks": counters(together)}, out_folder, as_json)
+
+
+def _show(result: dict[str, Any], out_folder: Path | None, as_json: bool) -> None:
+    result |= {"run": None if out_folder is None else str(out_folder)}
     if as_json:
         print(json.dumps(result))
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 
 import graphforget as gf
 from graphforget.cli.console import progress, say
+from graphforget.cli.on_ranks import ranks, refuse
 from graphforget.cli.options import (
     AsJson,
     Device,
@@ -50,9 +52,16 @@ def plan(
     Several requests (--request A --request B) are planned as one release.
     """
     requests, options = read_requests(request_file, request_files), named_options(option, reserved=(gf.plan,))
-    trained, graph = gf.load_run(run, **own_code(module, module_option, loss, retrain))
     settings: dict[str, Any] = {"method": method, "level": level, "otherwise": otherwise, "device": device}
-    result = gf.plan(trained, graph, requests, **settings, **options)
+    together = ranks()
+    if together is not None:
+        from graphforget.runs.on_ranks import plan_on_ranks
+
+        refuse(module=module, loss=loss, retrain=retrain, device=device)
+        result, trained = plan_on_ranks(together, run, requests, **settings, **options)
+    else:
+        trained, graph = gf.load_run(run, **own_code(module, module_option, loss, retrain))
+        result = gf.plan(trained, graph, requests, **settings, **options)
     if as_json:
         print(json.dumps(result.to_dict()))
         return
@@ -112,26 +121,50 @@ def unlearn(
     settings |= named_options(option, reserved=(gf.unlearn, gf.answer))
     own = own_code(module, module_option, loss, retrain)
     saved = run if in_place else out_folder
+    if ranks() is not None:
+        refuse(module=module, loss=loss, retrain=retrain, device=device)
     with progress(quiet=as_json) as report:
         if saved is None:
             results = _rehearse(run, requests, own, progress=report, **settings)
         else:
             where: dict[str, Any] = {"out": out_folder, "request_ids": request_ids or None, "key": signer}
-            answers = gf.answer(run, requests, progress=report, force=force, **where, **own, **settings)
+            answers = _answer(run, requests, own, progress=report, force=force, **where, **settings)
             results = [
                 one.summary | {"run": str(saved), "request_id": one.request_id, "repeated": one.repeated}
                 for one in answers
             ]
+    together = ranks()
+    if together is not None:
+        from graphforget.runs.on_ranks import counters
+
+        sent = {"ranks": counters(together)}
+        results = [one | {"private": one["private"] | sent} for one in results]
     if as_json:
         print(json.dumps(results[0] if len(results) == 1 else _together(results)))
         return
     _show(results, saved)
 
 
+def _answer(run: Path, requests: list[gf.Request], own: dict[str, Any], **settings: Any) -> Sequence[gf.Answer]:
+    """The saved answers to requests, in one process or on several ranks."""
+    together = ranks()
+    if together is None:
+        return gf.answer(run, requests, **own, **settings)
+    from graphforget.runs.on_ranks import answer_on_ranks
+
+    return answer_on_ranks(together, run, requests, **settings)
+
+
 def _rehearse(run: Path, requests: list[gf.Request], own: dict[str, Any], **settings: Any) -> list[dict[str, Any]]:
     """The answers to requests whose outcome is not saved. They are private, because nobody counts their noise."""
-    trained, graph = gf.load_run(run, **own)
-    outcome = gf.unlearn(trained, graph, requests, **settings)
+    together = ranks()
+    if together is None:
+        trained, graph = gf.load_run(run, **own)
+        outcome = gf.unlearn(trained, graph, requests, **settings)
+    else:
+        from graphforget.runs.on_ranks import rehearse_on_ranks
+
+        outcome = rehearse_on_ranks(together, run, requests, **settings)
     result = outcome.answer() | {"audience": "private", "run": None, "request_id": None, "repeated": False}
     return [result] * len(requests)
 

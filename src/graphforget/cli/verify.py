@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 import graphforget as gf
 from graphforget.cli.console import progress, say
+from graphforget.cli.on_ranks import ranks, refuse
 from graphforget.cli.options import AsJson, Device
 from graphforget.cli.own_code import LossPath, ModuleOption, ModulePath, RetrainPath, own_code
 from graphforget.cli.render import render_verification
@@ -57,7 +58,16 @@ def verify(
     try:
         with progress(quiet=as_json or not replay) as report:
             how: Any = {"before": before, "head": head, "replay": replay, "device": device}
-            result = gf.verify_run(run, key=signer, graph=graph, progress=report, **how, **own)
+            together = ranks()
+            if together is None:
+                result = gf.verify_run(run, key=signer, graph=graph, progress=report, **how, **own)
+            else:
+                from graphforget.runs.on_ranks import verify_on_ranks
+
+                refuse(
+                    data=data, before=before, replay=replay, module=module, loss=loss, retrain=retrain, device=device
+                )
+                result = verify_on_ranks(together, run, key=signer, head=head)
     except gf.Mismatch as mismatch:
         if as_json:
             print(json.dumps({"audience": "private", "ok": False, "mismatch": str(mismatch)}))

@@ -164,8 +164,11 @@ def _load_named(name: str, *, seed: int, split: str | None, root: str | Path | N
 
 def _read_own(path: Path) -> Graph:
     from graphforget.datasets.pyg_file import read_pyg_file
+    from graphforget.datasets.sharded_folder import is_sharded
     from graphforget.datasets.tu import read_tu, tu_name
 
+    if is_sharded(path):
+        raise InputError(f"{path} is a graph in parts: start the command on its ranks, with torchrun")
     if path.is_dir():
         raw = path / "raw" if not (path / "nodes.csv").exists() and tu_name(path) is None else path
         return read_tu(raw) if tu_name(raw) is not None else Graph.from_csv(path)

@@ -78,14 +78,9 @@ class RecordTree:
         """
         prefixes, hashes = [numbers.astype(np.int64)], [leaves.astype(np.uint8)]
         for level in range(height):
-            below = prefixes[-1]
-            parents = np.unique(below >> BITS) if below.size else np.zeros(int(level == height - 1), dtype=np.int64)
-            parts = [
-                _node_hashes(level + 1, _children(level, some, below, hashes[-1], empty))
-                for some in np.array_split(parents, 1 + parents.size // BLOCK)
-            ]
+            parents, above = _parents(level, prefixes[-1], hashes[-1], empty, top=level == height - 1)
             prefixes.append(parents)
-            hashes.append(np.concatenate(parts))
+            hashes.append(above)
         return cls(tuple(prefixes), tuple(map(VersionedRows, hashes)), empty)
 
     @property
@@ -167,6 +162,25 @@ class RecordTree:
     @exclusive
     def _at(self, level: int, prefixes: np.ndarray) -> np.ndarray:
         return _rows_or_empty(level, prefixes, self.prefixes[level], self.hashes[level].array(), self.empty)
+
+
+def root_above(level: int, prefixes: np.ndarray, hashes: np.ndarray, *, height: int = HEIGHT) -> bytes:
+    """The root of a tree whose subtrees at a level have these prefixes, ascending, and these hashes."""
+    for step in range(level, height):
+        prefixes, hashes = _parents(step, prefixes, hashes, CONSTANT, top=step == height - 1)
+    return hashes.tobytes()
+
+
+def _parents(
+    level: int, prefixes: np.ndarray, hashes: np.ndarray, empty: EmptyHashes, *, top: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """The prefixes and hashes of the nodes above those of a level; there is always a node at the top."""
+    parents = np.unique(prefixes >> BITS) if prefixes.size else np.zeros(int(top), dtype=np.int64)
+    parts = [
+        _node_hashes(level + 1, _children(level, some, prefixes, hashes, empty))
+        for some in np.array_split(parents, 1 + parents.size // BLOCK)
+    ]
+    return parents, np.concatenate(parts)
 
 
 def check_path(

@@ -40,10 +40,36 @@ def records(graph: Graph, rows: np.ndarray) -> Iterator[bytes]:
     """The canonical records of these rows."""
     numbers = graph.numbers.numpy()
     counts, senders = in_neighbours(graph, rows)
-    neighbours = numbers[senders].astype("<i8").view(np.uint8).data
-    widths, columns, values = _attributes(graph, rows)
-    names = _names(graph, rows)
-    head = _heads(graph, rows, [len(name) for name in names], widths, counts)
+    return encoded_records(
+        numbers=numbers[rows],
+        in_graph=np.full(len(rows), -1) if graph.graph_numbers is None else graph.graph_numbers.numpy()[rows],
+        roles=graph.train_mask.numpy()[rows] + 2 * graph.val_mask.numpy()[rows] + 4 * graph.test_mask.numpy()[rows],
+        targets=graph.y.numpy()[rows],
+        names=_names(graph, rows),
+        attributes=_attributes(graph, rows),
+        counts=counts,
+        neighbours=numbers[senders],
+    )
+
+
+def encoded_records(
+    *,
+    numbers: np.ndarray,
+    in_graph: np.ndarray,
+    roles: np.ndarray,
+    targets: np.ndarray,
+    names: list[bytes],
+    attributes: tuple[np.ndarray, memoryview, memoryview],
+    counts: np.ndarray,
+    neighbours: np.ndarray,
+) -> Iterator[bytes]:
+    """The records of some nodes from what they hold; `neighbours` are the numbers of their lists, one after the other.
+
+    `attributes` are those that are not 0, as `nonzero_attributes` gives them.
+    """
+    listed = neighbours.astype("<i8").view(np.uint8).data
+    widths, columns, values = attributes
+    head = _heads(numbers, in_graph, roles, [len(name) for name in names], widths, counts, targets)
     size = head.shape[1]
     heads = head.reshape(-1).data
     ends, attribute_ends = np.cumsum(8 * counts).tolist(), np.cumsum(widths).tolist()
@@ -55,7 +81,7 @@ def records(graph: Graph, rows: np.ndarray) -> Iterator[bytes]:
                 name,
                 columns[4 * first : 4 * last],
                 values[8 * first : 8 * last],
-                neighbours[start:end],
+                listed[start:end],
             )
         )
         start, first = end, last
@@ -63,18 +89,22 @@ def records(graph: Graph, rows: np.ndarray) -> Iterator[bytes]:
 
 def header(graph: Graph) -> bytes:
     """What a graph holds beside its nodes, as bytes: what the columns of the records mean."""
-    content = {
-        "columns": graph.num_columns,
-        "classes": graph.num_classes,
-        "directed": graph.directed,
-        "column_names": graph.column_names,
-        "class_names": graph.class_names,
-        "digit_ids": graph.digit_ids,
-        "subject_ids": graph.subject_ids is not None,
-        "targets": graph.target_kind,
-        "collection": graph.graph_numbers is not None,
-        "graph_ids": graph.graph_ids,
-    }
+    return encoded_header(
+        columns=graph.num_columns,
+        classes=graph.num_classes,
+        directed=graph.directed,
+        column_names=graph.column_names,
+        class_names=graph.class_names,
+        digit_ids=graph.digit_ids,
+        subject_ids=graph.subject_ids is not None,
+        targets=graph.target_kind,
+        collection=graph.graph_numbers is not None,
+        graph_ids=graph.graph_ids,
+    )
+
+
+def encoded_header(**content: object) -> bytes:
+    """The bytes of a header from its fields."""
     return json.dumps(content, sort_keys=True).encode()
 
 
@@ -88,15 +118,19 @@ def in_neighbours(graph: Graph, rows: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def _heads(
-    graph: Graph, rows: np.ndarray, name_lengths: list[int], widths: np.ndarray, counts: np.ndarray
+    numbers: np.ndarray,
+    in_graph: np.ndarray,
+    roles: np.ndarray,
+    name_lengths: list[int],
+    widths: np.ndarray,
+    counts: np.ndarray,
+    targets: np.ndarray,
 ) -> np.ndarray:
     """The parts of one length a node, as k rows of bytes."""
-    role = graph.train_mask.numpy()[rows] + 2 * graph.val_mask.numpy()[rows] + 4 * graph.test_mask.numpy()[rows]
-    targets = graph.y.numpy()[rows].reshape(len(rows), -1)
-    if graph.y.is_floating_point():
+    targets = targets.reshape(len(numbers), -1)
+    if targets.dtype.kind == "f":
         targets = np.where(np.isnan(targets), np.nan, targets).astype("<f8").view("<i8")  # there are several NaNs
-    in_graph = np.full(len(rows), -1) if graph.graph_numbers is None else graph.graph_numbers.numpy()[rows]
-    fixed = np.column_stack([graph.numbers.numpy()[rows], in_graph, role, name_lengths, widths, counts, targets])
+    fixed = np.column_stack([numbers, in_graph, roles, name_lengths, widths, counts, targets])
     return np.ascontiguousarray(fixed.astype("<i8")).view(np.uint8)
 
 
@@ -119,14 +153,23 @@ def _attributes(graph: Graph, rows: np.ndarray) -> tuple[np.ndarray, memoryview,
             counts = np.diff(ends, prepend=0)
             columns, values = columns[nonzero], values[nonzero]
     else:
-        block = (
-            graph.x.numpy()[rows] if graph.overlay is None else graph.overlay.attributes(graph.overlay.slots_of(rows))
-        )
-        nonzero = block != 0
-        counts = np.count_nonzero(nonzero, axis=1)
-        if counts.sum() == block.size:
-            columns, values = np.tile(np.arange(block.shape[1], dtype="<i4"), len(rows)), block.reshape(-1)
-        else:
-            columns, values = np.nonzero(nonzero)[1], block[nonzero]
+        overlay = graph.overlay
+        block = graph.x.numpy()[rows] if overlay is None else overlay.attributes(overlay.slots_of(rows))
+        return nonzero_attributes(block)
+    return counts, *_as_bytes(columns, values)
+
+
+def nonzero_attributes(block: np.ndarray) -> tuple[np.ndarray, memoryview, memoryview]:
+    """How many numbers of each row are not 0, and their columns and values, as bytes of int32 and float64."""
+    nonzero = block != 0
+    counts = np.count_nonzero(nonzero, axis=1)
+    if counts.sum() == block.size:
+        columns, values = np.tile(np.arange(block.shape[1], dtype="<i4"), len(block)), block.reshape(-1)
+    else:
+        columns, values = np.nonzero(nonzero)[1], block[nonzero]
+    return counts, *_as_bytes(columns, values)
+
+
+def _as_bytes(columns: np.ndarray, values: np.ndarray) -> tuple[memoryview, memoryview]:
     columns, values = columns.astype("<i4", order="C"), values.astype("<f8", order="C")
-    return counts, columns.view(np.uint8).data, values.view(np.uint8).data
+    return columns.view(np.uint8).data, values.view(np.uint8).data

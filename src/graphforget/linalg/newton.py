@@ -50,6 +50,7 @@ def newton_cg(
     max_steps: int = 100,
     max_products: int = 500,
     on_step: Callable[[int, float], None] | None = None,
+    on_point: Callable[[Tensor], None] | None = None,
 ) -> Minimum:
     """Minimises `function` from `theta` until its gradient's norm is at most `gradient_tolerance`, after `min_steps`.
 
@@ -57,11 +58,10 @@ def newton_cg(
     method: relative residual at most `min(0.1, sqrt(||g||))`, and no smaller than what would meet the tolerance).
     If the tolerance is `NEAR`, one step is solved to the tolerance: a second step would cost more.
     A step that does not lower the value enough (Armijo) is halved. Close to the minimum differences of values are
-    smaller than rounding errors; there a step that lowers the gradient's norm is accepted.
+    smaller than rounding errors; there a step that lowers the norm is accepted. `on_point` gets every point.
     """
     value, gradient = function.value_and_gradient(theta)
-    norm = float(gradient.norm())
-    products = 0
+    norm, products = float(gradient.norm()), 0
     for step in range(max_steps):
         if on_step is not None:
             on_step(step, norm)
@@ -78,13 +78,15 @@ def newton_cg(
             candidate = theta + length * solution.x
             new_value, new_gradient = function.value_and_gradient(candidate)
             new_norm = float(new_gradient.norm())
-            rounding = 1e-13 * max(abs(value), 1e-300)
-            if new_value <= value + 1e-4 * length * slope or (abs(new_value - value) <= rounding and new_norm < norm):
+            same = abs(new_value - value) <= 1e-13 * max(abs(value), 1e-300)
+            if new_value <= value + 1e-4 * length * slope or (same and new_norm < norm):
                 break
             length /= 2
         else:
             return Minimum(theta, "no descent", step, products, value, gradient)
         theta, value, gradient, norm = candidate, new_value, new_gradient, new_norm
+        if on_point is not None:
+            on_point(theta)
     if on_step is not None:
         on_step(max_steps, norm)
     status: Status = "converged" if norm <= gradient_tolerance else "steps spent"

@@ -6,20 +6,22 @@ Everything that is proven needs an objective over items whose features are a fix
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from graphforget.graph.distributed_graph import DistributedGraph
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
 from graphforget.models.prepared import prepared_once
 from graphforget.request.change import change_footprint
-from graphforget.request.footprint import Footprint, footprint
+from graphforget.request.footprint import CountedFootprint, Footprint, footprint
 from graphforget.request.request import Request
 
 NODE, LINK, GRAPH = "node", "link", "graph"
@@ -35,11 +37,21 @@ class Items:
     train_mask: Tensor
     val_mask: Tensor
     test_mask: Tensor
+    elsewhere: int = field(default=0, kw_only=True)  # training items that lie on ranks, and have no row here
+    tests_elsewhere: int = field(default=0, kw_only=True)  # and test items
+
+    @property
+    def num_training(self) -> int:
+        """The number of training items, wherever they lie."""
+        return self.elsewhere or self.train_rows.numel()
 
     @classmethod
     def of_nodes(cls, graph: Graph) -> Items:
         """The nodes of a graph."""
-        return cls(NODE, graph.numbers, graph.y, graph.train_mask, graph.val_mask, graph.test_mask)
+        items = cls(NODE, graph.numbers, graph.y, graph.train_mask, graph.val_mask, graph.test_mask)
+        if not isinstance(graph, DistributedGraph):
+            return items
+        return dataclasses.replace(items, elsewhere=graph.num_training, tests_elsewhere=graph.counts["test"])
 
     @cached_property
     def train_rows(self) -> Tensor:
@@ -149,6 +161,8 @@ def item_footprint(
     After an update, every pair counts as one whose loss may differ.
     """
     view = view_of(module)
+    if isinstance(retained, DistributedGraph):  # the ranks counted it
+        return CountedFootprint.of(**retained.changed)
     if request is None:
         return change_footprint(graph, retained, reach) if view is None else _changed_items(module, graph, retained)
     if view is None:

@@ -44,7 +44,7 @@ class LinkView(ItemView):
 
     def items(self, graph: Graph) -> Items:
         pairs = self.pairs(graph)
-        masks = {name: pairs.sides == side for name, side in _MASKS.items()}
+        masks: Any = {name: pairs.sides == side for name, side in _MASKS.items()}
         return Items(word=LINK, keys=graph.numbers[pairs.rows], y=pairs.y.to(torch.int8).unsqueeze(1), **masks)
 
     def pairs(self, graph: Graph) -> LinkItems:

@@ -69,10 +69,7 @@ class Propagated:
 
         `H_k` is off by at most the sum of the defects up to `k`, because `||S||_2 <= 1`.
         """
-        total = 0.0
-        for power, scale in zip(self.settings.powers, self.settings.scales, strict=True):
-            total += (abs(scale) * sum(self.defects[: power + 1])) ** 2
-        return 1.01 * math.sqrt(total) + 2 * UNIT * self._size  # the scales round each number once more
+        return summed_defects(self.settings, self.defects) + 2 * UNIT * self._size  # the scales round once more
 
     @cached_property
     @exclusive
@@ -188,7 +185,11 @@ class PropagatedFeatures:
 
 def attributes(overlay: Overlay, slots: np.ndarray | slice, *, scale_rows: bool) -> np.ndarray:
     """`H_0` of these slots in float64, with the norm of each row as its last column."""
-    part = overlay.attributes(slots)
+    return scaled_attributes(overlay.attributes(slots), scale_rows=scale_rows)
+
+
+def scaled_attributes(part: np.ndarray, *, scale_rows: bool) -> np.ndarray:
+    """`H_0` of rows with these attributes in float64, with the norm of each row as its last column."""
     out = np.empty((part.shape[0], part.shape[1] + 1))
     out[:, :-1] = part
     if scale_rows and part.dtype == np.float64:
@@ -304,6 +305,14 @@ def _set_block(training: np.ndarray, bounds: np.ndarray, settings: Settings, hop
 
 
 # -- rounding --------------------------------------------------------------------------------------------------------
+
+
+def summed_defects(settings: Settings, defects: Sequence[float]) -> float:
+    """A bound on the Frobenius norm of what the defects of all powers add to the features."""
+    total = 0.0
+    for power, scale in zip(settings.powers, settings.scales, strict=True):
+        total += (abs(scale) * sum(defects[: power + 1])) ** 2
+    return 1.01 * math.sqrt(total)
 
 
 def gamma(terms: np.ndarray | int) -> np.ndarray | float:

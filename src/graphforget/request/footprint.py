@@ -31,9 +31,38 @@ class Footprint:
     added: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
 
     @property
+    def num_removed(self) -> int:
+        return self.removed.numel()
+
+    @property
+    def num_affected(self) -> int:
+        return self.affected.numel()
+
+    @property
     def empty(self) -> bool:
         """No training loss changes, goes or comes: the trained model never depended on what is removed."""
-        return not (self.removed.numel() or self.affected.numel() or self.added.numel())
+        return not (self.num_removed or self.num_affected or self.added.numel())
+
+
+@dataclass(frozen=True)
+class CountedFootprint(Footprint):
+    """A footprint on a graph whose rows lie on ranks: how many training nodes there are in it, but not which."""
+
+    counted_removed: int = 0
+    counted_affected: int = 0
+
+    @classmethod
+    def of(cls, *, removed: int, affected: int) -> CountedFootprint:
+        none = torch.zeros(0, dtype=torch.int64)
+        return cls(none, none, none, counted_removed=removed, counted_affected=affected)
+
+    @property
+    def num_removed(self) -> int:
+        return self.counted_removed
+
+    @property
+    def num_affected(self) -> int:
+        return self.counted_affected
 
 
 def footprint(

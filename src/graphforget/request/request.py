@@ -271,8 +271,8 @@ class Request:
         """The columns of `edge_index` that it names, an undirected edge in both directions, in their order."""
         if not self.edges:
             return torch.zeros(2, 0, dtype=torch.int64)
-        n = graph.num_nodes
         ends = torch.tensor([[graph.row(u), graph.row(v)] for u, v in self.edges], dtype=torch.int64).T
+        n = int(ends.max()) + 1
         missing = ~graph.has_edges(ends)
         if missing.any():
             raise InputError(f"edge {self.edges[int(missing.nonzero()[0])]!r} is not in the graph")

@@ -33,11 +33,12 @@ PROOFS = "proofs.safetensors"  # the trees from which absence is shown: private
 LEDGER, EARLIER_LEDGER = "ledger.sqlite", "ledger-1.sqlite"  # the second of an earlier format, kept as it was
 DATABASES = {f"{name}{suffix}" for name in (LEDGER, EARLIER_LEDGER) for suffix in ("", "-wal", "-shm")}
 OWN = {RUN_FILE, *MODEL_FILES, CERTIFICATE, RELEASED, OUTCOME, ANNEX, PROOFS, *DATABASES, ARRAYS, *ARRAY_FILES}
-OWN |= {JOURNAL, ERASED, SUPPRESSED}
+SHARDS = "shards.json"  # of a graph on several ranks: its parts, which lie beside the run
+OWN |= {JOURNAL, ERASED, SUPPRESSED, SHARDS}
 LIMITS = {  # bytes of each file; what is larger is neither written nor read
     RUN_FILE: 2**24,
     **dict.fromkeys(("weights.safetensors", "graph.safetensors", RELEASED, PROOFS), LARGEST),
-    **dict.fromkeys(("graph.json", CERTIFICATE, OUTCOME, ARRAYS), JSON_LARGEST),
+    **dict.fromkeys(("graph.json", CERTIFICATE, OUTCOME, ARRAYS, SHARDS), JSON_LARGEST),
     **dict.fromkeys(ARRAY_FILES, LARGEST_ARRAY),
     JOURNAL: LARGEST_JOURNAL,
     **dict.fromkeys((ANNEX, SUPPRESSED), 2**29),

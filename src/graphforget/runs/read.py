@@ -34,6 +34,7 @@ from graphforget.runs.layout import (
     EARLIER_FORMAT,
     LARGEST,
     LIMITS,
+    SHARDS,
     WIDEST,
     DamagedRun,
     checksum,
@@ -86,7 +87,7 @@ def read_run(
     run = read_run_file(folder)
     graph, weights = _files(folder, run)
     try:
-        trained = _trained(run, weights, graph, model, loss)
+        trained = trained_of(run, weights, graph, model, loss)
         trained = dataclasses.replace(trained, retrain=_retrain(run, retrain), suppressed=read_suppressed(folder, run))
         digest = graph.digest
         if run.format == EARLIER_FORMAT:
@@ -149,6 +150,8 @@ def read_graph(folder: Path) -> Graph:
 
 def _files(folder: Path, run: RunFile) -> tuple[Graph, dict[str, Tensor]]:
     """The content of the other files, after a check of their types, their sizes and their checksums in run.json."""
+    if SHARDS in run.sha256:
+        raise InputError(f"the graph of {folder} is in parts: start the command on its ranks, with torchrun")
     try:
         foreign = [name for name in run.sha256 if name not in LIMITS]
         if foreign:
@@ -224,7 +227,7 @@ def _attributes(tensors: dict[str, Tensor], columns: int) -> Tensor:
     return x
 
 
-def _trained(
+def trained_of(
     run: RunFile,
     weights: dict[str, Tensor],
     graph: Graph,

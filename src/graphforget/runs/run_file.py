@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from graphforget.errors import InputError, OtherVersion
-from graphforget.files import error_reason
+from graphforget.files import error_reason, read_bytes
 from graphforget.graph.reach import Reach
-from graphforget.json_files import read_json
+from graphforget.json_files import parse_json, read_json
 from graphforget.privacy.salt import new_salt
 from graphforget.request.hashed_items import HashedItems
-from graphforget.runs.layout import EARLIER_FORMAT, FORMAT, LIMITS, RUN_FILE, SUPPRESSED, DamagedRun
+from graphforget.runs.layout import EARLIER_FORMAT, FORMAT, LIMITS, RUN_FILE, SUPPRESSED, DamagedRun, checksum
 from graphforget.training.recipe import HistoryEntry, Recipe
 from graphforget.validation import LARGEST_STORED, named_in_files, read_fields
 
@@ -110,11 +110,14 @@ def _fields(folder: Path) -> RunFile:
 
 
 def read_suppressed(folder: Path, run: RunFile) -> HashedItems | None:
-    """The hashes of what requests deleted, in a file whose checksum has been checked."""
+    """The hashes of what requests deleted."""
     if SUPPRESSED not in run.sha256:
         return None
     try:
-        content = read_json(folder / SUPPRESSED, name=SUPPRESSED, largest=LIMITS[SUPPRESSED])
+        written = read_bytes(folder / SUPPRESSED, largest=LIMITS[SUPPRESSED])
+        if checksum(written) != run.sha256[SUPPRESSED]:
+            raise InputError("it is not the file that was written")
+        content = parse_json(written, name=SUPPRESSED)
         return HashedItems.from_dict(content.get("suppressed") if isinstance(content, dict) else None)
     except InputError as error:
         raise DamagedRun(f"{folder} is damaged: {SUPPRESSED}: {error}") from error

@@ -34,6 +34,7 @@ from graphforget.runs.layout import (
     OUTCOME,
     PROOFS,
     RELEASED,
+    SHARDS,
     open_run,
 )
 from graphforget.runs.write import write_run
@@ -110,7 +111,7 @@ def save_refusal(
         "answer": json.dumps(public, allow_nan=False),
     }
     with open_run(run) as place:
-        names = [name for name in (CERTIFICATE, OUTCOME, RELEASED, PROOFS) if (place / name).exists()]
+        names = [name for name in (CERTIFICATE, OUTCOME, RELEASED, PROOFS, SHARDS) if (place / name).exists()]
         files = {name: read_bytes(place / name, largest=LIMITS[name]) for name in names}
     entries = _entries(annex, request_ids, entry)
     _write(run, missed.trained, graph, history, annex, entries, files, key=filing.key, overwrite=True)

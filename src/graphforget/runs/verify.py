@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -27,6 +28,9 @@ from graphforget.training.trained import RetrainFunction, Trained
 from graphforget.verification.evidence import Evidence
 from graphforget.verification.verify import Verification, verify_evidence
 
+ROLLBACK = "that this is not an older copy of the run: keep 'ledger --head' elsewhere and give it as --head"
+RunReader = Callable[[Path], tuple[Trained, Graph]]
+
 
 # Longer than 50 lines because of its documentation.
 def verify_run(
@@ -42,6 +46,7 @@ def verify_run(
     replay: bool = False,
     device: str = "cpu",
     progress: Progress | None = None,
+    read: RunReader | None = None,
 ) -> Verification:
     """Recomputes everything that a run directory claims.
 
@@ -57,6 +62,7 @@ def verify_run(
         replay: Whether to train again and compare the weights, for `exact` claims and for encoders.
         device: The torch device of a replay.
         progress: The callback to report to.
+        read: How the model and the graph are read and checked, if the graph is not in the run directory.
 
     Returns:
         What was checked, and what could not be checked.
@@ -65,7 +71,7 @@ def verify_run(
         Mismatch: Something does not match. The message names the first such thing.
         InputError: The run holds no certificate, or an argument cannot be used.
     """
-    evidence, history, notes, stored = _evidence(folder, model=model, loss=loss, retrain=retrain)
+    evidence, history, notes, stored = _evidence(folder, model=model, loss=loss, retrain=retrain, read=read)
     if head is not None:
         check_head(history, head)
     if graph is not None:
@@ -76,6 +82,8 @@ def verify_run(
     earlier = None if before is None else _evidence(before, model=model, loss=loss)[0]
     evidence = dataclasses.replace(evidence, key=key, before=earlier)
     result = verify_evidence(evidence, replay=replay, device=device, progress=progress)
+    if read is not None:
+        return dataclasses.replace(result, unchecked=(*result.unchecked, *notes, *(() if head else (ROLLBACK,))))
     try:
         trees = trees_of(stored, history, evidence.graph)
     except DamagedRun as damage:
@@ -83,8 +91,7 @@ def verify_run(
     if trees is not None:
         result = dataclasses.replace(result, checks=(*result.checks, check_trees(trees, evidence.graph)))
     if head is None:
-        rollback = "that this is not an older copy of the run: keep 'ledger --head' elsewhere and give it as --head"
-        notes = (*notes, rollback)
+        notes = (*notes, ROLLBACK)
     return dataclasses.replace(result, unchecked=(*result.unchecked, *notes))
 
 
@@ -102,12 +109,16 @@ def _evidence(
     model: OwnModel | None,
     loss: Loss | LossFunction | None,
     retrain: RetrainFunction | None = None,
+    read: RunReader | None = None,
 ) -> tuple[Evidence, History, tuple[str, ...], dict[str, Tensor]]:
     """What a run's certificate is checked against, its history, notes on what cannot be checked, and stored trees."""
     with open_run(folder) as place:
         try:
-            trained, graph = read_run(place, model=model, loss=loss, retrain=retrain)
-            check_in_full(place, trained, graph, own=model is not None or loss is not None)
+            if read is not None:
+                trained, graph = read(place)
+            else:
+                trained, graph = read_run(place, model=model, loss=loss, retrain=retrain)
+                check_in_full(place, trained, graph, own=model is not None or loss is not None)
             stored = read_trees(place)
         except DamagedRun as damage:
             raise Mismatch(str(damage)) from damage

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from graphforget.errors import InputError
 from graphforget.files import error_reason
+from graphforget.graph.distributed_graph import DistributedGraph
 from graphforget.graph.graph import Graph
 from graphforget.runs.arrays import is_large, write_arrays
 from graphforget.runs.in_place import stage_in_place
@@ -159,7 +160,8 @@ def _write(
     if graph.next_number == 0:
         del names["next_number"]
     as_arrays = is_large(graph)
-    if as_arrays:
+    on_ranks = isinstance(graph, DistributedGraph)
+    if as_arrays or on_ranks:
         names["subject_ids"] = None  # they are in an array of their own
     (folder / "graph.json").write_text(json.dumps(names, indent=2) + "\n")
     (folder / "graph.json").chmod(0o600)  # names people, as the tensors do that safetensors writes so
@@ -170,9 +172,9 @@ def _write(
     if trained.composite is not None:  # its encoders or its network are no part of the module's own state
         state |= {f"{RELEASED_STATE}{name}": value for name, value in trained.composite.released_state().items()}
     save_file(flat | state, folder / "weights.safetensors")
-    if not as_arrays:
+    if not as_arrays and not on_ranks:
         _write_tensors(folder, graph)
-    elif not has_arrays:
+    elif not has_arrays and not on_ranks:
         write_arrays(folder, graph)
     if trained.suppressed is not None:
         listed = {"audience": "private", "suppressed": trained.suppressed.to_dict()}
@@ -182,7 +184,8 @@ def _write(
         (folder / name).chmod(0o600)
     if finish is not None:
         finish(folder)
-    files = ("weights.safetensors", ARRAYS, "graph.json") if as_arrays else MODEL_FILES
+    files: tuple[str, ...] = ("weights.safetensors", ARRAYS, "graph.json") if as_arrays else MODEL_FILES
+    files = ("weights.safetensors", "graph.json") if on_ranks else files
     sums = {name: checksum((folder / name).read_bytes()) for name in (*files, *extras)}
     salt = {"graph_salt": trained.graph_salt.hex()}
     run = {"format": FORMAT, "audience": "private", **trained.summary(), **salt, "sha256": sums, "versions": versions()}

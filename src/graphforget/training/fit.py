@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from graphforget.errors import InputError
+from graphforget.graph.distributed_graph import DistributedGraph
 from graphforget.graph.graph import Graph
 from graphforget.graph.targets import as_numbers
 from graphforget.linalg.pattern import Pattern
@@ -25,6 +26,7 @@ from graphforget.models.parameters import assign, flatten, trainable
 from graphforget.models.registry import is_affine
 from graphforget.privacy.noise import noise
 from graphforget.progress import Progress
+from graphforget.training.distributed_objective import objective_on
 from graphforget.training.losses import Loss, assumed_convex, captured_by_loss
 from graphforget.training.objective import Objective, minimise
 from graphforget.training.recipe import Recipe
@@ -81,7 +83,7 @@ def fit_one(
     adam: Any = {"linear_term": noise_vector, "device": device, "progress": progress}
     unkeyed = False if convex else train_by_adam(module, part, recipe, loss, **adam)
     given: Any = {"objective_noise_vector": noise_vector, "device": device, "inputs": inputs}
-    objective = Objective(module, part, mu=recipe.mu, loss=loss, **given)
+    objective = objective_on(module, part, mu=recipe.mu, loss=loss, **given)
     start = flatten(module).to(objective.like)
     start = torch.zeros_like(start) if convex and not warm else start
     minimise = _newton if convex else _polish
@@ -115,6 +117,8 @@ def _training_data(
     follow deletions, and each row of them depends on the training input alone, to the last bit. That is true of
     Newton's method, which reads the rows of training nodes and no others.
     """
+    if isinstance(graph, DistributedGraph):
+        return graph, None
     inputs = fresh_inputs(module, graph, device=device) if convex else None
     if as_stacked(module) is not None or inputs is not None:
         return graph, inputs

@@ -53,17 +53,17 @@ class Loss:
         """The largest norm that its gradient in the logits can have."""
         return math.inf
 
-    def steepness_sum(self, labels: Tensor, *, classes: int, total: float, squares: float, norm: float) -> float:
+    def steepness_sum(self, target_norm: float, *, classes: int, total: float, squares: float, norm: float) -> float:
         """A bound on `sum_i q_i ||r_i||`, with `r_i` the gradient in the logits of row `i` of the features.
 
         `q_i` are the norms of these rows, `total` their sum, `squares` the sum of their squares; the logits are at
-        most `q_i norm` long.
+        most `q_i norm` long. `target_norm` is that of all targets.
         """
         return self.steepness(classes) * total
 
-    def steepness_norm(self, labels: Tensor, *, classes: int, squares: float, norm: float) -> float:
+    def steepness_norm(self, target_norm: float, *, rows: int, classes: int, squares: float, norm: float) -> float:
         """A bound on `sqrt(sum_i ||r_i||^2)`; everything is as in `steepness_sum`."""
-        return self.steepness(classes) * math.sqrt(labels.shape[0])
+        return self.steepness(classes) * math.sqrt(rows)
 
     def __init__(self, function: LossFunction, *, name: str | None = None, convex: bool = False) -> None:
         if not callable(function):
@@ -247,13 +247,13 @@ class SquaredError(Loss):
     def __init__(self) -> None:
         super().__init__(squared_error, name=SQUARED_ERROR)
 
-    def steepness_sum(self, labels: Tensor, *, classes: int, total: float, squares: float, norm: float) -> float:
+    def steepness_sum(self, target_norm: float, *, classes: int, total: float, squares: float, norm: float) -> float:
         """`||r_i|| <= q_i norm + ||y_i||`, and `sum_i q_i ||y_i|| <= sqrt(sum_i q_i^2) ||Y||` (Cauchy and Schwarz)."""
-        return squares * norm + math.sqrt(squares) * float(labels.double().norm())
+        return squares * norm + math.sqrt(squares) * target_norm
 
-    def steepness_norm(self, labels: Tensor, *, classes: int, squares: float, norm: float) -> float:
+    def steepness_norm(self, target_norm: float, *, rows: int, classes: int, squares: float, norm: float) -> float:
         """`||r_i|| <= q_i norm + ||y_i||`, and the triangle inequality."""
-        return math.sqrt(squares) * norm + float(labels.double().norm())
+        return math.sqrt(squares) * norm + target_norm
 
     def gradient(self, logits: Tensor, labels: Tensor) -> Tensor:
         """`z - y`."""

@@ -139,6 +139,26 @@ class LossSum:
         return lambda v: jacobian.adjoint(curvature(jacobian.apply(v)))
 
     @property
+    def feature_error(self) -> float | None:
+        """A bound on the rounding error of the features in the Frobenius norm; None if they come with none."""
+        return None if self.affine_model is None else self.affine_model.feature_error(self.inputs)
+
+    @property
+    def longest_sum(self) -> int:
+        """At least the number of terms of any sum in a gradient of an affine model."""
+        assert self.affine_model is not None
+        summed = self.affine_model.summed_nodes(self.inputs, self.rows, nodes=self.nodes)
+        return self.affine_model.longest_sum(summed)
+
+    @property
+    def num_rows(self) -> int:
+        return self.labels.shape[0]
+
+    @property
+    def target_norm(self) -> float:
+        return float(self.labels.double().norm())
+
+    @property
     def jacobian_width(self) -> int:
         """The number of outputs of an affine model for an item."""
         return self._jacobian.value.shape[1]
@@ -239,6 +259,10 @@ class Objective:
         _, squares = self.data.row_norm_sums
         return MixedPrecision(self) if squares <= LARGEST_SINGLE_SQUARE * self.m else self
 
+    def resumed(self, start: Tensor) -> tuple[Tensor, Callable[[Tensor], None] | None]:
+        """Where a minimisation from `start` begins, a checkpoint if there is one, and what keeps its points."""
+        return start, None
+
     @property
     def size(self) -> int:
         """The number of parameters."""
@@ -316,7 +340,8 @@ def minimise(objective: Objective, theta: Tensor, *, max_steps: int = 100, **opt
     """
     function = objective.for_newton()
     if function is objective:
-        return newton_cg(objective, theta, max_steps=max_steps, **options)
+        theta, on_point = objective.resumed(theta)
+        return newton_cg(objective, theta, max_steps=max_steps, on_point=on_point, **options)
     minimum = newton_cg(function, theta, max_steps=min(SINGLE_STEPS, max_steps), **options)
     left = max_steps - minimum.steps
     if minimum.status == "converged" or not left:

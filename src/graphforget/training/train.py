@@ -147,7 +147,7 @@ def train(
     name, module, options = untrained_module(graph, model, seed, options)
     defaults = MODELS.get(model.defaults if isinstance(model, Construction) else name, OWN_MODEL)
     items = items_of(module, graph)
-    if not items.train_mask.any():
+    if not items.num_training:
         advice = ": nodes without labels can still be learned as links (task 'link')" if items.word == NODE else ""
         raise InputError(f"there is no training {items.word}{advice}")
     targets = target_kind(items.y)
@@ -258,7 +258,7 @@ def _precision_notes(module: nn.Module) -> tuple[str, ...]:
 def _notes(trained: Trained, graph: Graph) -> list[str]:
     """Warnings about the first release: a large delta, and the score that the noise costs."""
     recipe, items = trained.recipe, trained.items(graph)
-    m = items.train_rows.numel()
+    m = items.num_training
     notes = []
     if trained.strongly_convex and not trained.converged:
         notes.append(
@@ -285,7 +285,7 @@ def _notes(trained: Trained, graph: Graph) -> list[str]:
 
 def _notes_on_size(y: Tensor) -> list[str]:
     """A warning if values are far from 1: the defaults of mu and sigma are made for targets of order 1."""
-    size = float(y.square().mean().sqrt()) if target_kind(y) == "values" else 1.0
+    size = float(y.square().mean().sqrt()) if target_kind(y) == "values" and y.numel() else 1.0
     if size == 0 or 1 / FAR_FROM_ONE <= size <= FAR_FROM_ONE:
         return []
     advice = "divide them by a number that does not come from the data, or choose mu and sigma for them"

@@ -1,5 +1,5 @@
 """A trained model, its recipe and its measurements."""
-# Longer than 350 lines because everything that can be asked of a model is a method, with its documentation.
+# Longer than 350 lines because everything that can be asked of a trained model is a method.
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from graphforget.errors import InputError
+from graphforget.graph.distributed_graph import DistributedGraph
 from graphforget.graph.graph import Graph
 from graphforget.graph.links import named_pairs
 from graphforget.graph.reach import Reach
@@ -32,6 +33,7 @@ from graphforget.models.sharded import Sharded, as_ensemble
 from graphforget.models.stacked_model import StackedModel
 from graphforget.privacy.salt import new_salt
 from graphforget.request.hashed_items import HashedItems
+from graphforget.training.distributed_objective import objective_on
 from graphforget.training.losses import Loss, is_convex
 from graphforget.training.objective import Objective
 from graphforget.training.recipe import UPDATE, HistoryEntry, Recipe
@@ -192,7 +194,7 @@ class Trained:
         given: Any = {"mu": self.recipe.mu, "loss": self.loss, "device": device}
         if self.is_ensemble:
             return ShardedObjective(self.ensemble, graph, **given)
-        return Objective(self.module, graph, objective_noise_vector=self.objective_noise_vector, **given)
+        return objective_on(self.module, graph, objective_noise_vector=self.objective_noise_vector, **given)
 
     def with_update(
         self,
@@ -299,17 +301,23 @@ class Trained:
     def scored_mask(self, graph: Graph) -> Tensor | None:
         """The test items, or else the validation or training items, whichever can be scored first."""
         items = self.items(graph)
+        if isinstance(graph, DistributedGraph):
+            return items.test_mask if graph.scored_role else None  # the ranks know which nodes these are
         masks = (items.test_mask, items.val_mask, items.train_mask)
         return next((mask for mask in masks if self.can_score(graph, mask)), None)
 
     def can_score(self, graph: Graph, mask: Tensor | None = None) -> bool:
         """Whether the items of `mask`, the test items by default, have scores."""
         items = self.items(graph)
+        if isinstance(graph, DistributedGraph):
+            return bool(graph.counts["test"])
         return can_score(self.score_kind(graph), items.y[items.test_mask if mask is None else mask])
 
     def scores(self, graph: Graph, mask: Tensor | None = None) -> dict[str, float]:
         """All scores by name (`training/scores.py`) on the items of `mask`, the test items by default."""
         items = self.items(graph)
+        if isinstance(graph, DistributedGraph):
+            return scores(self.score_kind(graph), *graph.scored_outputs(self.theta))
         mask = items.test_mask if mask is None else mask
         if not mask.any():
             raise InputError(f"there is no {items.word} to score, the mask is empty")

@@ -169,8 +169,8 @@ def account(
         "weights_before": weights_before,
         "changed": changed,
         "footprint": {
-            "removed": touched.removed.numel(),
-            "affected": touched.affected.numel(),
+            "removed": touched.num_removed,
+            "affected": touched.num_affected,
             "empty": touched.empty,
         },
         "measured": change.measurements,

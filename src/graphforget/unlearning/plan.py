@@ -12,6 +12,7 @@ from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.conditions import sentence
 from graphforget.certificates.levels import MEANING, NOT_COVERED, Level
 from graphforget.errors import Refused
+from graphforget.graph.distributed_graph import DistributedGraph
 from graphforget.graph.graph import Graph
 from graphforget.models.items import NODE, item_footprint
 from graphforget.models.registry import MODELS
@@ -163,20 +164,28 @@ def _time_epochs(task: Task, epochs: int, parts: list[int]) -> float:
 def _counts(task: Task) -> dict[str, Any]:
     """How much the request removes and changes."""
     graph, request, touched = task.graph, task.request, task.touched
-    resolved, m = request.resolve(graph), task.trained.items(graph).train_rows.numel()
+    resolved, m = request.resolve(graph), task.trained.items(graph).num_training
     return {
         "nodes": resolved.node_rows.numel(),
-        "training_nodes": touched.removed.numel(),
+        "training_nodes": touched.num_removed,
         "edges": graph.num_edges - task.retained.num_edges,
         "attribute_nodes": len(request.attributes),
         "values": graph.count_named_values(resolved),
         "labels": resolved.label_rows.numel(),
-        "affected": touched.affected.numel(),
-        "untouched": m - touched.removed.numel() - touched.affected.numel(),
+        "affected": touched.num_affected,
+        "untouched": m - touched.num_removed - touched.num_affected,
         "item": task.after_items.word,
         "added": touched.added.numel(),
-        "affected_by": {kind: _affected(task, request.only(kind)) for kind in request.kinds},
+        "affected_by": _affected_by_kind(task),
     }
+
+
+def _affected_by_kind(task: Task) -> dict[Kind, int]:
+    """How many training losses each kind alone may change. Ranks count a request as a whole, not by kinds."""
+    kinds = task.request.kinds
+    if isinstance(task.graph, DistributedGraph) and len(kinds) > 1:
+        return {}
+    return {kind: _affected(task, task.request.only(kind)) for kind in kinds}
 
 
 def _affected(task: Task, request: Request) -> int:
@@ -219,8 +228,8 @@ def _training_seconds(trained: Trained) -> float | None:
 
 def _gradient_seconds(task: Task) -> float:
     """The time of one gradient of the objective, measured now."""
-    theta = task.theta
-    task.before.gradient(theta)  # the first one also prepares the graph
+    theta, objective = task.theta, task.after if isinstance(task.graph, DistributedGraph) else task.before
+    objective.gradient(theta)  # the first one also prepares the graph
     started = time.perf_counter()
-    task.before.gradient(theta)
+    objective.gradient(theta)
     return time.perf_counter() - started

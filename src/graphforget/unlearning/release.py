@@ -100,7 +100,7 @@ def check_floor(task: Task, outcome: Outcome) -> None:
 
 def weak_guarantee_notes(task: Task, claim: Claim) -> list[str]:
     """Notes about a guarantee that is too weak to be useful."""
-    epsilon, delta, m = claim.number("epsilon"), task.target.delta, task.after_items.train_rows.numel()
+    epsilon, delta, m = claim.number("epsilon"), task.target.delta, task.after_items.num_training
     if not epsilon:
         return []
     notes = [f"epsilon = {epsilon:.3g} is a very weak guarantee"] if epsilon > 10 else []
@@ -122,7 +122,7 @@ def write_certificate(
         chosen=dict(task.chosen),
         algorithms=algorithms(trained, roots),
         **subject(trained, strongly_convex=trained.proven_convex),
-        training_nodes=task.after_items.train_rows.numel(),
+        training_nodes=task.after_items.num_training,
         releases_left=trained.releases_left,
         digests={
             "request": annex.request,

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from graphforget.certificates.issue import Filing
 from graphforget.errors import InputError
+from graphforget.graph.distributed_graph import DistributedGraph
 from graphforget.graph.graph import Graph
 from graphforget.models.items import Items, item_footprint, view_of
 from graphforget.models.registry import reach_is_proven
@@ -32,7 +33,7 @@ from graphforget.validation import whole_number
 
 def refuse_emptied(items: Items, what: str = "request") -> None:
     """Raises `InputError` if no training item remains. A class may lose its last one: `num_classes` is a setting."""
-    if not items.train_mask.any():
+    if not items.num_training:
         raise InputError(f"the {what} leaves no training {items.word}")
 
 
@@ -149,6 +150,8 @@ class Task:
             return False  # shards and encoders are compared one by one, networks made anew
         if trained.recipe.environment != environment(device=self.device):
             return False
+        if isinstance(self.graph, DistributedGraph):  # training reads the features of training rows, all unchanged
+            return True
         return same_training_input(self.graph, self.retained, trained.reach, view=view_of(trained.module))
 
     @property
@@ -160,9 +163,9 @@ class Task:
         """The entry that this request adds to the history of the model."""
         return HistoryEntry(
             method=UPDATE if self.asked is None else method,
-            m=self.trained.items(self.graph).train_rows.numel(),
-            removed=self.touched.removed.numel(),
-            affected=self.touched.affected.numel(),
+            m=self.trained.items(self.graph).num_training,
+            removed=self.touched.num_removed,
+            affected=self.touched.num_affected,
             step_norm=float((theta.cpu() - self.trained.theta).norm()),
             gradient_norm=self.trained.gradient_norm,
         )

@@ -179,7 +179,7 @@ def _graph(evidence: Evidence) -> str:
     if certificate.digests["graph"] != evidence.trained.graph_commitment(evidence.graph, digest=digest):
         raise Mismatch("the graph does not match the certificate")
     items = evidence.trained.items(evidence.graph)
-    if evidence.certificate.training_nodes != items.train_rows.numel():
+    if evidence.certificate.training_nodes != items.num_training:
         raise Mismatch(f"the number of training {items.word}s is not that of the retained graph")
     size = f"{evidence.graph.num_nodes:,} nodes and {evidence.graph.num_edges:,} edges"
     return f"the salted digest of {size} is the certificate's"

@@ -1,0 +1,350 @@
+"""Runs whose graph is in parts on several ranks: the same documents as on one machine, written by rank 0 alone.
+
+RUN        the run directory: model, certificate, annex, ledger, and shards.json, which names the state of the parts
+RUN.parts  beside it, on the machine of each rank: that rank's part of the graph, and the features of its rows
+
+The rename that puts RUN in place is the commit. Before it, each rank has written a journal of its changes, or a new
+part. After it, each rank carries its journal out. Whoever opens a run carries out what was committed, or drops it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from graphforget.certificates.issue import Filing
+from graphforget.datasets.sharded_folder import read_manifest
+from graphforget.distributed.checkpoint import Checkpoint
+from graphforget.distributed.ranks import Ranks
+from graphforget.errors import FloorMissed, InputError, Mismatch, OtherVersion, Refused
+from graphforget.files import read_bytes
+from graphforget.graph.distributed_graph import DistributedGraph, GraphFacts
+from graphforget.json_files import parse_json
+from graphforget.models.fixed import FixedPropagation
+from graphforget.models.registry import build
+from graphforget.progress import Progress
+from graphforget.request.request import Request
+from graphforget.runs.apply import Answer, checked_ids, first_answers
+from graphforget.runs.history import history_of
+from graphforget.runs.layout import (
+    LARGEST,
+    LEDGER,
+    LIMITS,
+    SHARDS,
+    DamagedRun,
+    check_free,
+    check_writable,
+    checksum,
+    open_run,
+    real_path,
+    recover,
+)
+from graphforget.runs.locks import run_lock
+from graphforget.runs.pending import PendingRequests
+from graphforget.runs.read import trained_of
+from graphforget.runs.run_file import RunFile, read_run_file, read_suppressed
+from graphforget.runs.save import json_bytes, save_refusal, save_release
+from graphforget.runs.state import check_state
+from graphforget.runs.tensors import read_tensors
+from graphforget.runs.verify import verify_run
+from graphforget.runs.write import write_run
+from graphforget.training.environment import versions
+from graphforget.training.train import train
+from graphforget.training.trained import Trained
+from graphforget.unlearning.catalogue import AUTO
+from graphforget.unlearning.outcome import Outcome
+from graphforget.unlearning.plan import Plan, plan
+from graphforget.unlearning.unlearn import unlearn
+from graphforget.validation import read_fields
+from graphforget.verification.verify import Verification
+
+FORMAT = 1
+MODELS = ("sgc", "sign")
+METHODS = (AUTO, "newton")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shards:
+    """shards.json: the parts of a run's graph, and which state of them is the run's."""
+
+    facts: GraphFacts
+    folder: str  # in RUN.parts
+    state: str  # of the parts in this folder; a journal of another state was never committed
+    digests: tuple[str, ...]
+    format: int = FORMAT
+
+
+def parts_folder(run: str | Path) -> Path:
+    """The folder with the parts of a run, beside it."""
+    folder = real_path(run)
+    return folder.with_name(f"{folder.name}.parts")
+
+
+def checkpoint_of(run: str | Path) -> Checkpoint:
+    """The checkpoint of a computation whose result goes to `run`, beside it."""
+    folder = real_path(run)
+    return Checkpoint(folder.with_name(f".{folder.name}.graphforget-checkpoint"))
+
+
+def _open(ranks: Ranks, folder: Path, facts: GraphFacts, digests: Sequence[str], **more: Any) -> DistributedGraph:
+    if len(digests) != ranks.group.size:
+        started = f"{ranks.group.size} ranks were started"
+        raise InputError(f"{folder} has {len(digests)} parts, and {started}: start as many ranks as there are parts")
+    given = {"folder": str(folder), "digests": list(digests), "nodes": facts.nodes, "columns": facts.num_columns}
+    replies = ranks.call("open", given | {"versions": versions(), "state": None, "model": None} | more)
+    return DistributedGraph.of(facts, ranks, replies)
+
+
+def open_graph(ranks: Ranks, folder: str | Path) -> DistributedGraph:
+    """A graph that `shard` wrote. Raises `InputError` if a part is missing or damaged, on any rank."""
+    manifest = read_manifest(real_path(folder))
+    graph = _open(ranks, real_path(folder), manifest.facts, manifest.digests)
+    if graph.digest != manifest.digest:
+        raise InputError(f"{folder} is damaged: its parts are not those of its digest")
+    return graph
+
+
+# -- training --------------------------------------------------------------------------------------------------------
+
+
+def train_on_ranks(
+    ranks: Ranks, data: str | Path, model: str | None, *, out: Path | None, force: bool = False, **settings: Any
+) -> tuple[Trained, DistributedGraph]:
+    """Trains on a graph in parts, and saves the run if `out` is given. A restarted group goes on where it was."""
+    name = (model or MODELS[0]).lower()
+    if name not in MODELS:
+        raise InputError(f"the model is {model!r}, and on several ranks there are {' and '.join(MODELS)}")
+    if out is None:
+        graph = open_graph(ranks, data)
+        return train(graph, name, **settings), graph
+    if ranks.group.restarts and not force and (real_path(out) / SHARDS).is_file():
+        return _read(ranks, real_path(out))  # it was saved before a rank died
+    with run_lock(real_path(out)):
+        check_free(out, force=force)
+        if (real_path(out) / LEDGER).exists():
+            raise InputError(f"{out} holds a ledger of deletions, which would be lost: remove it yourself")
+        checkpoint = checkpoint_of(out)
+        graph = open_graph(ranks, data).with_checkpoint(checkpoint)
+        trained = train(graph, name, **settings)
+        shards = _new_parts(ranks, out, graph.facts)
+        write_run(out, trained, graph, overwrite=force, extras={SHARDS: _bytes(shards)})
+        _sweep(ranks, out, shards)
+        checkpoint.remove()
+    return trained, graph
+
+
+def _new_parts(ranks: Ranks, run: str | Path, facts: GraphFacts) -> Shards:
+    """Every rank writes its part, as it is in memory, into a new folder beside the run."""
+    token, state = uuid.uuid4().hex, uuid.uuid4().hex
+    replies = ranks.call("write", {"folder": str(parts_folder(run) / token)})
+    digests = tuple(reply.fields["digest"] for reply in replies)
+    return Shards(facts=facts, folder=token, state=state, digests=digests)
+
+
+def _sweep(ranks: Ranks, run: str | Path, shards: Shards) -> None:
+    """Removes the folders with parts that are no longer, or never were, those of the run."""
+    ranks.call("sweep", {"folder": str(parts_folder(run)), "keep": shards.folder})
+
+
+def _bytes(shards: Shards) -> bytes:
+    return json_bytes(dataclasses.asdict(shards))
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------
+
+
+def read_shards(place: Path, run: RunFile) -> Shards:
+    """The parts of a run. Raises `InputError` if its graph is not in parts."""
+    if SHARDS not in run.sha256:
+        raise InputError(f"the graph of {place} is not in parts: start the command without torchrun")
+    content = read_bytes(place / SHARDS, largest=LIMITS[SHARDS])
+    if checksum(content) != run.sha256[SHARDS]:
+        raise DamagedRun(f"{place} is damaged: {SHARDS} is not the file that was written")
+    fields = parse_json(content, name=SHARDS)
+    found = fields.get("format") if isinstance(fields, dict) else None
+    if found != FORMAT:
+        raise OtherVersion(f"{place / SHARDS} has format {str(found)[:80]}, this version reads format {FORMAT}")
+    shards = read_fields(Shards, fields, SHARDS)
+    if shards.folder.isalnum():
+        return shards
+    raise DamagedRun(f"{place} is damaged: {SHARDS} names no folder with parts")
+
+
+def _read(ranks: Ranks, place: Path) -> tuple[Trained, DistributedGraph]:
+    """The model of a run, and its graph on the ranks."""
+    run = read_run_file(place)
+    shards = read_shards(place, run)
+    try:
+        weights, content = read_tensors(place / "weights.safetensors", largest=LARGEST)
+    except FileNotFoundError as error:
+        raise DamagedRun(f"{place} is damaged: {error.filename} is missing") from error
+    if checksum(content) != run.sha256.get("weights.safetensors"):
+        raise DamagedRun(f"{place} is damaged: weights.safetensors is not the file that was written")
+    model = _feature_settings(run, shards.facts)
+    folder = parts_folder(place) / shards.folder
+    graph = _open(ranks, folder, shards.facts, shards.digests, state=shards.state, model=model)
+    trained = trained_of(run, weights, graph, None, None)
+    trained = dataclasses.replace(trained, suppressed=read_suppressed(place, run))
+    if graph.digest != trained.graph_digest:
+        raise DamagedRun(f"{place} is damaged: its graph is not the one that the model was trained on")
+    return trained, graph
+
+
+def _feature_settings(run: RunFile, facts: GraphFacts) -> dict[str, Any]:
+    recipe = run.recipe
+    if recipe.model not in MODELS:
+        raise DamagedRun(f"run.json: the model is {recipe.model!r}, and on several ranks there are {', '.join(MODELS)}")
+    module = build(recipe.model, columns=facts.num_columns, classes=facts.num_classes, seed=0, **recipe.options)
+    assert isinstance(module, FixedPropagation)
+    settings = module.propagated_settings
+    return {"powers": list(settings.powers), "scales": list(settings.scales), "scale_rows": settings.scale_rows}
+
+
+# -- requests --------------------------------------------------------------------------------------------------------
+
+
+def _check_method(method: str, trained: Trained) -> None:
+    if method not in METHODS:
+        raise InputError(f"the method is {method!r}, and on several ranks there are {' and '.join(METHODS)}")
+    if not trained.recipe.sigma:
+        raise InputError("the model was trained with sigma = 0, and on several ranks a release needs noise")
+
+
+def _look_up(graph: DistributedGraph, requests: Sequence[Request]) -> None:
+    """Asks the ranks for all nodes that the requests name, at once."""
+    if any(one.labels for one in requests):
+        raise InputError("a request on several ranks can name nodes, edges and attributes, not labels")
+    names = {
+        name for one in requests for name in (*one.nodes, *one.attributes, *(n for edge in one.edges for n in edge))
+    }
+    graph.look_up(sorted(names, key=str))
+
+
+def rehearse_on_ranks(ranks: Ranks, run: str | Path, requests: list[Request], **options: Any) -> Outcome:
+    """The outcome of requests that is not saved."""
+    with open_run(run) as place:
+        trained, graph = _read(ranks, place)
+    _check_method(options.get("method", AUTO), trained)
+    _look_up(graph, requests)
+    return unlearn(trained, graph, requests, **options)
+
+
+def plan_on_ranks(ranks: Ranks, run: str | Path, requests: list[Request], **options: Any) -> tuple[Plan, Trained]:
+    """The plan of requests, and the model. Nothing changes on any disk."""
+    with open_run(run) as place:
+        trained, graph = _read(ranks, place)
+    _check_method(options.get("method", AUTO), trained)
+    _look_up(graph, requests)
+    return plan(trained, graph, requests, **options), trained
+
+
+def answer_on_ranks(
+    ranks: Ranks,
+    run: str | Path,
+    requests: list[Request],
+    *,
+    out: str | Path | None = None,
+    request_ids: Sequence[str | None] | None = None,
+    key: Ed25519PrivateKey | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> tuple[Answer, ...]:
+    """What `answer` does, for a run whose graph is in parts.
+
+    Requests without an id get one that is kept until they are answered. So a group that is restarted, or a command that
+    is started again after all ranks died, answers them once.
+    """
+    target = real_path(run if out is None else out)
+    if out is not None and target == real_path(run):
+        raise InputError(f"{out} is the run itself: for its next state use --in-place (out=None) instead of --out")
+    with run_lock(target):
+        recover(target)
+        pending = PendingRequests(target)
+        ids = checked_ids(None, pending.ids(requests, request_ids), len(requests))
+        named = dict(zip(ids, requests, strict=True))
+        pending.write(named)
+        try:
+            answers = _answers(ranks, run, named, target, out, key, force or out is None, progress, options)
+        except (InputError, Mismatch, Refused):  # any other error: a rank died, and the group starts again
+            pending.remove()
+            checkpoint_of(target).remove()
+            raise
+        pending.remove()
+    return answers
+
+
+def _answers(
+    ranks: Ranks,
+    run: str | Path,
+    named: dict[str, Request],
+    target: Path,
+    out: str | Path | None,
+    key: Ed25519PrivateKey | None,
+    overwrite: bool,
+    progress: Progress | None,
+    options: dict[str, Any],
+) -> tuple[Answer, ...]:
+    restarted_out = bool(ranks.group.restarts) and out is not None and (target / SHARDS).is_file()
+    with open_run(target if restarted_out else run) as place:
+        history = history_of(place)
+        first = first_answers(named, (target, None), (Path(run), history), level=options.get("level"))
+        fresh = {name: one for name, one in named.items() if name not in first}
+        trained, graph = _read(ranks, place)  # also carries out what was committed before a kill
+        if fresh:
+            check_writable(target, force=overwrite)
+            check_state(place, trained, graph, history)
+            shards = read_shards(place, read_run_file(place))
+    if fresh:
+        _check_method(options.get("method", AUTO), trained)
+        checkpoint = checkpoint_of(target)
+        graph = graph.with_checkpoint(checkpoint)
+        _look_up(graph, list(fresh.values()))
+        filing = Filing(history.head, key, None)
+        try:
+            outcome = unlearn(trained, graph, list(fresh.values()), progress=progress, filing=filing, **options)
+        except FloorMissed as missed:
+            save_refusal(Path(run), missed, graph, history, filing=filing, request_ids=list(fresh))
+            raise
+        after = _staged(ranks, shards) if out is None else _new_parts(ranks, target, shards.facts)
+        more = {SHARDS: _bytes(after)}
+        save_release(target, outcome, history, key=key, request_ids=list(fresh), overwrite=overwrite, more=more)
+        ranks.call("settle", {"state": after.state})
+        _sweep(ranks, target, after)
+        checkpoint.remove()
+        first |= {name: Answer(outcome.answer(), target, name, outcome) for name in fresh}
+    return tuple(first[name] for name in named)
+
+
+def _staged(ranks: Ranks, shards: Shards) -> Shards:
+    """Every rank writes a journal of what changed in its memory."""
+    state = uuid.uuid4().hex
+    replies = ranks.call("stage", {"state": state})
+    return dataclasses.replace(shards, state=state, digests=tuple(reply.fields["digest"] for reply in replies))
+
+
+# -- verification ----------------------------------------------------------------------------------------------------
+
+
+def verify_on_ranks(
+    ranks: Ranks, run: str | Path, *, key: Ed25519PublicKey | None = None, head: str | None = None
+) -> Verification:
+    """What `verify_run` does: every rank hashes its records again and propagates its attributes anew."""
+
+    def read(place: Path) -> tuple[Trained, DistributedGraph]:
+        trained, graph = _read(ranks, place)
+        ranks.call("check")
+        return trained, graph
+
+    return verify_run(run, key=key, head=head, read=read)
+
+
+def counters(ranks: Ranks) -> list[dict[str, Any]]:
+    """What each rank has sent and the largest memory that it has had: private, as a plan."""
+    return [dict(reply.fields) for reply in ranks.call("counters")]

@@ -1,0 +1,167 @@
+"""A rank that dies, and parts that are damaged: real processes, and nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import graphforget as gf
+from distributed_cases import ENVIRONMENT, on_ranks, result_of, sharded, weights
+
+RANKS = 2
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Shards, a trained run and a request."""
+    folder = tmp_path_factory.mktemp("failures")
+    graph = gf.synthetic(nodes=3000, edges=18000, columns=24, classes=6, train=0.6)
+    shards = sharded(graph, folder, RANKS)[RANKS]
+    result_of(on_ranks(RANKS, "train", "--data", shards, "--model", "sign", "--out", folder / "run", "--json"))
+    request = {"nodes": [5, 2500], "attributes": [{"node": 77}]}
+    (folder / "request.json").write_text(json.dumps(request))
+    return folder
+
+
+def copied(place: Path, name: str) -> Path:
+    """A copy of the run, with its parts."""
+    run = place / name
+    shutil.copytree(place / "run", run)
+    shutil.copytree(place / "run.parts", place / f"{name}.parts")
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        ("attributes", "is not the file that was written"),
+        pytest.param("missing", "is missing", marks=pytest.mark.long),
+        pytest.param("version", "format 99", marks=pytest.mark.long),
+    ],
+)
+def test_a_damaged_part_is_one_sentence_and_exit_code_2(place: Path, damage: str, words: str) -> None:
+    run = copied(place, f"damaged-{damage}")
+    part = next((place / f"{run.name}.parts").iterdir()) / "part-0001"
+    if damage == "missing":
+        (part / "training.bin").unlink()
+    elif damage == "version":
+        content = json.loads((part / "part.json").read_text())
+        (part / "part.json").write_text(json.dumps(content | {"format": 99}))
+    else:
+        with (part / "attributes.bin").open("r+b") as file:
+            file.seek(1000)
+            file.write(b"\xff")
+    done = on_ranks(RANKS, "unlearn", run, place / "request.json", "--in-place", restarts=2)
+    assert done.returncode == 2
+    sentences = [line for line in done.stderr.splitlines() if line.startswith("graphforget:")]
+    assert len(sentences) == 1
+    assert words in sentences[0]
+    assert "part-0001" in sentences[0]
+    assert not (run / "ledger.sqlite").exists()
+
+
+@pytest.mark.slow
+def test_as_many_ranks_as_parts_are_needed(place: Path) -> None:
+    done = on_ranks(1, "plan", place / "run", place / "request.json")
+    assert done.returncode == 2
+    assert "has 2 parts, and 1 ranks were started" in done.stderr
+
+
+def killed_once(seconds: float, *command: str | Path) -> subprocess.CompletedProcess[str]:
+    """A command by torchrun with restarts, one of whose ranks is killed after so many seconds."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS), "--max-restarts", "3"]
+    launcher += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"]
+    launcher += ["--monitor-interval", "0.1"]
+    words = [*launcher, "-m", "graphforget", *map(str, command)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    time.sleep(seconds)
+    ranks = children(process.pid)
+    if ranks:
+        os.kill(random.choice(ranks), signal.SIGKILL)
+    out, err = process.communicate(timeout=300)
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in path.read_text().split()] if path.exists() else []
+
+
+def check_answered_once(run: Path, expected: Path) -> None:
+    """The run has one entry, the weights of a run that nobody killed, and nothing beside it."""
+    ledger = subprocess.run(
+        [sys.executable, "-m", "graphforget", "ledger", str(run), "--json"], capture_output=True, text=True, check=True
+    )
+    assert len(json.loads(ledger.stdout)["entries"]) == 1
+    assert weights(run).sub(weights(expected)).abs().max() <= 1e-2 * weights(expected).abs().max()
+    assert result_of(on_ranks(RANKS, "verify", run, "--json"))["ok"] is True
+    left = [path.name for path in run.parent.iterdir() if path.name.startswith(f".{run.name}.")]
+    assert left == []
+    assert not list((run.parent / f"{run.name}.parts").rglob("journal.bin"))
+
+
+def answered(place: Path) -> Path:
+    """The run of the request that nobody killed."""
+    run = place / "answered"
+    if not run.exists():
+        copied(place, "answered")
+        result_of(on_ranks(RANKS, "unlearn", run, place / "request.json", "--in-place", "--json"))
+    return run
+
+
+@pytest.mark.long
+def test_a_killed_rank_costs_a_restart_and_nothing_else(place: Path) -> None:
+    run = copied(place, "killed")
+    done = killed_once(4.0, "unlearn", run, place / "request.json", "--in-place", "--json")
+    assert done.returncode == 0, done.stderr
+    check_answered_once(run, answered(place))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("attempt", range(10))
+def test_kills_at_random_moments(place: Path, attempt: int) -> None:
+    run = copied(place, f"killed-{attempt}")
+    seconds = random.Random(attempt).uniform(1.0, 8.0)
+    done = killed_once(seconds, "unlearn", run, place / "request.json", "--in-place", "--json")
+    assert done.returncode == 0, done.stderr
+    check_answered_once(run, answered(place))
+
+
+@pytest.mark.long
+def test_an_id_is_answered_once_and_the_files_forget(place: Path) -> None:
+    """The same id gets the first answer again. No rank is killed here."""
+    run = copied(place, "committed")
+    before = {path.name: path.read_bytes() for path in (place / "committed.parts").rglob("part-0001/*")}
+    result_of(on_ranks(RANKS, "unlearn", run, place / "request.json", "--id", "one", "--in-place", "--json"))
+    again = result_of(on_ranks(RANKS, "unlearn", run, place / "request.json", "--id", "one", "--in-place", "--json"))
+    assert again["repeated"] is True
+    after = {path.name: path.read_bytes() for path in (place / "committed.parts").rglob("part-0001/*")}
+    assert before["attributes.bin"] != after["attributes.bin"]
+    check_answered_once(run, answered(place))
+
+
+@pytest.mark.long
+def test_a_killed_training_goes_on(place: Path) -> None:
+    shards = place / f"shards-{RANKS}"
+    done = killed_once(5.0, "train", "--data", shards, "--model", "sign", "--out", place / "trained", "--json")
+    assert done.returncode == 0, done.stderr
+    assert bool((weights(place / "trained") == weights(place / "run")).all())
+
+
+@pytest.mark.slow
+def test_parts_and_ranks_go_together(place: Path) -> None:
+    with pytest.raises(gf.InputError, match="is a graph in parts"):
+        gf.load(place / f"shards-{RANKS}")
+    with pytest.raises(gf.InputError, match="is in parts"):
+        gf.load_run(place / "run")
