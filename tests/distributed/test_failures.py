@@ -77,8 +77,11 @@ def test_as_many_ranks_as_parts_are_needed(place: Path) -> None:
     assert "has 2 parts, and 1 ranks were started" in done.stderr
 
 
-def killed_once(seconds: float, *command: str | Path) -> subprocess.CompletedProcess[str]:
-    """A command by torchrun with restarts, one of whose ranks is killed after so many seconds."""
+def killed_once(seconds: float, *command: str | Path) -> subprocess.CompletedProcess[str] | None:
+    """A command by torchrun with restarts, one of whose ranks is killed after so many seconds.
+
+    None if no rank was alive any more, so that nothing was killed.
+    """
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS), "--max-restarts", "3"]
     launcher += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"]
     launcher += ["--monitor-interval", "0.1"]
@@ -89,7 +92,7 @@ def killed_once(seconds: float, *command: str | Path) -> subprocess.CompletedPro
     if ranks:
         os.kill(random.choice(ranks), signal.SIGKILL)
     out, err = process.communicate(timeout=300)
-    return subprocess.CompletedProcess(words, process.returncode, out, err)
+    return subprocess.CompletedProcess(words, process.returncode, out, err) if ranks else None
 
 
 def children(pid: int) -> list[int]:
@@ -111,35 +114,46 @@ def check_answered_once(run: Path, expected: Path) -> None:
     assert not list((run.parent / f"{run.name}.parts").rglob("journal.bin"))
 
 
-def answered(place: Path) -> Path:
-    """The run of the request that nobody killed."""
-    run = place / "answered"
-    if not run.exists():
-        copied(place, "answered")
-        result_of(on_ranks(RANKS, "unlearn", run, place / "request.json", "--in-place", "--json"))
-    return run
-
-
-@pytest.mark.long
-def test_a_killed_rank_costs_a_restart_and_nothing_else(place: Path) -> None:
-    run = copied(place, "killed")
-    done = killed_once(4.0, "unlearn", run, place / "request.json", "--in-place", "--json")
-    assert done.returncode == 0, done.stderr
-    check_answered_once(run, answered(place))
+@pytest.fixture(scope="module")
+def undisturbed(place: Path) -> tuple[Path, float]:
+    """The run of the request that nobody killed, and how long it took."""
+    run = copied(place, "answered")
+    started = time.perf_counter()
+    result_of(on_ranks(RANKS, "unlearn", run, place / "request.json", "--in-place", "--json"))
+    return run, time.perf_counter() - started
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("attempt", range(10))
-def test_kills_at_random_moments(place: Path, attempt: int) -> None:
-    run = copied(place, f"killed-{attempt}")
-    seconds = random.Random(attempt).uniform(1.0, 8.0)
-    done = killed_once(seconds, "unlearn", run, place / "request.json", "--in-place", "--json")
+def test_kills_at_random_moments(place: Path, undisturbed: tuple[Path, float], attempt: int) -> None:
+    """A killed rank costs a restart and nothing else. Most of the moments are after the start of Python."""
+    expected, usual = undisturbed
+    seconds = random.Random(attempt).uniform(0.3, 1.0) * usual
+    for again in range(5):  # until a rank is alive at the moment
+        run = copied(place, f"killed-{attempt}-{again}")
+        done = killed_once(seconds, "unlearn", run, place / "request.json", "--in-place", "--json")
+        if done is not None:
+            break
+        seconds *= 0.85
+    assert done is not None
     assert done.returncode == 0, done.stderr
-    check_answered_once(run, answered(place))
+    check_answered_once(run, expected)
+
+
+@pytest.mark.slow
+def test_a_request_for_labels_is_refused_on_ranks_and_writes_nothing(place: Path) -> None:
+    path = place / "labels.json"
+    path.write_text(json.dumps({"nodes": [9], "labels": [7]}))
+    before = (place / "run" / "weights.safetensors").read_bytes()
+    done = on_ranks(RANKS, "unlearn", place / "run", path, "--in-place")
+    assert done.returncode == 2
+    assert "not labels" in done.stderr
+    assert (place / "run" / "weights.safetensors").read_bytes() == before
+    assert not (place / "run" / "certificate.json").exists()
 
 
 @pytest.mark.long
-def test_an_id_is_answered_once_and_the_files_forget(place: Path) -> None:
+def test_an_id_is_answered_once_and_the_files_forget(place: Path, undisturbed: tuple[Path, float]) -> None:
     """The same id gets the first answer again. No rank is killed here."""
     run = copied(place, "committed")
     before = {path.name: path.read_bytes() for path in (place / "committed.parts").rglob("part-0001/*")}
@@ -148,13 +162,14 @@ def test_an_id_is_answered_once_and_the_files_forget(place: Path) -> None:
     assert again["repeated"] is True
     after = {path.name: path.read_bytes() for path in (place / "committed.parts").rglob("part-0001/*")}
     assert before["attributes.bin"] != after["attributes.bin"]
-    check_answered_once(run, answered(place))
+    check_answered_once(run, undisturbed[0])
 
 
 @pytest.mark.long
 def test_a_killed_training_goes_on(place: Path) -> None:
     shards = place / f"shards-{RANKS}"
-    done = killed_once(5.0, "train", "--data", shards, "--model", "sign", "--out", place / "trained", "--json")
+    done = killed_once(3.0, "train", "--data", shards, "--model", "sign", "--out", place / "trained", "--json")
+    assert done is not None
     assert done.returncode == 0, done.stderr
     assert bool((weights(place / "trained") == weights(place / "run")).all())
 

@@ -75,6 +75,7 @@ class DistributedGraph(Graph):
             is_symmetric=True,
             overlay=None,
             numbers=torch.zeros(0, dtype=torch.int64),
+            next_number=facts.nodes,
             subject_ids=() if facts.has_subjects else None,
             column_names=facts.column_names,
             class_names=facts.class_names,
