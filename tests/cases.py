@@ -260,6 +260,9 @@ def requests(draw: st.DrawFn, graph: gf.Graph) -> gf.Request:
         request.resolve(graph)
     except gf.InputError:
         assume(False)
+    left = graph.train_mask.clone()
+    left[[*nodes, *labels]] = False
+    assume(left.any())
     return request
 
 

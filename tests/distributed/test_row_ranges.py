@@ -20,11 +20,18 @@ def test_sums_do_not_depend_on_the_number_of_ranks(nodes: int, parts: int) -> No
             RowRanges(nodes, parts)
         return
     ranges = RowRanges(nodes, parts)
-    values = torch.from_numpy(np.random.default_rng(nodes).normal(size=whole.num_blocks) * 1e8).exp().remainder(1e3)
+    rng = np.random.default_rng(nodes)
+    values = torch.from_numpy(rng.normal(size=whole.num_blocks) * 10.0 ** rng.integers(-8, 8, size=whole.num_blocks))
     expected = tree_sum((0, whole.num_blocks), lambda block: values[block], torch.add)
     spans = [span for rank in range(parts) for span in ranges.subtrees_of(rank)]
     sums = [tree_sum(span, lambda block: values[block], torch.add) for span in spans]
-    assert torch.equal(joined_sum(ranges.num_blocks, spans, sums, torch.add), expected) or bool(expected.isnan())
+    assert torch.equal(joined_sum(ranges.num_blocks, spans, sums, torch.add), expected)
+
+
+def test_the_order_of_a_sum_shows_in_its_bits() -> None:
+    rng = np.random.default_rng(0)
+    values = torch.from_numpy(rng.normal(size=200) * 10.0 ** rng.integers(-8, 8, size=200))
+    assert not torch.equal(tree_sum((0, 200), lambda block: values[block], torch.add), values.cumsum(0)[-1])
 
 
 @given(nodes=st.integers(1, 100_000), parts=st.integers(1, 8))

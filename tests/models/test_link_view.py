@@ -92,6 +92,7 @@ def test_footprint_holds_every_pair_for_other_settings_and_numbers_with_gaps(
         [name[int(node)] for node in rows.nodes],
         [(name[int(u)], name[int(v)]) for u, v in rows.edges],
         {name[int(node)]: columns for node, columns in rows.attributes.items()},
+        labels=[name[int(node)] for node in rows.labels],
     )
     options = {"learn_messages": learn, "messages": messages, "negatives": negatives, "held_out_negatives": 2}
     check_footprint(make("link-sign", hops=2, split_seed=seed % 7, **options), graph, request)

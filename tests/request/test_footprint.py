@@ -118,7 +118,7 @@ def test_an_isolated_test_node_has_an_empty_footprint() -> None:
 @pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
-def test_the_sum_of_training_losses_changes_by_the_footprint_alone(data: st.DataObject) -> None:
+def test_training_nodes_and_labels_change_by_the_footprint_alone(data: st.DataObject) -> None:
     """From both sides: every training item of the footprint goes or changes, and no other one does."""
     graph = data.draw(graphs())
     request = data.draw(requests(graph))

@@ -101,7 +101,9 @@ def restricted(request: gf.Request, keep: Tensor) -> gf.Request | None:
     nodes = [node for node in request.nodes if keep[int(node)]]
     edges = [(u, v) for u, v in request.edges if keep[int(u)] and keep[int(v)]]
     attributes = {node: columns for node, columns in request.attributes.items() if keep[int(node)]}
-    return gf.Request(nodes, edges, attributes) if nodes or edges or attributes else None
+    labels = [node for node in request.labels if keep[int(node)]]
+    named = nodes or edges or attributes or labels
+    return gf.Request(nodes, edges, attributes, labels=labels) if named else None
 
 
 @settings(max_examples=80, deadline=None)

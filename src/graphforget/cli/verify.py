@@ -69,14 +69,9 @@ def verify(
                 )
                 result = verify_on_ranks(together, run, key=signer, head=head)
     except gf.Mismatch as mismatch:
-        if as_json:
-            print(json.dumps({"audience": "private", "ok": False, "mismatch": str(mismatch)}))
+        _say_mismatch(mismatch, as_json=as_json)
         raise
-    if as_json:
-        print(json.dumps(result.to_dict()))
-        return
-    render_verification(result)
-    say("Everything that could be checked holds.")
+    _say_result(result, as_json=as_json)
 
 
 def _attestation(path: Path, key: Ed25519PublicKey | None, released: Path | None, *, as_json: bool) -> None:
@@ -86,9 +81,17 @@ def _attestation(path: Path, key: Ed25519PublicKey | None, released: Path | None
     try:
         result = verify_attestation_file(path, key=key, released=released)
     except gf.Mismatch as mismatch:
-        if as_json:
-            print(json.dumps({"audience": "private", "ok": False, "mismatch": str(mismatch)}))
+        _say_mismatch(mismatch, as_json=as_json)
         raise
+    _say_result(result, as_json=as_json)
+
+
+def _say_mismatch(mismatch: gf.Mismatch, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"audience": "private", "ok": False, "mismatch": str(mismatch)}))
+
+
+def _say_result(result: gf.Verification, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(result.to_dict()))
         return

@@ -28,7 +28,7 @@ class RowRanges:
 
     Example:
         >>> RowRanges(1000, 4).starts
-        (0, 240, 496, 736, 1000)
+        (0, 240, 496, 752, 1000)
     """
 
     nodes: int

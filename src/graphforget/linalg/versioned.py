@@ -80,10 +80,11 @@ class VersionedRows:
                 np.take(self._values, index[block], axis=0, out=before[block], mode="clip")
                 read = block.stop
                 self._values[index[block]] = function(block, before[block])
+            self._difference = (index, before, new)
         except BaseException:
             self._values[index[:read]] = before[:read]
+            self._difference = None
             raise
-        self._difference = (index, before, new)
         return new
 
     @exclusive

@@ -124,7 +124,9 @@ def train_on_ranks(
         graph = open_graph(ranks, data)
         return train(graph, name, **settings), graph
     if ranks.group.restarts and not force and (real_path(out) / SHARDS).is_file():
-        return _read(ranks, real_path(out))  # it was saved before a rank died
+        with run_lock(real_path(out)):
+            checkpoint_of(out).remove()
+            return _read(ranks, real_path(out))  # it was saved before a rank died
     with run_lock(real_path(out)):
         check_free(out, force=force)
         if (real_path(out) / LEDGER).exists():
@@ -228,20 +230,20 @@ def _look_up(graph: DistributedGraph, requests: Sequence[Request]) -> None:
 
 def rehearse_on_ranks(ranks: Ranks, run: str | Path, requests: list[Request], **options: Any) -> Outcome:
     """The outcome of requests that is not saved."""
-    with open_run(run) as place:
+    with run_lock(real_path(run)), open_run(run) as place:  # a reader of parts would erase the journal of a writer
         trained, graph = _read(ranks, place)
-    _check_method(options.get("method", AUTO), trained)
-    _look_up(graph, requests)
-    return unlearn(trained, graph, requests, **options)
+        _check_method(options.get("method", AUTO), trained)
+        _look_up(graph, requests)
+        return unlearn(trained, graph, requests, **options)
 
 
 def plan_on_ranks(ranks: Ranks, run: str | Path, requests: list[Request], **options: Any) -> tuple[Plan, Trained]:
     """The plan of requests, and the model. Nothing changes on any disk."""
-    with open_run(run) as place:
+    with run_lock(real_path(run)), open_run(run) as place:
         trained, graph = _read(ranks, place)
-    _check_method(options.get("method", AUTO), trained)
-    _look_up(graph, requests)
-    return plan(trained, graph, requests, **options), trained
+        _check_method(options.get("method", AUTO), trained)
+        _look_up(graph, requests)
+        return plan(trained, graph, requests, **options), trained
 
 
 def answer_on_ranks(
@@ -276,6 +278,7 @@ def answer_on_ranks(
             pending.remove()
             checkpoint_of(target).remove()
             raise
+        checkpoint_of(target).remove()  # also of an answer that was complete before a rank died
         pending.remove()
     return answers
 
@@ -303,8 +306,7 @@ def _answers(
             shards = read_shards(place, read_run_file(place))
     if fresh:
         _check_method(options.get("method", AUTO), trained)
-        checkpoint = checkpoint_of(target)
-        graph = graph.with_checkpoint(checkpoint)
+        graph = graph.with_checkpoint(checkpoint_of(target))
         _look_up(graph, list(fresh.values()))
         filing = Filing(history.head, key, None)
         try:
@@ -317,7 +319,6 @@ def _answers(
         save_release(target, outcome, history, key=key, request_ids=list(fresh), overwrite=overwrite, more=more)
         ranks.call("settle", {"state": after.state})
         _sweep(ranks, target, after)
-        checkpoint.remove()
         first |= {name: Answer(outcome.answer(), target, name, outcome) for name in fresh}
     return tuple(first[name] for name in named)
 
@@ -342,7 +343,8 @@ def verify_on_ranks(
         ranks.call("check")
         return trained, graph
 
-    return verify_run(run, key=key, head=head, read=read)
+    with run_lock(real_path(run)):
+        return verify_run(run, key=key, head=head, read=read)
 
 
 def counters(ranks: Ranks) -> list[dict[str, Any]]:

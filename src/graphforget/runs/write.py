@@ -191,6 +191,11 @@ def _write(
     run = {"format": FORMAT, "audience": "private", **trained.summary(), **salt, "sha256": sums, "versions": versions()}
     (folder / RUN_FILE).write_text(json.dumps(run, indent=2) + "\n")
     (folder / RUN_FILE).chmod(0o600)  # what was measured, and checksums that names could be tried against
+    _check_sizes(folder)
+
+
+def _check_sizes(folder: Path) -> None:
+    """Raises `InputError` for a file that could not be read again, and brings all files to the disk."""
     for path in folder.iterdir():
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size > LIMITS[path.name]:

@@ -16,6 +16,13 @@ from graphforget.models.part_features import PartFeatures
 from graphforget.training.losses import Loss
 
 FLOAT64 = torch.empty(0, dtype=torch.float64)
+ALIGNMENT = 16  # bytes
+
+
+def aligned(values: np.ndarray) -> Tensor:
+    """The same numbers where a row of any array could begin: products may differ in the last bit elsewhere."""
+    rows = torch.from_numpy(values)
+    return rows.clone() if rows.data_ptr() % ALIGNMENT else rows
 
 
 class PartLosses:
@@ -36,7 +43,7 @@ class PartLosses:
             values = features.training[rows]
             values = values if stays[rows].all() else values[stays[rows]]
             labels = torch.from_numpy(np.array(part.targets[features.train_rows[rows][stays[rows]]]))
-            self._blocks[block] = self._of_rows(torch.from_numpy(np.asarray(values))), as_numbers(labels, FLOAT64)
+            self._blocks[block] = self._of_rows(aligned(np.asarray(values))), as_numbers(labels, FLOAT64)
         self._curvature: dict[int, list[Callable[[Tensor], Tensor]]] = {}
         self.size = features.training.shape[1] * classes + (classes if bias else 0)
 
