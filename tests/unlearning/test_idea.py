@@ -550,7 +550,7 @@ def measured_constants(trained: gf.Trained, graph: gf.Graph, retained: gf.Graph,
     """Constants that do hold: losses at both optima on both graphs, slopes between them, lambda = mu."""
     start = optimum(trained, graph)
     losses = [trained.objective(g).data.losses(t) for g in (graph, retained) for t in (start, best)]
-    gone = ~torch.isin(graph.numbers[graph.train_rows], retained.numbers)
+    gone = ~torch.isin(graph.numbers[graph.train_rows], retained.numbers[retained.train_rows])
     old = trained.objective(graph).data
     apart = float((best - start).norm())
     l2 = 0.5 * trained.recipe.mu * abs(float(best @ best - start @ start))

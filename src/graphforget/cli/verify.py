@@ -18,6 +18,7 @@ from graphforget.cli.render import render_verification
 from graphforget.errors import InputError
 
 
+# Longer than 50 lines because every option is documented here.
 def verify(
     run: Annotated[
         Path, typer.Argument(metavar="RUN", help="A run directory, or the file of an attestation (in-toto, DSSE).")
