@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,8 @@ from graphforget.certificates.issue import Filing
 from graphforget.datasets.sharded_folder import read_manifest
 from graphforget.distributed.checkpoint import Checkpoint
 from graphforget.distributed.ranks import Ranks
-from graphforget.errors import FloorMissed, InputError, Mismatch, OtherVersion, Refused
-from graphforget.files import read_bytes
+from graphforget.errors import FloorMissed, InputError, Mismatch, Refused
 from graphforget.graph.distributed_graph import DistributedGraph, GraphFacts
-from graphforget.json_files import parse_json
 from graphforget.models.fixed import FixedPropagation
 from graphforget.models.registry import build
 from graphforget.progress import Progress
@@ -35,7 +32,6 @@ from graphforget.runs.history import history_of
 from graphforget.runs.layout import (
     LARGEST,
     LEDGER,
-    LIMITS,
     SHARDS,
     DamagedRun,
     check_free,
@@ -49,7 +45,8 @@ from graphforget.runs.locks import run_lock
 from graphforget.runs.pending import PendingRequests
 from graphforget.runs.read import trained_of
 from graphforget.runs.run_file import RunFile, read_run_file, read_suppressed
-from graphforget.runs.save import json_bytes, save_refusal, save_release
+from graphforget.runs.save import save_refusal, save_release
+from graphforget.runs.shards import Shards, parts_folder, read_shards, shards_bytes
 from graphforget.runs.state import check_state
 from graphforget.runs.tensors import read_tensors
 from graphforget.runs.verify import verify_run
@@ -61,29 +58,10 @@ from graphforget.unlearning.catalogue import AUTO
 from graphforget.unlearning.outcome import Outcome
 from graphforget.unlearning.plan import Plan, plan
 from graphforget.unlearning.unlearn import unlearn
-from graphforget.validation import read_fields
 from graphforget.verification.verify import Verification
 
-FORMAT = 1
 MODELS = ("sgc", "sign")
 METHODS = (AUTO, "newton")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shards:
-    """shards.json: the parts of a run's graph, and which state of them is the run's."""
-
-    facts: GraphFacts
-    folder: str  # in RUN.parts
-    state: str  # of the parts in this folder; a journal of another state was never committed
-    digests: tuple[str, ...]
-    format: int = FORMAT
-
-
-def parts_folder(run: str | Path) -> Path:
-    """The folder with the parts of a run, beside it."""
-    folder = real_path(run)
-    return folder.with_name(f"{folder.name}.parts")
 
 
 def checkpoint_of(run: str | Path) -> Checkpoint:
@@ -135,7 +113,7 @@ def train_on_ranks(
         graph = open_graph(ranks, data).with_checkpoint(checkpoint)
         trained = train(graph, name, **settings)
         shards = _new_parts(ranks, out, graph.facts)
-        write_run(out, trained, graph, overwrite=force, extras={SHARDS: _bytes(shards)})
+        write_run(out, trained, graph, overwrite=force, extras={SHARDS: shards_bytes(shards)})
         _sweep(ranks, out, shards)
         checkpoint.remove()
     return trained, graph
@@ -154,28 +132,7 @@ def _sweep(ranks: Ranks, run: str | Path, shards: Shards) -> None:
     ranks.call("sweep", {"folder": str(parts_folder(run)), "keep": shards.folder})
 
 
-def _bytes(shards: Shards) -> bytes:
-    return json_bytes(dataclasses.asdict(shards))
-
-
 # -- reading ---------------------------------------------------------------------------------------------------------
-
-
-def read_shards(place: Path, run: RunFile) -> Shards:
-    """The parts of a run. Raises `InputError` if its graph is not in parts."""
-    if SHARDS not in run.sha256:
-        raise InputError(f"the graph of {place} is not in parts: start the command without torchrun")
-    content = read_bytes(place / SHARDS, largest=LIMITS[SHARDS])
-    if checksum(content) != run.sha256[SHARDS]:
-        raise DamagedRun(f"{place} is damaged: {SHARDS} is not the file that was written")
-    fields = parse_json(content, name=SHARDS)
-    found = fields.get("format") if isinstance(fields, dict) else None
-    if found != FORMAT:
-        raise OtherVersion(f"{place / SHARDS} has format {str(found)[:80]}, this version reads format {FORMAT}")
-    shards = read_fields(Shards, fields, SHARDS)
-    if shards.folder.isalnum():
-        return shards
-    raise DamagedRun(f"{place} is damaged: {SHARDS} names no folder with parts")
 
 
 def _read(ranks: Ranks, place: Path) -> tuple[Trained, DistributedGraph]:
@@ -315,7 +272,7 @@ def _answers(
             save_refusal(Path(run), missed, graph, history, filing=filing, request_ids=list(fresh))
             raise
         after = _staged(ranks, shards) if out is None else _new_parts(ranks, target, shards.facts)
-        more = {SHARDS: _bytes(after)}
+        more = {SHARDS: shards_bytes(after)}
         save_release(target, outcome, history, key=key, request_ids=list(fresh), overwrite=overwrite, more=more)
         ranks.call("settle", {"state": after.state})
         _sweep(ranks, target, after)

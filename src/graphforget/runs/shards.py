@@ -1,0 +1,57 @@
+"""shards.json: where the parts of a run's graph are, and which state of them is the run's."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphforget.errors import InputError, OtherVersion
+from graphforget.files import read_bytes
+from graphforget.graph.distributed_graph import GraphFacts
+from graphforget.json_files import parse_json
+from graphforget.runs.layout import LIMITS, SHARDS, DamagedRun, checksum, real_path
+from graphforget.runs.run_file import RunFile
+from graphforget.runs.save import json_bytes
+from graphforget.validation import read_fields
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shards:
+    """shards.json: the parts of a run's graph, and which state of them is the run's."""
+
+    facts: GraphFacts
+    folder: str  # in RUN.parts
+    state: str  # of the parts in this folder; a journal of another state was never committed
+    digests: tuple[str, ...]
+    format: int = FORMAT
+
+
+def parts_folder(run: str | Path) -> Path:
+    """The folder with the parts of a run, beside it."""
+    folder = real_path(run)
+    return folder.with_name(f"{folder.name}.parts")
+
+
+def shards_bytes(shards: Shards) -> bytes:
+    """The content of the file."""
+    return json_bytes(dataclasses.asdict(shards))
+
+
+def read_shards(place: Path, run: RunFile) -> Shards:
+    """The parts of a run. Raises `InputError` if its graph is not in parts."""
+    if SHARDS not in run.sha256:
+        raise InputError(f"the graph of {place} is not in parts: start the command without torchrun")
+    content = read_bytes(place / SHARDS, largest=LIMITS[SHARDS])
+    if checksum(content) != run.sha256[SHARDS]:
+        raise DamagedRun(f"{place} is damaged: {SHARDS} is not the file that was written")
+    fields = parse_json(content, name=SHARDS)
+    found = fields.get("format") if isinstance(fields, dict) else None
+    if found != FORMAT:
+        raise OtherVersion(f"{place / SHARDS} has format {str(found)[:80]}, this version reads format {FORMAT}")
+    shards = read_fields(Shards, fields, SHARDS)
+    if shards.folder.isalnum():
+        return shards
+    raise DamagedRun(f"{place} is damaged: {SHARDS} names no folder with parts")
