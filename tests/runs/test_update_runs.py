@@ -15,6 +15,7 @@ import test_two_worlds as worlds
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 
 import graphforget as gf
 from cases import CLASSES, COLUMNS, Run, graphs, present, random_graph, requests
@@ -166,11 +167,11 @@ def test_a_run_of_any_size_grows(large: bool, tmp_path: Path, monkeypatch: pytes
     gf.answer(run, gf.Request(nodes=["p38"]))
     outcome = present(gf.update_run(run, whole.without(gf.Request(nodes=["p38"]))).outcome)
     assert gf.load_run(run)[1].digest == outcome.graph.digest
-    assert sorted(set(outcome.graph.numbers.tolist()) - set(range(40))) == [40, 41]
-    assert gf.load_run(run)[1].free_number == 42
+    assert sorted(set(outcome.graph.numbers.tolist()) - set(range(38))) == [38, 39]
+    assert gf.load_run(run)[1].free_number == 40
     assert gf.verify_run(run).checks
     gf.answer(run, gf.Request(nodes=["p39"]))
-    assert gf.load_run(run)[1].free_number == 42
+    assert gf.load_run(run)[1].free_number == 40
     assert gf.verify_run(run).checks
 
 
@@ -230,3 +231,40 @@ def test_what_an_update_publishes_is_the_same_in_two_worlds(
                 }
             )
         assert worlds.differences(documents[0], documents[1]) == [], (seed, model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["stacked", "gcn", "link-stacked-gcn"])
+def test_an_update_does_not_tell_how_many_last_nodes_were_deleted(model: str, tmp_path: Path) -> None:
+    name, options, _ = worlds.MODELS[model]
+    pairs = (worlds.two_worlds(seed, "nodes") for seed in range(20))
+    pair = next(pair for pair in pairs if len(pair[0].request.nodes) != len(pair[1].request.nodes))
+    documents = []
+    for world in pair:
+        kept = world.graph.num_nodes - len(world.request.nodes)
+        people = [f"p{row}" if row < kept else f"gone-{row}" for row in range(world.graph.num_nodes)]
+        graph = dataclasses.replace(world.graph, subject_ids=tuple(people))
+        folder = gf.save_run(tmp_path / f"run-{len(people)}", gf.train(graph, name, **options), graph)
+        gf.answer(folder, gf.Request(nodes=people[kept:]), request_id="1")
+        outcome = present(gf.update_run(folder, _with_two_more(gf.load_run(folder)[1]), request_id="2").outcome)
+        weights = load_file(folder / "released.safetensors")
+        noised = {"theta"} if model in worlds.NOISED else set()
+        encoders = {key: value.numpy().tobytes() for key, value in weights.items() if key not in noised}
+        numbers = outcome.graph.numbers.tolist()
+        documents.append({"public": outcome.public(), "encoders": encoders, "numbers": numbers})
+    assert worlds.differences(documents[0], documents[1]) == []
+
+
+def _with_two_more(graph: gf.Graph) -> gf.Graph:
+    """The graph with two nodes more, who train."""
+    n, trains = graph.num_nodes, torch.tensor([True, True])
+    return gf.Graph.create(
+        x=torch.cat([graph.x.to_dense(), graph.x.to_dense()[:2] + 1]),
+        edges=torch.cat([graph.edge_index, torch.tensor([[n, n + 1, n + 1], [0, 1, 3]])], dim=1),
+        y=torch.cat([graph.y, graph.y[:2]]),
+        train_mask=torch.cat([graph.train_mask, trains]),
+        test_mask=torch.cat([graph.test_mask, ~trains]),
+        num_classes=CLASSES,
+        subject_ids=[*present(graph.subject_ids), "new-0", "new-1"],
+        sparse=graph.has_sparse_attributes,
+    )

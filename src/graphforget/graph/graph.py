@@ -45,6 +45,7 @@ class Graph(LazyFields):
 
     Rows are where a node lies in the tensors; numbers are its name. A removed node leaves no row behind, and the
     other nodes keep their numbers, so a request that names node 17 means the same node before and after any deletion.
+    After an update of a graph with subject ids, a new node may have the number of a last node that is gone.
     """
 
     x: Tensor  # n x d attributes, sparse CSR or dense
