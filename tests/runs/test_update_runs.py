@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,49 @@ def test_a_deleted_patient_who_comes_back_in_a_csv_file_is_refused(
     ledger = json.loads(run("ledger", folder, "--json").stdout)
     assert [entry["request_id"] for entry in ledger["entries"]] == ["1", "2"]
     assert ledger["releases_left"] == 62
+
+
+@pytest.mark.parametrize(
+    "spell", [str.upper, lambda n: f" {n} ", lambda n: f"{n[:3]}\u200b{n[3:]}", lambda n: f"{n}.0"]
+)
+def test_another_spelling_of_a_deleted_name_is_refused(spell: Callable[[str], str]) -> None:
+    people = tuple(str(row) if spell("1") == "1.0" else f"patient-{row}" for row in range(30))
+    graph = dataclasses.replace(random_graph(3, nodes=30, edges=60), subject_ids=people, digit_ids=people[0] == "0")
+    u, v = next((u, v) for u, v in graph.edge_index.T.tolist() if u != v and 29 not in (u, v))
+    request = gf.Request(nodes=[people[29]], edges=[(people[u], people[v])])
+    first = gf.unlearn(gf.train(graph, "sgc"), graph, request)
+    respelled = {29, u, v}
+    names = tuple(spell(name) if row in respelled else name for row, name in enumerate(people))
+    with pytest.raises(gf.Refused, match=r"\(1 node, 1 edge\)"):
+        gf.update(first.trained, first.graph, dataclasses.replace(graph, subject_ids=names))
+
+
+def test_somebody_of_a_similar_name_stays() -> None:
+    people = ("Ada", "ADA", *(f"p{row}" for row in range(28)))
+    graph = dataclasses.replace(random_graph(3, nodes=30, edges=60, unlabelled=0), subject_ids=people)
+    request = gf.Request(nodes=["ADA"], labels=["p3"], attributes={"p4": [1], "p5": "all"})
+    first = gf.unlearn(gf.train(graph, "sgc"), graph, request)
+    again = gf.update(first.trained, first.graph, first.graph)
+    assert again.graph.digest == first.graph.digest
+    with pytest.raises(gf.Refused, match=r"\(1 node, 1 attribute row, 1 value, 1 label\)"):
+        gf.update(again.trained, again.graph, graph)
+
+
+def test_ids_that_may_mean_others_need_a_word() -> None:
+    plain = random_graph(3, nodes=30, edges=60)
+    graph = dataclasses.replace(plain, subject_ids=tuple(f"p{row}" for row in range(30)))
+    other = dataclasses.replace(plain, subject_ids=tuple(f"p{row}" if row < 14 else f"q{row}" for row in range(30)))
+    trained = gf.train(graph, "sgc")
+    with pytest.raises(gf.InputError, match="only 14 of the 30 known subjects"):
+        gf.update(trained, graph, other)
+    assert gf.update(trained, graph, other, trust_ids=True).graph.num_nodes == 30
+
+    first = gf.unlearn(gf.train(plain, "sgc"), plain, gf.Request(nodes=[29]))
+    moved = dataclasses.replace(plain.without(gf.Request(nodes=[3])), numbers=torch.arange(29))  # 29 is now 28
+    with pytest.raises(gf.InputError, match="numbered by their rows"):
+        gf.update(first.trained, first.graph, moved)
+    assert gf.update(first.trained, first.graph, first.graph.without(gf.Request(nodes=[3]))).level == "certified"
+    assert gf.update(first.trained, first.graph, first.graph, trust_ids=True).level == "certified"
 
 
 def _unlabelled(graph: gf.Graph, row: int) -> torch.Tensor:

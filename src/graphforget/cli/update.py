@@ -33,6 +33,9 @@ def update(
         str | None,
         typer.Option(help="Why deleted data may come back. The reason is public: the certificate and ledger keep it."),
     ] = None,
+    trust_ids: Annotated[
+        bool, typer.Option("--trust-ids", help="Go on if few known ids are in the data, or if it has no ids.")
+    ] = False,
     out_folder: Annotated[Path | None, typer.Option("--out", help="The run directory to write.")] = None,
     in_place: Annotated[
         bool, typer.Option("--in-place", help="Replace RUN by its new state; the old state is removed.")
@@ -62,11 +65,10 @@ def update(
     new_graph = gf.load(data, split=None if data.lower() in gf.DATASETS else "given")
     settings: dict[str, Any] = {"method": method, "level": level, "otherwise": otherwise, "device": device}
     where: dict[str, Any] = {"out": out_folder, "request_id": request_id, "key": signer, "force": force}
+    settings |= {"readmit": readmit, "trust_ids": trust_ids}
     own = own_code(module, module_option, loss, retrain)
     with progress(quiet=as_json) as report:
-        answer = gf.update_run(
-            run, new_graph, keep_split=split == "keep", readmit=readmit, progress=report, **where, **own, **settings
-        )
+        answer = gf.update_run(run, new_graph, keep_split=split == "keep", progress=report, **where, **own, **settings)
     saved = run if in_place else out_folder
     result = answer.summary | {"run": str(saved), "request_id": answer.request_id, "repeated": answer.repeated}
     if as_json:

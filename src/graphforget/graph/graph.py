@@ -363,8 +363,8 @@ class Graph(LazyFields):
         """New records as the next state of this graph, for `update`.
 
         Nodes are matched by their subject ids, or by their numbers if there are no subject ids. Known nodes keep their
-        numbers, and new ones get numbers that were never used. Classes, columns and the way of storing attributes are
-        those of this graph.
+        numbers, and new ones get those after the highest that stays. Classes, columns and the way of storing
+        attributes are those of this graph.
 
         Raises:
             InputError: The records are of another kind: other columns, another class, other targets.

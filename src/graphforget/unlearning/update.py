@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from graphforget.certificates.document import READMIT
 from graphforget.certificates.issue import Filing
 from graphforget.certificates.levels import Level
 from graphforget.errors import InputError, Refused
 from graphforget.graph.graph import Graph
 from graphforget.progress import Progress
-from graphforget.request.hashed_items import HashedItems, count_items
+from graphforget.request.hashed_items import HashedItems, beyond, count_items
 from graphforget.request.request import Request
 from graphforget.training.recipe import UPDATE
 from graphforget.training.trained import Trained
@@ -36,6 +38,7 @@ def update(
     level: Level | None = None,
     otherwise: Otherwise = "retrain",
     readmit: str | None = None,
+    trust_ids: bool = False,
     seed: int | None = None,
     noise_seed: int | None = None,
     device: str = "cpu",
@@ -61,6 +64,8 @@ def update(
         otherwise: "retrain" or "refuse", if the level cannot be reached or the method fails.
         readmit: Why data may come back that a request deleted. The reason is public: it stands in the certificate and
             the ledger. Without it such data is refused.
+        trust_ids: Whether to go on if the ids of the new graph look like those of other people: under half of the known
+            subjects are in it, or it has neither subject ids nor numbers, and something was deleted before.
         seed: The seed of a retraining, if it is to be another one.
         noise_seed: Makes the noise reproducible, and therefore removable.
         device: The torch device to compute on.
@@ -89,7 +94,9 @@ def update(
     if not isinstance(new_graph, Graph):
         raise InputError(f"the new graph is a {type(new_graph).__name__}, a graphforget.Graph is needed")
     after = graph.next_state(new_graph)
-    returning = returning_items(trained, after, readmit)
+    if not trust_ids:
+        _check_ids(trained, graph, after)
+    returning = returning_items(trained, graph, after, readmit)
     target = privacy_target(trained, epsilon=epsilon, delta=delta)
     given = {"method": named.method.name if named else None, "epsilon": epsilon, "delta": delta}
     given |= {"level": level, "otherwise": None if otherwise == "retrain" else otherwise, "seed": seed, **options}
@@ -113,12 +120,32 @@ def update(
     return run_choice(task, choice, policy, options)
 
 
-def returning_items(trained: Trained, after: Graph, readmit: str | None) -> Request | None:
+def _check_ids(trained: Trained, graph: Graph, after: Graph) -> None:
+    """Raises `InputError` if ids could have come to mean other people: then nobody knows who was deleted."""
+    if graph.subject_ids is not None:
+        known = sum(subject in graph.row_of_subject for subject in after.subject_ids or ())
+        if 2 * known < graph.num_nodes:
+            raise InputError(
+                f"the new graph has only {known:,} of the {graph.num_nodes:,} known subjects: if its ids are written "
+                "as before, say so (--trust-ids)"
+            )
+        return
+    lost = trained.suppressed is not None or graph.free_number > graph.num_nodes
+    if lost and torch.equal(after.numbers, torch.arange(after.num_nodes)):
+        raise InputError(
+            "the new graph has no subject ids and its nodes are numbered by their rows, which may have moved since "
+            "something was deleted: give node numbers, or say that the rows are numbers (--trust-ids)"
+        )
+
+
+def returning_items(trained: Trained, graph: Graph, after: Graph, readmit: str | None) -> Request | None:
     """What a request deleted and the new graph holds again. Raises `Refused` if there is any, and no reason for it."""
     if readmit is not None and (not readmit.strip() or len(readmit) > LONGEST_REASON or not readmit.isprintable()):
         raise InputError(f"the reason to readmit must be a text of up to {LONGEST_REASON} characters in one line")
     deleted: HashedItems | None = trained.suppressed
     returning = None if deleted is None else deleted.found_in(after)
+    there = None if deleted is None or returning is None else deleted.found_in(graph)  # others, of a similar name
+    returning = beyond(returning, there) if returning is not None and there is not None else returning
     if returning is not None and readmit is None:
         counts = count_items(returning)
         words = ", ".join(f"{count:,} {kind}{'s' * (count != 1)}" for kind, count in counts.items())
