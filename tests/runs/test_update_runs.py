@@ -158,6 +158,38 @@ def test_a_reason_readmits_and_the_ledger_keeps_it(clinic: tuple[Path, Path, gf.
     assert gf.prove_absence(moved, "patient-07").subject == "patient-07"
 
 
+def test_only_what_a_request_names_is_readmitted(clinic: tuple[Path, Path, gf.Graph], run: Run) -> None:
+    folder, data, graph = clinic
+    gf.answer(folder, gf.Request(nodes=["patient-07", "patient-11"], labels=["patient-09"]))
+    write_csv(data, graph)
+    asked = folder.parent / "back.json"
+    how = ("update", folder, "--data", data, "--in-place", "--readmit-request", asked)
+    asked.write_text(json.dumps({"nodes": ["patient-07"]}))
+    assert run(*how).code == 2  # no reason
+    refused = run(*how, "--readmit", "consent")
+    assert (refused.code, "2 deleted items (1 node, 1 label)" in refused.stderr) == (3, True)
+    asked.write_text(json.dumps({"nodes": ["patient-07", "patient-08"]}))
+    strange = run(*how, "--readmit", "consent")
+    assert (strange.code, "that no request deleted" in strange.stderr) == (2, True)
+    asked.write_text(json.dumps({"nodes": ["patient-07"]}))
+    write_csv(data, dataclasses.replace(graph, y=_unlabelled(graph, 9)), without=("patient-11",))
+    done = run(*how, "--readmit", "consent")
+    assert done.code == 0, done.stderr
+    assert "brought back 1 deleted item (1 node)" in " ".join(done.stdout.split())
+    write_csv(data, graph)
+    assert "2 deleted items (1 node, 1 label)" in run("update", folder, "--data", data, "--in-place").stderr
+
+
+@pytest.mark.parametrize("reason", ["consent of patient-07", "PATIENT - 07 agreed", "see patient-07.pdf"])
+def test_a_reason_that_names_who_returns_is_bad_input(reason: str, clinic: tuple[Path, Path, gf.Graph]) -> None:
+    loaded = gf.load_run(clinic[0])[1]
+    first = gf.unlearn(*gf.load_run(clinic[0]), gf.Request(nodes=["patient-07"]))
+    with pytest.raises(gf.InputError, match="names somebody") as refused:
+        gf.update(first.trained, first.graph, loaded, readmit=reason)
+    assert "07" not in str(refused.value)
+    assert gf.update(first.trained, first.graph, loaded, readmit="consent of 07 May").certificate.chosen["readmit"]
+
+
 def test_an_annex_that_readmits_without_a_reason_is_found(clinic: tuple[Path, Path, gf.Graph]) -> None:
     folder = clinic[0]
     loaded = gf.load_run(folder)[1]

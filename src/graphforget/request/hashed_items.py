@@ -68,6 +68,10 @@ class HashedItems:
         left = {name: getattr(self, name) - getattr(gone, name) for name in _KINDS}
         return HashedItems(self.key, **left | {"holders": self.holders})  # a node may hold other values of the list
 
+    def covers(self, other: HashedItems) -> bool:
+        """Whether all hashes of `other`, which has the same key, are among these."""
+        return all(getattr(other, name) <= getattr(self, name) for name in _KINDS)
+
     def found_in(self, graph: Graph) -> Request | None:
         """What is in `graph` of the things that were hashed, as a request that names it; None if nothing is."""
         from graphforget.graph.targets import has_target
@@ -145,6 +149,13 @@ def count_items(request: Request) -> dict[str, int]:
     rows = sum(columns == "all" for columns in request.attributes.values())
     counts = {"node": len(request.nodes), "edge": len(request.edges), "attribute row": rows, "value": values}
     return {kind: count for kind, count in (counts | {"label": len(request.labels)}).items() if count}
+
+
+def in_words(counts: dict[str, int]) -> str:
+    """The counts of `count_items` in words, such as "2 deleted items (1 node, 1 label)"."""
+    words = ", ".join(f"{count:,} {kind}{'s' * (count != 1)}" for kind, count in counts.items())
+    total = sum(counts.values())
+    return f"{total:,} deleted item{'s' * (total != 1)} ({words})"
 
 
 def beyond(found: Request, there: Request) -> Request | None:

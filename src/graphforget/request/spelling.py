@@ -6,6 +6,7 @@ import re
 import unicodedata
 
 WHOLE_NUMBER = re.compile(r"(\d+)\.0+")
+SHORT = 4  # a name of fewer characters is part of many words
 LEFT_OUT = ("C", "Z")  # Unicode categories: control and format characters, separators
 
 
@@ -22,3 +23,18 @@ def canonical_name(name: str) -> str:
     visible = "".join(one for one in folded if not unicodedata.category(one).startswith(LEFT_OUT))
     number = WHOLE_NUMBER.fullmatch(visible)
     return number[1] if number else visible or name
+
+
+def mentions(text: str, name: str) -> bool:
+    """Whether a text has this name in any spelling: as a word of its own, or, if it is not short, anywhere.
+
+    Example:
+        >>> mentions("consent of PATIENT 17", "patient17"), mentions("consent of 3 May", "3"), mentions("Mayor", "may")
+        (True, True, False)
+    """
+    wanted = canonical_name(name)
+    if wanted not in canonical_name(text):
+        return False
+    word = rf"(?<!\w){re.escape(wanted)}(?!\w)"
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return len(wanted) >= SHORT or re.search(word, folded) is not None
