@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import test_two_worlds as worlds
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 
 import graphforget as gf
 from cases import CLASSES, COLUMNS, Run, graphs, present, random_graph, requests
@@ -84,6 +86,49 @@ def test_a_deleted_patient_who_comes_back_in_a_csv_file_is_refused(
     assert ledger["releases_left"] == 62
 
 
+@pytest.mark.parametrize(
+    "spell", [str.upper, lambda n: f" {n} ", lambda n: f"{n[:3]}\u200b{n[3:]}", lambda n: f"{n}.0"]
+)
+def test_another_spelling_of_a_deleted_name_is_refused(spell: Callable[[str], str]) -> None:
+    people = tuple(str(row) if spell("1") == "1.0" else f"patient-{row}" for row in range(30))
+    graph = dataclasses.replace(random_graph(3, nodes=30, edges=60), subject_ids=people, digit_ids=people[0] == "0")
+    u, v = next((u, v) for u, v in graph.edge_index.T.tolist() if u != v and 29 not in (u, v))
+    request = gf.Request(nodes=[people[29]], edges=[(people[u], people[v])])
+    first = gf.unlearn(gf.train(graph, "sgc"), graph, request)
+    respelled = {29, u, v}
+    names = tuple(spell(name) if row in respelled else name for row, name in enumerate(people))
+    with pytest.raises(gf.Refused, match=r"\(1 node, 1 edge\)"):
+        gf.update(first.trained, first.graph, dataclasses.replace(graph, subject_ids=names))
+
+
+def test_somebody_of_a_similar_name_stays() -> None:
+    people = ("Ada", "ADA", *(f"p{row}" for row in range(28)))
+    graph = dataclasses.replace(random_graph(3, nodes=30, edges=60, unlabelled=0), subject_ids=people)
+    request = gf.Request(nodes=["ADA"], labels=["p3"], attributes={"p4": [1], "p5": "all"})
+    first = gf.unlearn(gf.train(graph, "sgc"), graph, request)
+    again = gf.update(first.trained, first.graph, first.graph)
+    assert again.graph.digest == first.graph.digest
+    with pytest.raises(gf.Refused, match=r"\(1 node, 1 attribute row, 1 value, 1 label\)"):
+        gf.update(again.trained, again.graph, graph)
+
+
+def test_ids_that_may_mean_others_need_a_word() -> None:
+    plain = random_graph(3, nodes=30, edges=60)
+    graph = dataclasses.replace(plain, subject_ids=tuple(f"p{row}" for row in range(30)))
+    other = dataclasses.replace(plain, subject_ids=tuple(f"p{row}" if row < 14 else f"q{row}" for row in range(30)))
+    trained = gf.train(graph, "sgc")
+    with pytest.raises(gf.InputError, match="only 14 of the 30 known subjects"):
+        gf.update(trained, graph, other)
+    assert gf.update(trained, graph, other, trust_ids=True).graph.num_nodes == 30
+
+    first = gf.unlearn(gf.train(plain, "sgc"), plain, gf.Request(nodes=[29]))
+    moved = dataclasses.replace(plain.without(gf.Request(nodes=[3])), numbers=torch.arange(29))  # 29 is now 28
+    with pytest.raises(gf.InputError, match="numbered by their rows"):
+        gf.update(first.trained, first.graph, moved)
+    assert gf.update(first.trained, first.graph, first.graph.without(gf.Request(nodes=[3]))).level == "certified"
+    assert gf.update(first.trained, first.graph, first.graph, trust_ids=True).level == "certified"
+
+
 def _unlabelled(graph: gf.Graph, row: int) -> torch.Tensor:
     y = graph.y.clone()
     y[row] = -1
@@ -111,6 +156,38 @@ def test_a_reason_readmits_and_the_ledger_keeps_it(clinic: tuple[Path, Path, gf.
     assert run("verify", moved).code == 0
     assert run("update", moved, "--data", data, "--in-place").code == 3
     assert gf.prove_absence(moved, "patient-07").subject == "patient-07"
+
+
+def test_only_what_a_request_names_is_readmitted(clinic: tuple[Path, Path, gf.Graph], run: Run) -> None:
+    folder, data, graph = clinic
+    gf.answer(folder, gf.Request(nodes=["patient-07", "patient-11"], labels=["patient-09"]))
+    write_csv(data, graph)
+    asked = folder.parent / "back.json"
+    how = ("update", folder, "--data", data, "--in-place", "--readmit-request", asked)
+    asked.write_text(json.dumps({"nodes": ["patient-07"]}))
+    assert run(*how).code == 2  # no reason
+    refused = run(*how, "--readmit", "consent")
+    assert (refused.code, "2 deleted items (1 node, 1 label)" in refused.stderr) == (3, True)
+    asked.write_text(json.dumps({"nodes": ["patient-07", "patient-08"]}))
+    strange = run(*how, "--readmit", "consent")
+    assert (strange.code, "that no request deleted" in strange.stderr) == (2, True)
+    asked.write_text(json.dumps({"nodes": ["patient-07"]}))
+    write_csv(data, dataclasses.replace(graph, y=_unlabelled(graph, 9)), without=("patient-11",))
+    done = run(*how, "--readmit", "consent")
+    assert done.code == 0, done.stderr
+    assert "brought back 1 deleted item (1 node)" in " ".join(done.stdout.split())
+    write_csv(data, graph)
+    assert "2 deleted items (1 node, 1 label)" in run("update", folder, "--data", data, "--in-place").stderr
+
+
+@pytest.mark.parametrize("reason", ["consent of patient-07", "PATIENT - 07 agreed", "see patient-07.pdf"])
+def test_a_reason_that_names_who_returns_is_bad_input(reason: str, clinic: tuple[Path, Path, gf.Graph]) -> None:
+    loaded = gf.load_run(clinic[0])[1]
+    first = gf.unlearn(*gf.load_run(clinic[0]), gf.Request(nodes=["patient-07"]))
+    with pytest.raises(gf.InputError, match="names somebody") as refused:
+        gf.update(first.trained, first.graph, loaded, readmit=reason)
+    assert "07" not in str(refused.value)
+    assert gf.update(first.trained, first.graph, loaded, readmit="consent of 07 May").certificate.chosen["readmit"]
 
 
 def test_an_annex_that_readmits_without_a_reason_is_found(clinic: tuple[Path, Path, gf.Graph]) -> None:
@@ -166,11 +243,11 @@ def test_a_run_of_any_size_grows(large: bool, tmp_path: Path, monkeypatch: pytes
     gf.answer(run, gf.Request(nodes=["p38"]))
     outcome = present(gf.update_run(run, whole.without(gf.Request(nodes=["p38"]))).outcome)
     assert gf.load_run(run)[1].digest == outcome.graph.digest
-    assert sorted(set(outcome.graph.numbers.tolist()) - set(range(40))) == [40, 41]
-    assert gf.load_run(run)[1].free_number == 42
+    assert sorted(set(outcome.graph.numbers.tolist()) - set(range(38))) == [38, 39]
+    assert gf.load_run(run)[1].free_number == 40
     assert gf.verify_run(run).checks
     gf.answer(run, gf.Request(nodes=["p39"]))
-    assert gf.load_run(run)[1].free_number == 42
+    assert gf.load_run(run)[1].free_number == 40
     assert gf.verify_run(run).checks
 
 
@@ -230,3 +307,40 @@ def test_what_an_update_publishes_is_the_same_in_two_worlds(
                 }
             )
         assert worlds.differences(documents[0], documents[1]) == [], (seed, model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["stacked", "gcn", "link-stacked-gcn"])
+def test_an_update_does_not_tell_how_many_last_nodes_were_deleted(model: str, tmp_path: Path) -> None:
+    name, options, _ = worlds.MODELS[model]
+    pairs = (worlds.two_worlds(seed, "nodes") for seed in range(20))
+    pair = next(pair for pair in pairs if len(pair[0].request.nodes) != len(pair[1].request.nodes))
+    documents = []
+    for world in pair:
+        kept = world.graph.num_nodes - len(world.request.nodes)
+        people = [f"p{row}" if row < kept else f"gone-{row}" for row in range(world.graph.num_nodes)]
+        graph = dataclasses.replace(world.graph, subject_ids=tuple(people))
+        folder = gf.save_run(tmp_path / f"run-{len(people)}", gf.train(graph, name, **options), graph)
+        gf.answer(folder, gf.Request(nodes=people[kept:]), request_id="1")
+        outcome = present(gf.update_run(folder, _with_two_more(gf.load_run(folder)[1]), request_id="2").outcome)
+        weights = load_file(folder / "released.safetensors")
+        noised = {"theta"} if model in worlds.NOISED else set()
+        encoders = {key: value.numpy().tobytes() for key, value in weights.items() if key not in noised}
+        numbers = outcome.graph.numbers.tolist()
+        documents.append({"public": outcome.public(), "encoders": encoders, "numbers": numbers})
+    assert worlds.differences(documents[0], documents[1]) == []
+
+
+def _with_two_more(graph: gf.Graph) -> gf.Graph:
+    """The graph with two nodes more, who train."""
+    n, trains = graph.num_nodes, torch.tensor([True, True])
+    return gf.Graph.create(
+        x=torch.cat([graph.x.to_dense(), graph.x.to_dense()[:2] + 1]),
+        edges=torch.cat([graph.edge_index, torch.tensor([[n, n + 1, n + 1], [0, 1, 3]])], dim=1),
+        y=torch.cat([graph.y, graph.y[:2]]),
+        train_mask=torch.cat([graph.train_mask, trains]),
+        test_mask=torch.cat([graph.test_mask, ~trains]),
+        num_classes=CLASSES,
+        subject_ids=[*present(graph.subject_ids), "new-0", "new-1"],
+        sparse=graph.has_sparse_attributes,
+    )

@@ -33,6 +33,13 @@ def update(
         str | None,
         typer.Option(help="Why deleted data may come back. The reason is public: the certificate and ledger keep it."),
     ] = None,
+    readmit_request: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A request that names what may come back; without it everything may."),
+    ] = None,
+    trust_ids: Annotated[
+        bool, typer.Option("--trust-ids", help="Go on if few known ids are in the data, or if it has no ids.")
+    ] = False,
     out_folder: Annotated[Path | None, typer.Option("--out", help="The run directory to write.")] = None,
     in_place: Annotated[
         bool, typer.Option("--in-place", help="Replace RUN by its new state; the old state is removed.")
@@ -52,7 +59,8 @@ def update(
     """Bring a model to new data: grown, corrected or smaller. Needs --out or --in-place.
 
     The release is certified against training on the new data, and counts like the answer to a request. Data that a
-    request deleted is refused (exit code 3), unless --readmit gives a reason.
+    request deleted is refused (exit code 3), unless --readmit gives a reason;
+    --readmit-request limits what comes back.
     """
     if in_place == (out_folder is not None):
         raise InputError("an update needs a place for the new state: give either --out FOLDER or --in-place")
@@ -62,11 +70,11 @@ def update(
     new_graph = gf.load(data, split=None if data.lower() in gf.DATASETS else "given")
     settings: dict[str, Any] = {"method": method, "level": level, "otherwise": otherwise, "device": device}
     where: dict[str, Any] = {"out": out_folder, "request_id": request_id, "key": signer, "force": force}
+    named = None if readmit_request is None else gf.Request.from_file(readmit_request)
+    settings |= {"readmit": readmit, "readmit_request": named, "trust_ids": trust_ids}
     own = own_code(module, module_option, loss, retrain)
     with progress(quiet=as_json) as report:
-        answer = gf.update_run(
-            run, new_graph, keep_split=split == "keep", readmit=readmit, progress=report, **where, **own, **settings
-        )
+        answer = gf.update_run(run, new_graph, keep_split=split == "keep", progress=report, **where, **own, **settings)
     saved = run if in_place else out_folder
     result = answer.summary | {"run": str(saved), "request_id": answer.request_id, "repeated": answer.repeated}
     if as_json:

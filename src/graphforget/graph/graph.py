@@ -45,6 +45,7 @@ class Graph(LazyFields):
 
     Rows are where a node lies in the tensors; numbers are its name. A removed node leaves no row behind, and the
     other nodes keep their numbers, so a request that names node 17 means the same node before and after any deletion.
+    After an update of a graph with subject ids, a new node may have the number of a last node that is gone.
     """
 
     x: Tensor  # n x d attributes, sparse CSR or dense
@@ -362,8 +363,8 @@ class Graph(LazyFields):
         """New records as the next state of this graph, for `update`.
 
         Nodes are matched by their subject ids, or by their numbers if there are no subject ids. Known nodes keep their
-        numbers, and new ones get numbers that were never used. Classes, columns and the way of storing attributes are
-        those of this graph.
+        numbers, and new ones get those after the highest that stays. Classes, columns and the way of storing
+        attributes are those of this graph.
 
         Raises:
             InputError: The records are of another kind: other columns, another class, other targets.

@@ -1,4 +1,4 @@
-"""The next state of a graph from new records: known nodes keep their numbers, new ones get unused numbers."""
+"""The next state of a graph from new records: known nodes keep their numbers, new ones get the numbers after those."""
 
 from __future__ import annotations
 
@@ -59,13 +59,18 @@ def _known_rows(graph: Graph, new: Graph) -> Tensor:
 
 
 def _numbers(graph: Graph, new: Graph) -> Tensor | None:
-    """The number of each row of `new`; None if it has them already."""
+    """The number of each row of `new`; None if it has them already.
+
+    New nodes follow the highest number that stays. A number feeds parts, samples and links, so it must not tell how
+    many nodes are gone: the last of them may lend their numbers again, as subject ids are what names a node.
+    """
     if new.subject_ids is None:
         return None
     row_of = _known_rows(graph, new)
     is_new = row_of < 0
     numbers = graph.numbers[row_of.clamp_min(0)]
-    numbers[is_new] = graph.free_number + torch.arange(int(is_new.sum()))
+    first = int(numbers[~is_new].max()) + 1 if bool((~is_new).any()) else 0
+    numbers[is_new] = first + torch.arange(int(is_new.sum()))
     return numbers
 
 

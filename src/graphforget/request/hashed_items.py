@@ -1,6 +1,7 @@
 """Keyed hashes of nodes, edges, attributes and labels: they name nobody, and know a thing again when it comes back.
 
 Two lists are of this kind: what requests deleted, which no update brings back by itself, and what was readmitted.
+Names are hashed in one spelling, so a thing is known again in other letters.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphforget.errors import InputError
 from graphforget.privacy.salt import new_salt
+from graphforget.request.spelling import canonical_name
 from graphforget.validation import read_fields
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ class HashedItems:
             "nodes": empty._of_rows("node", graph, resolved.node_rows.tolist()),
             "edges": (empty._hash("edge", *_ends(graph, u, v)) for u, v in pairs),
             "attributes": empty._of_rows("attributes", graph, resolved.full_rows.tolist()),
-            "values": (empty._hash("value", str(graph.name_of(row)), str(column)) for row, column in partial),
+            "values": (empty._hash("value", _name(graph, row), str(column)) for row, column in partial),
             "holders": empty._of_rows("holder", graph, {row for row, _ in partial}),
             "labels": empty._of_rows("label", graph, resolved.label_rows.tolist()),
         }
@@ -65,6 +67,10 @@ class HashedItems:
         gone = self.of(graph, request, self.key)
         left = {name: getattr(self, name) - getattr(gone, name) for name in _KINDS}
         return HashedItems(self.key, **left | {"holders": self.holders})  # a node may hold other values of the list
+
+    def covers(self, other: HashedItems) -> bool:
+        """Whether all hashes of `other`, which has the same key, are among these."""
+        return all(getattr(other, name) <= getattr(self, name) for name in _KINDS)
 
     def found_in(self, graph: Graph) -> Request | None:
         """What is in `graph` of the things that were hashed, as a request that names it; None if nothing is."""
@@ -106,11 +112,13 @@ class HashedItems:
         return sha.hexdigest()
 
     def _of_rows(self, kind: str, graph: Graph, rows: Iterable[int]) -> Iterator[str]:
-        return (self._hash(kind, str(graph.name_of(row))) for row in rows)
+        return (self._hash(kind, _name(graph, row)) for row in rows)
 
     def _rows(self, kind: str, hashes: frozenset[str], graph: Graph) -> Iterator[tuple[int, str]]:
         """The rows and names of the nodes that are among the hashed ones."""
-        names = map(str, graph.numbers.tolist()) if graph.subject_ids is None else graph.subject_ids
+        names = (
+            map(str, graph.numbers.tolist()) if graph.subject_ids is None else map(canonical_name, graph.subject_ids)
+        )
         return ((row, name) for row, name in enumerate(names if hashes else ()) if self._hash(kind, name) in hashes)
 
     def _edges(self, graph: Graph) -> Iterator[tuple[Name, Name]]:
@@ -143,10 +151,39 @@ def count_items(request: Request) -> dict[str, int]:
     return {kind: count for kind, count in (counts | {"label": len(request.labels)}).items() if count}
 
 
+def in_words(counts: dict[str, int]) -> str:
+    """The counts of `count_items` in words, such as "2 deleted items (1 node, 1 label)"."""
+    words = ", ".join(f"{count:,} {kind}{'s' * (count != 1)}" for kind, count in counts.items())
+    total = sum(counts.values())
+    return f"{total:,} deleted item{'s' * (total != 1)} ({words})"
+
+
+def beyond(found: Request, there: Request) -> Request | None:
+    """What a request names and another one does not; None if that is nothing."""
+    from graphforget.request.request import Request
+
+    attributes: dict[Name, Columns] = {}
+    for name, columns in found.attributes.items():
+        other = there.attributes.get(name, ())
+        left: Columns = (
+            "all" if columns == "all" != other else tuple(c for c in columns if other != "all" and c not in other)
+        )
+        attributes |= {name: left} if left else {}
+    names = ("nodes", "edges", "labels")
+    pairs = ((getattr(found, name), frozenset(getattr(there, name))) for name in names)
+    nodes, edges, labels = ([one for one in listed if one not in others] for listed, others in pairs)
+    return Request(nodes, edges, attributes, labels=labels) if nodes or edges or attributes or labels else None
+
+
 def _ends(graph: Graph, u: int, v: int) -> tuple[str, str]:
     """The names of both ends of an edge; those of an undirected one in alphabetical order."""
-    first, second = str(graph.name_of(u)), str(graph.name_of(v))
+    first, second = _name(graph, u), _name(graph, v)
     return (first, second) if graph.directed or first <= second else (second, first)
+
+
+def _name(graph: Graph, row: int) -> str:
+    """The name of a node in one spelling."""
+    return canonical_name(str(graph.name_of(row)))
 
 
 def _nonzero(graph: Graph, row: int) -> list[int]:

@@ -86,7 +86,8 @@ def update_run(
             )
             if first:
                 return first[name]
-            _refuse_deleted(history, after, returning_items(trained, after, options.get("readmit")))
+            readmit = options.get("readmit"), options.get("readmit_request")
+            _refuse_deleted(history, after, returning_items(trained, graph, after, *readmit))
             check_writable(target, force=force or out is None)
             check_state(place, trained, graph, history)
             trees = RunTrees(graph, stored_trees(place, history, graph), progress)

@@ -55,7 +55,7 @@ class Task:
     may_retrain: bool = True  # if the method itself fails
     chosen: Mapping[str, Any] = field(default_factory=dict)  # settings of the caller for this request alone
     filing: Filing = field(default_factory=Filing)  # where the certificate will be filed
-    notes: tuple[str, ...] = ()  # private: sentences about the choice of the method
+    notes: tuple[str, ...] = ()  # private: sentences about the choice of the method, and what came back
     requests: tuple[Request, ...] = ()  # those that are answered together, if there are several
     returning: Request | None = None  # of an update: what was deleted once and is in the graph again, for a reason
 

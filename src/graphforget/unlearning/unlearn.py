@@ -132,7 +132,7 @@ def run_choice(task: Task, choice: Choice, policy: LevelPolicy, options: Mapping
             raise Refused(shortfall)
         reason = shortfall
     again = retraining(task, policy=policy, options=model_option(options), why=reason)
-    task = dataclasses.replace(task, notes=(f"the model was retrained, because {reason}",))
+    task = dataclasses.replace(task, notes=(*task.notes, f"the model was retrained, because {reason}"))
     return again.method.unlearn(task, again.options)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
+
+import torch
 
 from graphforget.certificates.document import READMIT
 from graphforget.certificates.issue import Filing
@@ -10,8 +13,9 @@ from graphforget.certificates.levels import Level
 from graphforget.errors import InputError, Refused
 from graphforget.graph.graph import Graph
 from graphforget.progress import Progress
-from graphforget.request.hashed_items import HashedItems, count_items
+from graphforget.request.hashed_items import HashedItems, beyond, count_items, in_words
 from graphforget.request.request import Request
+from graphforget.request.spelling import mentions
 from graphforget.training.recipe import UPDATE
 from graphforget.training.trained import Trained
 from graphforget.unlearning.catalogue import AUTO
@@ -36,6 +40,8 @@ def update(
     level: Level | None = None,
     otherwise: Otherwise = "retrain",
     readmit: str | None = None,
+    readmit_request: Request | None = None,
+    trust_ids: bool = False,
     seed: int | None = None,
     noise_seed: int | None = None,
     device: str = "cpu",
@@ -60,7 +66,10 @@ def update(
         level: The lowest acceptable level.
         otherwise: "retrain" or "refuse", if the level cannot be reached or the method fails.
         readmit: Why data may come back that a request deleted. The reason is public: it stands in the certificate and
-            the ledger. Without it such data is refused.
+            the ledger, so it may name nobody who comes back. Without it such data is refused.
+        readmit_request: What may come back; the rest is refused. Without it, everything that the new graph holds may.
+        trust_ids: Whether to go on if the ids of the new graph look like those of other people: under half of the known
+            subjects are in it, or it has neither subject ids nor numbers, and something was deleted before.
         seed: The seed of a retraining, if it is to be another one.
         noise_seed: Makes the noise reproducible, and therefore removable.
         device: The torch device to compute on.
@@ -89,7 +98,9 @@ def update(
     if not isinstance(new_graph, Graph):
         raise InputError(f"the new graph is a {type(new_graph).__name__}, a graphforget.Graph is needed")
     after = graph.next_state(new_graph)
-    returning = returning_items(trained, after, readmit)
+    if not trust_ids:
+        _check_ids(trained, graph, after)
+    returning = returning_items(trained, graph, after, readmit, readmit_request)
     target = privacy_target(trained, epsilon=epsilon, delta=delta)
     given = {"method": named.method.name if named else None, "epsilon": epsilon, "delta": delta}
     given |= {"level": level, "otherwise": None if otherwise == "retrain" else otherwise, "seed": seed, **options}
@@ -100,6 +111,7 @@ def update(
         None,
         retained=after,
         returning=returning,
+        notes=() if returning is None else (f"the update brought back {in_words(count_items(returning))}",),
         target=target,
         seed=seed,
         noise_seed=noise_seed,
@@ -113,18 +125,60 @@ def update(
     return run_choice(task, choice, policy, options)
 
 
-def returning_items(trained: Trained, after: Graph, readmit: str | None) -> Request | None:
-    """What a request deleted and the new graph holds again. Raises `Refused` if there is any, and no reason for it."""
+def _check_ids(trained: Trained, graph: Graph, after: Graph) -> None:
+    """Raises `InputError` if ids could have come to mean other people: then nobody knows who was deleted."""
+    if graph.subject_ids is not None:
+        known = sum(subject in graph.row_of_subject for subject in after.subject_ids or ())
+        if 2 * known < graph.num_nodes:
+            raise InputError(
+                f"the new graph has only {known:,} of the {graph.num_nodes:,} known subjects: if its ids are written "
+                "as before, say so (--trust-ids)"
+            )
+        return
+    lost = trained.suppressed is not None or graph.free_number > graph.num_nodes
+    if lost and torch.equal(after.numbers, torch.arange(after.num_nodes)):
+        raise InputError(
+            "the new graph has no subject ids and its nodes are numbered by their rows, which may have moved since "
+            "something was deleted: give node numbers, or say that the rows are numbers (--trust-ids)"
+        )
+
+
+def returning_items(
+    trained: Trained, graph: Graph, after: Graph, readmit: str | None, named: Request | None = None
+) -> Request | None:
+    """What a request deleted and the new graph holds again.
+
+    Raises:
+        Refused: There is such data and no reason for it, or more of it than is `named`.
+        InputError: The reason names somebody, or `named` names something that was not deleted.
+    """
     if readmit is not None and (not readmit.strip() or len(readmit) > LONGEST_REASON or not readmit.isprintable()):
         raise InputError(f"the reason to readmit must be a text of up to {LONGEST_REASON} characters in one line")
-    deleted: HashedItems | None = trained.suppressed
-    returning = None if deleted is None else deleted.found_in(after)
-    if returning is not None and readmit is None:
-        counts = count_items(returning)
-        words = ", ".join(f"{count:,} {kind}{'s' * (count != 1)}" for kind, count in counts.items())
-        total = sum(counts.values())
+    if named is not None and readmit is None:
+        raise InputError("a request says what to readmit, and there is no reason to readmit it (--readmit)")
+    deleted: HashedItems = trained.suppressed or HashedItems()
+    if named is not None and not deleted.covers(HashedItems.of(after, named, deleted.key)):
+        raise InputError("the request to readmit names something that no request deleted")
+    returning = _returning(deleted, graph, after)
+    if returning is None:
+        return None
+    left = returning if readmit is None else None
+    if named is not None:
+        left = _returning(deleted.without(after, named), graph, after)
+    if left is not None:
+        how = "give a reason to readmit it (--readmit)" if readmit is None else "name it in the request to readmit"
         raise Refused(
-            f"the new graph would bring back {total:,} deleted item{'s' * (total != 1)} ({words}), so nothing was "
-            "changed: take that out, or give a reason to readmit it (--readmit)"
+            f"the new graph would bring back {in_words(count_items(left))}, so nothing was changed: take that out, or "
+            f"{how}"
         )
+    names = {*returning.nodes, *returning.labels, *returning.attributes, *chain.from_iterable(returning.edges)}
+    if any(mentions(readmit or "", str(name)) for name in names):
+        raise InputError("the reason to readmit is public, and it names somebody who would come back")
     return returning
+
+
+def _returning(deleted: HashedItems, graph: Graph, after: Graph) -> Request | None:
+    """What was deleted and is in the new graph, but for what is in the old one: that is of others of a similar name."""
+    found = deleted.found_in(after)
+    there = None if found is None else deleted.found_in(graph)
+    return found if found is None or there is None else beyond(found, there)
