@@ -88,7 +88,9 @@ def requests_of(graph: gf.Graph, count: int) -> dict[str, list[gf.Request]]:
         "one node": [gf.Request(nodes=[node]) for node in nodes],
         "one edge": [gf.Request(edges=[edge]) for edge in random_edges(graph, count, rng)],
         "attributes": [gf.Request(attributes={node: "all"}) for node in nodes],
-        "1,000 edges": [gf.Request(edges=random_edges(graph, min(MANY, graph.num_edges // 2), rng))],
+        "1,000 edges": [
+            gf.Request(edges=random_edges(graph, min(MANY, graph.num_edges // 2), rng)) for _ in range(min(count, 3))
+        ],
     }
 
 
