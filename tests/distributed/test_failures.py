@@ -77,15 +77,19 @@ def test_as_many_ranks_as_parts_are_needed(place: Path) -> None:
     assert "has 2 parts, and 1 ranks were started" in done.stderr
 
 
-def killed_once(seconds: float, *command: str | Path) -> subprocess.CompletedProcess[str] | None:
-    """A command by torchrun with restarts, one of whose ranks is killed after so many seconds.
+def killed_once(
+    seconds: float, *command: str | Path, torchrun: bool = False
+) -> subprocess.CompletedProcess[str] | None:
+    """A command by `graphforget launch` or torchrun with restarts, one of whose ranks is killed after so many seconds.
 
     None if no rank was alive any more, so that nothing was killed.
     """
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS), "--max-restarts", "3"]
     launcher += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"]
-    launcher += ["--monitor-interval", "0.1"]
-    words = [*launcher, "-m", "graphforget", *map(str, command)]
+    launcher += ["--monitor-interval", "0.1", "-m", "graphforget"]
+    if not torchrun:
+        launcher = [sys.executable, "-m", "graphforget", "launch", "--ranks", str(RANKS), "--max-restarts", "3", "--"]
+    words = [*launcher, *map(str, command)]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
     time.sleep(seconds)
     ranks = children(process.pid)
@@ -131,7 +135,8 @@ def test_kills_at_random_moments(place: Path, undisturbed: tuple[Path, float], a
     seconds = random.Random(attempt).uniform(0.3, 1.0) * usual
     for again in range(5):  # until a rank is alive at the moment
         run = copied(place, f"killed-{attempt}-{again}")
-        done = killed_once(seconds, "unlearn", run, place / "request.json", "--in-place", "--json")
+        command = ("unlearn", run, place / "request.json", "--in-place", "--json")
+        done = killed_once(seconds, *command, torchrun=attempt % 2 == 1)
         if done is not None:
             break
         seconds *= 0.85
