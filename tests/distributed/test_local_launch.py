@@ -86,6 +86,8 @@ def test_a_killed_rank_costs_a_restart(shards: Path, tmp_path: Path) -> None:
     ("program", "code", "starts"),
     [
         ("os._exit(0)", 0, 1),
+        ("open(noted, 'w').write('0') and os.kill(os.getpid(), 9)", 0, 1),  # killed after the command was done
+        ("open(noted, 'w').write('2') and os.kill(os.getpid(), 9)", 2, 1),
         ("os._exit(3) if rank else time.sleep(60)", 3, 1),  # one code, and the other rank is ended
         ("os.kill(os.getpid(), 9) if rank else time.sleep(60)", 1, 3),
         ("os.kill(os.getpid(), 9) if rank and not attempt else time.sleep(0 if attempt else 60)", 0, 2),
@@ -93,6 +95,7 @@ def test_a_killed_rank_costs_a_restart(shards: Path, tmp_path: Path) -> None:
 )
 def test_exit_codes_and_restarts(tmp_path: Path, program: str, code: int, starts: int) -> None:
     lines = "import os, time; rank, attempt = int(os.environ['RANK']), int(os.environ['TORCHELASTIC_RESTART_COUNT'])"
+    lines += "; noted = os.environ['GRAPHFORGET_STORE'] + '/ended'"
     words = [sys.executable, "-c", f"{lines}; open({str(tmp_path)!r} + f'/{{attempt}}', 'w'); {program}"]
     said: list[str] = []
     started = time.monotonic()

@@ -194,13 +194,14 @@ class Group:
         return int(noted) if noted in REPEATED else None
 
     def end(self, code: int) -> None:
-        """Notes that the ranks end on purpose with this exit code, not because one of them died."""
-        if not code or not self.leads:
-            return
-        if self._folder is None:
-            self._store.set(ENDED, str(code))
-        else:
+        """Notes that the ranks end on purpose with this exit code, not because one of them died.
+
+        A 0 is noted in the folder of `graphforget launch` alone, which nobody else can open.
+        """
+        if self.leads and self._folder is not None:
             write_atomic(self._folder / ENDED_FILE, str(code).encode(), mode=0o600)
+        elif self.leads and code:
+            self._store.set(ENDED, str(code))
 
     def leave(self) -> None:
         dist.destroy_process_group()
