@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -108,3 +109,39 @@ def test_parquet_refuses_edges_to_nobody(tmp_path: Path, edges: list[int], words
     with pytest.raises(gf.InputError, match=words):
         shard_parquet(tmp_path, tmp_path / "s", parts=1)
     assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize(
+    ("ids", "source", "words"),
+    [
+        ([f"p{place}" for place in range(29)] + [None], "p0", "'id' has a row without an id"),
+        ([None] * 30, "p0", "'id' has the type null"),
+        (np.arange(30.0), 0.0, "'id' has the type double"),
+        ([True, False] * 15, True, "'id' has the type bool"),
+        ([f"p{place}" for place in range(29)] + ["None"], None, "'source' has a row without an id"),
+        (list(range(30)), 0.0, "'source' has the type double"),
+    ],
+)
+def test_parquet_refuses_ids_that_are_none(tmp_path: Path, ids: list[Any], source: Any, words: str) -> None:
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    nodes = {"id": ids, "label": [0, 1] * 15, "a": np.arange(30.0)}
+    pq.write_table(pa.table(nodes), tmp_path / "nodes.parquet")
+    sources = [source, "p1"] if source is None else [source, source]
+    pq.write_table(pa.table({"source": sources, "target": [ids[1], ids[2]]}), tmp_path / "edges.parquet")
+    with pytest.raises(gf.InputError, match=words):
+        shard_parquet(tmp_path, tmp_path / "s", parts=1)
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize("kind", ["whole numbers", "dictionary"])
+def test_parquet_ids_may_be_whole_numbers_or_words_of_a_dictionary(tmp_path: Path, kind: str) -> None:
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    words = pa.array([f"p{place}" for place in range(30)]).dictionary_encode()
+    ids = words if kind == "dictionary" else pa.array(range(100, 130))
+    pq.write_table(pa.table({"id": ids, "label": [0, 1] * 15, "a": np.arange(30.0)}), tmp_path / "nodes.parquet")
+    pq.write_table(pa.table({"source": ids[:5], "target": ids[5:10]}), tmp_path / "edges.parquet")
+    assert shard_parquet(tmp_path, tmp_path / "s", parts=1).facts.has_subjects is True

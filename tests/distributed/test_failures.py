@@ -77,16 +77,22 @@ def test_as_many_ranks_as_parts_are_needed(place: Path) -> None:
     assert "has 2 parts, and 1 ranks were started" in done.stderr
 
 
-def killed_once(seconds: float, *command: str | Path) -> subprocess.CompletedProcess[str] | None:
-    """A command by torchrun with restarts, one of whose ranks is killed after so many seconds.
+def killed_once(
+    seconds: float, *command: str | Path, torchrun: bool = False
+) -> subprocess.CompletedProcess[str] | None:
+    """A command by `graphforget launch` or torchrun, one of whose ranks is killed so many seconds after its start.
 
     None if no rank was alive any more, so that nothing was killed.
     """
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS), "--max-restarts", "3"]
     launcher += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"]
-    launcher += ["--monitor-interval", "0.1"]
-    words = [*launcher, "-m", "graphforget", *map(str, command)]
+    launcher += ["--monitor-interval", "0.1", "-m", "graphforget"]
+    if not torchrun:
+        launcher = [sys.executable, "-m", "graphforget", "launch", "--ranks", str(RANKS), "--max-restarts", "3", "--"]
+    words = [*launcher, *map(str, command)]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    while not children(process.pid) and process.poll() is None:  # the start of the launcher takes its time
+        time.sleep(0.01)
     time.sleep(seconds)
     ranks = children(process.pid)
     if ranks:
@@ -168,7 +174,8 @@ def test_an_id_is_answered_once_and_the_files_forget(place: Path, undisturbed: t
 @pytest.mark.long
 def test_a_killed_training_goes_on(place: Path) -> None:
     shards = place / f"shards-{RANKS}"
-    done = killed_once(3.0, "train", "--data", shards, "--model", "sign", "--out", place / "trained", "--json")
+    command = ("train", "--data", shards, "--model", "sign", "--out", place / "trained", "--json")
+    done = killed_once(2.0, *command, torchrun=True)
     assert done is not None
     assert done.returncode == 0, done.stderr
     assert bool((weights(place / "trained") == weights(place / "run")).all())

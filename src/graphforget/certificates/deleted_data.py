@@ -42,7 +42,7 @@ def find_deleted(annex: Annex, graph: Graph) -> str | None:
     by_tags = graph.num_edges > MOST_HASHED
     if annex.edges and has_edge(annex, names, _edge_blocks(graph), directed=graph.directed, by_tags=by_tags):
         return "an edge that was to be forgotten"
-    if annex.labels and _has_label(annex, graph, identities):
+    if annex.labels and has_label(annex, graph.y, identities):
         return "a label that was to be forgotten"
     return attributes_left(annex, identities, graph.num_columns, _rows_of(graph)) if annex.attributes else None
 
@@ -61,10 +61,10 @@ def without_readmitted(graph: Graph, later: Sequence[Annex]) -> Graph:
     return graph.without(Request.merge(found, graph)) if found else graph
 
 
-def _has_label(annex: Annex, graph: Graph, identities: Sequence[bytes]) -> bool:
-    """Whether a node whose label was to be forgotten has one."""
+def has_label(annex: Annex, targets: Tensor, identities: Sequence[bytes]) -> bool:
+    """Whether a node whose label was to be forgotten has one. Targets and framed names are in the same order."""
     wanted = _as_bytes(annex.labels)
-    labelled = has_target(graph.y).tolist()
+    labelled = has_target(targets).tolist()
     named = (identity for identity, has_label in zip(identities, labelled, strict=True) if has_label)
     return not wanted.isdisjoint(salted_digests(annex.salt, "label", named))
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
-from graphforget.certificates.deleted_data import MOST_HASHED, attributes_left, has_edge, has_node
+from graphforget.certificates.deleted_data import MOST_HASHED, attributes_left, has_edge, has_label, has_node
 from graphforget.certificates.salted import framed
 from graphforget.linalg.ranges import row_blocks
 
@@ -40,6 +41,8 @@ def find_deleted_in_part(annex: Annex, part: RowPart, group: Group, *, num_edges
         return "a node that was to be forgotten"
     if edge_found:
         return "an edge that was to be forgotten"
+    if annex.labels and has_label(annex, torch.from_numpy(np.array(part.targets[rows])), identities):
+        return "a label that was to be forgotten"
     if not annex.attributes:
         return None
     return attributes_left(

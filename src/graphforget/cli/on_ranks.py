@@ -40,6 +40,7 @@ def run_on_ranks(command: Callable[[], int]) -> int:
     else:
         _ranks.append(together)
         code = command()
+        sys.stdout.flush()  # a rank that is killed from here on loses nothing
         group.end(code)
         together.stop(code)
     group.leave()

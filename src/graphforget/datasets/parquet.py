@@ -32,6 +32,13 @@ ROWS = 2**16  # of a batch
 TEST_SHARE = 0.1
 SINGLE = ("float", "halffloat", "int8", "int16", "uint8", "uint16", "bool")  # types that float32 holds exactly
 
+ID_TYPES = (
+    "string",
+    "large_string",
+    "string_view",
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+)
+
 
 def is_parquet(path: str | Path) -> bool:
     """Whether there are nodes and edges in Parquet files at this path."""
@@ -152,7 +159,7 @@ def _scan(folder: Path) -> _Nodes:
     for batch in _batches(folder, "nodes", [name for name in ("id", "label") if name in names]):
         count += batch.num_rows
         labels |= {one for one in batch.column("label").unique().to_pylist() if one not in (None, "")}
-        ids += [str(one).encode() for one in batch.column("id").to_pylist()] if "id" in names else []
+        ids += _ids(batch.column("id"), "id") if "id" in names else []
     if not labels:
         raise InputError(f"no node of {folder} has a label")
     ordered = sorted(labels, key=lambda one: (isinstance(one, str), one))
@@ -161,6 +168,16 @@ def _scan(folder: Path) -> _Nodes:
         raise InputError(f"the ids in {folder} are not all different, or one is empty")
     single = all(str(first.schema.field(name).type) in SINGLE for name in columns)
     return _Nodes(count, tuple(map(str, ordered)), columns, known, "split" in names, "<f4" if single else "<f8")
+
+
+def _ids(column: Any, name: str) -> list[bytes]:
+    """The ids in a column of text or whole numbers. A floating-point number has no one spelling, so it is none."""
+    kind = str(getattr(column.type, "value_type", column.type))  # of a dictionary: that of its words
+    if kind not in ID_TYPES:
+        raise InputError(f"the column {name!r} has the type {kind}, ids are text or whole numbers")
+    if column.null_count:
+        raise InputError(f"the column {name!r} has a row without an id")
+    return [str(one).encode() for one in column.to_pylist()]
 
 
 def _rows(folder: Path, nodes: _Nodes, first: int, last: int, *, seed: int | None) -> dict[str, np.ndarray]:
@@ -222,7 +239,7 @@ def _spread_edges(folder: Path, nodes: _Nodes, ranges: RowRanges, scratch: Path)
     files = [(scratch / f"{rank}.bin").open("wb") for rank in range(ranges.parts)]
     try:
         for batch in _batches(folder, "edges", ["source", "target"]):
-            ends = [_places(batch.column(name), nodes, order) for name in ("source", "target")]
+            ends = [_places(batch.column(name), name, nodes, order) for name in ("source", "target")]
             pairs = np.stack([np.concatenate(ends), np.concatenate(ends[::-1])], axis=1)  # receiver, sender
             owners = ranges.owners(pairs[:, 0])
             for rank, file in enumerate(files):
@@ -232,7 +249,7 @@ def _spread_edges(folder: Path, nodes: _Nodes, ranges: RowRanges, scratch: Path)
             file.close()
 
 
-def _places(column: Any, nodes: _Nodes, order: np.ndarray | None) -> np.ndarray:
+def _places(column: Any, name: str, nodes: _Nodes, order: np.ndarray | None) -> np.ndarray:
     """The numbers of the nodes that a column of edges names."""
     if nodes.ids is None or order is None:
         numbers = column.to_numpy(zero_copy_only=False)
@@ -240,7 +257,7 @@ def _places(column: Any, nodes: _Nodes, order: np.ndarray | None) -> np.ndarray:
             raise InputError(f"an edge names a node that is no whole number from 0 to {nodes.count - 1}")
         result: np.ndarray = numbers.astype(np.int64)
         return result
-    names = np.array([str(one).encode() for one in column.to_pylist()])
+    names = np.array(_ids(column, name))
     place = np.minimum(np.searchsorted(nodes.ids, names, sorter=order), nodes.count - 1)
     found = order[place]
     if (nodes.ids[found] != names).any():

@@ -1,4 +1,4 @@
-"""The ranks of a torchrun launch: messages of JSON and tensors, never pickles, and counters of every byte sent."""
+"""The ranks of a launch: messages of JSON and tensors, never pickles, and counters of every byte sent."""
 
 from __future__ import annotations
 
@@ -9,19 +9,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import PrefixStore
+from torch._C._distributed_c10d import FileStore, PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
+from graphforget.distributed.launch import ENDED_FILE, STORE
 from graphforget.errors import InputError
+from graphforget.files import write_atomic
 
 TIMEOUT = timedelta(minutes=30)  # the longest that a rank waits for the others
 ENDED = "graphforget/ended"  # a key of the store: the exit code with which all ranks have ended on purpose
+REPEATED = (b"1", b"2", b"3", b"130")  # what may be there
 LARGEST_HEADER = 2**26  # bytes
 DTYPES = {str(kind).removeprefix("torch."): kind for kind in (torch.float64, torch.float32, torch.int64, torch.int32)}
 DTYPES |= {"uint8": torch.uint8, "bool": torch.bool, "int8": torch.int8}
@@ -60,10 +64,10 @@ class Group:
         rank, self.size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         self.rank, self.traffic, self._purpose = rank, Traffic(), "control"
         self._device = torch.device(device, int(os.environ.get("LOCAL_RANK", "0"))) if device == "cuda" else None
-        store, _, _ = next(iter(rendezvous("env://", timeout=TIMEOUT)))
-        self._store = store
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         self.restarts = int(attempt)
+        self._folder = Path(os.environ[STORE]) if STORE in os.environ else None  # of `graphforget launch`
+        self._store = store = self._joined_store()
         # torchrun gives a restarted group the store of the group before, in which the addresses of dead processes are.
         dist.init_process_group(
             "nccl" if self._device else "gloo",
@@ -72,6 +76,15 @@ class Group:
             world_size=self.size,
             timeout=TIMEOUT,
         )
+
+    def _joined_store(self) -> Store:
+        """A file that only this user can open, a new one for each start, or the server of torchrun."""
+        if self._folder is None:
+            served: Store = next(iter(rendezvous("env://", timeout=TIMEOUT)))[0]
+            return served
+        store = FileStore(str(self._folder / f"store-{self.restarts}"), self.size)
+        store.set_timeout(TIMEOUT)
+        return store
 
     @property
     def leads(self) -> bool:
@@ -171,12 +184,23 @@ class Group:
     # -- the end --------------------------------------------------------------------------------------------------
 
     def ended_before(self) -> int | None:
-        """The exit code of an earlier start of this launch that ended on purpose: a restart repeats it."""
-        return int(self._store.get(ENDED)) if self.restarts and self._store.check([ENDED]) else None
+        """The exit code of an earlier start by torchrun that ended on purpose: a restart repeats it.
+
+        It is never 0, so nobody who can write into torchrun's store can make a command look done.
+        """
+        if not self.restarts or self._folder is not None or not self._store.check([ENDED]):
+            return None
+        noted = self._store.get(ENDED)
+        return int(noted) if noted in REPEATED else None
 
     def end(self, code: int) -> None:
-        """Notes that the ranks end on purpose with this exit code, not because one of them died."""
-        if code and self.leads:
+        """Notes that the ranks end on purpose with this exit code, not because one of them died.
+
+        A 0 is noted in the folder of `graphforget launch` alone, which nobody else can open.
+        """
+        if self.leads and self._folder is not None:
+            write_atomic(self._folder / ENDED_FILE, str(code).encode(), mode=0o600)
+        elif self.leads and code:
             self._store.set(ENDED, str(code))
 
     def leave(self) -> None:

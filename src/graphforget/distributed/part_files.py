@@ -87,11 +87,7 @@ def open_part(folder: Path, *, digest: str | None = None) -> PartFiles:
         OtherVersion: Another version wrote the part.
     """
     try:
-        content = read_json(folder / PART_FILE, name=str(folder / PART_FILE))
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
-            found = content.get("format") if isinstance(content, dict) else None
-            raise OtherVersion(f"{folder} has format {str(found)[:80]}, this version reads format {FORMAT}")
-        files = {name: _array_file(name, entry) for name, entry in dict(content.get("arrays") or {}).items()}
+        files = read_header(folder)
         hashes = {name: _checked_hashes(folder / f"{name}.bin", file) for name, file in files.items()}
     except OtherVersion:
         raise
@@ -103,6 +99,19 @@ def open_part(folder: Path, *, digest: str | None = None) -> PartFiles:
     if digest is not None and part.digest != digest:
         raise InputError(f"{folder} is damaged, or is the part of another graph: its digest is not that of rank 0")
     return part
+
+
+def read_header(folder: Path) -> dict[str, ArrayFile]:
+    """The arrays of part.json. Their files are not read."""
+    return parsed_header(read_json(folder / PART_FILE, name=str(folder / PART_FILE)), folder)
+
+
+def parsed_header(content: Any, folder: Path) -> dict[str, ArrayFile]:
+    """The arrays that the content of part.json describes, each with a name that is safe as that of a file."""
+    found = content.get("format") if isinstance(content, dict) else None
+    if found != FORMAT:
+        raise OtherVersion(f"{folder} has format {str(found)[:80]}, this version reads format {FORMAT}")
+    return {name: _array_file(name, entry) for name, entry in dict(content.get("arrays") or {}).items()}
 
 
 def _array_file(name: str, entry: Any) -> ArrayFile:

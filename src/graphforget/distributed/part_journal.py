@@ -7,19 +7,34 @@ is the current one. If it is, the journal is carried out, as often as it takes. 
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from graphforget.distributed.part_files import BLOCK, PART_FILE, ArrayFile, PartFiles, file_digest, sync
-from graphforget.errors import InputError
-from graphforget.files import write_atomic
+from graphforget.distributed.part_files import (
+    BLOCK,
+    LARGEST,
+    PART_FILE,
+    ArrayFile,
+    PartFiles,
+    file_digest,
+    parsed_header,
+    read_header,
+    sync,
+)
+from graphforget.errors import InputError, OtherVersion
+from graphforget.files import open_regular, write_atomic
+from graphforget.json_files import parse_json
 
 JOURNAL = "journal.bin"
 MAGIC = b"graphforget-part-journal-1\n"
+LARGEST_HEADER = 2**20  # bytes
 
 Changes = Mapping[str, tuple[np.ndarray, np.ndarray]]  # of each array: rows (ascending), and their new values
 
@@ -52,36 +67,95 @@ def write_journal(part: PartFiles, changes: Changes, *, state: str) -> PartFiles
 
 
 def settle(folder: Path, *, state: str) -> None:
-    """Carries a journal of this state out, and erases any other one. Nothing happens without a journal."""
+    """Carries a journal of this state out, and erases any other one. Nothing happens without a journal.
+
+    Raises:
+        InputError: The journal is damaged, or is none of this part. Nothing is written then.
+    """
     path = folder / JOURNAL
-    if not path.exists():
+    if not os.path.lexists(path):
         return
-    content = path.read_bytes()
-    intact = content.startswith(MAGIC) and sha256(content[:-32]).digest() == content[-32:]
-    start = len(MAGIC) + 8
-    end = start + int.from_bytes(content[len(MAGIC) : start], "little")
-    header = json.loads(content[start:end]) if intact else {}
-    if header.get("state") == state:
-        _carry_out(folder, header, memoryview(content)[end:-32])
-    elif not intact:
-        raise InputError(f"{path} is damaged")
+    try:
+        files = read_header(folder)
+        content = _read(path, files)
+        start = len(MAGIC) + 8
+        end = start + int.from_bytes(content[len(MAGIC) : start], "little")
+        header = parse_json(content[start:end], name="its header")
+        body = memoryview(content)[end:-32]
+        writes = _checked_writes(folder, files, header, body) if header["state"] == state else None
+    except FileNotFoundError as error:
+        raise InputError(f"{folder} is damaged: {error.filename} is missing") from error
+    except OtherVersion:
+        raise
+    except InputError as error:
+        raise InputError(f"{path} is damaged: {error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} is damaged: it is not what this version writes") from error
+    if writes is not None:
+        _carry_out(folder, header["part"], writes, body)
     _erase(path)
 
 
-def _carry_out(folder: Path, header: dict[str, object], body: memoryview) -> None:
-    at = 0
-    writes: list[tuple[str, int, int]] = header["writes"]  # type: ignore[assignment]
-    for name, count, width in writes:
+def _read(path: Path, files: dict[str, ArrayFile]) -> bytes:
+    """A journal with the right digest. Each row of an array can be in it once, so its size has a limit."""
+    largest = sum(file.size + 8 * math.prod(file.shape[:1]) for file in files.values()) + LARGEST_HEADER
+    with open_regular(path, largest=largest) as file:
+        content = file.read()
+    if not content.startswith(MAGIC) or sha256(content[:-32]).digest() != content[-32:]:
+        raise InputError("its digest is not that of its content")
+    return content
+
+
+@dataclass(frozen=True, eq=False)
+class _Write:
+    """New bytes for one array: where they go in its file, and where the first of them is in the journal."""
+
+    path: Path
+    places: np.ndarray
+    width: int
+    at: int
+
+
+def _checked_writes(
+    folder: Path, files: dict[str, ArrayFile], header: dict[str, Any], body: memoryview
+) -> list[_Write]:
+    """The writes of a journal. Each is within the file of an array that this part has."""
+    after = parsed_header(parse_json(header["part"], name="part.json in it"), folder)
+    if _shapes(after) != _shapes(files):
+        raise InputError("it is for a part with other arrays")
+    at, writes = 0, []
+    for name, count, width in header["writes"]:
+        if name not in files:
+            raise InputError(f"it names the array {str(name)[:40]!r}, which the part does not have")
+        if type(count) is not int or type(width) is not int or count < 0 or width < 1:
+            raise InputError("it does not say how many rows it has")
+        if at + count * (8 + width) > len(body):
+            raise InputError("it is too short")
         places = np.frombuffer(body, dtype="<i8", count=count, offset=at)
-        at += 8 * count
-        with (folder / f"{name}.bin").open("r+b") as file:
-            for number, place in enumerate(places.tolist()):
+        if count and (places.min() < 0 or places.max() > files[name].size - width):
+            raise InputError(f"it writes outside of the array {name!r}")
+        path = folder / f"{name}.bin"
+        with open_regular(path, largest=LARGEST) as file:
+            if os.fstat(file.fileno()).st_size != files[name].size:
+                raise InputError(f"{path.name} has not the size that part.json says")
+        writes.append(_Write(path, places, width, at + 8 * count))
+        at += count * (8 + width)
+    return writes
+
+
+def _shapes(files: dict[str, ArrayFile]) -> dict[str, tuple[str, tuple[int, ...]]]:
+    return {name: (file.dtype, file.shape) for name, file in files.items()}
+
+
+def _carry_out(folder: Path, part: str, writes: list[_Write], body: memoryview) -> None:
+    for write in writes:
+        with os.fdopen(os.open(write.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC), "r+b") as file:
+            for number, place in enumerate(write.places.tolist()):
                 file.seek(place)
-                file.write(body[at + number * width : at + (number + 1) * width])
+                file.write(body[write.at + number * write.width : write.at + (number + 1) * write.width])
             file.flush()
             os.fsync(file.fileno())
-        at += count * width
-    write_atomic(folder / PART_FILE, str(header["part"]).encode(), mode=0o600)
+    write_atomic(folder / PART_FILE, part.encode(), mode=0o600)
     sync(folder)
 
 

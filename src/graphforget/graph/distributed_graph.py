@@ -213,6 +213,8 @@ class DistributedGraph(Graph):
     def without(self, request: Resolvable) -> DistributedGraph:
         """The graph after a deletion. Every rank makes it in its memory, where it replaces the graph before."""
         resolved = request.resolve(self)
+        if resolved.label_rows.numel():
+            raise InputError("a request on several ranks can name nodes, edges and attributes, not labels")
         deletion = Deletion(
             nodes=resolved.node_rows.numpy(),
             edges=resolved.edges.numpy(),
