@@ -11,6 +11,7 @@ from sqlalchemy import select
 
 import graphforget as gf
 from graphforget.certificates.ledger import Ledger
+from graphforget.service.releases import ledger_id_of
 from graphforget.service.service import as_time
 from graphforget.service.settings import DAY
 from graphforget.service.tables import Model, Release, SubjectRequest
@@ -64,7 +65,7 @@ def test_all_due_requests_of_a_round_are_one_release_in_the_order_of_their_ids(n
     ids = [trial.submit(f"patient-{number:04d}") for number in range(20, 26)]
     trial.work()
     trial.next_round()
-    assert ledger_ids(trial) == sorted(ids)
+    assert ledger_ids(trial) == sorted(trial.ledger_id(id) for id in ids)
     with trial.service.database.read() as session:
         assert len(list(session.scalars(select(Release)))) == 1
 
@@ -95,8 +96,8 @@ def test_only_the_models_that_hold_the_person_answer(new_trial: Make) -> None:
     both = trial.submit("patient-0017")  # the second model has forgotten them
     trial.work()
     trial.next_round()
-    assert ledger_ids(trial, "patients-2") == [first]
-    assert ledger_ids(trial) == [both]
+    assert ledger_ids(trial, "patients-2") == [trial.ledger_id(first, "patients-2")]
+    assert ledger_ids(trial) == [trial.ledger_id(both)]
     assert more(trial, both)["result"] == "forgotten"
 
 
@@ -138,7 +139,7 @@ def test_one_bad_request_in_a_batch_does_not_fail_the_others(new_trial: Make, mo
     assert [trial.state(id) for id in good] == ["completed"] * 3
     assert trial.status(bad)["request_status"] == "cancelled"  # never completed
     assert more(trial, bad) == {"state": "refused", "reason": "patients: node [erased] cannot be forgotten"}
-    assert sorted(ledger_ids(trial)) == sorted(good)
+    assert sorted(ledger_ids(trial)) == sorted(map(trial.ledger_id, good))
 
 
 def test_a_batch_that_would_take_all_training_nodes_answers_what_it_can(new_trial: Make) -> None:
@@ -168,7 +169,7 @@ def test_a_release_under_the_floor_refuses_the_batch_and_is_in_the_ledger(new_tr
     trial.next_round()
     assert trial.state(id) == "refused"
     assert "floor" in more(trial, id)["reason"]
-    assert ledger_ids(trial, "floor") == [id]
+    assert ledger_ids(trial, "floor") == [trial.ledger_id(id, "floor")]
 
 
 def test_a_run_that_cannot_be_verified_stops_its_model_and_completes_nothing(new_trial: Make) -> None:
@@ -268,7 +269,7 @@ def test_the_same_id_gets_the_same_answer_and_another_request_under_it_a_conflic
     trial.next_round()
     assert trial.client.post("/v2/requests", json=body, headers=trial.headers("submit")).json() == answers[0].json()
     trial.work()
-    assert ledger_ids(trial) == [body["subject_request_id"]]
+    assert ledger_ids(trial) == [trial.ledger_id(body["subject_request_id"])]
 
 
 def test_overdue_requests_come_first(new_trial: Make) -> None:
@@ -303,7 +304,7 @@ def test_a_run_that_was_answered_on_the_command_line_goes_on_in_the_service(new_
     id = trial.submit("patient-0017")
     trial.work()
     trial.next_round()
-    assert ledger_ids(trial) == ["x", id]
+    assert ledger_ids(trial) == ["x", trial.ledger_id(id)]
 
 
 def test_a_run_that_cannot_be_read_refuses_nobody_and_delays_only_its_own_requests(new_trial: Make) -> None:
@@ -318,3 +319,31 @@ def test_a_run_that_cannot_be_read_refuses_nobody_and_delays_only_its_own_reques
     trial.next_round()  # the lease is over: it is planned now
     trial.next_round()
     assert (trial.state(waits), trial.state(goes_on)) == ("completed", "completed")
+
+
+def test_an_id_that_the_ledger_already_holds_completes_nothing_by_itself(new_trial: Make) -> None:
+    """Who submits chooses the id of the request. The ledger is public, so its ids are known."""
+    trial = new_trial(approve_losses=10**6)
+    run, known = trial.service.home / "runs" / "patients", "11111111-2222-4333-8444-555555555555"
+    key = gf.private_key(trial.service.home / "signing.key")
+    gf.answer(run, gf.Request(nodes=["patient-0005"]), request_id=known, key=key)
+    trial.submit("patient-0017", id=known)
+    trial.work()
+    trial.next_round()
+    assert more(trial, known)["result"] == "forgotten"
+    with pytest.raises(gf.InputError, match="not in the graph"):
+        gf.load_run(run)[1].row("patient-0017")
+
+
+def test_ids_in_ledgers_are_of_the_request_its_content_and_the_model(new_trial: Make) -> None:
+    """So ledgers cannot be linked, and an entry for other content under the same id is no answer."""
+    trial = new_trial(models=2, approve_losses=10**6)
+    id = trial.submit("patient-0017")
+    trial.work()
+    trial.next_round()
+    assert len({id, *ledger_ids(trial), *ledger_ids(trial, "patients-2")}) == 3
+    results = trial.client.get(f"/v2/requests/{id}/results", headers=trial.headers("read")).json()
+    assert [one["ledger_id"] for one in results["certificates"]] == ledger_ids(trial) + ledger_ids(trial, "patients-2")
+    one, other = stored(trial, id), stored(trial, id)
+    other.content_hash = "0" * 64
+    assert ledger_id_of(trial.service, one, 1) != ledger_id_of(trial.service, other, 1)

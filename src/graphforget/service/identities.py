@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -42,6 +43,16 @@ def identity_hashes(secret: bytes, identities: Iterable[Mapping[str, str]]) -> l
             for one in identities
         }
     )
+
+
+def ledger_id(secret: bytes, request_id: str, model_id: int, content_hash: str | None) -> str:
+    """The id of a request in the public ledger of one model, in the form of a UUID.
+
+    Who submits chooses the request's id, and may know those in a ledger. Nobody without the key can choose or link
+    these. It depends on what was asked, so an entry with this id is an answer to this content and to no other.
+    """
+    digest = keyed_hash(secret, ["ledger", request_id, model_id, content_hash])
+    return str(uuid.UUID(bytes=bytes.fromhex(digest)[:16], version=4))
 
 
 class SubjectNames:

@@ -18,17 +18,23 @@ from graphforget.files import read_bytes
 from graphforget.runs.history import History
 from graphforget.runs.layout import CERTIFICATE, LIMITS, RELEASED, open_run
 from graphforget.runs.verify import verify_run
+from graphforget.service.identities import ledger_id
 from graphforget.service.notices import enqueue
 from graphforget.service.service import Service
-from graphforget.service.tables import Model, Purge, Release
+from graphforget.service.tables import Model, Purge, Release, SubjectRequest
+
+
+def ledger_id_of(service: Service, request: SubjectRequest, model_id: int) -> str:
+    """The id of a request in the ledger of a model. It cannot be found any more after the retention time."""
+    return ledger_id(service.secrets.identity, request.id, model_id, request.content_hash)
 
 
 def record_releases(
-    session: Session, service: Service, model: Model, history: History, request_ids: Set[str]
+    session: Session, service: Service, model: Model, history: History, ledger_ids: Set[str]
 ) -> dict[str, int]:
     """The releases that answered these requests, by the digests of their certificates. New ones are stored."""
     ids: dict[str, int] = {}
-    groups = [group for group in history.groups if any(entry.request_id in request_ids for entry in group)]
+    groups = [group for group in history.groups if any(entry.request_id in ledger_ids for entry in group)]
     for group in groups:
         first = group[0]
         if first.level == REFUSED:

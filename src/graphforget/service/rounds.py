@@ -8,7 +8,7 @@ an id that it knows, so two workers that both take themselves for the holder of 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from graphforget.service.leases import Holder, claim, give_back
 from graphforget.service.notices import set_state
 from graphforget.service.open_models import OpenModels
 from graphforget.service.planning import held_of, reason_of
-from graphforget.service.releases import record_releases, verify_release
+from graphforget.service.releases import ledger_id_of, record_releases, verify_release
 from graphforget.service.service import Service, as_time
 from graphforget.service.states import APPLIED, APPROVED, BATCHED, NOTHING_HELD, PLANNED, REFUSED, VERIFIED
 from graphforget.service.tables import Model, Part, Release, SubjectRequest
@@ -76,10 +76,7 @@ def _answer_model(service: Service, models: OpenModels, model: Model) -> int:
 
 
 def _batch(service: Service, model: Model) -> list[Part]:
-    """Marks the due requests as those of the present round. From now on they cannot be cancelled.
-
-    The order is that of their random ids: that of their arrival is nobody's business.
-    """
+    """Marks the due requests as those of the present round. From now on they cannot be cancelled."""
     with service.database.write() as session:
         query = select(Part).join(SubjectRequest).where(Part.model_id == model.id, *_is_due(service))
         parts = list(session.scalars(query.options(selectinload(Part.request)).order_by(Part.request_id).limit(MOST)))
@@ -92,39 +89,44 @@ def _batch(service: Service, model: Model) -> list[Part]:
 
 
 def _answer(service: Service, models: OpenModels, model: Model, due: Sequence[Part]) -> None:
-    """Answers a batch, and records what the ledger then says."""
+    """Answers a batch, and records what the ledger then says.
+
+    The order is that of their ids in the ledger: that of their arrival is nobody's business.
+    """
+    by_id = {ledger_id_of(service, part.request, model.id): part for part in due}
+    asked = {id: by_id[id] for id in sorted(by_id)}
     answered = {entry.request_id for entry in read_history(model.run).entries}
-    fresh = [part for part in due if part.request_id not in answered]
+    fresh = {id: part for id, part in asked.items() if id not in answered}
     failures: dict[str, Exception] = {}
     gone: set[str] = set()
     if fresh:
         opened = models.get(model.run)
-        held = [(part.request_id, held_of(part.request, model, opened)) for part in fresh]
+        held = [(id, held_of(part.request, model, opened)) for id, part in fresh.items()]
         batch = [Asked(id, request) for id, request in held if request is not None]
         gone = {id for id, request in held if request is None}
         key, made = service.secrets.signing, as_time(service.round)
         failures = answer_batch(Path(model.run), batch, lambda: models.get(model.run), key=key, made=made)
         if failures:  # of a batch in several releases, one may have removed what another one names
-            opened, of_id = models.get(model.run), {part.request_id: part.request for part in fresh}
-            gone |= {id for id in failures if held_of(of_id[id], model, opened) is None}
+            opened = models.get(model.run)
+            gone |= {id for id in failures if held_of(fresh[id].request, model, opened) is None}
         models.forget(model.run)
     # What the ledger holds decides: another worker may have answered in the meantime.
-    _record(service, model, due, read_history(model.run), gone, failures)
+    _record(service, model, asked, read_history(model.run), gone, failures)
 
 
 def _record(
     service: Service,
     model: Model,
-    due: Sequence[Part],
+    asked: Mapping[str, Part],
     history: History,
     gone: set[str],
     failures: dict[str, Exception],
 ) -> None:
     entries = {entry.request_id: entry for entry in history.entries}
     with service.database.write() as session:
-        releases = record_releases(session, service, model, history, {part.request_id for part in due})
-        for part in due:
-            id, changes = part.request_id, {}
+        releases = record_releases(session, service, model, history, asked.keys())
+        for id, part in asked.items():
+            changes: dict[str, Any] = {}
             if id in entries and entries[id].level != ENTRY_REFUSED:
                 changes = {"state": APPLIED, "release_id": releases[entries[id].certificate_digest]}
             elif id in entries or isinstance(failures.get(id), FloorMissed):
@@ -135,7 +137,7 @@ def _record(
                 changes = {"state": REFUSED, "reason": reason_of(failures[id], part.request)}
             if changes:
                 session.execute(update(Part).where(Part.id == part.id, Part.state == BATCHED).values(**changes))
-        _finish(session, service, [part.request_id for part in due])
+        _finish(session, service, [part.request_id for part in asked.values()])
 
 
 def _verify(service: Service, model: Model) -> int:

@@ -25,6 +25,7 @@ from graphforget.service.connectors.opendsr import signature_headers
 from graphforget.service.identities import TYPES
 from graphforget.service.intake import Submission, accept_once, cancel
 from graphforget.service.notices import controller_id, status_body
+from graphforget.service.releases import ledger_id_of
 from graphforget.service.security import OpenService, require
 from graphforget.service.service import Service, as_time
 from graphforget.service.states import COMPLETED
@@ -151,17 +152,18 @@ def results(id: Id, service: OpenService, token: Reader) -> Response:
         content = {
             "subject_request_id": request.id,
             "result": request.result,
-            "certificates": [_release(part) for part in request.parts if part.release is not None],
+            "certificates": [_release(service, part) for part in request.parts if part.release is not None],
             "plans": [{"model": part.model.name, "plan": part.plan} for part in request.parts if request.dry_run],
         }
     return signed_json(service, content)
 
 
-def _release(part: Part) -> dict[str, Any]:
+def _release(service: Service, part: Part) -> dict[str, Any]:
     assert part.release is not None
     release = part.release
     return {
         "model": part.model.name,
+        "ledger_id": ledger_id_of(service, part.request, part.model_id) if part.request.content_hash else None,
         "round": as_time(release.round),
         "certificate": release.certificate,
         "attestation": release.attestation,
