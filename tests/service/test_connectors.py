@@ -226,10 +226,9 @@ def test_fides_sends_what_the_connector_says_and_is_called_back_when_it_is_done(
 ) -> None:
     """The stand-in plays Fides: the call is built from the connector's own YAML."""
     trial = new_trial(fides_url=stand_in.url)
-    register_model(trial.service, "patients", trial.service.home / "runs" / "patients", identity_type="email")
     delete = yaml.safe_load((CONNECTOR / "config.yml").read_text())["saas_config"]["endpoints"][0]["requests"]["delete"]
     values = {
-        "<email>": "patient-0017",
+        "<external_id>": "patient-0017",
         "<privacy_request_id>": "pri_6fe0d9a5",
         "<reply_to>": CALLBACK_PATH,
         "<reply_to_token>": "a.token.of.fides",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from sqlalchemy import select
 
 import graphforget as gf
 from graphforget.certificates.ledger import Ledger
+from graphforget.service.identities import SubjectNames
 from graphforget.service.releases import ledger_id_of
 from graphforget.service.service import as_time
 from graphforget.service.settings import DAY
@@ -347,3 +350,38 @@ def test_ids_in_ledgers_are_of_the_request_its_content_and_the_model(new_trial: 
     one, other = stored(trial, id), stored(trial, id)
     other.content_hash = "0" * 64
     assert ledger_id_of(trial.service, one, 1) != ledger_id_of(trial.service, other, 1)
+
+
+@pytest.mark.parametrize(
+    ("models", "subject", "given", "reason"),
+    [
+        (0, "patient-0017", {}, "no model is registered"),
+        (1, "patient-0017", {"identity_type": "email"}, "know people by controller_customer_id alone"),
+        (1, "patient-0017", {"extension": {"columns": ["mean radius", "mean raduis"]}}, "column 2 .* is in no model"),
+        (1, "Patient-0017 ", {}, "differs from one in the model only by case"),
+        (1, hashlib.sha256(b"PATIENT-0017".lower()).hexdigest().upper(), {"identity_format": "sha256"}, None),
+        (1, "patient-0017", {"extension": {"edges": ["Patient-0018"]}}, "differs from one in the model only by case"),
+    ],
+)
+def test_what_cannot_be_looked_up_is_refused_and_never_nothing_held(
+    new_trial: Make, models: int, subject: str, given: dict[str, Any], reason: str | None
+) -> None:
+    trial = new_trial(models=models)
+    id = trial.submit(subject, **given)
+    trial.work()
+    if reason is None:
+        assert trial.state(id) == "planned"  # digits of a hash may be large
+        return
+    assert trial.state(id) == "refused"
+    assert re.search(reason, more(trial, id)["reason"])
+    assert "patient-00" not in more(trial, id)["reason"].lower()
+
+
+def test_the_hash_of_a_name_in_small_letters_is_near_a_name_in_large_ones() -> None:
+    graph: Any = SimpleNamespace(subject_ids=("Ann@Example.org", "Bob"))
+    names = SubjectNames(graph)
+    small = {"identity_type": "email", "identity_format": "sha256"}
+    small["identity_value"] = hashlib.sha256(b"ann@example.org").hexdigest()
+    assert names.matching([small], "email") == []
+    assert names.has_near([small], "email")
+    assert not names.has_near([small], "android_id")

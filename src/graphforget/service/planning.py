@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from graphforget.errors import InputError
 from graphforget.request.request import Request
 from graphforget.service.completion import finish, finish_if_answered
-from graphforget.service.held_data import held_request
+from graphforget.service.held_data import has_column, held_request
 from graphforget.service.identities import without_names
 from graphforget.service.intake import Conflict
 from graphforget.service.leases import Holder, claim, give_back
@@ -41,22 +41,49 @@ def plan_received(service: Service, models: OpenModels, holder: Holder) -> int:
         )
         registered = list(session.scalars(select(Model).order_by(Model.id)))
     parts: dict[str, list[Part]] = {}
+    problems: dict[str, str | None] = {}
     for request in claimed:
         try:
-            parts[request.id] = _parts(request, registered, models)
+            wanted = _wanted(request, registered)
+            problems[request.id] = _problem(request, wanted, models)
+            parts[request.id] = [] if problems[request.id] else _parts(request, wanted, models)
         except Exception as error:  # a run directory that cannot be read, say: it is tried again after the lease
             log.error("request %s could not be planned: %s", request.id, type(error).__name__)
     with service.database.write() as session:
         for request in session.scalars(select(SubjectRequest).where(SubjectRequest.id.in_(parts))):
             if request.state == RECEIVED and request.leased_by == holder.name:  # it may have been cancelled
                 give_back(request, holder)
-                _planned(session, service, request, parts[request.id])
+                problem = problems[request.id]
+                if problem:
+                    finish(session, service, request, REFUSED, reason=problem)
+                else:
+                    _planned(session, service, request, parts[request.id])
     return len(parts)
 
 
-def _parts(request: SubjectRequest, registered: list[Model], models: OpenModels) -> list[Part]:
-    wanted = (request.scope or {}).get("models")
-    parts = (_part(request, model, models) for model in registered if not wanted or model.name in wanted)
+def _wanted(request: SubjectRequest, registered: list[Model]) -> list[Model]:
+    names = (request.scope or {}).get("models")
+    return [model for model in registered if not names or model.name in names]
+
+
+def _problem(request: SubjectRequest, wanted: list[Model], models: OpenModels) -> str | None:
+    """Why nobody can say whether the models hold what is asked; None if they can be asked."""
+    if not wanted:
+        return "no model is registered with the service, so the request cannot be answered"
+    given = {one["identity_type"] for one in request.identities or ()}
+    used = sorted({model.identity_type for model in wanted})
+    if given.isdisjoint(used):
+        types = " or ".join(used)
+        return f"the identities are of the type {' or '.join(sorted(given))}, the models know people by {types} alone"
+    graphs = [models.get(model.run).graph for model in wanted]
+    for number, column in enumerate((request.scope or {}).get("columns") or (), 1):
+        if not any(has_column(graph, column) for graph in graphs):
+            return f"column {number} of the request is in no model, so it cannot be erased"
+    return None
+
+
+def _parts(request: SubjectRequest, wanted: list[Model], models: OpenModels) -> list[Part]:
+    parts = (_part(request, model, models) for model in wanted)
     return [part for part in parts if part is not None]
 
 

@@ -24,7 +24,7 @@ from graphforget.service.batches import Asked, answer_batch
 from graphforget.service.completion import finish_if_answered
 from graphforget.service.leases import Holder, claim, give_back
 from graphforget.service.notices import set_state
-from graphforget.service.open_models import OpenModels
+from graphforget.service.open_models import OpenModel, OpenModels
 from graphforget.service.planning import held_of, reason_of
 from graphforget.service.releases import ledger_id_of, record_releases, verify_release
 from graphforget.service.service import Service, as_time
@@ -101,17 +101,35 @@ def _answer(service: Service, models: OpenModels, model: Model, due: Sequence[Pa
     gone: set[str] = set()
     if fresh:
         opened = models.get(model.run)
-        held = [(id, held_of(part.request, model, opened)) for id, part in fresh.items()]
-        batch = [Asked(id, request) for id, request in held if request is not None]
-        gone = {id for id, request in held if request is None}
+        batch, gone, unclear = _held(model, fresh, opened)
         key, made = service.secrets.signing, as_time(service.round)
-        failures = answer_batch(Path(model.run), batch, lambda: models.get(model.run), key=key, made=made)
+        failures = unclear | answer_batch(Path(model.run), batch, lambda: models.get(model.run), key=key, made=made)
         if failures:  # of a batch in several releases, one may have removed what another one names
-            opened = models.get(model.run)
-            gone |= {id for id in failures if held_of(fresh[id].request, model, opened) is None}
+            failed = {id: fresh[id] for id in failures if id not in unclear}
+            gone |= _held(model, failed, models.get(model.run))[1]
         models.forget(model.run)
     # What the ledger holds decides: another worker may have answered in the meantime.
     _record(service, model, asked, read_history(model.run), gone, failures)
+
+
+def _held(
+    model: Model, parts: Mapping[str, Part], opened: OpenModel
+) -> tuple[list[Asked], set[str], dict[str, Exception]]:
+    """What to answer, of whom nothing is left to answer, and of whom it is not clear, by the ids in the ledger."""
+    batch: list[Asked] = []
+    gone: set[str] = set()
+    unclear: dict[str, Exception] = {}
+    for id, part in parts.items():
+        try:
+            request = held_of(part.request, model, opened)
+        except InputError as error:
+            unclear[id] = error
+            continue
+        if request is None:
+            gone.add(id)
+        else:
+            batch.append(Asked(id, request))
+    return batch, gone, unclear
 
 
 def _record(

@@ -116,7 +116,7 @@ class FidesErasure(Body):
     """What the connector in Fides sends."""
 
     request: Text = Field(description="The privacy_request_id of Fides.")
-    identity_type: IdentityType = "email"
+    identity_type: IdentityType = TYPES[0]
     identity_value: Text
 
 
