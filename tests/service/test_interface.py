@@ -26,7 +26,7 @@ from graphforget.service.secret_files import read_secrets
 from graphforget.service.security import LARGEST_BODY, RateLimit
 from graphforget.service.service import open_service
 from graphforget.service.settings import Settings, read_settings, write_settings
-from graphforget.service.tables import Token
+from graphforget.service.tables import SubjectRequest, Token
 from service_cases import Trial, request_body
 
 Make = Callable[..., Trial]
@@ -282,3 +282,22 @@ def test_unexpected_errors_show_neither_message_nor_values(new_trial: Make, monk
     assert response.status_code == 500
     assert "patient" not in response.text + stream.getvalue()
     assert "RuntimeError" in stream.getvalue()
+
+
+def test_plans_are_for_who_may_read_or_approve(new_trial: Make) -> None:
+    """They count what a model holds of a person."""
+    trial = new_trial()
+    rehearsal = request_body("patient-0017", extension={"dry_run": True})
+    refused = trial.client.post("/v2/requests", json=rehearsal, headers=trial.headers("submit"))
+    assert (refused.status_code, refused.json()["error"]["message"]) == (
+        403,
+        "a dry run needs a token with the scope read",
+    )
+    id = trial.submit("patient-0017", scope="admin", extension={"dry_run": True})
+    trial.work()
+    with trial.service.database.write() as session:  # as if it had been accepted from who only submits
+        submitter = session.query(Token).filter(Token.name == "the submit token").one()
+        session.get_one(SubjectRequest, id).token_id = submitter.id
+    path = f"/v2/requests/{id}/results"
+    assert "plan" not in trial.client.get(path, headers=trial.headers("submit")).text
+    assert trial.client.get(path, headers=trial.headers("read")).json()["plans"][0]["plan"]["nodes"] == 1

@@ -189,7 +189,7 @@ def test_a_run_that_cannot_be_verified_stops_its_model_and_completes_nothing(new
 
 def test_a_dry_run_shows_the_plan_and_changes_nothing(new_trial: Make) -> None:
     trial = new_trial(approve_losses=10**6)
-    id = trial.submit("patient-0017", extension={"dry_run": True})
+    id = trial.submit("patient-0017", scope="admin", extension={"dry_run": True})
     trial.work()
     trial.next_round()
     assert more(trial, id)["result"] == "rehearsed"

@@ -30,7 +30,7 @@ from graphforget.service.security import OpenService, require
 from graphforget.service.service import Service, as_time
 from graphforget.service.states import COMPLETED
 from graphforget.service.tables import Part, SubjectRequest, Token
-from graphforget.service.tokens import READ, SUBMIT, allows
+from graphforget.service.tokens import APPROVE, READ, SUBMIT, allows
 
 router = APIRouter(tags=["OpenDSR"], responses=ERRORS)
 Submitter = Annotated[Token, Depends(require(SUBMIT))]
@@ -149,12 +149,13 @@ def results(id: Id, service: OpenService, token: Reader) -> Response:
         request = found(session, token, id)
         if request.state != COMPLETED:
             raise HTTPException(409, "the request is not completed")
-        content = {
+        content: dict[str, Any] = {
             "subject_request_id": request.id,
             "result": request.result,
             "certificates": [_release(service, part) for part in request.parts if part.release is not None],
-            "plans": [{"model": part.model.name, "plan": part.plan} for part in request.parts if request.dry_run],
         }
+        if request.dry_run and allows(token, READ, APPROVE):  # a plan counts what is held of the person
+            content["plans"] = [{"model": part.model.name, "plan": part.plan} for part in request.parts]
     return signed_json(service, content)
 
 

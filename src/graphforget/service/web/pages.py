@@ -93,6 +93,7 @@ def one_request(id: Id, service: OpenService, visitor: SignedIn) -> HTMLResponse
         deliveries=told,
         is_open=request.state in OPEN,
         names_shown=visitor.may(*NAMES_SHOWN_TO),
+        plans_shown=visitor.may(READ, *NAMES_SHOWN_TO),
         now=service.now,
         next_round=service.next_round,
     )
