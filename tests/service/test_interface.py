@@ -159,6 +159,12 @@ def test_every_response_has_secure_headers(new_trial: Make) -> None:
         json.dumps(request_body("patient-0017", extension={"model": "no such model"})).encode(),
         json.dumps(request_body("patient-0017", status_callback_urls=["https://10.0.0.1/x"])).encode(),
         json.dumps(request_body("patient-0017", id="patient-0017")).encode(),
+        json.dumps(request_body("patient-0017") | {"dry_run": True}).encode(),
+        json.dumps(request_body("patient-0017") | {"model": "patients"}).encode(),
+        json.dumps(request_body("patient-0017") | {"columns": ["mean radius"]}).encode(),
+        json.dumps(request_body("patient-0017") | {"edges": ["patient-0018"]}).encode(),
+        json.dumps(request_body("patient-0017") | {"attributes": True}).encode(),
+        json.dumps(request_body("patient-0017") | {"extensions": {"dry_run": True}}).encode(),
     ],
 )
 def test_a_bad_body_is_an_error_400_that_repeats_nothing_of_it(new_trial: Make, body: bytes) -> None:

@@ -26,7 +26,7 @@ from graphforget.service.leases import Holder, claim, give_back
 from graphforget.service.notices import set_state
 from graphforget.service.open_models import OpenModel, OpenModels
 from graphforget.service.planning import held_of, reason_of
-from graphforget.service.releases import ledger_id_of, record_releases, verify_release
+from graphforget.service.releases import ledger_id_of, publish_release, record_releases, verify_release
 from graphforget.service.service import Service, as_time
 from graphforget.service.states import APPLIED, APPROVED, BATCHED, NOTHING_HELD, PLANNED, REFUSED, VERIFIED
 from graphforget.service.tables import Model, Part, Release, SubjectRequest
@@ -142,7 +142,7 @@ def _record(
 ) -> None:
     entries = {entry.request_id: entry for entry in history.entries}
     with service.database.write() as session:
-        releases = record_releases(session, service, model, history, asked.keys())
+        releases = record_releases(session, model, history, asked.keys())
         for id, part in asked.items():
             changes: dict[str, Any] = {}
             if id in entries and entries[id].level != ENTRY_REFUSED:
@@ -166,8 +166,8 @@ def _verify(service: Service, model: Model) -> int:
         return 0
     checks = verify_release(service, model)
     with service.database.write() as session:
-        releases = {part.release_id for part in waiting}
-        session.execute(update(Release).where(Release.id.in_(releases)).values(checks=checks))
+        for release in session.scalars(select(Release).where(Release.id.in_({part.release_id for part in waiting}))):
+            publish_release(session, service, model, release, checks)
         of_these: Any = Part.id.in_([part.id for part in waiting])
         session.execute(update(Part).where(of_these, Part.state == APPLIED).values(state=VERIFIED))
         _finish(session, service, [part.request_id for part in waiting])

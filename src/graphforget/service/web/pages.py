@@ -174,7 +174,7 @@ def release(digest: Digest, service: OpenService, visitor: SignedIn) -> HTMLResp
 def download(digest: Digest, document: str, service: OpenService, visitor: SignedIn) -> Response:
     visitor.need(READ, *NAMES_SHOWN_TO)
     with service.database.read() as session:
-        found = release_of(session, digest)
+        found = release_of(session, digest, verified=document == "attestation")
     if document not in ("certificate", "attestation"):
         raise HTTPException(404, "there is no such document")
     content = json.dumps(getattr(found, document), indent=2) + "\n"
