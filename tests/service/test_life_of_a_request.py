@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from sqlalchemy import select
 import graphforget as gf
 from graphforget.certificates.ledger import Ledger
 from graphforget.service.identities import SubjectNames
+from graphforget.service.registration import register_model
 from graphforget.service.releases import ledger_id_of
 from graphforget.service.service import as_time
 from graphforget.service.settings import DAY
@@ -164,8 +166,6 @@ def test_a_release_under_the_floor_refuses_the_batch_and_is_in_the_ledger(new_tr
     graph = gf.load("patients")
     run = trial.service.home / "runs" / "floor"
     gf.save_run(run, gf.train(graph, "sgc", sigma=0.01, floor=0.9999), graph)
-    from graphforget.service.registration import register_model
-
     register_model(trial.service, "floor", run)
     id = trial.submit("patient-0017", extension={"model": "floor"})
     trial.work()
@@ -385,3 +385,28 @@ def test_the_hash_of_a_name_in_small_letters_is_near_a_name_in_large_ones() -> N
     assert names.matching([small], "email") == []
     assert names.has_near([small], "email")
     assert not names.has_near([small], "android_id")
+
+
+def test_a_round_that_fails_again_and_again_stops_its_model_with_an_alarm(
+    new_trial: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = new_trial(approve_losses=10**6)
+    id = trial.submit("patient-0017")
+    trial.work()
+    from graphforget.service import batches
+
+    def answer(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("patient-0017 is in this message")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(batches, "answer", answer)
+        for healthy in (True, True, False):
+            trial.next_round()
+            assert trial.client.get("/v2/health").json()["ok"] is healthy
+    assert trial.state(id) == "batched"
+    with trial.service.database.read() as session:
+        model = session.scalars(select(Model)).one()
+    assert model.alarm == "its round failed 3 times in a row (RuntimeError)"
+    register_model(trial.service, "patients", Path(model.run))
+    trial.next_round()
+    assert trial.state(id) == "completed"

@@ -8,11 +8,13 @@ an id that it knows, so two workers that both take themselves for the holder of 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import select, update
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session, selectinload
 from sqlalchemy.sql.elements import ColumnElement
 
@@ -31,13 +33,17 @@ from graphforget.service.service import Service, as_time
 from graphforget.service.states import APPLIED, APPROVED, BATCHED, NOTHING_HELD, PLANNED, REFUSED, VERIFIED
 from graphforget.service.tables import Model, Part, Release, SubjectRequest
 
+ATTEMPTS = 3  # rounds of a model that may fail in a row for a reason that is not known
 MOST = 5000  # requests of one release
 UNDER_FLOOR = "the released model would score under its floor, so nothing was released"
 log = logging.getLogger(__name__)
 
 
-def answer_due(service: Service, models: OpenModels, holder: Holder) -> int:
-    """Answers what is due of one model. Returns how many requests that were."""
+def answer_due(service: Service, models: OpenModels, holder: Holder, failures: Counter[int]) -> int:
+    """Answers what is due of one model. Returns how many requests that were.
+
+    `failures` counts by model how often in a row this worker failed without a known reason.
+    """
     with service.database.write() as session:
         waiting = select(Part.model_id).join(SubjectRequest).where(*_is_due(service)).distinct()
         unverified = select(Part.model_id).where(Part.state == APPLIED).distinct()
@@ -57,6 +63,16 @@ def answer_due(service: Service, models: OpenModels, holder: Holder) -> int:
     except InputError as error:  # a full disk, a folder that is locked: the lease ends, and it is tried again
         log.error("the round of model %s failed: %s", model.name, type(error).__name__)
         return 0
+    except SQLAlchemyError:  # the database of the service is away: no fault of the model
+        raise
+    except Exception as error:
+        failures[model.id] += 1
+        log.error("the round of model %s failed: %s", model.name, type(error).__name__)
+        if failures[model.id] >= ATTEMPTS:
+            failures.pop(model.id)
+            _raise_alarm(service, model, f"its round failed {ATTEMPTS} times in a row ({type(error).__name__})")
+        return 0
+    failures.pop(model.id, None)
     with service.database.write() as session:
         give_back(session.get_one(Model, model.id), holder)
     return count
