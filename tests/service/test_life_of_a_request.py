@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,10 +18,11 @@ from graphforget.certificates.ledger import Ledger
 from graphforget.service.identities import SubjectNames
 from graphforget.service.registration import register_model
 from graphforget.service.releases import ledger_id_of
+from graphforget.service.rounds import answer_due
 from graphforget.service.service import as_time
 from graphforget.service.settings import DAY
 from graphforget.service.tables import Model, Release, SubjectRequest
-from service_cases import START, Trial, request_body
+from service_cases import START, Trial, copy_run, request_body
 
 Make = Callable[..., Trial]
 
@@ -410,3 +412,41 @@ def test_a_round_that_fails_again_and_again_stops_its_model_with_an_alarm(
     register_model(trial.service, "patients", Path(model.run))
     trial.next_round()
     assert trial.state(id) == "completed"
+
+
+def register_second(trial: Trial) -> None:
+    register_model(trial.service, "second", copy_run(trial.service.home / "runs" / "second"))
+
+
+@pytest.mark.parametrize("limit", [None, 10**6])
+def test_a_model_that_is_registered_later_is_asked_before_a_request_completes(
+    new_trial: Make, limit: int | None, database: str | None
+) -> None:
+    trial = new_trial(database=database, approve_losses=limit)
+    id = trial.submit("patient-0017")
+    named = trial.submit("patient-0018", extension={"model": "patients"})
+    trial.work()
+    if limit is None:
+        trial.decide(id)
+        trial.decide(named)
+    register_second(trial)
+    trial.work()
+    assert (trial.state(id), trial.state(named)) == ("approved" if limit else "planned", "approved")
+    if limit is None:
+        trial.decide(id)  # the approval was of other plans
+    trial.next_round()
+    assert (trial.state(id), trial.state(named)) == ("completed", "completed")
+    assert ledger_ids(trial, "second") == [trial.ledger_id(id, "second")]
+
+
+def test_a_model_that_is_registered_during_a_round_does_not_let_a_request_complete(new_trial: Make) -> None:
+    trial = new_trial()
+    id = trial.submit("patient-0017")
+    trial.work()
+    trial.decide(id)
+    trial.clock.time = trial.service.next_round
+    register_second(trial)
+    answer_due(trial.service, trial.worker.models, trial.worker.holder, Counter())
+    assert trial.state(id) == "batched"
+    trial.work()
+    assert (trial.state(id), "second: the model was registered" in more(trial, id)["reason"]) == ("refused", True)
