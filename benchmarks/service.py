@@ -24,10 +24,12 @@ from typing import Any
 
 import httpx
 from sqlalchemy import func, select
+from sqlalchemy.orm import selectinload
 
 import graphforget as gf
 from graphforget.certificates.ledger import Ledger
 from graphforget.service.registration import register_model
+from graphforget.service.releases import ledger_id_of
 from graphforget.service.service import Service, init_service, open_service
 from graphforget.service.settings import Settings
 from graphforget.service.states import FINAL
@@ -127,7 +129,8 @@ def summary(service: Service, runs: dict[str, Path]) -> dict[str, Any]:
     """The results, and whether the ledgers hold each answered request once."""
     with service.database.read() as session:
         results = Counter(map(tuple, session.execute(select(SubjectRequest.state, SubjectRequest.result)).all()))
-        released = set(session.scalars(select(Part.request_id).where(Part.release_id.is_not(None))))
+        parts = session.scalars(select(Part).where(Part.release_id.is_not(None)).options(selectinload(Part.request)))
+        released = {ledger_id_of(service, part.request, part.model_id) for part in parts}
         releases = session.scalar(select(func.count()).select_from(Release))
     answered: list[str] = []
     for run in runs.values():

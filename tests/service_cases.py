@@ -19,14 +19,17 @@ from typing import Any, TypeVar
 
 import httpx
 from fastapi.testclient import TestClient
+from sqlalchemy import select
 
 import graphforget as gf
 from cases import ENVIRONMENT
 from graphforget.service.app import create_app
 from graphforget.service.database import Database
 from graphforget.service.registration import register_model
+from graphforget.service.releases import ledger_id_of
 from graphforget.service.service import Service, init_service, open_service
 from graphforget.service.settings import DAY, Settings
+from graphforget.service.tables import Model, SubjectRequest
 from graphforget.service.tokens import make_token
 from graphforget.service.worker import Worker
 
@@ -80,6 +83,10 @@ class Trial:
     def state(self, id: str) -> str:
         return str(self.status(id)["extensions"]["graphforget"]["state"])
 
+    def ledger_id(self, id: str, model: str = "patients") -> str:
+        """The id of a request in the ledger of a model."""
+        return ledger_id_in(self.service, id, model)
+
     def work(self) -> None:
         """Takes steps until there is nothing to do."""
         for _ in range(20):
@@ -90,6 +97,12 @@ class Trial:
     def next_round(self) -> None:
         self.clock.time = self.service.next_round
         self.work()
+
+
+def ledger_id_in(service: Service, id: str, model: str) -> str:
+    with service.database.read() as session:
+        number = session.scalars(select(Model.id).where(Model.name == model)).one()
+        return ledger_id_of(service, session.get_one(SubjectRequest, id), number)
 
 
 def request_body(*subjects: str, id: str | None = None, extension: dict[str, Any] | None = None, **more: Any) -> Any:

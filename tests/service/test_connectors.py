@@ -20,12 +20,13 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from sqlalchemy import select
 
+from graphforget.errors import Mismatch
 from graphforget.service.connectors.fides import CALLBACK_PATH
 from graphforget.service.connectors.webhook import WINDOW
 from graphforget.service.registration import register_model
 from graphforget.service.secret_files import write_secret
-from graphforget.service.settings import Webhook
-from graphforget.service.tables import Delivery
+from graphforget.service.settings import DAY, Webhook
+from graphforget.service.tables import Delivery, Release
 from service_cases import Trial, request_body
 
 Make = Callable[..., Trial]
@@ -226,10 +227,9 @@ def test_fides_sends_what_the_connector_says_and_is_called_back_when_it_is_done(
 ) -> None:
     """The stand-in plays Fides: the call is built from the connector's own YAML."""
     trial = new_trial(fides_url=stand_in.url)
-    register_model(trial.service, "patients", trial.service.home / "runs" / "patients", identity_type="email")
     delete = yaml.safe_load((CONNECTOR / "config.yml").read_text())["saas_config"]["endpoints"][0]["requests"]["delete"]
     values = {
-        "<email>": "patient-0017",
+        "<external_id>": "patient-0017",
         "<privacy_request_id>": "pri_6fe0d9a5",
         "<reply_to>": CALLBACK_PATH,
         "<reply_to_token>": "a.token.of.fides",
@@ -293,3 +293,51 @@ def test_a_release_is_written_as_tags_of_the_version_in_mlflow(
     assert (tags["graphforget.level"], tags["graphforget.round"]) == ("certified", round)
     assert len(tags["graphforget.certificate_digest"]) == 64
     assert tags["graphforget.certificate_url"].endswith(f"{tags['graphforget.certificate_digest']}/certificate")
+
+
+def test_nothing_attests_a_release_before_it_is_verified(new_trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    from graphforget.service import releases
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise Mismatch("the weights do not fit")
+
+    trial = new_trial(mlflow_url="http://127.0.0.1:9", approve_losses=10**6)
+    run = trial.service.home / "runs" / "patients"
+    register_model(trial.service, "patients", run, mlflow="readmission:7")
+    id = trial.submit("patient-0017")
+    trial.work()
+    with monkeypatch.context() as patched:
+        patched.setattr(releases, "verify_run", fails)
+        trial.next_round()
+    assert trial.state(id) == "batched"
+    with trial.service.database.read() as session:
+        release = session.scalars(select(Release)).one()
+        assert list(session.scalars(select(Delivery))) == []
+    assert release.attestation == {}
+    path = f"/v2/releases/{release.certificate_digest}/attestation"
+    assert trial.client.get(path, headers=trial.headers("read")).status_code == 404
+    register_model(trial.service, "patients", run, mlflow="readmission:7")  # a person has looked at it
+    trial.next_round()
+    assert trial.state(id) == "completed"
+    assert trial.client.get(path, headers=trial.headers("read")).json()["signatures"]
+    with trial.service.database.read() as session:
+        assert [one.kind for one in session.scalars(select(Delivery))] == ["mlflow"]
+
+
+def test_a_callback_that_fides_refuses_is_not_delivered_and_is_on_the_health_page(
+    new_trial: Make, stand_in: StandIn
+) -> None:
+    trial = new_trial(fides_url=stand_in.url)
+    stand_in.codes = [400] * 6
+    headers = trial.headers("submit") | {"reply-to": CALLBACK_PATH, "reply-to-token": "x"}
+    body = {"request": "pri_1", "identity_value": "nobody"}
+    assert trial.client.post("/v2/fides/erasures", json=body, headers=headers).status_code == 202
+    trial.work()
+    for _ in range(6):
+        trial.clock.time += DAY
+        deliver(trial)
+    with trial.service.database.read() as session:
+        delivery = session.scalars(select(Delivery)).one()
+    assert (delivery.attempts, delivery.delivered, delivery.error) == (6, None, "HTTP 400")
+    trial.client.post("/page/sign-in", data={"token": trial.tokens["read"]})
+    assert "HTTP 400" in trial.client.get("/page/health").text

@@ -124,7 +124,8 @@ def test_two_workers_on_postgresql_never_answer_one_request_twice(
         assert Counter(session.scalars(select(SubjectRequest.state))) == {COMPLETED: len(ids)}
     for name in ("patients", "patients-2"):
         with Ledger(trial.service.home / "runs" / name / "ledger.sqlite", readonly=True) as ledger:
-            assert sorted(entry.request_id for entry in ledger.entries()) == sorted(ids)
+            found = sorted(entry.request_id for entry in ledger.entries())
+        assert found == sorted(trial.ledger_id(id, name) for id in ids)
 
 
 def test_the_same_request_from_two_callers_at_once_is_stored_once(new_trial: Make, postgres: Callable[[], str]) -> None:

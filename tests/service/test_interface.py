@@ -26,7 +26,7 @@ from graphforget.service.secret_files import read_secrets
 from graphforget.service.security import LARGEST_BODY, RateLimit
 from graphforget.service.service import open_service
 from graphforget.service.settings import Settings, read_settings, write_settings
-from graphforget.service.tables import Token
+from graphforget.service.tables import SubjectRequest, Token
 from service_cases import Trial, request_body
 
 Make = Callable[..., Trial]
@@ -159,6 +159,12 @@ def test_every_response_has_secure_headers(new_trial: Make) -> None:
         json.dumps(request_body("patient-0017", extension={"model": "no such model"})).encode(),
         json.dumps(request_body("patient-0017", status_callback_urls=["https://10.0.0.1/x"])).encode(),
         json.dumps(request_body("patient-0017", id="patient-0017")).encode(),
+        json.dumps(request_body("patient-0017") | {"dry_run": True}).encode(),
+        json.dumps(request_body("patient-0017") | {"model": "patients"}).encode(),
+        json.dumps(request_body("patient-0017") | {"columns": ["mean radius"]}).encode(),
+        json.dumps(request_body("patient-0017") | {"edges": ["patient-0018"]}).encode(),
+        json.dumps(request_body("patient-0017") | {"attributes": True}).encode(),
+        json.dumps(request_body("patient-0017") | {"extensions": {"dry_run": True}}).encode(),
     ],
 )
 def test_a_bad_body_is_an_error_400_that_repeats_nothing_of_it(new_trial: Make, body: bytes) -> None:
@@ -282,3 +288,22 @@ def test_unexpected_errors_show_neither_message_nor_values(new_trial: Make, monk
     assert response.status_code == 500
     assert "patient" not in response.text + stream.getvalue()
     assert "RuntimeError" in stream.getvalue()
+
+
+def test_plans_are_for_who_may_read_or_approve(new_trial: Make) -> None:
+    """They count what a model holds of a person."""
+    trial = new_trial()
+    rehearsal = request_body("patient-0017", extension={"dry_run": True})
+    refused = trial.client.post("/v2/requests", json=rehearsal, headers=trial.headers("submit"))
+    assert (refused.status_code, refused.json()["error"]["message"]) == (
+        403,
+        "a dry run needs a token with the scope read",
+    )
+    id = trial.submit("patient-0017", scope="admin", extension={"dry_run": True})
+    trial.work()
+    with trial.service.database.write() as session:  # as if it had been accepted from who only submits
+        submitter = session.query(Token).filter(Token.name == "the submit token").one()
+        session.get_one(SubjectRequest, id).token_id = submitter.id
+    path = f"/v2/requests/{id}/results"
+    assert "plan" not in trial.client.get(path, headers=trial.headers("submit")).text
+    assert trial.client.get(path, headers=trial.headers("read")).json()["plans"][0]["plan"]["nodes"] == 1

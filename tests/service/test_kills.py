@@ -26,7 +26,7 @@ from graphforget.certificates.ledger import Ledger
 from graphforget.service.service import Service, open_service
 from graphforget.service.states import FINAL
 from graphforget.service.tables import Part, Release, SubjectRequest
-from service_cases import Trial, free_port, request_body, start, wait_for
+from service_cases import Trial, free_port, ledger_id_in, request_body, start, wait_for
 
 ROOT = Path(__file__).parents[2]
 
@@ -122,7 +122,7 @@ def check_answered_once(service: Service, accepted: list[str]) -> None:
     assert set(parts.values()) == {1}
     with Ledger(run / "ledger.sqlite", readonly=True) as ledger:
         entries = [entry.request_id for entry in ledger.entries()]
-    assert sorted(entries) == sorted(stored)
+    assert sorted(entries) == sorted(ledger_id_in(service, id, "patients") for id in stored)
     gf.verify_run(run, key=gf.public_key(service.home / "signing.key.pub"))
 
 

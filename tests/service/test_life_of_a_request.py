@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,10 +15,14 @@ from sqlalchemy import select
 
 import graphforget as gf
 from graphforget.certificates.ledger import Ledger
+from graphforget.service.identities import SubjectNames
+from graphforget.service.registration import register_model
+from graphforget.service.releases import ledger_id_of
+from graphforget.service.rounds import answer_due
 from graphforget.service.service import as_time
 from graphforget.service.settings import DAY
 from graphforget.service.tables import Model, Release, SubjectRequest
-from service_cases import START, Trial, request_body
+from service_cases import START, Trial, copy_run, request_body
 
 Make = Callable[..., Trial]
 
@@ -64,7 +72,7 @@ def test_all_due_requests_of_a_round_are_one_release_in_the_order_of_their_ids(n
     ids = [trial.submit(f"patient-{number:04d}") for number in range(20, 26)]
     trial.work()
     trial.next_round()
-    assert ledger_ids(trial) == sorted(ids)
+    assert ledger_ids(trial) == sorted(trial.ledger_id(id) for id in ids)
     with trial.service.database.read() as session:
         assert len(list(session.scalars(select(Release)))) == 1
 
@@ -95,8 +103,8 @@ def test_only_the_models_that_hold_the_person_answer(new_trial: Make) -> None:
     both = trial.submit("patient-0017")  # the second model has forgotten them
     trial.work()
     trial.next_round()
-    assert ledger_ids(trial, "patients-2") == [first]
-    assert ledger_ids(trial) == [both]
+    assert ledger_ids(trial, "patients-2") == [trial.ledger_id(first, "patients-2")]
+    assert ledger_ids(trial) == [trial.ledger_id(both)]
     assert more(trial, both)["result"] == "forgotten"
 
 
@@ -138,7 +146,7 @@ def test_one_bad_request_in_a_batch_does_not_fail_the_others(new_trial: Make, mo
     assert [trial.state(id) for id in good] == ["completed"] * 3
     assert trial.status(bad)["request_status"] == "cancelled"  # never completed
     assert more(trial, bad) == {"state": "refused", "reason": "patients: node [erased] cannot be forgotten"}
-    assert sorted(ledger_ids(trial)) == sorted(good)
+    assert sorted(ledger_ids(trial)) == sorted(map(trial.ledger_id, good))
 
 
 def test_a_batch_that_would_take_all_training_nodes_answers_what_it_can(new_trial: Make) -> None:
@@ -160,15 +168,13 @@ def test_a_release_under_the_floor_refuses_the_batch_and_is_in_the_ledger(new_tr
     graph = gf.load("patients")
     run = trial.service.home / "runs" / "floor"
     gf.save_run(run, gf.train(graph, "sgc", sigma=0.01, floor=0.9999), graph)
-    from graphforget.service.registration import register_model
-
     register_model(trial.service, "floor", run)
     id = trial.submit("patient-0017", extension={"model": "floor"})
     trial.work()
     trial.next_round()
     assert trial.state(id) == "refused"
     assert "floor" in more(trial, id)["reason"]
-    assert ledger_ids(trial, "floor") == [id]
+    assert ledger_ids(trial, "floor") == [trial.ledger_id(id, "floor")]
 
 
 def test_a_run_that_cannot_be_verified_stops_its_model_and_completes_nothing(new_trial: Make) -> None:
@@ -185,7 +191,7 @@ def test_a_run_that_cannot_be_verified_stops_its_model_and_completes_nothing(new
 
 def test_a_dry_run_shows_the_plan_and_changes_nothing(new_trial: Make) -> None:
     trial = new_trial(approve_losses=10**6)
-    id = trial.submit("patient-0017", extension={"dry_run": True})
+    id = trial.submit("patient-0017", scope="admin", extension={"dry_run": True})
     trial.work()
     trial.next_round()
     assert more(trial, id)["result"] == "rehearsed"
@@ -268,7 +274,7 @@ def test_the_same_id_gets_the_same_answer_and_another_request_under_it_a_conflic
     trial.next_round()
     assert trial.client.post("/v2/requests", json=body, headers=trial.headers("submit")).json() == answers[0].json()
     trial.work()
-    assert ledger_ids(trial) == [body["subject_request_id"]]
+    assert ledger_ids(trial) == [trial.ledger_id(body["subject_request_id"])]
 
 
 def test_overdue_requests_come_first(new_trial: Make) -> None:
@@ -303,7 +309,7 @@ def test_a_run_that_was_answered_on_the_command_line_goes_on_in_the_service(new_
     id = trial.submit("patient-0017")
     trial.work()
     trial.next_round()
-    assert ledger_ids(trial) == ["x", id]
+    assert ledger_ids(trial) == ["x", trial.ledger_id(id)]
 
 
 def test_a_run_that_cannot_be_read_refuses_nobody_and_delays_only_its_own_requests(new_trial: Make) -> None:
@@ -318,3 +324,129 @@ def test_a_run_that_cannot_be_read_refuses_nobody_and_delays_only_its_own_reques
     trial.next_round()  # the lease is over: it is planned now
     trial.next_round()
     assert (trial.state(waits), trial.state(goes_on)) == ("completed", "completed")
+
+
+def test_an_id_that_the_ledger_already_holds_completes_nothing_by_itself(new_trial: Make) -> None:
+    """Who submits chooses the id of the request. The ledger is public, so its ids are known."""
+    trial = new_trial(approve_losses=10**6)
+    run, known = trial.service.home / "runs" / "patients", "11111111-2222-4333-8444-555555555555"
+    key = gf.private_key(trial.service.home / "signing.key")
+    gf.answer(run, gf.Request(nodes=["patient-0005"]), request_id=known, key=key)
+    trial.submit("patient-0017", id=known)
+    trial.work()
+    trial.next_round()
+    assert more(trial, known)["result"] == "forgotten"
+    with pytest.raises(gf.InputError, match="not in the graph"):
+        gf.load_run(run)[1].row("patient-0017")
+
+
+def test_ids_in_ledgers_are_of_the_request_its_content_and_the_model(new_trial: Make) -> None:
+    """So ledgers cannot be linked, and an entry for other content under the same id is no answer."""
+    trial = new_trial(models=2, approve_losses=10**6)
+    id = trial.submit("patient-0017")
+    trial.work()
+    trial.next_round()
+    assert len({id, *ledger_ids(trial), *ledger_ids(trial, "patients-2")}) == 3
+    results = trial.client.get(f"/v2/requests/{id}/results", headers=trial.headers("read")).json()
+    assert [one["ledger_id"] for one in results["certificates"]] == ledger_ids(trial) + ledger_ids(trial, "patients-2")
+    one, other = stored(trial, id), stored(trial, id)
+    other.content_hash = "0" * 64
+    assert ledger_id_of(trial.service, one, 1) != ledger_id_of(trial.service, other, 1)
+
+
+@pytest.mark.parametrize(
+    ("models", "subject", "given", "reason"),
+    [
+        (0, "patient-0017", {}, "no model is registered"),
+        (1, "patient-0017", {"identity_type": "email"}, "know people by controller_customer_id alone"),
+        (1, "patient-0017", {"extension": {"columns": ["mean radius", "mean raduis"]}}, "column 2 .* is in no model"),
+        (1, "Patient-0017 ", {}, "differs from one in the model only by case"),
+        (1, hashlib.sha256(b"PATIENT-0017".lower()).hexdigest().upper(), {"identity_format": "sha256"}, None),
+        (1, "patient-0017", {"extension": {"edges": ["Patient-0018"]}}, "differs from one in the model only by case"),
+    ],
+)
+def test_what_cannot_be_looked_up_is_refused_and_never_nothing_held(
+    new_trial: Make, models: int, subject: str, given: dict[str, Any], reason: str | None
+) -> None:
+    trial = new_trial(models=models)
+    id = trial.submit(subject, **given)
+    trial.work()
+    if reason is None:
+        assert trial.state(id) == "planned"  # digits of a hash may be large
+        return
+    assert trial.state(id) == "refused"
+    assert re.search(reason, more(trial, id)["reason"])
+    assert "patient-00" not in more(trial, id)["reason"].lower()
+
+
+def test_the_hash_of_a_name_in_small_letters_is_near_a_name_in_large_ones() -> None:
+    graph: Any = SimpleNamespace(subject_ids=("Ann@Example.org", "Bob"))
+    names = SubjectNames(graph)
+    small = {"identity_type": "email", "identity_format": "sha256"}
+    small["identity_value"] = hashlib.sha256(b"ann@example.org").hexdigest()
+    assert names.matching([small], "email") == []
+    assert names.has_near([small], "email")
+    assert not names.has_near([small], "android_id")
+
+
+def test_a_round_that_fails_again_and_again_stops_its_model_with_an_alarm(
+    new_trial: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = new_trial(approve_losses=10**6)
+    id = trial.submit("patient-0017")
+    trial.work()
+    from graphforget.service import batches
+
+    def answer(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("patient-0017 is in this message")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(batches, "answer", answer)
+        for healthy in (True, True, False):
+            trial.next_round()
+            assert trial.client.get("/v2/health").json()["ok"] is healthy
+    assert trial.state(id) == "batched"
+    with trial.service.database.read() as session:
+        model = session.scalars(select(Model)).one()
+    assert model.alarm == "its round failed 3 times in a row (RuntimeError)"
+    register_model(trial.service, "patients", Path(model.run))
+    trial.next_round()
+    assert trial.state(id) == "completed"
+
+
+def register_second(trial: Trial) -> None:
+    register_model(trial.service, "second", copy_run(trial.service.home / "runs" / "second"))
+
+
+@pytest.mark.parametrize("limit", [None, 10**6])
+def test_a_model_that_is_registered_later_is_asked_before_a_request_completes(
+    new_trial: Make, limit: int | None, database: str | None
+) -> None:
+    trial = new_trial(database=database, approve_losses=limit)
+    id = trial.submit("patient-0017")
+    named = trial.submit("patient-0018", extension={"model": "patients"})
+    trial.work()
+    if limit is None:
+        trial.decide(id)
+        trial.decide(named)
+    register_second(trial)
+    trial.work()
+    assert (trial.state(id), trial.state(named)) == ("approved" if limit else "planned", "approved")
+    if limit is None:
+        trial.decide(id)  # the approval was of other plans
+    trial.next_round()
+    assert (trial.state(id), trial.state(named)) == ("completed", "completed")
+    assert ledger_ids(trial, "second") == [trial.ledger_id(id, "second")]
+
+
+def test_a_model_that_is_registered_during_a_round_does_not_let_a_request_complete(new_trial: Make) -> None:
+    trial = new_trial()
+    id = trial.submit("patient-0017")
+    trial.work()
+    trial.decide(id)
+    trial.clock.time = trial.service.next_round
+    register_second(trial)
+    answer_due(trial.service, trial.worker.models, trial.worker.holder, Counter())
+    assert trial.state(id) == "batched"
+    trial.work()
+    assert (trial.state(id), "second: the model was registered" in more(trial, id)["reason"]) == ("refused", True)

@@ -148,3 +148,13 @@ def test_who_only_submits_sees_and_cancels_their_own_requests_alone(trial: Trial
     assert trial.client.post(f"/page/requests/{other}/cancel", data={"csrf": csrf}).status_code == 403
     assert trial.client.post(f"/page/requests/{own}/cancel", data={"csrf": csrf}).status_code == 200
     assert (trial.state(own), trial.state(other)) == ("cancelled", "received")
+
+
+def test_who_only_submits_sees_no_plan(trial: Trial) -> None:
+    id = trial.submit("patient-0017")
+    trial.work()
+    sign_in(trial, "submit")
+    assert "People to delete" not in trial.client.get(f"/page/requests/{id}").text
+    trial.client.cookies.clear()
+    sign_in(trial, "read")
+    assert "People to delete" in trial.client.get(f"/page/requests/{id}").text

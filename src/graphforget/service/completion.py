@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from graphforget.service.identities import identity_hashes
 from graphforget.service.notices import set_state
 from graphforget.service.service import WORKER, Service, record
 from graphforget.service.states import COMPLETED, FORGOTTEN, NOTHING_HELD, PART_FINAL, REFUSED, VERIFIED
-from graphforget.service.tables import SubjectRequest
+from graphforget.service.tables import Model, SubjectRequest
 
 
 def finish(
@@ -32,12 +33,20 @@ def finish(
     record(session, service, actor, state, request_id=request.id, detail=result or reason)
 
 
+def _is_unseen(session: Session, request: SubjectRequest) -> bool:
+    """Whether a model was registered since the request was looked up in the models."""
+    if (request.scope or {}).get("models"):
+        return False
+    seen = {part.model_id for part in request.parts}
+    return not seen.issuperset(session.scalars(select(Model.id)))
+
+
 def finish_if_answered(session: Session, service: Service, request: SubjectRequest) -> bool:
     """Ends a request if every model has answered it.
 
     A refusal by one model is a refusal: the request must not look completed while a model still holds the person.
     """
-    if any(part.state not in PART_FINAL for part in request.parts):
+    if any(part.state not in PART_FINAL for part in request.parts) or _is_unseen(session, request):
         return False
     refused = [part for part in request.parts if part.state == REFUSED]
     if refused:

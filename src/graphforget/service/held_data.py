@@ -12,6 +12,11 @@ from graphforget.graph.graph import Graph
 from graphforget.request.request import Request
 from graphforget.service.identities import SubjectNames
 
+NEAR = (
+    "a name of the request differs from one in the model only by case, spaces or the form of its characters, so a "
+    "person has to check it and submit the name as the model has it"
+)
+
 
 def held_request(
     graph: Graph,
@@ -23,11 +28,17 @@ def held_request(
     """What the graph holds of what the request asks to erase; None if it holds nothing of it.
 
     Without relations, attributes or columns in its scope, a request means the whole person.
+
+    Raises:
+        InputError: A name is almost one of the graph: a person has to say who is meant.
     """
+    others, columns = scope.get("edges") or (), scope.get("columns") or ()
+    named = [{"identity_type": identity_type, "identity_value": other, "identity_format": "raw"} for other in others]
+    if names.has_near([*identities, *named], identity_type):
+        raise InputError(NEAR)
     subjects = names.matching(identities, identity_type)
     if not subjects:
         return None
-    others, columns = scope.get("edges") or (), scope.get("columns") or ()
     if not (others or columns or scope.get("attributes")):
         return Request(nodes=subjects)
     attributes: dict[Any, Any] = {}
@@ -37,6 +48,10 @@ def held_request(
         attributes = dict.fromkeys(subjects, known)
     edges = _edges(graph, names, subjects, others)
     return Request(edges=edges, attributes=attributes) if edges or attributes else None
+
+
+def has_column(graph: Graph, column: Any) -> bool:
+    return bool(_columns(graph, [column]))
 
 
 def _columns(graph: Graph, columns: Sequence[Any]) -> list[Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import unicodedata
+import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -44,6 +46,16 @@ def identity_hashes(secret: bytes, identities: Iterable[Mapping[str, str]]) -> l
     )
 
 
+def ledger_id(secret: bytes, request_id: str, model_id: int, content_hash: str | None) -> str:
+    """The id of a request in the public ledger of one model, in the form of a UUID.
+
+    Who submits chooses the request's id, and may know those in a ledger. Nobody without the key can choose or link
+    these. It depends on what was asked, so an entry with this id is an answer to this content and to no other.
+    """
+    digest = keyed_hash(secret, ["ledger", request_id, model_id, content_hash])
+    return str(uuid.UUID(bytes=bytes.fromhex(digest)[:16], version=4))
+
+
 class SubjectNames:
     """The names of the subjects in a graph: their subject ids, or the node numbers where there are none."""
 
@@ -51,6 +63,7 @@ class SubjectNames:
         numbers = graph.numbers.tolist() if graph.subject_ids is None else ()
         self.names = frozenset(graph.subject_ids or map(str, numbers))
         self._hashed: dict[str, dict[str, str]] = {}
+        self._near: dict[str, frozenset[str]] = {}
 
     def matching(self, identities: Iterable[Mapping[str, str]], identity_type: str) -> list[str]:
         """The names in the graph that these identities mean, if its subject ids are of this type."""
@@ -69,6 +82,26 @@ class SubjectNames:
         if form not in self._hashed:
             self._hashed[form] = {hashlib.new(form, name.encode()).hexdigest(): name for name in self.names}
         return self._hashed[form].get(value.lower())
+
+    def has_near(self, identities: Iterable[Mapping[str, str]], identity_type: str) -> bool:
+        """Whether one of these identities means nobody as it is, and somebody if case and spaces do not count."""
+        return any(
+            self._named(one["identity_value"], one["identity_format"]) is None
+            and self._is_near(one["identity_value"], one["identity_format"])
+            for one in identities
+            if one["identity_type"] == identity_type
+        )
+
+    def _is_near(self, value: str, form: str) -> bool:
+        if form not in self._near:
+            plain = {_plain(name) for name in self.names}
+            hashed = plain if form == "raw" else {hashlib.new(form, name.encode()).hexdigest() for name in plain}
+            self._near[form] = frozenset(hashed)
+        return (_plain(value) if form == "raw" else value.lower()) in self._near[form]
+
+
+def _plain(name: str) -> str:
+    return unicodedata.normalize("NFC", name).strip().casefold()
 
 
 def without_names(text: str, names: Iterable[str]) -> str:

@@ -18,7 +18,7 @@ from graphforget.service.service import Service, record
 from graphforget.service.settings import DAY, Settings
 from graphforget.service.states import CANCELLED, PENDING, RECEIVED
 from graphforget.service.tables import Model, SubjectRequest, Token
-from graphforget.service.tokens import APPROVE, allows
+from graphforget.service.tokens import APPROVE, READ, allows
 
 OLDEST = 10 * 366 * DAY  # how long ago a person can have asked
 
@@ -60,8 +60,11 @@ def accept(session: Session, service: Service, given: Submission, token: Token |
 
     Raises:
         Conflict: The id was used for another request.
+        Forbidden: A dry run shows its plan, which is for who may read.
         InputError: A model or a callback is not allowed.
     """
+    if given.dry_run and not (token and allows(token, READ)):
+        raise Forbidden("a dry run needs a token with the scope read")
     content = [given.regulation, given.identities, given.scope, given.dry_run]
     content_hash = keyed_hash(service.secrets.identity, content)
     known = session.get(SubjectRequest, given.id)

@@ -7,67 +7,103 @@ from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
+from sqlalchemy.sql.elements import ColumnElement
 
 from graphforget.errors import InputError
 from graphforget.request.request import Request
 from graphforget.service.completion import finish, finish_if_answered
-from graphforget.service.held_data import held_request
+from graphforget.service.held_data import has_column, held_request
 from graphforget.service.identities import without_names
 from graphforget.service.intake import Conflict
 from graphforget.service.leases import Holder, claim, give_back
 from graphforget.service.notices import set_state
 from graphforget.service.open_models import OpenModel, OpenModels
-from graphforget.service.service import POLICY, Service, record
-from graphforget.service.states import APPROVED, COMPLETED, NOTHING_HELD, PLANNED, RECEIVED, REFUSED, REHEARSED
+from graphforget.service.service import POLICY, WORKER, Service, record
+from graphforget.service.states import APPROVED, BATCHED, COMPLETED, NOTHING_HELD, PLANNED, RECEIVED, REFUSED, REHEARSED
 from graphforget.service.tables import Model, Part, SubjectRequest
 from graphforget.unlearning.plan import plan
 
 MOST = 100  # requests that are planned in one transaction
+LATE = "the model was registered while the request was being answered, so a person has to submit it again"
 PROVEN = ("exact", "certified")
 log = logging.getLogger(__name__)
 
 
 def plan_received(service: Service, models: OpenModels, holder: Holder) -> int:
-    """Plans requests that nobody has looked at. Returns how many there were."""
+    """Plans requests that nobody has looked at, and open ones for models that are new. Returns how many there were."""
     with service.database.write() as session:
         claimed = claim(
             session,
             SubjectRequest,
-            SubjectRequest.state == RECEIVED,
+            (SubjectRequest.state == RECEIVED) | _is_unseen(),
             order=SubjectRequest.received,
             holder=holder,
             now=service.now,
             most=MOST,
         )
         registered = list(session.scalars(select(Model).order_by(Model.id)))
+        pairs = select(Part.request_id, Part.model_id).where(Part.request_id.in_([one.id for one in claimed]))
+        seen = {(request_id, model_id) for request_id, model_id in session.execute(pairs)}
     parts: dict[str, list[Part]] = {}
+    problems: dict[str, str | None] = {}
     for request in claimed:
         try:
-            parts[request.id] = _parts(request, registered, models)
+            wanted = _wanted(request, registered)
+            problem = problems[request.id] = _problem(request, wanted, models) if request.state == RECEIVED else None
+            new = [] if problem else [model for model in wanted if (request.id, model.id) not in seen]
+            parts[request.id] = [_part(request, model, models) for model in new]
         except Exception as error:  # a run directory that cannot be read, say: it is tried again after the lease
             log.error("request %s could not be planned: %s", request.id, type(error).__name__)
     with service.database.write() as session:
         for request in session.scalars(select(SubjectRequest).where(SubjectRequest.id.in_(parts))):
-            if request.state == RECEIVED and request.leased_by == holder.name:  # it may have been cancelled
+            if request.leased_by == holder.name:  # not so if it was cancelled
                 give_back(request, holder)
-                _planned(session, service, request, parts[request.id])
+                problem = problems[request.id]
+                if problem:
+                    finish(session, service, request, REFUSED, reason=problem)
+                else:
+                    _planned(session, service, request, parts[request.id])
     return len(parts)
 
 
-def _parts(request: SubjectRequest, registered: list[Model], models: OpenModels) -> list[Part]:
-    wanted = (request.scope or {}).get("models")
-    parts = (_part(request, model, models) for model in registered if not wanted or model.name in wanted)
-    return [part for part in parts if part is not None]
+def _is_unseen() -> ColumnElement[bool]:
+    """Of an open request: a model was registered since it was looked up. Who names models gets those alone."""
+    looked_up = select(Part.id).where(Part.request_id == SubjectRequest.id, Part.model_id == Model.id)
+    unseen = select(Model.id).where(~looked_up.exists()).correlate(SubjectRequest).exists()
+    is_open = SubjectRequest.state.in_((PLANNED, APPROVED, BATCHED))
+    return is_open & SubjectRequest.scope["models"].as_string().is_(None) & unseen
 
 
-def _part(request: SubjectRequest, model: Model, models: OpenModels) -> Part | None:
-    """What a model has to do with a request; None if it holds nothing of the person."""
+def _wanted(request: SubjectRequest, registered: list[Model]) -> list[Model]:
+    names = (request.scope or {}).get("models")
+    return [model for model in registered if not names or model.name in names]
+
+
+def _problem(request: SubjectRequest, wanted: list[Model], models: OpenModels) -> str | None:
+    """Why nobody can say whether the models hold what is asked; None if they can be asked."""
+    if not wanted:
+        return "no model is registered with the service, so the request cannot be answered"
+    given = {one["identity_type"] for one in request.identities or ()}
+    used = sorted({model.identity_type for model in wanted})
+    if given.isdisjoint(used):
+        types = " or ".join(used)
+        return f"the identities are of the type {' or '.join(sorted(given))}, the models know people by {types} alone"
+    graphs = [models.get(model.run).graph for model in wanted]
+    for number, column in enumerate((request.scope or {}).get("columns") or (), 1):
+        if not any(has_column(graph, column) for graph in graphs):
+            return f"column {number} of the request is in no model, so it cannot be erased"
+    return None
+
+
+def _part(request: SubjectRequest, model: Model, models: OpenModels) -> Part:
+    """What a model has to do with a request."""
     part = Part(request_id=request.id, model_id=model.id, state=PLANNED)
     opened = models.get(model.run)
     try:
         held = held_of(request, model, opened)
         if held is None:
-            return None
+            part.state = NOTHING_HELD
+            return part
         part.plan = plan(opened.trained, opened.graph, held).to_dict()
         if part.plan["level"] is None:
             part.state, part.reason = REFUSED, part.plan["meaning"]
@@ -90,15 +126,30 @@ def _planned(session: Session, service: Service, request: SubjectRequest, parts:
     session.add_all(parts)
     session.flush()
     session.refresh(request, ["parts"])
-    if not parts:
-        finish(session, service, request, COMPLETED, result=NOTHING_HELD)
+    held = [part for part in parts if part.state != NOTHING_HELD]
+    if request.state != RECEIVED:
+        _looked_again(session, service, request, held)
     elif request.dry_run:
-        finish(session, service, request, COMPLETED, result=REHEARSED)
+        finish(session, service, request, COMPLETED, result=REHEARSED if held else NOTHING_HELD)
     elif not finish_if_answered(session, service, request):
         set_state(session, service, request, PLANNED)
         limit = service.settings.approve_losses
-        if limit is not None and all(_is_small(part.plan, limit) for part in parts):
+        if limit is not None and held and all(_is_small(part.plan, limit) for part in held):
             approve(session, service, request, POLICY)
+
+
+def _looked_again(session: Session, service: Service, request: SubjectRequest, held: list[Part]) -> None:
+    """Adds models that are new to an open request. What the policy would not approve needs a person, again."""
+    limit = service.settings.approve_losses
+    large = [part for part in held if part.state == PLANNED and (limit is None or not _is_small(part.plan, limit))]
+    if large and request.state == APPROVED:
+        request.approved_by = request.approved = None
+        set_state(session, service, request, PLANNED)
+        record(session, service, WORKER, PLANNED, request_id=request.id, detail="a model was registered")
+    elif request.state == BATCHED:  # the other models are answering: it cannot go back
+        for part in large:
+            part.state, part.reason = REFUSED, LATE
+    finish_if_answered(session, service, request)
 
 
 def _is_small(plan: dict[str, Any] | None, limit: int) -> bool:

@@ -18,17 +18,21 @@ from graphforget.files import read_bytes
 from graphforget.runs.history import History
 from graphforget.runs.layout import CERTIFICATE, LIMITS, RELEASED, open_run
 from graphforget.runs.verify import verify_run
+from graphforget.service.identities import ledger_id
 from graphforget.service.notices import enqueue
 from graphforget.service.service import Service
-from graphforget.service.tables import Model, Purge, Release
+from graphforget.service.tables import Model, Purge, Release, SubjectRequest
 
 
-def record_releases(
-    session: Session, service: Service, model: Model, history: History, request_ids: Set[str]
-) -> dict[str, int]:
+def ledger_id_of(service: Service, request: SubjectRequest, model_id: int) -> str:
+    """The id of a request in the ledger of a model. It cannot be found any more after the retention time."""
+    return ledger_id(service.secrets.identity, request.id, model_id, request.content_hash)
+
+
+def record_releases(session: Session, model: Model, history: History, ledger_ids: Set[str]) -> dict[str, int]:
     """The releases that answered these requests, by the digests of their certificates. New ones are stored."""
     ids: dict[str, int] = {}
-    groups = [group for group in history.groups if any(entry.request_id in request_ids for entry in group)]
+    groups = [group for group in history.groups if any(entry.request_id in ledger_ids for entry in group)]
     for group in groups:
         first = group[0]
         if first.level == REFUSED:
@@ -41,12 +45,12 @@ def record_releases(
         if known is None:
             certificate = history.ledger.certificates[history.group_of(first)]
             assert certificate is not None
-            known = _store(session, service, model, certificate)
+            known = _store(session, model, certificate)
         ids[first.certificate_digest] = known
     return ids
 
 
-def _store(session: Session, service: Service, model: Model, certificate: Certificate) -> int:
+def _store(session: Session, model: Model, certificate: Certificate) -> int:
     document = certificate.to_dict()
     release = Release(
         model_id=model.id,
@@ -54,14 +58,26 @@ def _store(session: Session, service: Service, model: Model, certificate: Certif
         level=certificate.level,
         certificate_digest=certificate.digest,
         certificate=document,
-        attestation=attestation(certificate, service.secrets.signing, released=_released_file(model, certificate)),
+        attestation={},  # until it is verified
     )
     session.add(release)
     session.flush()
     session.add_all(Purge(release_id=release.id, label=label) for label in model.purge_labels)
+    return release.id
+
+
+def publish_release(
+    session: Session, service: Service, model: Model, release: Release, checks: list[dict[str, str]]
+) -> None:
+    """Attests a release that was verified, and tells the registry of models. Nothing is said of one that was not."""
+    if release.checks is not None:
+        return
+    certificate = Certificate.from_dict(release.certificate)
+    released = _released_file(model, certificate)
+    release.checks = list(checks)
+    release.attestation = attestation(certificate, service.secrets.signing, released=released)
     if service.settings.mlflow_url and model.mlflow_name and model.mlflow_version:
         enqueue(session, service, "mlflow", service.settings.mlflow_url, _tags(service, model, certificate))
-    return release.id
 
 
 def _released_file(model: Model, certificate: Certificate) -> str | None:

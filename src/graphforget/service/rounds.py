@@ -8,11 +8,13 @@ an id that it knows, so two workers that both take themselves for the holder of 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import select, update
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session, selectinload
 from sqlalchemy.sql.elements import ColumnElement
 
@@ -24,20 +26,24 @@ from graphforget.service.batches import Asked, answer_batch
 from graphforget.service.completion import finish_if_answered
 from graphforget.service.leases import Holder, claim, give_back
 from graphforget.service.notices import set_state
-from graphforget.service.open_models import OpenModels
+from graphforget.service.open_models import OpenModel, OpenModels
 from graphforget.service.planning import held_of, reason_of
-from graphforget.service.releases import record_releases, verify_release
+from graphforget.service.releases import ledger_id_of, publish_release, record_releases, verify_release
 from graphforget.service.service import Service, as_time
 from graphforget.service.states import APPLIED, APPROVED, BATCHED, NOTHING_HELD, PLANNED, REFUSED, VERIFIED
 from graphforget.service.tables import Model, Part, Release, SubjectRequest
 
+ATTEMPTS = 3  # rounds of a model that may fail in a row for a reason that is not known
 MOST = 5000  # requests of one release
 UNDER_FLOOR = "the released model would score under its floor, so nothing was released"
 log = logging.getLogger(__name__)
 
 
-def answer_due(service: Service, models: OpenModels, holder: Holder) -> int:
-    """Answers what is due of one model. Returns how many requests that were."""
+def answer_due(service: Service, models: OpenModels, holder: Holder, failures: Counter[int]) -> int:
+    """Answers what is due of one model. Returns how many requests that were.
+
+    `failures` counts by model how often in a row this worker failed without a known reason.
+    """
     with service.database.write() as session:
         waiting = select(Part.model_id).join(SubjectRequest).where(*_is_due(service)).distinct()
         unverified = select(Part.model_id).where(Part.state == APPLIED).distinct()
@@ -57,6 +63,16 @@ def answer_due(service: Service, models: OpenModels, holder: Holder) -> int:
     except InputError as error:  # a full disk, a folder that is locked: the lease ends, and it is tried again
         log.error("the round of model %s failed: %s", model.name, type(error).__name__)
         return 0
+    except SQLAlchemyError:  # the database of the service is away: no fault of the model
+        raise
+    except Exception as error:
+        failures[model.id] += 1
+        log.error("the round of model %s failed: %s", model.name, type(error).__name__)
+        if failures[model.id] >= ATTEMPTS:
+            failures.pop(model.id)
+            _raise_alarm(service, model, f"its round failed {ATTEMPTS} times in a row ({type(error).__name__})")
+        return 0
+    failures.pop(model.id, None)
     with service.database.write() as session:
         give_back(session.get_one(Model, model.id), holder)
     return count
@@ -76,10 +92,7 @@ def _answer_model(service: Service, models: OpenModels, model: Model) -> int:
 
 
 def _batch(service: Service, model: Model) -> list[Part]:
-    """Marks the due requests as those of the present round. From now on they cannot be cancelled.
-
-    The order is that of their random ids: that of their arrival is nobody's business.
-    """
+    """Marks the due requests as those of the present round. From now on they cannot be cancelled."""
     with service.database.write() as session:
         query = select(Part).join(SubjectRequest).where(Part.model_id == model.id, *_is_due(service))
         parts = list(session.scalars(query.options(selectinload(Part.request)).order_by(Part.request_id).limit(MOST)))
@@ -92,39 +105,62 @@ def _batch(service: Service, model: Model) -> list[Part]:
 
 
 def _answer(service: Service, models: OpenModels, model: Model, due: Sequence[Part]) -> None:
-    """Answers a batch, and records what the ledger then says."""
+    """Answers a batch, and records what the ledger then says.
+
+    The order is that of their ids in the ledger: that of their arrival is nobody's business.
+    """
+    by_id = {ledger_id_of(service, part.request, model.id): part for part in due}
+    asked = {id: by_id[id] for id in sorted(by_id)}
     answered = {entry.request_id for entry in read_history(model.run).entries}
-    fresh = [part for part in due if part.request_id not in answered]
+    fresh = {id: part for id, part in asked.items() if id not in answered}
     failures: dict[str, Exception] = {}
     gone: set[str] = set()
     if fresh:
         opened = models.get(model.run)
-        held = [(part.request_id, held_of(part.request, model, opened)) for part in fresh]
-        batch = [Asked(id, request) for id, request in held if request is not None]
-        gone = {id for id, request in held if request is None}
+        batch, gone, unclear = _held(model, fresh, opened)
         key, made = service.secrets.signing, as_time(service.round)
-        failures = answer_batch(Path(model.run), batch, lambda: models.get(model.run), key=key, made=made)
+        failures = unclear | answer_batch(Path(model.run), batch, lambda: models.get(model.run), key=key, made=made)
         if failures:  # of a batch in several releases, one may have removed what another one names
-            opened, of_id = models.get(model.run), {part.request_id: part.request for part in fresh}
-            gone |= {id for id in failures if held_of(of_id[id], model, opened) is None}
+            failed = {id: fresh[id] for id in failures if id not in unclear}
+            gone |= _held(model, failed, models.get(model.run))[1]
         models.forget(model.run)
     # What the ledger holds decides: another worker may have answered in the meantime.
-    _record(service, model, due, read_history(model.run), gone, failures)
+    _record(service, model, asked, read_history(model.run), gone, failures)
+
+
+def _held(
+    model: Model, parts: Mapping[str, Part], opened: OpenModel
+) -> tuple[list[Asked], set[str], dict[str, Exception]]:
+    """What to answer, of whom nothing is left to answer, and of whom it is not clear, by the ids in the ledger."""
+    batch: list[Asked] = []
+    gone: set[str] = set()
+    unclear: dict[str, Exception] = {}
+    for id, part in parts.items():
+        try:
+            request = held_of(part.request, model, opened)
+        except InputError as error:
+            unclear[id] = error
+            continue
+        if request is None:
+            gone.add(id)
+        else:
+            batch.append(Asked(id, request))
+    return batch, gone, unclear
 
 
 def _record(
     service: Service,
     model: Model,
-    due: Sequence[Part],
+    asked: Mapping[str, Part],
     history: History,
     gone: set[str],
     failures: dict[str, Exception],
 ) -> None:
     entries = {entry.request_id: entry for entry in history.entries}
     with service.database.write() as session:
-        releases = record_releases(session, service, model, history, {part.request_id for part in due})
-        for part in due:
-            id, changes = part.request_id, {}
+        releases = record_releases(session, model, history, asked.keys())
+        for id, part in asked.items():
+            changes: dict[str, Any] = {}
             if id in entries and entries[id].level != ENTRY_REFUSED:
                 changes = {"state": APPLIED, "release_id": releases[entries[id].certificate_digest]}
             elif id in entries or isinstance(failures.get(id), FloorMissed):
@@ -135,7 +171,7 @@ def _record(
                 changes = {"state": REFUSED, "reason": reason_of(failures[id], part.request)}
             if changes:
                 session.execute(update(Part).where(Part.id == part.id, Part.state == BATCHED).values(**changes))
-        _finish(session, service, [part.request_id for part in due])
+        _finish(session, service, [part.request_id for part in asked.values()])
 
 
 def _verify(service: Service, model: Model) -> int:
@@ -146,8 +182,8 @@ def _verify(service: Service, model: Model) -> int:
         return 0
     checks = verify_release(service, model)
     with service.database.write() as session:
-        releases = {part.release_id for part in waiting}
-        session.execute(update(Release).where(Release.id.in_(releases)).values(checks=checks))
+        for release in session.scalars(select(Release).where(Release.id.in_({part.release_id for part in waiting}))):
+            publish_release(session, service, model, release, checks)
         of_these: Any = Part.id.in_([part.id for part in waiting])
         session.execute(update(Part).where(of_these, Part.state == APPLIED).values(state=VERIFIED))
         _finish(session, service, [part.request_id for part in waiting])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from graphforget.service.deliveries import deliver_due
@@ -27,11 +28,12 @@ class Worker:
         self.service, self.models = service, OpenModels()
         self.holder = Holder(lease_seconds)
         self._purged = 0.0
+        self._failures: Counter[int] = Counter()
 
     def step(self) -> int:
         """Does what there is to do once, without sending messages. Returns how many rows were worked on."""
         done = plan_received(self.service, self.models, self.holder)
-        done += answer_due(self.service, self.models, self.holder)
+        done += answer_due(self.service, self.models, self.holder, self._failures)
         if time.monotonic() - self._purged > PURGE_EVERY or not self._purged:
             purge_expired(self.service)
             self._purged = time.monotonic()

@@ -25,11 +25,12 @@ from graphforget.service.connectors.opendsr import signature_headers
 from graphforget.service.identities import TYPES
 from graphforget.service.intake import Submission, accept_once, cancel
 from graphforget.service.notices import controller_id, status_body
+from graphforget.service.releases import ledger_id_of
 from graphforget.service.security import OpenService, require
 from graphforget.service.service import Service, as_time
 from graphforget.service.states import COMPLETED
 from graphforget.service.tables import Part, SubjectRequest, Token
-from graphforget.service.tokens import READ, SUBMIT, allows
+from graphforget.service.tokens import APPROVE, READ, SUBMIT, allows
 
 router = APIRouter(tags=["OpenDSR"], responses=ERRORS)
 Submitter = Annotated[Token, Depends(require(SUBMIT))]
@@ -148,20 +149,22 @@ def results(id: Id, service: OpenService, token: Reader) -> Response:
         request = found(session, token, id)
         if request.state != COMPLETED:
             raise HTTPException(409, "the request is not completed")
-        content = {
+        content: dict[str, Any] = {
             "subject_request_id": request.id,
             "result": request.result,
-            "certificates": [_release(part) for part in request.parts if part.release is not None],
-            "plans": [{"model": part.model.name, "plan": part.plan} for part in request.parts if request.dry_run],
+            "certificates": [_release(service, part) for part in request.parts if part.release is not None],
         }
+        if request.dry_run and allows(token, READ, APPROVE):  # a plan counts what is held of the person
+            content["plans"] = [{"model": part.model.name, "plan": part.plan} for part in request.parts]
     return signed_json(service, content)
 
 
-def _release(part: Part) -> dict[str, Any]:
+def _release(service: Service, part: Part) -> dict[str, Any]:
     assert part.release is not None
     release = part.release
     return {
         "model": part.model.name,
+        "ledger_id": ledger_id_of(service, part.request, part.model_id) if part.request.content_hash else None,
         "round": as_time(release.round),
         "certificate": release.certificate,
         "attestation": release.attestation,

@@ -122,15 +122,17 @@ def certificate(digest: Digest, service: OpenService, _token: Reader) -> Respons
 def attestation(digest: Digest, service: OpenService, _token: Reader) -> Response:
     """The certificate as an in-toto Statement in a DSSE envelope. It is public."""
     with service.database.read() as session:
-        content = attestation_bytes(release_of(session, digest).attestation)
+        content = attestation_bytes(release_of(session, digest, verified=True).attestation)
     headers = {"Content-Disposition": f'attachment; filename="attestation-{digest[:12]}.json"'}
     return Response(content, headers=headers, media_type="application/json")
 
 
-def release_of(session: Session, digest: str) -> Release:
+def release_of(session: Session, digest: str, *, verified: bool = False) -> Release:
     release = session.scalar(select(Release).where(Release.certificate_digest == digest))
     if release is None:
         raise HTTPException(404, "there is no such release")
+    if verified and release.checks is None:
+        raise HTTPException(404, "the release is not verified yet, so nothing attests it")
     return release
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from graphforget.service.identities import FORMATS, HASHED, TYPES
 from graphforget.service.tokens import SCOPES
@@ -33,6 +33,18 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
 
+class OuterBody(Body):
+    """A body whose narrower parts belong into the extension: elsewhere they would be ignored, and more be erased."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nothing_of_the_extension(cls, given: Any) -> Any:
+        if isinstance(given, dict) and not given.keys().isdisjoint(Extension.model_fields):
+            names = ", ".join(Extension.model_fields)
+            raise ValueError(f"{names} belong into extensions.graphforget")
+        return given
+
+
 class Identity(Body):
     """Who the request is about."""
 
@@ -53,11 +65,11 @@ class Extension(BaseModel):
     dry_run: bool = Field(default=False, description="Plan and change nothing.")
 
 
-class Extensions(Body):
+class Extensions(OuterBody):
     graphforget: Extension = Extension()
 
 
-class NewRequest(Body):
+class NewRequest(OuterBody):
     """A request of OpenDSR 2.0."""
 
     regulation: Literal["gdpr", "ccpa"]
@@ -112,11 +124,11 @@ class Decision(Body):
     reason: Text | None = Field(default=None, description="Needed for a refusal. It must name nobody.")
 
 
-class FidesErasure(Body):
+class FidesErasure(OuterBody):
     """What the connector in Fides sends."""
 
     request: Text = Field(description="The privacy_request_id of Fides.")
-    identity_type: IdentityType = "email"
+    identity_type: IdentityType = TYPES[0]
     identity_value: Text
 
 

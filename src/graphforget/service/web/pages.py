@@ -17,6 +17,7 @@ from graphforget.runs.history import read_history
 from graphforget.service.api.opendsr import Id
 from graphforget.service.api.operations import Digest, health_of, release_of
 from graphforget.service.queue import PAGE, queue_rows
+from graphforget.service.releases import ledger_id_of
 from graphforget.service.rendering import render
 from graphforget.service.security import OpenService
 from graphforget.service.states import FINAL, OPEN, WORDS
@@ -92,6 +93,7 @@ def one_request(id: Id, service: OpenService, visitor: SignedIn) -> HTMLResponse
         deliveries=told,
         is_open=request.state in OPEN,
         names_shown=visitor.may(*NAMES_SHOWN_TO),
+        plans_shown=visitor.may(READ, *NAMES_SHOWN_TO),
         now=service.now,
         next_round=service.next_round,
     )
@@ -133,9 +135,11 @@ def ledger(
     visitor.need(READ)
     with service.database.read() as session:
         listed = list(session.scalars(select(Model).order_by(Model.name)))
+        asked = session.get(SubjectRequest, search.strip())
     chosen = next((one for one in listed if one.name == model), listed[0] if listed else None)
     entries = () if chosen is None else read_history(chosen.run).entries
-    wanted = [one for one in entries if search.strip() in one.request_id or search.strip() in one.certificate_digest]
+    term = search.strip() if asked is None or chosen is None else ledger_id_of(service, asked, chosen.id)
+    wanted = [one for one in entries if term in one.request_id or term in one.certificate_digest]
     return render(
         "ledger",
         visitor,
@@ -170,7 +174,7 @@ def release(digest: Digest, service: OpenService, visitor: SignedIn) -> HTMLResp
 def download(digest: Digest, document: str, service: OpenService, visitor: SignedIn) -> Response:
     visitor.need(READ, *NAMES_SHOWN_TO)
     with service.database.read() as session:
-        found = release_of(session, digest)
+        found = release_of(session, digest, verified=document == "attestation")
     if document not in ("certificate", "attestation"):
         raise HTTPException(404, "there is no such document")
     content = json.dumps(getattr(found, document), indent=2) + "\n"
