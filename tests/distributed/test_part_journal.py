@@ -41,6 +41,15 @@ def test_a_committed_journal_is_carried_out(tmp_path: Path, arrays: dict[str, np
     assert not (tmp_path / "p" / JOURNAL).exists()
 
 
+def test_a_row_may_be_longer_than_a_block(tmp_path: Path) -> None:
+    values = np.zeros((3, 5 * BLOCK // 16))  # two and a half blocks a row
+    part = write_part(tmp_path / "p", {"training": values})
+    values[1] = 1
+    after = write_journal(part, {"training": (np.array([1]), values[1:2])}, state="b")
+    settle(tmp_path / "p", state="b")
+    assert np.array_equal(open_part(tmp_path / "p", digest=after.digest).map("training"), values)
+
+
 def test_a_journal_of_another_state_is_dropped(tmp_path: Path, arrays: dict[str, np.ndarray]) -> None:
     part = write_part(tmp_path / "p", arrays)
     write_journal(part, {"roles": (np.array([1]), np.array([9], dtype="u1"))}, state="b")

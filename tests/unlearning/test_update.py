@@ -213,6 +213,7 @@ def test_known_nodes_keep_their_side() -> None:
         (lambda g: with_targets(g, "values"), "the new graph has values to predict, and the model predicts classes"),
         (lambda g: random_collection(0), "a collection of graphs cannot be updated"),
         (lambda g: dataclasses.replace(g, digit_ids=True), "a subject id of the new graph is a number"),
+        (lambda g: dataclasses.replace(g, class_names=("a", "b", "c")), "the classes of the new graph have names, and"),
         (lambda g: None, "the new graph is a NoneType"),
     ],
 )

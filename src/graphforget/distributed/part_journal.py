@@ -163,7 +163,9 @@ def _new_hashes(part: PartFiles, name: str, places: np.ndarray, raw: np.ndarray)
     """The hashes of a file's blocks after these bytes are written. Only blocks that they touch are read."""
     hashes, width = list(part.hashes[name]), raw.shape[1]
     first, last = places // BLOCK, (places + width - 1) // BLOCK
-    touched = np.unique(np.concatenate([first, last]))  # a row is shorter than a block
+    blocks = last - first + 1  # of each row: how many it touches
+    within = np.arange(blocks.sum()) - np.repeat(blocks.cumsum() - blocks, blocks)
+    touched = np.unique(np.repeat(first, blocks) + within)
     with (part.folder / f"{name}.bin").open("rb") as file:
         for block in touched.tolist():
             file.seek(block * BLOCK)

@@ -89,6 +89,8 @@ def _check_kind(graph: Graph, new: Graph) -> None:
         pairs = zip(graph.column_names or (), new.column_names or (), strict=True)
         old, other = next(pair for pair in pairs if pair[0] != pair[1])
         raise InputError(f"the new graph has the column {other!r} where the model has {old!r}")
+    if graph.class_names is None and new.class_names is not None:
+        raise InputError("the classes of the new graph have names, and those of the model have none")
     if new.target_kind != graph.target_kind:
         raise InputError(f"the new graph has {new.target_kind} to predict, and the model predicts {graph.target_kind}")
     if (new.subject_ids is None) != (graph.subject_ids is None):
