@@ -77,11 +77,6 @@ class RowRanges:
         first, last = self.block_starts[rank], self.block_starts[rank + 1]
         return _covered(0, self.num_blocks, first, last)
 
-    @property
-    def most_subtrees(self) -> int:
-        """The largest number of such subtrees that a rank has."""
-        return max(len(self.subtrees_of(rank)) for rank in range(self.parts))
-
 
 def _halved(first: int, last: int, parts: int) -> list[int]:
     """The first blocks of so many ranks, by halving the blocks and the ranks."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import httpx
 from sqlalchemy import select
@@ -77,8 +75,3 @@ def _attempt(service: Service, client: httpx.Client, delivery: Delivery, holder:
         else:
             row.next_attempt = service.now + min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(row.attempts - 1, 20))
         give_back(row, holder)
-
-
-def message_bytes(body: Mapping[str, Any]) -> bytes:
-    """The bytes that are sent, and signed."""
-    return json.dumps(body).encode()
