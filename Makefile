@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo serve test test-fast test-long lint imports types unit clean
+.PHONY: demo serve test test-fast test-long lint imports types unit docs dist provenance clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)
@@ -15,7 +15,7 @@ serve: $(READY)
 	$(BIN)/graphforget serve trial
 
 # Everything but the tests marked long.
-test: lint imports types unit
+test: lint imports types docs unit
 
 # The daily loop: under 90 seconds on two cores.
 test-fast: lint imports
@@ -24,6 +24,7 @@ test-fast: lint imports
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 
 imports: $(READY)
 	$(BIN)/lint-imports
@@ -33,6 +34,20 @@ types: $(READY)
 
 unit: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not long"  # one thread for each of the two workers
+
+# The documentation as a site in build/site. No page loads anything from a network.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The wheel and the source distribution in dist/, checked.
+dist: $(READY)
+	rm -rf dist build/lib
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/twine check --strict dist/*
+
+# Lists the tables and figures whose sources have changed since they were made. It warns only.
+provenance: $(READY)
+	$(BIN)/python docs/site/provenance.py
 
 # What takes too long for every change: at most 45 minutes on two cores.
 test-long: $(READY)
@@ -47,4 +62,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

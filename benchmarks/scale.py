@@ -2,7 +2,8 @@
 
     python benchmarks/scale.py FOLDER --nodes 2450000 --edges 20000000 --columns 100 --classes 47 --ranks 1 2 4
 
-Each number of ranks is started by `graphforget launch` on this machine. Shards and runs go to FOLDER.
+Each number of ranks is started by `graphforget launch` on this machine. Shards and runs go to FOLDER. It prints a line
+of JSON for each number of ranks. `benchmarks/scale_tables.py` makes the tables of docs/scale.md from them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 import graphforget as gf
 from graphforget.datasets.sharded_folder import is_sharded, shard
+from graphforget.distributed.part_files import part_folder, read_header
 
 
 def on_ranks(number: int, *command: str) -> tuple[dict[str, Any], float]:
@@ -46,7 +48,22 @@ def measure(folder: Path, number: int, requests: dict[str, Path], model: str) ->
         result[name] = {"seconds": seconds, "request": private["seconds"], "counters": private["ranks"]}
         result[name] |= {"footprint": private["footprint"], "details": private["details"]}
     _, result["verify"] = on_ranks(number, "verify", str(run))
-    return result
+    parts = [boundary_rows(folder / f"shards-{number}", rank) for rank in range(number)]
+    return result | {"boundary": parts}
+
+
+def boundary_rows(shards: Path, rank: int) -> int:
+    """How many rows of other parts the lists of a part name."""
+    return read_header(part_folder(shards, rank))["boundary"].shape[0]
+
+
+def idle_memory(folder: Path) -> int:
+    """The largest memory of a rank that has next to nothing to do: the interpreter and its libraries."""
+    place = folder / "idle"
+    if not is_sharded(place):
+        shard(gf.synthetic(nodes=64, edges=128, columns=2, classes=2), place, parts=2)
+    result, _ = on_ranks(2, "train", "--data", str(place), "--model", "sgc")
+    return max(int(rank["memory"]) for rank in result["ranks"])
 
 
 def main() -> None:
@@ -73,6 +90,7 @@ def main() -> None:
             shard(graph, given.folder / f"shards-{number}", parts=number)
             print(json.dumps({"shard": number, "seconds": time.perf_counter() - started}), flush=True)
         del graph
+    print(json.dumps({"graph": sizes, "idle": idle_memory(given.folder)}), flush=True)
     for number in given.ranks:
         print(json.dumps(measure(given.folder, number, requests, given.model)), flush=True)
 

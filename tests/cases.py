@@ -123,6 +123,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "sgc": built_in("sgc"),
     "sgc-3": built_in("sgc", hops=3, scale_rows=False),
     "sign": built_in("sign", hops=2),
+    "relational-sign": built_in("relational-sign"),
     "gcn": built_in("gcn", hidden=5),
     "gat": built_in("gat", hidden=2, heads=2),
     "gin": built_in("gin", hidden=5),
@@ -183,6 +184,16 @@ def random_graph(
         directed=directed,
         num_classes=CLASSES,
     )
+
+
+def weighted(graph: gf.Graph, seed: int, *, most: float = 3.0) -> gf.Graph:
+    """The same graph with weights from 10^-most to 10^most, the same both ways if it is undirected."""
+    source, target = graph.edge_index
+    rng = np.random.default_rng([seed, 7])
+    table = rng.uniform(-most, most, size=(graph.num_nodes, graph.num_nodes))
+    low, high = (source, target) if graph.directed else (torch.minimum(source, target), torch.maximum(source, target))
+    weight = torch.from_numpy(10 ** table[low.numpy(), high.numpy()])
+    return dataclasses.replace(graph, edge_weight=weight)
 
 
 def with_targets(graph: gf.Graph, kind: str) -> gf.Graph:
@@ -254,8 +265,12 @@ def requests(draw: st.DrawFn, graph: gf.Graph) -> gf.Request:
     columns = st.lists(st.integers(0, COLUMNS - 1), min_size=1, max_size=COLUMNS, unique=True)
     attributes: dict[int | str, Any] = {node: draw(st.one_of(st.just("all"), columns)) for node in draw(some)}
     labels = draw(some)
-    assume(nodes or edges or attributes or labels)
-    request = gf.Request(nodes, edges, attributes, labels=labels)
+    weights: list[Any] = []
+    if graph.edge_weight is not None and count:
+        named = {tuple(sorted(graph.edge_index[:, i].tolist())) for i in draw(st.lists(st.integers(0, count - 1)))}
+        weights = sorted(named) if not graph.directed else [tuple(graph.edge_index[:, 0].tolist())]
+    assume(nodes or edges or attributes or labels or weights)
+    request = gf.Request(nodes, edges, attributes, labels=labels, edge_weights=weights)
     try:
         request.resolve(graph)
     except gf.InputError:
@@ -324,8 +339,9 @@ def dense_rows(module: nn.Module, graph: gf.Graph, dtype: Any = np.float64) -> n
         x = x / np.where(norms > 0, norms, 1)[:, None]
     n = graph.num_nodes
     a = np.eye(n, dtype=dtype)
-    for u, v in graph.edge_index.T.tolist():
-        a[v, u] = 1
+    weights = [1.0] * graph.edge_index.shape[1] if graph.edge_weight is None else graph.edge_weight.tolist()
+    for (u, v), weight in zip(graph.edge_index.T.tolist(), weights, strict=True):
+        a[v, u] = weight
     degree = a.sum(axis=1)
     p = a / degree[:, None]
     if not isinstance(module, MeanSGC):
@@ -348,4 +364,4 @@ def with_ghosts(graph: gf.Graph, after: gf.Graph) -> gf.Graph:
     x = torch.zeros(graph.x.shape, dtype=graph.x.dtype)
     x[rows] = after.x.to_dense()
     x = x if graph.x.layout == torch.strided else x.to_sparse_csr()
-    return dataclasses.replace(graph, x=x, edge_index=rows[after.edge_index])
+    return dataclasses.replace(graph, x=x, edge_index=rows[after.edge_index], edge_weight=after.edge_weight)

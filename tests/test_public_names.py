@@ -28,7 +28,7 @@ NAMES = [
         "Plan",
         "Predictions",
     ),
-    *("Reach", "Recipe", "Refused", "Release", "Request", "Trained", "Verification"),
+    *("Reach", "Recipe", "Refused", "Release", "Request", "Trained", "UpdatePlan", "Verification"),
     *(
         "adopt",
         "answer",
@@ -48,6 +48,8 @@ NAMES = [
         "make_keys",
         "paper_sets",
         "plan",
+        "plan_update",
+        "plan_update_run",
         "predict_run",
         "private_key",
         "prove_absence",

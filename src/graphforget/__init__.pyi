@@ -30,7 +30,7 @@ from .request.footprint import PaperSets as PaperSets
 from .request.footprint import footprint as footprint
 from .request.footprint import paper_sets as paper_sets
 from .request.request import Request as Request
-from .runs.apply import Answer as Answer
+from .runs.answering import Answer as Answer
 from .runs.apply import answer as answer
 from .runs.apply import save_outcome as save_outcome
 from .runs.audit import audit_run as audit_run
@@ -41,6 +41,7 @@ from .runs.proofs import prove_absence as prove_absence
 from .runs.read import load_run as load_run
 from .runs.released import load_released as load_released
 from .runs.released import releases_so_far as releases_so_far
+from .runs.update import plan_update_run as plan_update_run
 from .runs.update import update_run as update_run
 from .runs.verify import verify_run as verify_run
 from .runs.write import save_run as save_run
@@ -55,6 +56,8 @@ from .unlearning.method import Method as Method
 from .unlearning.outcome import Outcome as Outcome
 from .unlearning.plan import Plan as Plan
 from .unlearning.plan import plan as plan
+from .unlearning.plan_update import UpdatePlan as UpdatePlan
+from .unlearning.plan_update import plan_update as plan_update
 from .unlearning.registry import METHODS as METHODS
 from .unlearning.unlearn import unlearn as unlearn
 from .unlearning.update import update as update

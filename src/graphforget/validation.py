@@ -46,6 +46,13 @@ def whole_number(value: Any, label: str) -> int:
     return number
 
 
+def positive_number(value: Any, label: str) -> float:
+    """Raises `InputError` if `value` is not a finite number above 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise InputError(f"{label} is {value!r}, a positive number is needed")
+    return float(value)
+
+
 def check_from_zero(value: float, label: str) -> None:
     """Raises `InputError` for a negative number or NaN; infinity is allowed."""
     if not value >= 0:

@@ -569,7 +569,13 @@ def test_csv_split_by_default_and_by_name(tmp_path: Path) -> None:
         (b"id,label,a\n\xff\xfe,1,1\n", EDGES, r"nodes.csv is not UTF-8"),
         (NODES + '"eve,ill,1,1,\n', EDGES, r"line 6 of .*nodes.csv is not CSV"),
         (NODES, "", r"line 1 of .*edges.csv: the header is ''"),
-        (NODES, "source,target,weight\nann,bob,1\n", r"line 1 of .*edges.csv: .*source,target is needed"),
+        (
+            NODES,
+            "source,target,kind\nann,bob,1\n",
+            r"line 1 of .*edges.csv: .*source,target and, if there are any, weight and relation are needed",
+        ),
+        (NODES, "source,target,weight\nann,bob,x\n", r"line 2 of .*edges.csv: the weight is 'x', a number over 0"),
+        (NODES, "source,target,weight\nann,bob,0\n", r"an edge weight is 0, numbers over 0 from"),
         (NODES, EDGES + "ann,eve\n", r"line 5 of .*edges.csv: node 'eve' is not in nodes.csv"),
         (NODES, EDGES + "ann\n", r"line 5 of .*edges.csv: there are 1 cells"),
     ],
@@ -656,10 +662,10 @@ def out_of_range() -> torch.Tensor:
         (small(y=[0, 1, 1]), "'y' is not a tensor"),
         (small(edge_index=torch.tensor([[0, 1]])), r"edges of shape \(1, 2\)"),
         (small(edge_index=torch.tensor([[0], [9]])), "names node 9"),
-        (small(edge_attr=torch.ones(2)), "only unweighted"),
+        (small(edge_attr=torch.ones(2)), "has 'edge_attr'"),
         (small(x=torch.full((3, 2), float("nan"))), "NaN"),
         (small(x=out_of_range()), "or it is damaged"),
-        (HeteroData(), "a HeteroData was given"),
+        (HeteroData(), "it holds a HeteroData, so the target is needed"),
     ],
 )
 def test_pyg_file_with_other_content(tmp_path: Path, content: Any, said: str) -> None:

@@ -1,12 +1,10 @@
-"""Labels on ranks: no deletion drops them silently, and the search for deleted data does not pass over them."""
+"""Labels on ranks: the search for deleted data does not pass over them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import numpy as np
-import pytest
-import torch
 
 import graphforget as gf
 from graphforget.certificates.annex import Annex
@@ -15,23 +13,7 @@ from graphforget.datasets.sharded_folder import shard
 from graphforget.distributed.group import Group
 from graphforget.distributed.part_files import open_part, part_folder
 from graphforget.distributed.row_ranges import RowRanges
-from graphforget.graph.distributed_graph import DistributedGraph
-from graphforget.graph.graph import Graph
-from graphforget.graph.resolved import Resolved
 from graphforget.graph.row_part import RowPart
-
-
-class NamesLabels:
-    """A request that names the label of node 7, with nothing before it that refuses labels."""
-
-    def resolve(self, graph: Graph) -> Resolved:
-        none = torch.zeros(0, dtype=torch.int64)
-        return Resolved(none, none.view(2, 0), none, none, none, label_rows=torch.tensor([7]))
-
-
-def test_a_graph_on_ranks_refuses_labels() -> None:
-    with pytest.raises(gf.InputError, match="not labels"):
-        DistributedGraph.__new__(DistributedGraph).without(NamesLabels())
 
 
 def test_a_label_that_was_to_be_forgotten_is_found_in_a_part(tmp_path: Path) -> None:

@@ -420,6 +420,9 @@ def test_names() -> None:
         "table-edge-accuracy",
         "table-noise",
         "table-seconds",
+        "opengu",
+        "benchmark-2026",
+        "newer-attacks",
     ]
     assert [e.name for e in find("Table1")] == ["table1"]
     assert {e.name for e in find("all")} == set(NAMES)
@@ -429,7 +432,10 @@ def test_names() -> None:
 
 
 def test_what_measures_time_runs_alone() -> None:
-    assert {e.name for e in map(experiment_of, NAMES) if e.alone} == {"figure-time", "table-edge-time", "table-seconds"}
+    assert {e.name for e in map(experiment_of, NAMES) if e.alone} == {
+        *("figure-time", "table-edge-time", "table-seconds"),
+        "benchmark-2026",
+    }
 
 
 # -- tables from rows --------------------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 import graphforget as gf
-from cases import OwnGCN, random_graph
+from cases import OwnGCN, present, random_graph
+from collection_cases import random_collection
 from graphforget.models import plain
 from graphforget.models.plain_copies import plain_copy
 
@@ -54,11 +55,46 @@ def test_torch_can_export_it_as_a_program(model: str) -> None:
             torch.testing.assert_close(traced(x, edge_index), copied(x, edge_index))
 
 
+LINKS: dict[str, Any] = {"test": 0.3, "messages": 0.5, "negatives": 4}
+
+
+@pytest.mark.parametrize("model", ["link-sgc", "link-sign", "link-stacked-gcn", "link-gcn"])
+def test_an_exported_module_predicts_links_as_ours_does(model: str) -> None:
+    graph = random_graph(5, nodes=60, edges=200).without(gf.Request(nodes=[3]))
+    split = {"test": 0.3} if model == "link-gcn" else LINKS
+    more: dict[str, Any] = {"stacked": {"epochs": 3, "parts": 3}, "gcn": {"epochs": 3}}.get(model.split("-")[1], {})
+    outcome = gf.unlearn(gf.train(graph, model, **split, **more), graph, gf.Request(nodes=[7]))
+    released, graph = outcome.released, outcome.graph
+    copied, x = plain_copy(released.module), graph.x.to_dense().double()
+    items = released.items(graph)
+    held_out = ~items.train_mask
+    assert held_out.sum() > 20
+    rows = torch.searchsorted(graph.numbers, items.keys[held_out])
+    with torch.no_grad():
+        logits = copied(x, graph.edge_index, rows, graph.numbers)
+    torch.testing.assert_close(logits, released.logits(graph)[held_out], rtol=1e-9, atol=1e-9)
+    pairs = [(int(u), int(v)) for u, v in graph.numbers[torch.randperm(graph.num_nodes)[:58].reshape(-1, 2)]]
+    with torch.no_grad():
+        logits = copied(x, graph.edge_index, torch.searchsorted(graph.numbers, torch.tensor(pairs)), graph.numbers)
+    torch.testing.assert_close(logits[:, 0], released.link_logits(graph, pairs), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("model", ["graph-wl", "graph-sign", "graph-stacked-gin", "graph-gin", "graph-gcn"])
+def test_an_exported_module_predicts_graphs_as_ours_does(model: str) -> None:
+    graph = random_collection(0)
+    more: dict[str, Any] = {"stacked": {"epochs": 3, "parts": 3}, "gin": {"epochs": 3}, "gcn": {"epochs": 3}}
+    trained = gf.train(graph, model, **more.get(model.split("-")[1], {}))
+    outcome = gf.unlearn(trained, graph, gf.Request(nodes=[int(graph.numbers[7])]))
+    released, graph = outcome.released, outcome.graph
+    copied = plain_copy(released.module)
+    batch = torch.searchsorted(graph.numbers_of_graphs, present(graph.graph_numbers))
+    with torch.no_grad():
+        logits = copied(graph.x.to_dense().double(), graph.edge_index, batch)
+    torch.testing.assert_close(logits, released.logits(graph), rtol=1e-9, atol=1e-9)
+
+
 def test_what_cannot_be_exported_is_told_in_one_sentence() -> None:
     graph = random_graph(4, nodes=40, edges=60)
-    links = gf.train(graph, "link-sign", test=0.3, messages=0.5, negatives=4)
-    with pytest.raises(gf.InputError, match=r"^a model for links cannot be exported, only one for nodes$"):
-        plain_copy(links.module)
     with pytest.raises(gf.InputError, match="is a module of your own, which is plain already"):
         plain_copy(OwnGCN())
     votes = gf.train(graph, "sharded-gcn", shards=2, epochs=2, aggregation="majority")
@@ -71,7 +107,7 @@ def test_the_exported_file_runs_where_this_package_is_not(tmp_path: Path) -> Non
     graph = outcome.graph
     run = gf.save_outcome(tmp_path / "run", outcome)
     folder = gf.export_released(run, tmp_path / "served")
-    assert {path.name for path in folder.iterdir()} == {"model.pt", "released_model.py"}
+    assert {path.name for path in folder.iterdir()} == {"model.pt", "released_model"}
     torch.save((graph.x.to_dense().double(), graph.edge_index, outcome.released.logits(graph)), tmp_path / "case.pt")
     code = (
         "import sys, torch, released_model\n"
@@ -85,6 +121,7 @@ def test_the_exported_file_runs_where_this_package_is_not(tmp_path: Path) -> Non
     ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.strip() == outcome.certificate.id
-    assert (folder / "released_model.py").read_bytes() == Path(plain.__file__).read_bytes()
+    for source in Path(plain.__file__).parent.glob("*.py"):
+        assert (folder / "released_model" / source.name).read_bytes() == source.read_bytes()
     with pytest.raises(gf.InputError, match="exists already"):
         gf.export_released(run, folder)

@@ -43,7 +43,7 @@ def test_outside_the_footprint_logits_are_bit_for_bit_equal(name: str, data: st.
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["sgc", "sgc-3", "sign", "gcn", "gat", "gin", "sage", "own-gcn", "own-appnp", "own-mlp"]
+    "name", ["sgc", "sgc-3", "sign", "relational-sign", "gcn", "gat", "gin", "sage", "own-gcn", "own-appnp", "own-mlp"]
 )
 @pytest.mark.parametrize("directed", [False, True])
 def test_the_footprint_is_not_needlessly_large(name: str, directed: bool) -> None:

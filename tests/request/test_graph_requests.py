@@ -75,7 +75,7 @@ def test_files_name_graphs(tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("kind,node,target,column\ngraph,g,,\nnode,3,,\ngraph,7,,\n")
     assert gf.Request.from_file(tmp_path / "r.csv") == gf.Request(nodes=["3"], graphs=["g", "7"])
     (tmp_path / "r.csv").write_text("kind,node,target,column\ngraph,g,1,\n")
-    with pytest.raises(gf.InputError, match="no node, edge, attribute, label or graph"):
+    with pytest.raises(gf.InputError, match="no node, edge, attribute, label, graph or weight"):
         gf.Request.from_file(tmp_path / "r.csv")
 
 

@@ -376,7 +376,7 @@ def test_json_that_is_no_object(content: Any, numbered: gf.Graph, tmp_path: Path
 
 def test_unknown_fields_are_named_in_alphabetical_order(numbered: gf.Graph, tmp_path: Path) -> None:
     content: dict[str, Any] = {"zeta": 1, "node": [1], "Nodes": [1], "nodes": [1]}
-    expected = "a request has no field 'Nodes', only 'nodes', 'edges', 'attributes', 'graphs', 'labels'"
+    expected = "a request has no field 'Nodes', only 'nodes', 'edges', 'attributes', 'graphs', 'labels', 'edge_weights'"
     assert sentence(numbered, lambda: by_json(content, tmp_path)) == expected
 
 
@@ -438,7 +438,7 @@ def test_csv_lines_of_another_form(line: str, numbered: gf.Graph, tmp_path: Path
     path = tmp_path / "request.csv"
     path.write_text(f"{HEADER}node,0,,\n\n{line}\nnode,99,,\n")
     message = sentence(numbered, lambda: gf.Request.from_csv(path))
-    assert message == f"line 4 of {path} is {line!r}, which is no node, edge, attribute, label or graph"
+    assert message == f"line 4 of {path} is {line!r}, which is no node, edge, attribute, label, graph or weight"
 
 
 @pytest.mark.parametrize(("separator", "name"), [(";", "';'"), ("\t", "a tab"), ("|", "'|'")])

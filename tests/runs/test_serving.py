@@ -68,9 +68,37 @@ def test_other_things_are_predicted_too(kind: str, tmp_path: Path, run: Run) -> 
     shown = run("predict", folder, "--json")
     if kind == "links":
         assert shown.code == 2
-        assert "the model answers for links" in shown.stderr
+        assert "the model answers for links, so pairs of nodes are needed" in shown.stderr
         return
     result = json.loads(shown.stdout)
     released, after = gf.load_released(folder)
     assert len(result["predictions"]) == len(released.items(after))
     assert result["item"] == ("graph" if kind == "graphs" else "node")
+
+
+@pytest.mark.parametrize("model", ["link-sign", "link-stacked-gcn", "link-gcn"])
+def test_links_are_predicted_for_pairs(model: str, tmp_path: Path, run: Run) -> None:
+    graph = random_graph(4, nodes=40, edges=60)
+    split: dict[str, Any] = {"test": 0.3} if model == "link-gcn" else {"test": 0.3, "messages": 0.5, "negatives": 4}
+    epochs: dict[str, Any] = {} if model == "link-sign" else {"epochs": 3}
+    folder = gf.save_run(tmp_path / "run", gf.train(graph, model, **split, **epochs), graph)
+    gf.answer(folder, gf.Request(nodes=[7]))
+    (tmp_path / "pairs.csv").write_text("source,target\n5,9\n12,3\n")
+    shown = run("predict", folder, "--pairs", "2,4", "--pairs", tmp_path / "pairs.csv")
+    rows = list(csv.DictReader(io.StringIO(shown.stdout)))
+    released, after = gf.load_released(folder)
+    expected = released.link_logits(after, [(2, 4), (5, 9), (3, 12)])
+    assert [(row["source"], row["target"]) for row in rows] == [("2", "4"), ("5", "9"), ("12", "3")]
+    listed = torch.tensor([float(row["logit"]) for row in rows])
+    torch.testing.assert_close(listed.double(), expected, rtol=1e-6, atol=1e-6)
+    for bad in ("2,2", "2", "2,7", "2,4,5", str(tmp_path / "none.csv")):
+        refused = run("predict", folder, "--pairs", bad)
+        assert refused.code == 2
+        assert len(refused.stderr.strip().splitlines()) == 1
+
+
+def test_pairs_are_for_models_of_links(patients: Path, run: Run) -> None:
+    gf.answer(patients, gf.Request(nodes=["patient-0017"]))
+    refused = run("predict", patients, "--pairs", "patient-0021,patient-0003")
+    assert refused.code == 2
+    assert "the model answers for nodes, so it takes no pairs" in refused.stderr

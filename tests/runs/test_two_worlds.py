@@ -21,6 +21,7 @@ from safetensors.torch import load_file
 import graphforget as gf
 from adopted_cases import Normalised, plain_loop
 from cases import CLASSES, COLUMNS, Run, random_graph, with_targets
+from graphforget.report.card import card_markdown
 from graphforget.report.content import run_content
 
 # The fields that may differ: ids, times, salted digests, signatures, and the noised weights with their score. Hashes of
@@ -161,12 +162,14 @@ def published(world: World, place: Path, model: str, run: Run, key: Path) -> dic
         ("verify", "--key", f"{key}.pub", *module),
         ("ledger",),
         ("report", "--out", str(page), *module),
+        ("card", "--out", str(place / "card.md"), *module),
     ):
         ended = run(command, folder, *arguments, "--json")
         codes[command] = ended.code
         assert ended.code == 0, ended.stderr
         documents[command] = json.loads(ended.stdout)
-    del documents["unlearn"]["private"], documents["report"]["report"]
+    del documents["unlearn"]["private"], documents["report"]["report"], documents["card"]["card"]
+    assert (place / "card.md").read_text() == card_markdown(documents["card"])  # so the text is compared too
     documents["unlearn"] = {name: value for name, value in documents["unlearn"].items() if name != "run"}
     story = dataclasses.asdict(run_content(folder, key=gf.public_key(f"{key}.pub"), **own))
     assert story["audience"].startswith("public")

@@ -152,7 +152,7 @@ def test_a_person_submits_approves_and_finds_the_certificate(browser: Any, place
     browser.find_element("css selector", "table a").click()
     browser.find_element("id", "approve").send_keys("\n")  # by keyboard
     until(lambda: "in the round of" in page.text)
-    until(lambda: browser.refresh() is None and "was forgotten" in page.text)
+    until(lambda: browser.refresh() is None and "is forgotten" in page.text)
     assert "patient-0017" not in page.text
     page.check("completed")
     browser.find_element("partial link text", "Certificate of the round").click()

@@ -18,6 +18,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, settings
 
 import graphforget as gf
@@ -120,6 +121,32 @@ def test_too_many_requests_are_told_to_come_again_later(new_trial: Make) -> None
     assert wrong[-1] == 429  # guesses are limited, too
 
 
+def guesses(trial: Trial, *, peer: str, forwarded: list[str]) -> list[int]:
+    """The codes of wrong tokens that come from `peer`, each with what it says of who sent it."""
+    client = TestClient(create_app(trial.service), client=(peer, 40_000))
+    wrong = {"Authorization": "Bearer x"}
+    sent = ({**wrong, "X-Forwarded-For": one} if one else wrong for one in forwarded)
+    return [client.get("/v2/queue", headers=headers).status_code for headers in sent]
+
+
+def test_callers_behind_a_trusted_proxy_are_counted_one_by_one(new_trial: Make) -> None:
+    trial = new_trial(logins_per_minute=2, trusted_proxies=("10.0.0.0/24",))
+    people = [f"192.0.2.{number}" for number in range(5)]
+    assert guesses(trial, peer="10.0.0.7", forwarded=people) == [401] * 5
+    same = ["192.0.2.9"] * 3
+    assert guesses(trial, peer="10.0.0.7", forwarded=same) == [401, 401, 429]
+    invented = [f"198.51.100.{number}, 192.0.2.9" for number in range(3)]  # only what the proxy added counts
+    assert guesses(trial, peer="10.0.0.7", forwarded=invented) == [401, 401, 429]
+    assert guesses(trial, peer="10.0.0.7", forwarded=[""] * 3) == [401, 401, 429]
+
+
+@pytest.mark.parametrize("proxies", [(), ("10.0.0.7", "::1")])
+def test_nobody_else_is_believed_about_who_sent_a_request(new_trial: Make, proxies: tuple[str, ...]) -> None:
+    trial = new_trial(logins_per_minute=2, trusted_proxies=proxies)
+    people = [f"192.0.2.{number}" for number in range(4)]
+    assert guesses(trial, peer="10.0.0.8", forwarded=people) == [401, 401, 429, 429]
+
+
 def test_a_bucket_is_refilled() -> None:
     now = [0.0]
     limit = RateLimit(60, clock=lambda: now[0])
@@ -219,7 +246,14 @@ def test_the_signing_key_comes_from_a_file_of_mode_600_or_from_a_command(new_tri
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("round_seconds", 0), ("deadline_days", -1), ("base_url", "forget"), ("approve_losses", -1), ("nothing", 1)],
+    [
+        ("round_seconds", 0),
+        ("deadline_days", -1),
+        ("base_url", "forget"),
+        ("approve_losses", -1),
+        ("nothing", 1),
+        ("trusted_proxies", ["*"]),
+    ],
 )
 def test_wrong_settings_are_refused(new_trial: Make, name: str, value: Any) -> None:
     home = new_trial().service.home

@@ -11,11 +11,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from sqlalchemy import select
 
 import graphforget as gf
 from graphforget.certificates.ledger import Ledger
-from graphforget.service.identities import SubjectNames
+from graphforget.service import batches
+from graphforget.service.identities import SubjectNames, without_names
 from graphforget.service.registration import register_model
 from graphforget.service.releases import ledger_id_of
 from graphforget.service.rounds import answer_due
@@ -95,6 +97,61 @@ def test_a_person_whom_no_model_holds_is_completed_as_nothing_held(new_trial: Ma
     assert (trial.state(id), more(trial, id)["result"]) == ("completed", "nothing_held")
 
 
+def grown(trial: Trial, *newcomers: str) -> gf.Graph:
+    """The graph of the patients model with newcomers, who have the attributes of the first patient."""
+    graph = gf.load_run(trial.service.home / "runs" / "patients")[1]
+    n, k = graph.num_nodes, len(newcomers)
+    rows = torch.cat([torch.arange(n), torch.zeros(k, dtype=torch.int64)])
+    masks = {name: getattr(graph, name)[rows] for name in ("train_mask", "val_mask", "test_mask")}
+    names = (*(graph.subject_ids or ()), *newcomers)
+    return gf.Graph.create(
+        x=graph.x.to_dense()[rows],
+        edges=graph.edge_index,
+        y=graph.y[rows],
+        subject_ids=names,
+        column_names=graph.column_names,
+        class_names=graph.class_names,
+        **masks,
+    )
+
+
+def test_who_asks_while_absent_is_not_brought_in_by_a_later_update(new_trial: Make) -> None:
+    trial = new_trial()
+    run = trial.service.home / "runs" / "patients"
+    before = gf.load_run(run)[0].state_summary()
+    asked = [trial.submit("newcomer-1"), trial.submit("newcomer-2", scope="admin", extension={"dry_run": True})]
+    trial.work()
+    assert [more(trial, id)["result"] for id in asked] == ["nothing_held", "nothing_held"]
+    assert "newcomer" not in (run / "absent.json").read_text()
+    assert gf.load_run(run)[0].state_summary() == before  # the model and its certificate stay as they are
+    with pytest.raises(gf.Refused, match=r"1 deleted item \(1 node\)"):
+        gf.update_run(run, grown(trial, " Newcomer-1"))
+    expected = gf.plan_update_run(run, grown(trial, "newcomer-1"))
+    assert (expected.level, expected.deleted_again) == (None, {"node": 1})
+    assert gf.update_run(run, grown(trial, "newcomer-2")).outcome is not None  # a rehearsal changes nothing
+    assert not (run / "absent.json").exists()
+    gf.verify_run(run)
+    with pytest.raises(gf.Refused, match=r"1 deleted item \(1 node\)"):  # the release took the list over
+        gf.update_run(run, grown(trial, "newcomer-1"))
+
+
+def test_who_is_absent_in_one_of_two_models_is_kept_out_of_it_once_the_request_is_answered(new_trial: Make) -> None:
+    trial = new_trial(models=2)
+    second = trial.service.home / "runs" / "patients-2"
+    gf.answer(second, gf.Request(nodes=["patient-0018"]))
+    smaller = gf.load_run(second)[1]
+    gf.update_run(second, smaller.without(gf.Request(nodes=["patient-0017"])))  # no request asked for it
+    refused, asked = trial.submit("patient-0017"), trial.submit("patient-0017", "patient-0021")
+    trial.work()
+    trial.decide(refused, "refuse", reason="a mistake")
+    assert not (second / "absent.json").exists()
+    trial.decide(asked)
+    trial.next_round()
+    assert trial.state(asked) == "completed"
+    with pytest.raises(gf.Refused):
+        gf.update_run(second, smaller)
+
+
 def test_only_the_models_that_hold_the_person_answer(new_trial: Make) -> None:
     trial = new_trial(models=2, approve_losses=10**6)
     first = trial.submit("patient-0017", extension={"model": "patients-2"})
@@ -134,7 +191,6 @@ def test_one_bad_request_in_a_batch_does_not_fail_the_others(new_trial: Make, mo
     good = [trial.submit(f"patient-{number:04d}") for number in (20, 21, 22)]
     bad = trial.submit("patient-0033")
     trial.work()
-    from graphforget.service import batches
 
     def answer(run: Any, requests: Any, **given: Any) -> Any:
         if any("patient-0033" in request.nodes for request in requests):
@@ -147,6 +203,43 @@ def test_one_bad_request_in_a_batch_does_not_fail_the_others(new_trial: Make, mo
     assert trial.status(bad)["request_status"] == "cancelled"  # never completed
     assert more(trial, bad) == {"state": "refused", "reason": "patients: node [erased] cannot be forgotten"}
     assert sorted(ledger_ids(trial)) == sorted(map(trial.ledger_id, good))
+
+
+@pytest.mark.parametrize("form", ["raw", "sha256"])
+def test_a_refusal_names_nobody_also_if_the_request_gave_a_hash(
+    form: str, new_trial: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = new_trial(approve_losses=10**6)
+    name, other = "patient-0033", "patient-0020"
+    value = name if form == "raw" else hashlib.sha256(name.encode()).hexdigest()
+    bad, good = trial.submit(value, identity_format=form), trial.submit(other)
+    trial.work()
+
+    def answer(run: Any, requests: Any, **given: Any) -> Any:
+        if any(name in request.nodes for request in requests):
+            listed = [node for request in requests for node in request.nodes]
+            raise gf.Refused(f"nodes {listed} cannot be forgotten")
+        return gf.answer(run, requests, **given)
+
+    monkeypatch.setattr(batches, "answer", answer)
+    trial.next_round()
+    assert (trial.state(bad), trial.state(good)) == ("refused", "completed")
+    for scope in ("submit", "read"):  # a reason that holds for the whole batch would name the other one, too
+        text = trial.client.get(f"/v2/requests/{bad}", headers=trial.headers(scope)).text
+        assert "nodes [[erased]] cannot be forgotten" in text
+        assert not any(named in text for named in (name, other, value))
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "expected"),
+    [
+        ("node 7 of 17 nodes", ["7"], "node [erased] of 17 nodes"),
+        ("node 'a' and a node", ["a"], "node [erased] and [erased] node"),
+        ("edge ('anna', 'annabel')", ["anna", "annabel"], "edge ([erased], [erased])"),
+    ],
+)
+def test_names_are_taken_out_of_messages(text: str, names: list[str], expected: str) -> None:
+    assert without_names(text, names) == expected
 
 
 def test_a_batch_that_would_take_all_training_nodes_answers_what_it_can(new_trial: Make) -> None:
@@ -395,7 +488,6 @@ def test_a_round_that_fails_again_and_again_stops_its_model_with_an_alarm(
     trial = new_trial(approve_losses=10**6)
     id = trial.submit("patient-0017")
     trial.work()
-    from graphforget.service import batches
 
     def answer(*_: Any, **__: Any) -> Any:
         raise RuntimeError("patient-0017 is in this message")

@@ -135,11 +135,16 @@ def test_repeated_edges_are_refused() -> None:
     assert gf.adopt(trained_gcn(), data).notes == ()
 
 
-@pytest.mark.parametrize("name", ["edge_weight", "edge_attr"])
-def test_edge_weights_are_refused(name: str) -> None:
+def test_weights_that_the_module_does_not_take_are_refused() -> None:
     data = pyg_data()
-    data[name] = torch.ones(data.edge_index.shape[1])
-    refused(f"'{name}', and only unweighted edges", data=data)
+    data.edge_weight = torch.ones(data.edge_index.shape[1])
+    refused("has no parameter 'edge_weight' in its place", data=data)
+
+
+def test_attributes_of_edges_are_refused() -> None:
+    data = pyg_data()
+    data.edge_attr = torch.ones(data.edge_index.shape[1])
+    refused("has 'edge_attr'", data=data)
 
 
 def test_another_number_of_classes_is_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -11,13 +12,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import graphforget as gf
-from cases import MODELS, make, random_graph, reach_of
+from cases import MODELS, make, random_graph, reach_of, weighted
+from graphforget.linalg.newton import newton_cg
 from graphforget.linalg.sparse import SparseMatrix
 from graphforget.models.gcn import GCN
 from graphforget.models.inputs import model_inputs
 from graphforget.models.parameters import call_with, flatten
 from graphforget.models.propagation import mean_adjacency
-from graphforget.training.objective import Objective
+from graphforget.training.objective import Objective, minimise
 
 MU = 0.03
 CLOSE: dict[str, Any] = {"rtol": 1e-9, "atol": 1e-11}
@@ -175,12 +177,51 @@ def test_the_way_back_is_the_transpose_of_the_way_there(module: nn.Module, direc
 
 def test_a_subclass_that_weighs_messages_otherwise_gets_its_own_gradient() -> None:
     class OneWay(GCN):
-        def propagation(self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> SparseMatrix:
+        def propagation(  # type: ignore[override]
+            self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype
+        ) -> SparseMatrix:
             return mean_adjacency(edge_index, num_nodes, dtype=dtype)
 
     graph = random_graph(3, sparse=True)
+    with pytest.raises(gf.InputError, match="propagation has no parameter 'edge_weight'"):
+        model_inputs(OneWay(graph.num_columns, graph.num_classes), weighted(graph, 0), dtype=torch.float64)
     torch.manual_seed(0)
     module = OneWay(graph.num_columns, graph.num_classes, dropout=0.0).double()
     theta = flatten(module)
     expected = torch.autograd.functional.jacobian(oracle(module, graph, None), theta)
     torch.testing.assert_close(Objective(module, graph, mu=MU).gradient(theta), expected, **CLOSE)
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+@pytest.mark.parametrize("model", ["sgc", "sign", "stacked-gcn", "linearised-gcn", "link-sign"])
+def test_outputs_share_their_features_where_the_jacobian_says_so(model: str, sparse: bool) -> None:
+    """`J v` is `Z W` with one `Z` for all outputs, and the preconditioner relies on it."""
+    graph = random_graph(3, sparse=sparse)
+    graph = dataclasses.replace(graph, y=graph.y % 2, num_classes=2) if model == "link-sign" else graph
+    options: dict[str, Any] = {"hidden": 4} if "gcn" in model else {}
+    trained = gf.train(graph, model, **options)
+    jacobian = trained.objective(graph).data.jacobian(trained.theta)
+    dense = torch.stack([jacobian.apply(row) for row in torch.eye(trained.theta.numel(), dtype=torch.float64)], dim=2)
+    outputs = dense.shape[1]
+    if model == "linearised-gcn":
+        assert not jacobian.has_shared_features
+        return
+    by_output = dense.view(*dense.shape[:2], -1, outputs)  # row, output, feature, column of the weights
+    assert jacobian.has_shared_features
+    assert all(
+        torch.allclose(by_output[:, c, :, d], by_output[:, 0, :, 0] * (c == d))
+        for c in range(outputs)
+        for d in range(outputs)
+    )
+
+
+def test_many_classes_are_minimised_with_fewer_products() -> None:
+    """With five outputs or more there is a preconditioner, and the optimum is the same."""
+    graph = gf.synthetic(nodes=600, edges=3000, columns=40, classes=6, seed=0)
+    objective = gf.train(graph, "sgc").objective(graph)
+    start = torch.zeros(objective.size, dtype=torch.float64)
+    function = objective.for_newton()
+    plain = newton_cg(function, start, gradient_tolerance=1e-7)
+    faster = minimise(objective, start, gradient_tolerance=1e-7)
+    assert faster.products < 0.8 * plain.products
+    assert float((faster.theta - plain.theta).norm()) <= 2e-7 / objective.mu

@@ -30,12 +30,12 @@ def test_every_method_has_its_row_on_the_model_that_stands_for_the_asked_one() -
     assert list(found) == [
         *("retrain", "no_op", "newton", "idea"),
         *("grapheraser random", "grapheraser bekm", "grapheraser blpa"),
-        *("gif", "ceu", "cgu", "ascent"),
+        *("gif", "ceu", "cgu", "scalegun", "gnndelete", "megu", "ascent"),
     ]
-    assert found["cgu"].model == "cgu"
+    assert (found["cgu"].model, found["scalegun"].model) == ("cgu", "scalegun")
     assert found["grapheraser blpa"].model == "sharded-sgc"
     assert {one.method for one in contenders("gcn")} == {
-        *("retrain", "no_op", "idea", "grapheraser", "gif", "ceu", "ascent"),
+        *("retrain", "no_op", "idea", "grapheraser", "gif", "ceu", "gnndelete", "megu", "ascent"),
     }
     assert "grapheraser" not in {one.method for one in contenders("sign")}
 
@@ -98,7 +98,22 @@ def test_the_models_are_trained_by_the_given_recipe(recipe: str) -> None:
     assert found["no_op"].distance == pytest.approx(float((old.theta - twin.theta).norm()), rel=1e-6)
 
 
-@pytest.mark.parametrize("model", ["cgu", "sharded-gcn", "nonsense"])
+def test_unlinking_is_compared_with_and_answers_no_request() -> None:
+    graph = random_graph(3, nodes=40, edges=60)
+    source, target = graph.edge_index
+    edge = tuple(graph.edge_index[:, source < target].T[3].tolist())
+    both: dict[str, Any] = {"methods": ["no_op", "utu"], "epochs": 5}
+    _, old, unlinked = gf.compare(graph, "gcn", gf.Request(edges=[edge]), **both)
+    assert (unlinked.method, unlinked.level, unlinked.f1_released) == ("utu", None, None)
+    assert (unlinked.distance, unlinked.f1) == (old.distance, old.f1)
+    *_, refused = gf.compare(graph, "gcn", REQUEST, **both)
+    assert (refused.f1, refused.note) == (None, "method 'utu' cannot forget anything but edges")
+    for act in (gf.unlearn, gf.plan):
+        with pytest.raises(gf.InputError, match=r"^'utu' changes no weight, so it answers no request; 'compare' shows"):
+            act(gf.train(graph, "sgc"), graph, gf.Request(edges=[edge]), method="utu")
+
+
+@pytest.mark.parametrize("model", ["cgu", "scalegun", "sharded-gcn", "nonsense"])
 def test_only_plain_models_are_compared_on(model: str) -> None:
     with pytest.raises(gf.InputError, match=f"^model '{model}' cannot be compared on, only sgc, sign, gcn"):
         contenders(model)
@@ -134,8 +149,8 @@ def untrainable(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"delta": 1.0}, "delta is 1"),
         ({"request": gf.Request(nodes=[99])}, "node 99 is not in the graph"),
         ({"request": gf.Request(edges=[(0, 0)])}, "edge"),
-        ({"methods": ["magic"]}, "method 'magic' cannot be compared on 'gcn', only no_op, retrain, idea, "),
-        ({"methods": ["auto"]}, "method 'auto' cannot be compared on 'gcn', only no_op, retrain, idea, "),
+        ({"methods": ["magic"]}, "method 'magic' cannot be compared on 'gcn', only no_op, utu, retrain, idea, "),
+        ({"methods": ["auto"]}, "method 'auto' cannot be compared on 'gcn', only no_op, utu, retrain, idea, "),
         ({"methods": ["retrain", "cgu"]}, "method 'cgu' cannot be compared on 'gcn', only no_op, "),
         ({"methods": ["newton"]}, "method 'newton' cannot be compared on 'gcn', only no_op, "),
     ],

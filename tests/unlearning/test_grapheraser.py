@@ -27,8 +27,8 @@ from graphforget.models.registry import build
 from graphforget.models.sharded import Sharded
 from graphforget.runs.write import rewrite_checksums
 from graphforget.training import shards as ensembles
+from graphforget.training.loss_sum import LossSum
 from graphforget.training.losses import CrossEntropy
-from graphforget.training.objective import LossSum
 from graphforget.unlearning.methods.grapheraser import touched_shards
 from graphforget.unlearning.task import Task
 from sharded_cases import SHORT, alone, ensemble, same, short, small, trained_on

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from graphforget.audits.items import Items
 from graphforget.errors import InputError
+from graphforget.graph.edge_arrays import with_more
 from graphforget.graph.graph import Graph
 from graphforget.linalg.sparse import to_scipy
 from graphforget.request.kinds import Kind
@@ -60,8 +61,8 @@ def plant(
     n, half = graph.num_nodes, nodes * LINKS
     ends = np.repeat(np.arange(n, n + 2 * nodes), LINKS)
     added = np.stack([links, ends])
-    planted = _with_nodes(graph, templates[:nodes], wrong[:nodes], np.hstack([added[:, :half], pairs[:, :edges]]))
-    query = _with_nodes(graph, templates, wrong, np.hstack([added, pairs]))
+    planted = with_nodes(graph, templates[:nodes], wrong[:nodes], np.hstack([added[:, :half], pairs[:, :edges]]))
+    query = with_nodes(graph, templates, wrong, np.hstack([added, pairs]))
     rows = torch.arange(n, n + 2 * nodes).repeat(2, 1).T
     across = torch.from_numpy(pairs.T.copy())
     return Canaries(
@@ -108,7 +109,7 @@ def _named(graph: Graph, edges: np.ndarray) -> np.ndarray:
     return np.hstack([edges, edges[::-1]]) if graph.directed else edges
 
 
-def _with_nodes(graph: Graph, templates: np.ndarray, labels: np.ndarray, edges: np.ndarray) -> Graph:
+def with_nodes(graph: Graph, templates: np.ndarray, labels: np.ndarray, edges: np.ndarray) -> Graph:
     """The graph with more training nodes, which copy the attributes of `templates`, and more edges, both ways."""
     more = len(templates)
     if graph.x.layout == torch.sparse_csr:
@@ -140,4 +141,6 @@ def _with_nodes(graph: Graph, templates: np.ndarray, labels: np.ndarray, edges: 
         column_names=graph.column_names,
         class_names=graph.class_names,
         name=graph.name,
+        relation_names=graph.relation_names,
+        **with_more(graph, both.shape[1]),
     )

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from graphforget.audits.scores import confidence
 from graphforget.errors import InputError
+from graphforget.graph.edge_arrays import FORGOTTEN_WEIGHT, selected
 from graphforget.graph.graph import Graph
 from graphforget.graph.resolved import Resolved
 from graphforget.graph.targets import UNLABELLED
@@ -53,7 +54,7 @@ def items_of(graph: Graph, request: Request, *, seed: int, limit: int = LIMIT) -
     """
     resolved = request.resolve(graph)
     trains = graph.train_mask & (graph.y != UNLABELLED)
-    edges = pairs_of(graph, resolved)
+    edges = torch.cat([pairs_of(graph, resolved), _once(graph, resolved.weight_edges)], dim=1)
     first, second = edges[:, trains[edges].any(dim=0)]
     first, second = torch.where(trains[first], first, second), torch.where(trains[second], second, first)
     named = (resolved.node_rows, resolved.full_rows, resolved.partial_rows, resolved.label_rows)
@@ -66,8 +67,11 @@ def items_of(graph: Graph, request: Request, *, seed: int, limit: int = LIMIT) -
 
 def pairs_of(graph: Graph, resolved: Resolved) -> Tensor:
     """The named edges as 2 x E, each undirected one once."""
-    source, target = resolved.edges
-    return resolved.edges if graph.directed else resolved.edges[:, source <= target]
+    return _once(graph, resolved.edges)
+
+
+def _once(graph: Graph, edges: Tensor) -> Tensor:
+    return edges if graph.directed else edges[:, edges[0] <= edges[1]]
 
 
 def reduced_graph(graph: Graph, request: Request, *, attributes: bool = True) -> Graph:
@@ -80,5 +84,8 @@ def reduced_graph(graph: Graph, request: Request, *, attributes: bool = True) ->
     removed[resolved.node_rows] = True
     source, target = graph.edge_index
     keep = ~(resolved.edge_mask(graph) | removed[source] | removed[target])
-    reduced = dataclasses.replace(graph, edge_index=graph.edge_index[:, keep], notes=())
+    if graph.edge_weight is not None:
+        weight = graph.edge_weight.masked_fill(resolved.weight_mask(graph), FORGOTTEN_WEIGHT)
+        graph = dataclasses.replace(graph, edge_weight=weight)
+    reduced = dataclasses.replace(graph, edge_index=graph.edge_index[:, keep], notes=(), **selected(graph, keep))
     return reduced.without(Request(attributes=request.attributes)) if attributes and request.attributes else reduced

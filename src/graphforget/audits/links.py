@@ -60,7 +60,7 @@ def pair_features(posteriors: Tensor, pairs: Tensor) -> np.ndarray:
     """
     p, q = _checked_posteriors(posteriors)[checked_edges(pairs, posteriors.shape[0]).numpy()]
     divergences = _divergence(p, q)[:, None], _divergence(q, p)[:, None]
-    features = np.concatenate([*_combined(p, q), *_distances(p, q), *_combined(*divergences)], axis=1)
+    features = np.concatenate([*combined(p, q), *distances(p, q), *combined(*divergences)], axis=1)
     return np.nan_to_num(features, nan=0.0)
 
 
@@ -208,11 +208,11 @@ def _checked_posteriors(posteriors: Tensor) -> np.ndarray:
     return p
 
 
-def _combined(p: np.ndarray, q: np.ndarray) -> list[np.ndarray]:
+def combined(p: np.ndarray, q: np.ndarray) -> list[np.ndarray]:
     return [(p + q) / 2, p * q, np.abs(p - q), (p - q) ** 2]
 
 
-def _distances(p: np.ndarray, q: np.ndarray) -> list[np.ndarray]:
+def distances(p: np.ndarray, q: np.ndarray) -> list[np.ndarray]:
     gap, total = np.abs(p - q), p + q
     square = (gap**2).sum(axis=1)
     distances = [

@@ -16,6 +16,7 @@ from graphforget.audits import attacks
 from graphforget.audits.attributes import BlankedLoss, blanked_loss
 from graphforget.audits.lira import LikelihoodRatio, PerExample, per_example
 from graphforget.audits.membership import Protocol
+from graphforget.audits.plugged import plugged_attacks, plugged_scores
 from graphforget.audits.populations import Case, noised
 from graphforget.audits.queries import REFUSED, Answers, Queries
 from graphforget.audits.rows import BEFORE, METHOD, NO_OP, RETRAINED
@@ -64,8 +65,10 @@ class _Attack:
             scored = attacks.membership(self.case, self.queries, self.targets, protocol=protocol)
         elif kind == "links":
             scored = attacks.links(self.case, self.queries, self.targets, self.shadow, protocol=protocol)
-        else:
+        elif kind == "attributes":
             scored = attacks.attributes(self.queries, self.targets)
+        else:
+            scored = plugged_scores(kind, self.case, self.queries, self.targets, self.shadow)
         return {
             f"{model}/{k}/{side}": values
             for model, pairs in scored.items()
@@ -118,7 +121,7 @@ class Measurements:
         """How many items each attack has."""
         nodes, edges = self.queries.removed.numel(), self.queries.edges.shape[1]
         counts = {"membership paper": nodes, "membership": nodes, "links paper": edges, "links": edges}
-        return counts | {"attributes": self.queries.attribute_rows.numel()}
+        return counts | {"attributes": self.queries.attribute_rows.numel()} | dict.fromkeys(plugged_attacks(), nodes)
 
     def attack_scores(self, pieces: Checkpoints, *, jobs: int, progress: Progress | None) -> dict[str, attacks.Scored]:
         """Runs every attack with enough items; the reasons of attacks that cannot be run are in `refusals`."""

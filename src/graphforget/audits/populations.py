@@ -104,8 +104,8 @@ def population(case: Case, items: Items, number: int) -> tuple[dict[str, np.ndar
 def sampled_part(case: Case, graph: Graph, seed: int) -> Graph:
     """The graph with a share of its training nodes, which always includes those that the request names."""
     resolved = case.request.resolve(case.graph)
-    ends = resolved.edges.flatten()
-    named = torch.cat([resolved.node_rows, resolved.full_rows, resolved.partial_rows, resolved.label_rows, ends])
+    rows = (resolved.node_rows, resolved.full_rows, resolved.partial_rows, resolved.label_rows, resolved.edge_ends)
+    named = torch.cat(rows)
     draws: Tensor = torch.rand(case.graph.num_nodes, generator=torch.Generator().manual_seed(seed))
     draws[named] = 0.0
     sampled = case.graph.numbers[draws < case.share]

@@ -8,7 +8,7 @@ of the annex and of the private weights.
 Requests that were answered together have one annex. Each has a digest with a salt of its own, so that whoever made one
 of them can be shown that it is in the certificate, and learns nothing about the others.
 
-What it reveals to its reader: how many nodes, edges, attributes and labels were named, which columns, and for
+What it reveals to its reader: how many nodes, edges, attributes, labels and weights were named, which columns, and for
 every guess of a name whether it is right. An edge can be guessed only with both ends at once, by its hash or by its tag
 (`edge_tags.py`): nothing in the annex tells that a node is the end of a deleted edge.
 """
@@ -74,6 +74,7 @@ class Annex:
     edge_tags: frozenset[str] = frozenset()  # to find edges quickly; none in an earlier format
     batch: tuple[Commitment, ...] = ()  # of requests that were answered together; none for a single request
     labels: frozenset[str] = frozenset()  # of nodes whose label was forgotten
+    edge_weights: frozenset[str] = frozenset()  # of edges whose weight was forgotten
     readmitted: HashedItems | None = None  # of an update: what was deleted before and is in the graph again
 
     @classmethod
@@ -109,6 +110,7 @@ class Annex:
             nodes=frozenset(salted_hash(salt, "node", name) for name in gone),
             labels=frozenset(salted_hash(salt, "label", name) for name in unlabelled),
             edges=edges,
+            edge_weights=edge_hashes(salt, graph, resolved.weight_edges, kind="edge weight")[0],
             attributes={salted_hash(salt, "attributes", name): c for name, c in named},
             graphs=frozenset(salted_hash(salt, "graph", str(graph.name_of_graph(number))) for number in graphs),
             account=dict(account or {}),
@@ -165,6 +167,7 @@ class Annex:
             **({"edge_tags": sorted(self.edge_tags)} if self.edge_tags else {}),
             **({"graphs": sorted(self.graphs)} if self.graphs else {}),
             **({"labels": sorted(self.labels)} if self.labels else {}),
+            **({"edge_weights": sorted(self.edge_weights)} if self.edge_weights else {}),
             **({"readmitted": self.readmitted.to_dict()} if self.readmitted is not None else {}),
             "account": dict(self.account),
             "released": self.released,
@@ -181,7 +184,7 @@ class Annex:
 
     @classmethod
     def _of(cls, given: _AnnexFile) -> Annex:
-        for name in ("nodes", "edges", "attributes", "graphs", "labels"):
+        for name in ("nodes", "edges", "attributes", "graphs", "labels", "edge_weights"):
             if not all(map(HASH.fullmatch, getattr(given, name))):
                 raise InputError(f"its {name} are not hashes of 64 hexadecimal digits")
         if not all(map(TAG.fullmatch, given.edge_tags)):
@@ -203,6 +206,7 @@ class Annex:
             attributes={h: "all" if c == "all" else _from_bits(c) for h, c in given.attributes.items()},
             graphs=frozenset(given.graphs),
             labels=frozenset(given.labels),
+            edge_weights=frozenset(given.edge_weights),
             readmitted=None if given.readmitted is None else HashedItems.from_dict(given.readmitted),
             account=given.account,
             released=given.released,
@@ -234,11 +238,12 @@ class _AnnexFile:
     edge_tags: tuple[str, ...] = ()
     batch: tuple[_CommitmentFile, ...] = ()
     labels: tuple[str, ...] = ()
+    edge_weights: tuple[str, ...] = ()
     readmitted: dict[str, Any] | None = None
 
 
 def request_digest(request: Request | Update, salt: bytes) -> str:
-    """A salted digest of a request, the same for every order of its nodes, edges, attributes, graphs and labels."""
+    """A salted digest of a request, the same for every order of the things that it names."""
     if isinstance(request, Update):
         return salted_hash(salt, "update", request.graph.digest)
     nodes = sorted(str(node) for node in request.nodes)
@@ -247,7 +252,10 @@ def request_digest(request: Request | Update, salt: bytes) -> str:
     known = {columns: salted_hash(salt, "columns", json.dumps(names)) for columns, names in listed.items()}
     attributes = sorted([str(node), known[columns]] for node, columns in request.attributes.items())
     graphs, labels = sorted(map(str, request.graphs)), sorted(map(str, request.labels))
-    more = [graphs, labels] if labels else [graphs] if graphs else []  # shorter lists are those of earlier versions
+    weights = sorted([str(u), str(v)] for u, v in request.edge_weights)
+    more: list[Any] = [graphs, labels, weights]
+    while more and not more[-1]:  # shorter lists are those of earlier versions
+        more.pop()
     return salted_hash(salt, "request", json.dumps([nodes, edges, attributes, *more]))
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from graphforget.certificates.edge_tags import edge_tags, node_keys
 from graphforget.certificates.salted import framed, salted_digests
+from graphforget.graph.edge_arrays import FORGOTTEN_WEIGHT
 from graphforget.graph.targets import has_target
 from graphforget.linalg.ranges import row_blocks
 from graphforget.linalg.sparse import to_scipy
@@ -42,6 +43,8 @@ def find_deleted(annex: Annex, graph: Graph) -> str | None:
     by_tags = graph.num_edges > MOST_HASHED
     if annex.edges and has_edge(annex, names, _edge_blocks(graph), directed=graph.directed, by_tags=by_tags):
         return "an edge that was to be forgotten"
+    if annex.edge_weights and _has_weight(annex, graph):
+        return "the weight of an edge that was to be forgotten"
     if annex.labels and has_label(annex, graph.y, identities):
         return "a label that was to be forgotten"
     return attributes_left(annex, identities, graph.num_columns, _rows_of(graph)) if annex.attributes else None
@@ -76,12 +79,14 @@ def node_names(graph: Graph, rows: Sequence[int] | None = None) -> Sequence[str]
     return list(map(str, graph.numbers.tolist())) if graph.subject_ids is None else graph.subject_ids
 
 
-def edge_hashes(salt: bytes, graph: Graph, edges: Tensor) -> tuple[frozenset[str], frozenset[str]]:
+def edge_hashes(
+    salt: bytes, graph: Graph, edges: Tensor, *, kind: str = "edge"
+) -> tuple[frozenset[str], frozenset[str]]:
     """The hashes of edges (2 x k rows of their ends) and their tags."""
     rows, ends = edges.unique(return_inverse=True)
     names = node_names(graph, rows.tolist())
     identities = [framed(name.encode()) for name in names]
-    hashes = salted_digests(salt, "edge", _framed_pairs(names, identities, ends.T.tolist(), directed=graph.directed))
+    hashes = salted_digests(salt, kind, _framed_pairs(names, identities, ends.T.tolist(), directed=graph.directed))
     tags = edge_tags(salt, *node_keys(salt, identities)[ends.numpy()])
     return frozenset(map(bytes.hex, hashes)), frozenset(f"{tag:016x}" for tag in tags.tolist())
 
@@ -139,6 +144,15 @@ def has_edge(
         if not hashes.isdisjoint(salted_digests(annex.salt, "edge", messages)):
             return True
     return False
+
+
+def _has_weight(annex: Annex, graph: Graph) -> bool:
+    """Whether an edge whose weight was to be forgotten weighs something else than 1."""
+    if graph.edge_weight is None:
+        return False
+    weighted = graph.edge_index[:, graph.edge_weight != FORGOTTEN_WEIGHT]
+    hashes, _ = edge_hashes(annex.salt, graph, weighted, kind="edge weight")
+    return not annex.edge_weights.isdisjoint(hashes)
 
 
 def _edge_blocks(graph: Graph) -> Iterator[tuple[np.ndarray, np.ndarray]]:

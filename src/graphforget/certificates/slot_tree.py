@@ -7,7 +7,6 @@ new with every release: otherwise two equal roots would tell that a request chan
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -16,7 +15,7 @@ import numpy as np
 from graphforget.certificates.keyed_hashes import KeyedHashes, empty_hash
 from graphforget.graph.record_tree import BITS, HASH, HEIGHT, RecordTree, path_root
 from graphforget.linalg.versioned import VersionedRows
-from graphforget.privacy.salt import new_salt
+from graphforget.privacy.salt import new_salt, new_salts
 
 SLOTS = "graphforget-slots-1"  # the algorithm of `root`
 
@@ -37,7 +36,7 @@ class SlotOpening:
         level = HEIGHT - len(self.path)
         top = path_root(number, empty_hash(self.seed), self.path, level=level) if level >= 0 else None
         sizes = len(self.seed) == len(self.salt) == HASH
-        return None if top is None or not sizes else _root(self.salt, top)
+        return None if top is None or not sizes else slot_root(self.salt, top)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +53,7 @@ class SlotTree:
         """The slots of a graph with these records, under new salts."""
         numbers = records.numbers
         leaves = records.leaves(numbers)
-        return cls._made(key, new_salt(), numbers, _new_salts(leaves), leaves)
+        return cls._made(key, new_salt(), numbers, new_salts(leaves), leaves)
 
     @classmethod
     def again(
@@ -77,13 +76,13 @@ class SlotTree:
 
     @property
     def root(self) -> bytes:
-        return _root(self.salt, self.tree.root)
+        return slot_root(self.salt, self.tree.root)
 
     def updated(self, before: RecordTree, after: RecordTree) -> SlotTree:
         """The slots of the next release, with new salts for the root and where a record changed."""
         changed = after.differences(before)
         leaves = after.leaves(changed)
-        salts = _new_salts(leaves)
+        salts = new_salts(leaves)
         new = self.salts.updated(np.searchsorted(self.tree.numbers, changed), salts)
         hashes = slot_hashes(self.key, changed, salts, leaves)
         return SlotTree(self.key, new_salt(), new, self.tree.updated(changed, hashes))
@@ -113,12 +112,6 @@ def slot_hashes(key: bytes, numbers: np.ndarray, salts: np.ndarray, records: np.
     return leaves
 
 
-def _new_salts(records: np.ndarray) -> np.ndarray:
-    """A random salt for each record, zeros for one that is zeros."""
-    salts = np.frombuffer(os.urandom(records.size), dtype=np.uint8).reshape(records.shape).copy()
-    salts[~records.any(axis=1)] = 0
-    return salts
-
-
-def _root(salt: bytes, top: bytes) -> bytes:
+def slot_root(salt: bytes, top: bytes) -> bytes:
+    """The root in a certificate, from that of the tree."""
     return sha256(SLOTS.encode() + salt + top).digest()

@@ -80,7 +80,7 @@ class SubjectTree:
         height = height_for(len(subjects))
         while True:
             seed = new_salt()
-            positions = np.unique(_positions(SecretKey(seed), subjects, height, progress))
+            positions = np.unique(subject_positions(SecretKey(seed), subjects, height, progress))
             if len(positions) == len(subjects):  # otherwise two share a position
                 return cls.made(seed, key, new_salt(), positions, np.ones(len(positions), dtype=bool))
 
@@ -103,7 +103,7 @@ class SubjectTree:
 
     def without(self, subjects: Sequence[str]) -> SubjectTree:
         """The tree of the next release, without these subjects. Raises `Mismatch` if one of them is not in it."""
-        gone = np.unique(_positions(self.secret, subjects, self.tree.height))
+        gone = np.unique(subject_positions(self.secret, subjects, self.tree.height))
         if len(gone) != len(subjects) or not np.isin(gone, self.positions[self.present]).all():
             raise Mismatch("the trees from which absence is shown lack somebody who is in the graph")
         present = self.present.copy()
@@ -115,7 +115,7 @@ class SubjectTree:
 
     def rebuilt(self, subjects: Sequence[str]) -> SubjectTree | None:
         """The tree with these subjects and the keys of this one, hashed anew; None if one of them was never in it."""
-        there = np.isin(self.positions, _positions(self.secret, subjects, self.tree.height))
+        there = np.isin(self.positions, subject_positions(self.secret, subjects, self.tree.height))
         if there.sum() != len(subjects):
             return None
         return self.made(self.seed, self.key, self.salt, self.positions, there)
@@ -150,7 +150,10 @@ def _position(value: bytes, height: int) -> int:
     return int.from_bytes(value[:8], "big") >> (64 - BITS * height - CELL_BITS)
 
 
-def _positions(secret: SecretKey, subjects: Sequence[str], height: int, progress: Progress | None = None) -> np.ndarray:
+def subject_positions(
+    secret: SecretKey, subjects: Sequence[str], height: int, progress: Progress | None = None
+) -> np.ndarray:
+    """The positions of these subjects in a tree with so many levels."""
     places = []
     for done, subject in enumerate(subjects):
         places.append(_position(secret.value(subject.encode()), height))

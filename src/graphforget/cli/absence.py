@@ -10,6 +10,7 @@ import typer
 
 import graphforget as gf
 from graphforget.cli.console import say
+from graphforget.cli.on_ranks import ranks
 from graphforget.cli.options import AsJson, Run
 from graphforget.cli.render import render_verification
 from graphforget.errors import InputError
@@ -32,7 +33,13 @@ def prove_absence(
         raise InputError(f"{out} is inside a run directory, choose a place outside")
     if out.exists() and not (force and out.is_file()):
         raise InputError(f"{out} exists already, {'it is not a file' if force else '--force overwrites it'}")
-    proof = gf.prove_absence(run, subject)
+    together = ranks()
+    if together is None:
+        proof = gf.prove_absence(run, subject)
+    else:
+        from graphforget.runs.on_ranks import prove_absence_on_ranks
+
+        proof = prove_absence_on_ranks(together, run, subject)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(out, proof.to_json().encode(), mode=0o600)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, cast
 
 import typer
@@ -12,6 +14,7 @@ import graphforget as gf
 from graphforget.cli.absence import prove_absence, verify_absence
 from graphforget.cli.adopt import adopt
 from graphforget.cli.audit import audit
+from graphforget.cli.card import card
 from graphforget.cli.compare import compare
 from graphforget.cli.console import print_error
 from graphforget.cli.demo import demo
@@ -31,6 +34,7 @@ from graphforget.cli.update import update
 from graphforget.cli.verify import verify
 from graphforget.distributed.launch import is_launched
 from graphforget.errors import InputError, Mismatch, Refused
+from graphforget.plugins import PluginWarning
 
 CHECK_FAILED = 1
 BAD_INPUT = 2
@@ -62,6 +66,7 @@ COMMANDS: dict[Callable[..., Any], str] = {  # each with an example
     ledger: "graphforget ledger runs/cora-2",
     keygen: "graphforget keygen keys/privacy",
     report: "graphforget report runs/cora-2 --out report.html",
+    card: "graphforget card runs/cora-2 --out model-card.md",
     demo: "graphforget demo --out demo.html",
 }
 
@@ -87,7 +92,8 @@ def _run() -> int:
     try:
         if is_launched():
             check_command()
-        code = app(prog_name="graphforget", standalone_mode=False)
+        with _plugin_warnings():
+            code = app(prog_name="graphforget", standalone_mode=False)
     except UsageError as error:
         print_error(_sentence(error))
         return BAD_INPUT
@@ -103,6 +109,23 @@ def _run() -> int:
     if code == INTERRUPTED:  # typer has caught the KeyboardInterrupt
         print_error("interrupted; every file is either complete or absent")
     return int(code or 0)
+
+
+@contextmanager
+def _plugin_warnings() -> Iterator[None]:
+    """Says in one sentence what another package offers and cannot be used; other warnings look as ever."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", PluginWarning)
+        plain = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if issubclass(category, PluginWarning):
+                print_error(str(message))
+            else:
+                plain(message, category, *place, **more)
+
+        warnings.showwarning = show
+        yield
 
 
 def _sentence(error: typer.BadParameter) -> str:

@@ -25,7 +25,7 @@ def launch(
     ] = 3,
     as_json: AsJson = False,
 ) -> None:
-    """Run train, plan, unlearn or verify on several ranks of this machine.
+    """Run train, plan, unlearn, verify or prove-absence on several ranks of this machine.
 
     Ranks talk over the loopback alone. The exit code is that of the command, where torchrun's is always 1.
     """

@@ -7,8 +7,12 @@ import dataclasses
 import graphforget as gf
 from graphforget.cli.console import show
 from graphforget.cli.options import AsJson
+from graphforget.plugins import METHODS as METHODS_GROUP
+from graphforget.plugins import has_plugins
 from graphforget.request.kinds import KINDS, Kind
-from graphforget.unlearning.catalogue import CATALOGUE
+from graphforget.unlearning.catalogue import CATALOGUE, MethodInfo
+
+BUILT_IN = "graphforget"  # where a method comes from
 
 
 def datasets(as_json: AsJson = False) -> None:
@@ -59,10 +63,24 @@ def methods(as_json: AsJson = False) -> None:
             "level": method.level,
             "sequential": method.sequential,
             "reference": method.reference,
+            "from": source,
         }
-        for method in CATALOGUE
+        for method, source in _methods()
     ]
-    show(rows, as_json=as_json, hidden=("method",))
+    hidden = ("method",) if any(row["from"] != BUILT_IN for row in rows) else ("method", "from")
+    show(rows, as_json=as_json, hidden=hidden)
+
+
+def _methods() -> list[tuple[MethodInfo, str]]:
+    """The methods, and the package that each comes from. Other packages are imported only if there are any."""
+    listed = [(method, BUILT_IN) for method in CATALOGUE]
+    if not has_plugins(METHODS_GROUP):
+        return listed
+    from graphforget.unlearning.registry import plugged_methods
+
+    names = [field.name for field in dataclasses.fields(MethodInfo)]
+    plugged = plugged_methods().values()
+    return listed + [(MethodInfo(**{n: getattr(one.value, n) for n in names}), one.package) for one in plugged]
 
 
 def _kinds(kinds: frozenset[Kind]) -> str:

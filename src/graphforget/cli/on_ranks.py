@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from graphforget.distributed.ranks import Ranks
 
 _ranks: list[Ranks] = []  # of this process, while it runs a command
-COMMANDS = ("train", "plan", "unlearn", "verify")
+COMMANDS = ("train", "plan", "unlearn", "verify", "prove-absence")
 
 
 def ranks() -> Ranks | None:

@@ -44,6 +44,12 @@ RecipeName = Annotated[
 Device = Annotated[str, typer.Option("--device", help="The torch device to compute on, such as cpu or cuda.")]
 
 
+TargetType = Annotated[
+    str | None,
+    typer.Option("--target", metavar="TYPE", help="The type of nodes to predict, if DATA is a PyG HeteroData."),
+]
+
+
 def read_request(path: Path) -> gf.Request:
     """The request in a .json or .csv file."""
     if not path.exists():

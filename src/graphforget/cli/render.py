@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import graphforget as gf
 from graphforget.certificates.chain import Entry
 from graphforget.certificates.conditions import sentence
 from graphforget.certificates.releases import Composition
 from graphforget.cli.console import say, show, show_pairs
+from graphforget.request.hashed_items import in_words
 from graphforget.training.score_names import SCORES, SHOWN, shown_score, stored_scores
+
+if TYPE_CHECKING:
+    from graphforget.unlearning.plan import Expected
 
 PRIVATE = "\nPrivate: depends on the deleted data."
 EXPLAINED = {
@@ -118,26 +122,57 @@ def _removed_lines(plan: gf.Plan) -> list[tuple[str, str]]:
 
 
 def render_plan(plan: gf.Plan, *, floor: float | None) -> None:
-    show_pairs(
-        (
-            *_removed_lines(plan),
-            ("edges to delete", f"{plan.edges:,}"),
-            ("values set to 0", f"{plan.values:,}, of nodes: {plan.attribute_nodes:,}"),
-            *([("labels to forget", f"{plan.labels:,}")] if plan.labels else []),
-            ("training losses", f"{plan.affected:,} may change, {plan.untouched:,} stay as they are"),
-            ("  by kind", ", ".join(f"{kind}: {count:,}" for kind, count in plan.affected_by.items())),
-            ("method", plan.method),
-            ("best level", plan.meaning if plan.level is None else f"{plan.level}: {plan.meaning}"),
-            *(("condition", condition) for condition in plan.conditions),
-            ("time", _time_of(plan)),
-            *_encoder_lines(plan),
-            ("releases left", "not counted" if plan.releases_left is None else str(plan.releases_left)),
-            *([] if floor is None else [("floor", f"{floor:g}: a release with a lower score is refused")]),
-        )
-    )
+    counts = [
+        *_removed_lines(plan),
+        ("edges to delete", f"{plan.edges:,}"),
+        ("values set to 0", f"{plan.values:,}, of nodes: {plan.attribute_nodes:,}"),
+        *([("labels to forget", f"{plan.labels:,}")] if plan.labels else []),
+        *([("weights set to 1", f"{plan.edge_weights:,}")] if plan.edge_weights else []),
+        _loss_line(plan),
+        ("  by kind", ", ".join(f"{kind}: {count:,}" for kind, count in plan.affected_by.items())),
+    ]
+    limit = [] if floor is None else [("floor", f"{floor:g}: a release with a lower score is refused")]
+    outlook = [] if plan.forecast is None else [("forecast", plan.forecast.text)]
+    show_pairs((*counts, *_expected_lines(plan), *outlook, *limit))
+    for warning in plan.warnings:
+        say(f"\n{warning}")
     if plan.level == "conditional":
         say("\n'unlearn' measures the conditions. If one fails, which is common, the request is refused (exit code 3),")
         say("unless you ask for --level empirical; --method retrain trains the model again instead.")
+    _show_limits(plan)
+
+
+def render_update_plan(plan: gf.UpdatePlan) -> None:
+    again = f"{in_words(plan.deleted_again)} would come back" if plan.deleted_again else "nothing"
+    counts = [
+        ("nodes", f"{plan.new_nodes:,} new, {plan.lost_nodes:,} gone"),
+        ("edges", f"{plan.new_edges:,} new, {plan.lost_edges:,} gone"),
+        *([("  changed", f"weight or relations: {plan.changed_edges:,}")] if plan.changed_edges else []),
+        ("corrections", f"nodes with other attributes: {plan.changed_attributes:,}, labels: {plan.changed_labels:,}"),
+        (f"training {plan.item}s", f"{plan.added:,} new, {plan.removed:,} gone"),
+        _loss_line(plan),
+        ("deleted before", again),
+    ]
+    show_pairs((*counts, *_expected_lines(plan)))
+    _show_limits(plan)
+
+
+def _loss_line(plan: Expected) -> tuple[str, str]:
+    return "training losses", f"{plan.affected:,} may change, {plan.untouched:,} stay as they are"
+
+
+def _expected_lines(plan: Expected) -> list[tuple[str, str]]:
+    return [
+        ("method", plan.method),
+        ("best level", plan.meaning if plan.level is None else f"{plan.level}: {plan.meaning}"),
+        *(("condition", condition) for condition in plan.conditions),
+        ("time", _time_of(plan)),
+        *_encoder_lines(plan),
+        ("releases left", "not counted" if plan.releases_left is None else str(plan.releases_left)),
+    ]
+
+
+def _show_limits(plan: Expected) -> None:
     if plan.advice:
         say("\nOther levels:")
         for way in plan.advice:
@@ -147,13 +182,13 @@ def render_plan(plan: gf.Plan, *, floor: float | None) -> None:
         say(f"  - {gap}")
 
 
-def _encoder_lines(plan: gf.Plan) -> list[tuple[str, str]]:
+def _encoder_lines(plan: Expected) -> list[tuple[str, str]]:
     if plan.encoders is None:
         return []
     return [("encoders", f"{plan.renewed_encoders} of {plan.encoders} are trained again")]
 
 
-def _time_of(plan: gf.Plan) -> str:
+def _time_of(plan: Expected) -> str:
     if plan.retrain_seconds is None:
         return "that of your training, which is not known" if plan.seconds is None else f"about {plan.seconds:.2g} s"
     return f"about {plan.seconds or 0.0:.2g} s; training took {plan.retrain_seconds:.2g} s"

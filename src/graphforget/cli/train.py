@@ -11,7 +11,7 @@ import typer
 import graphforget as gf
 from graphforget.cli.console import progress
 from graphforget.cli.on_ranks import ranks, refuse
-from graphforget.cli.options import AsJson, Device, RecipeName, named_options, say_where
+from graphforget.cli.options import AsJson, Device, RecipeName, TargetType, named_options, say_where
 from graphforget.cli.own_code import ModuleOption, ModulePath, made_module
 from graphforget.cli.render import render_training, training_result
 from graphforget.models.schedules import RECIPES
@@ -26,7 +26,10 @@ def train(
     ] = "patients",
     model: Annotated[
         str | None,
-        typer.Option(help="A built-in model, see 'graphforget models'; by default sgc, for links sign, for graphs wl."),
+        typer.Option(
+            help="A built-in model, see 'graphforget models'; by default sgc, for links sign, for graphs wl, and "
+            "relational-sign for a graph with relations."
+        ),
     ] = None,
     task: Annotated[
         str | None, typer.Option(help="What to answer for: node, link or graph; graph by default for a collection.")
@@ -60,13 +63,21 @@ def train(
     ] = None,
     module: ModulePath = None,
     module_option: ModuleOption = None,
+    target: TargetType = None,
     device: Device = "cpu",
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing run directory.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a model; with --out save it and its graph in a run directory."""
     if ranks() is not None:
-        refuse(module=module, split=split, task=None if task == "node" else task, device=device, epochs=epochs)
+        refuse(
+            module=module,
+            target=target,
+            split=split,
+            task=None if task == "node" else task,
+            device=device,
+            epochs=epochs,
+        )
         refuse(learning_rate=learning_rate, objective_noise=objective_noise, hidden=hidden)
         settings = {"seed": seed, "mu": mu, "epsilon": epsilon, "delta": delta, "sigma": sigma, "floor": floor}
         options = named_options(option, reserved=(gf.train,))
@@ -75,7 +86,7 @@ def train(
     if out_folder is not None:
         check_free(out_folder, force=force)
     own = None if module is None else made_module(module, module_option)
-    graph = gf.load(data, seed=seed, split=split)
+    graph = gf.load(data, seed=seed, split=split, target=target)
     if own is None and (epochs is not None or learning_rate is not None):
         _check_schedule(graph, model, task)
     options = named_options(option, reserved=(gf.train,)) | ({} if hidden is None else {"hidden": hidden})

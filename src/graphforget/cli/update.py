@@ -10,9 +10,9 @@ import typer
 
 import graphforget as gf
 from graphforget.cli.console import progress, say
-from graphforget.cli.options import AsJson, Device, LevelName, OtherwiseName, Run, say_where
+from graphforget.cli.options import AsJson, Device, LevelName, OtherwiseName, Run, TargetType, say_where
 from graphforget.cli.own_code import LossPath, ModuleOption, ModulePath, RetrainPath, own_code
-from graphforget.cli.render import render_outcome
+from graphforget.cli.render import render_outcome, render_update_plan
 from graphforget.errors import InputError
 from graphforget.unlearning.catalogue import AUTO
 
@@ -52,27 +52,37 @@ def update(
     module_option: ModuleOption = None,
     loss: LossPath = None,
     retrain: RetrainPath = None,
+    target: TargetType = None,
     device: Device = "cpu",
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Show what would change, the expected level and time. Changes nothing.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing run directory.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Bring a model to new data: grown, corrected or smaller. Needs --out or --in-place.
+    """Bring a model to new data: grown, corrected or smaller. Needs --out or --in-place, or --plan to look first.
 
     The release is certified against training on the new data, and counts like the answer to a request. Data that a
     request deleted is refused (exit code 3), unless --readmit gives a reason;
     --readmit-request limits what comes back.
     """
-    if in_place == (out_folder is not None):
+    if plan and (in_place or request_id is not None or not all(one is None for one in (out_folder, key))):
+        raise InputError("--plan changes nothing, so it takes no --out, --in-place, --id or --key")
+    if not plan and in_place == (out_folder is not None):
         raise InputError("an update needs a place for the new state: give either --out FOLDER or --in-place")
     if split not in SPLITS:
         raise InputError(f"the split is {split!r}, {' or '.join(SPLITS)} is needed")
     signer = None if key is None else gf.private_key(key)
-    new_graph = gf.load(data, split=None if data.lower() in gf.DATASETS else "given")
+    new_graph = gf.load(data, split=None if data.lower() in gf.DATASETS else "given", target=target)
     settings: dict[str, Any] = {"method": method, "level": level, "otherwise": otherwise, "device": device}
     where: dict[str, Any] = {"out": out_folder, "request_id": request_id, "key": signer, "force": force}
     named = None if readmit_request is None else gf.Request.from_file(readmit_request)
     settings |= {"readmit": readmit, "readmit_request": named, "trust_ids": trust_ids}
     own = own_code(module, module_option, loss, retrain)
+    if plan:
+        expected = gf.plan_update_run(run, new_graph, keep_split=split == "keep", **own, **settings)
+        print(json.dumps(expected.to_dict())) if as_json else render_update_plan(expected)
+        return
     with progress(quiet=as_json) as report:
         answer = gf.update_run(run, new_graph, keep_split=split == "keep", progress=report, **where, **own, **settings)
     saved = run if in_place else out_folder

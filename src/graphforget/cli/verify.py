@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 import graphforget as gf
 from graphforget.cli.console import progress, say
 from graphforget.cli.on_ranks import ranks, refuse
-from graphforget.cli.options import AsJson, Device
+from graphforget.cli.options import AsJson, Device, TargetType
 from graphforget.cli.own_code import LossPath, ModuleOption, ModulePath, RetrainPath, own_code
 from graphforget.cli.render import render_verification
 from graphforget.errors import InputError
@@ -41,6 +41,7 @@ def verify(
     module_option: ModuleOption = None,
     loss: LossPath = None,
     retrain: RetrainPath = None,
+    target: TargetType = None,
     device: Device = "cpu",
     as_json: AsJson = False,
 ) -> None:
@@ -54,7 +55,7 @@ def verify(
         return
     if released is not None:
         raise InputError("--released is for an attestation, a run directory holds its own released weights")
-    graph = None if data is None else gf.load(data)
+    graph = None if data is None else gf.load(data, target=target)
     own = own_code(module, module_option, loss, retrain)
     try:
         with progress(quiet=as_json or not replay) as report:
@@ -65,10 +66,8 @@ def verify(
             else:
                 from graphforget.runs.on_ranks import verify_on_ranks
 
-                refuse(
-                    data=data, before=before, replay=replay, module=module, loss=loss, retrain=retrain, device=device
-                )
-                result = verify_on_ranks(together, run, key=signer, head=head)
+                refuse(data=data, replay=replay, module=module, loss=loss, retrain=retrain, device=device)
+                result = verify_on_ranks(together, run, key=signer, head=head, before=before)
     except gf.Mismatch as mismatch:
         _say_mismatch(mismatch, as_json=as_json)
         raise

@@ -139,6 +139,10 @@ def _batches(folder: Path, name: str, columns: list[str] | None = None) -> Itera
                 missing = [column for column in columns or () if column not in present]
                 if missing:
                     raise InputError(f"{path} has no column {missing[0]!r}")
+                if name == "edges" and present & {"weight", "relation"}:
+                    column = min(present & {"weight", "relation"})
+                    rule = "a graph on ranks has no edge weights and no relations"
+                    raise InputError(f"{path} has a column {column!r}, and {rule}")
                 yield from file.iter_batches(batch_size=ROWS, columns=columns)
         except InputError:
             raise

@@ -113,7 +113,14 @@ DATASETS: Mapping[str, Dataset] = MappingProxyType(
 )
 
 
-def load(name_or_path: str | Path, *, seed: int = 0, split: str | None = None, root: str | Path | None = None) -> Graph:
+def load(
+    name_or_path: str | Path,
+    *,
+    seed: int = 0,
+    split: str | None = None,
+    target: str | None = None,
+    root: str | Path | None = None,
+) -> Graph:
     """A graph by name (see `DATASETS`), from a folder with nodes.csv and edges.csv, or from a PyG file (.pt).
 
     A folder in the format of the TU datasets (`NAME_A.txt`, `NAME_graph_indicator.txt` ...) is a collection of graphs,
@@ -129,6 +136,7 @@ def load(name_or_path: str | Path, *, seed: int = 0, split: str | None = None, r
             the fixed split of the benchmark (cora, citeseer and pubmed), or the first of its ten (tolokers and
             minesweeper). "given": the masks of the files; without masks every labelled node is a training node. None:
             "given" for files in which a labelled node is not a training node, else "random".
+        target: For a PyG file with a `HeteroData`, the type of the nodes that are predicted.
         root: The folder with the raw files of the datasets. By default they are looked for in $GRAPHFORGET_DATA and
             in ~/.cache/graphforget, and downloaded into the latter if necessary. `patients` needs none.
 
@@ -142,8 +150,10 @@ def load(name_or_path: str | Path, *, seed: int = 0, split: str | None = None, r
         raise InputError(f"split {split!r} is not known, there are {', '.join(SPLITS)}")
     name = name_or_path.lower() if isinstance(name_or_path, str) else ""
     if name in DATASETS:
+        if target is not None:
+            raise InputError(f"the target is {target!r}, and the nodes of {name} have no types")
         return _load_named(name, seed=seed, split=split, root=root)
-    graph = _read_own(Path(name_or_path))
+    graph = _read_own(Path(name_or_path), target)
     if split == "public":
         raise InputError(f"{name_or_path} has no 'public' split, 'random' and 'given' are possible for it")
     if split is None and not graph.train_mask.any():  # without labels: for links, which have a split of their own
@@ -162,18 +172,20 @@ def _load_named(name: str, *, seed: int, split: str | None, root: str | Path | N
     return graph if split == "public" else graph.split(seed=seed)
 
 
-def _read_own(path: Path) -> Graph:
+def _read_own(path: Path, target: str | None) -> Graph:
     from graphforget.datasets.pyg_file import read_pyg_file
     from graphforget.datasets.sharded_folder import is_sharded
     from graphforget.datasets.tu import read_tu, tu_name
 
     if is_sharded(path):
         raise InputError(f"{path} is a graph in parts: start the command on its ranks, with torchrun")
+    if path.is_dir() and target is not None:
+        raise InputError(f"the target is {target!r}, which only a PyG file with a HeteroData needs")
     if path.is_dir():
         raw = path / "raw" if not (path / "nodes.csv").exists() and tu_name(path) is None else path
         return read_tu(raw) if tu_name(raw) is not None else Graph.from_csv(path)
     if path.is_file() and path.suffix.lower() == ".pt":
-        return read_pyg_file(path)
+        return read_pyg_file(path, target=target)
     raise InputError(
         f"{str(path)!r} is neither a dataset ({', '.join(DATASETS)}) "
         "nor a folder with nodes.csv and edges.csv nor a PyG file that ends in .pt"

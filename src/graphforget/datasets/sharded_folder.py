@@ -16,6 +16,7 @@ from graphforget.distributed.row_ranges import RowRanges
 from graphforget.errors import InputError, OtherVersion
 from graphforget.files import error_reason, write_atomic
 from graphforget.graph.distributed_graph import GraphFacts, joined_digest
+from graphforget.graph.edge_arrays import has_edge_arrays
 from graphforget.graph.graph import Graph
 from graphforget.graph.record_tree import HASH
 from graphforget.graph.records import in_neighbours
@@ -89,11 +90,15 @@ def shard(graph: Graph, folder: str | Path, *, parts: int, progress: Progress | 
         The manifest.
 
     Raises:
-        InputError: The graph is directed or a collection, or the folder exists.
+        InputError: The graph is directed, a collection or has edge weights, or the folder exists.
     """
     if graph.directed or graph.graph_numbers is not None:
         kind = "directed" if graph.directed else "a collection of graphs"
         raise InputError(f"the graph is {kind}, and only an undirected graph can be split over ranks")
+    if has_edge_arrays(graph):
+        raise InputError(
+            "the graph has edge weights or relations, and only a graph without them can be split over ranks"
+        )
     numbers = graph.numbers.numpy()
     facts = GraphFacts(
         nodes=int(numbers[-1]) + 1,

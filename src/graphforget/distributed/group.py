@@ -90,6 +90,14 @@ class Group:
     def leads(self) -> bool:
         return self.rank == 0
 
+    @property
+    def may_restart(self) -> bool:
+        """Whether torchrun starts all ranks again if one dies after the command is done.
+
+        `graphforget launch` does not, because it reads what `end` has noted.
+        """
+        return self._folder is None and int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) > self.restarts
+
     @contextmanager
     def purpose(self, name: str) -> Iterator[None]:
         """Counts what is sent meanwhile under this name."""

@@ -1,1 +1,1 @@
-"""The tables and figures of the paper, one file each, and two tables that are not in the paper."""
+"""The tables and figures of the paper, one file each, and tables that are not in the paper."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from graphforget.errors import InputError
 from graphforget.experiments.fingerprint import fingerprint
-from graphforget.experiments.machine import machine
+from graphforget.experiments.machine import commit, machine
 
 Key = dict[str, str | int | float]
 Row = dict[str, Any]  # a finished cell: its key and its values
@@ -109,7 +109,7 @@ class Record:
             return
         made = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         line = {"key": cell.key, "found": _finite(outcome.values), "seconds": round(outcome.seconds, 3), "made": made}
-        self._append(line | {"machine": machine(), "settings": fingerprint()})
+        self._append(line | {"machine": machine(), "commit": commit(), "settings": fingerprint()})
 
     def _append(self, line: Row) -> None:
         text = json.dumps(line, allow_nan=False)

@@ -1,4 +1,5 @@
-"""The numbers that the IDEA paper prints, as data (`paper.json`), each with the table that it stands in."""
+"""Published numbers as data, each with the table that it stands in: of the IDEA paper (`paper.json`) and of OpenGU
+(`opengu.json`)."""
 
 from __future__ import annotations
 
@@ -8,10 +9,12 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+FILES = ("paper.json", "opengu.json")
+
 
 @dataclass(frozen=True)
 class Published:
-    """A number of the paper. `printed` is False if it was read off a plot or is from the README of its code."""
+    """A published number. `printed` is False if it was read off a plot or is from the README of its code."""
 
     mean: float
     deviation: float | None
@@ -20,7 +23,7 @@ class Published:
 
 
 def published(experiment: str, *path: str) -> Published | None:
-    """The paper's number of an experiment, by the names on the path to it, or None if there is none."""
+    """The published number of an experiment, by the names on the path to it, or None if there is none."""
     for section in _document().get(experiment, []):
         value: Any = section["values"]
         for name in path:
@@ -33,6 +36,7 @@ def published(experiment: str, *path: str) -> Published | None:
 
 @cache
 def _document() -> dict[str, Any]:
-    text = resources.files(__package__).joinpath("paper.json").read_text(encoding="utf-8")
-    document: dict[str, Any] = json.loads(text)
-    return document
+    documents: dict[str, Any] = {}
+    for name in FILES:
+        documents |= json.loads(resources.files(__package__).joinpath(name).read_text(encoding="utf-8"))
+    return documents

@@ -1,4 +1,4 @@
-"""The experiments by name, in the order of the paper; the two that are not in the paper come last."""
+"""The experiments by name, in the order of the paper; those that are not in the paper come last."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ NAMES = (
     "table-edge-accuracy",
     "table-noise",
     "table-seconds",
+    "opengu",
+    "benchmark-2026",
+    "newer-attacks",
 )
 
 

@@ -31,6 +31,11 @@ TITLES = {
     "gat": "GAT",
     "sign": "SIGN",
     "linearised-gcn": "linearised GCN",
+    "stacked-gcn": "stacked GCN",
+    "minesweeper": "Minesweeper",
+    "tolokers": "Tolokers",
+    "mutag": "MUTAG",
+    "nci1": "NCI1",
     "before": "before the request",
     "nothing": "no_op (old weights)",
     "retrain": "re-training",
@@ -40,6 +45,11 @@ TITLES = {
     "cgu": "CGU",
     "idea": "IDEA",
     "newton": "certified (Newton)",
+    "scalegun": "ScaleGUN",
+    "gif": "GIF",
+    "ascent": "gradient ascent",
+    "gnndelete": "GNNDelete",
+    "megu": "MEGU",
 }
 
 # Seconds on one core with the default epochs: training, and one step of IDEA.
@@ -49,6 +59,7 @@ _TRAIN: dict[str, dict[str, float]] = {
     "gat": {"patients": 2, "cora": 7, "citeseer": 9, "pubmed": 99, "cs": 104, "physics": 180},
     "sgc": {"patients": 0.1, "cora": 0.1, "citeseer": 0.1, "pubmed": 0.5, "cs": 2.7, "physics": 1.0},
     "sign": {"patients": 0.1, "cora": 0.3, "citeseer": 0.8, "pubmed": 3, "cs": 8, "physics": 8},
+    "stacked-gcn": {"patients": 1, "cora": 2, "citeseer": 3, "pubmed": 8, "cs": 20, "physics": 30},
     "linearised-gcn": {"patients": 1, "cora": 4, "citeseer": 5, "pubmed": 120, "cs": 150, "physics": 320},
     "cgu": {"patients": 0.1, "cora": 0.3, "citeseer": 0.5, "pubmed": 1, "cs": 5, "physics": 3},
 }

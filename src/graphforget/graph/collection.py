@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from graphforget.errors import InputError
+from graphforget.graph.edge_arrays import has_edge_arrays
 from graphforget.graph.validation import checked_names
 from graphforget.validation import as_whole_number
 
@@ -40,6 +41,8 @@ def check_collection(graph: Graph) -> None:
     """Raises `InputError` unless each graph has one label and is on one side of the split, and no edge joins two."""
     if graph.graph_numbers is None:
         return
+    if has_edge_arrays(graph):
+        raise InputError("a collection of graphs cannot have edge weights or relations, only a single graph can")
     numbers, of_node = graph.graph_numbers.unique(return_inverse=True)
     first = torch.full_like(numbers, graph.num_nodes)
     first.scatter_reduce_(0, of_node, torch.arange(graph.num_nodes), "amin")

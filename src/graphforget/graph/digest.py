@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from graphforget.graph.edge_arrays import has_edge_arrays
 from graphforget.graph.record_tree import HASH, RecordTree
 from graphforget.graph.records import header, record_hashes
 from graphforget.linalg.sparse import to_scipy
@@ -100,6 +101,8 @@ def digest_of_format_2(graph: Graph) -> str:
 
 
 def _sha256(graph: Graph, name: str, numbers: np.ndarray | None, more: list[Any]) -> str:
+    if has_edge_arrays(graph):
+        return ""  # no graph of an earlier version had them
     if graph.subject_ids is None:
         order = np.arange(graph.num_nodes)
         identities = graph.numbers.numpy().astype("<i8").tobytes()

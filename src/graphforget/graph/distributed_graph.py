@@ -18,7 +18,7 @@ from graphforget.distributed.row_ranges import RowRanges
 from graphforget.errors import InputError
 from graphforget.graph.digest import DIGEST
 from graphforget.graph.graph import Graph
-from graphforget.graph.record_tree import root_above
+from graphforget.graph.record_tree import RecordTree
 from graphforget.graph.records import encoded_header
 from graphforget.graph.resolved import Resolvable, Resolved
 from graphforget.graph.row_part import TEST, TRAIN, VALIDATION, Deletion
@@ -84,6 +84,9 @@ class DistributedGraph(Graph):
             notes=(),
             graph_numbers=None,
             graph_ids=None,
+            edge_weight=None,
+            edge_relations=None,
+            relation_names=None,
             facts=facts,
             ranks=ranks,
             ranges=RowRanges(facts.nodes, ranks.group.size),
@@ -213,14 +216,13 @@ class DistributedGraph(Graph):
     def without(self, request: Resolvable) -> DistributedGraph:
         """The graph after a deletion. Every rank makes it in its memory, where it replaces the graph before."""
         resolved = request.resolve(self)
-        if resolved.label_rows.numel():
-            raise InputError("a request on several ranks can name nodes, edges and attributes, not labels")
         deletion = Deletion(
             nodes=resolved.node_rows.numpy(),
             edges=resolved.edges.numpy(),
             full=resolved.full_rows.numpy(),
             partial=resolved.partial_rows.numpy(),
             columns=resolved.partial_columns.numpy(),
+            labels=resolved.label_rows.numpy(),
         )
         given = {name: torch.from_numpy(np.ascontiguousarray(part)) for name, part in vars(deletion).items()}
         replies = self.call("remove", None, given, purpose="request")
@@ -243,7 +245,7 @@ class DistributedGraph(Graph):
 
 def joined_digest(facts: GraphFacts, level: int, prefixes: list[np.ndarray], hashes: list[np.ndarray]) -> str:
     """The digest of a graph from the subtrees of all its parts: the same as on one machine."""
-    root = root_above(level, np.concatenate(prefixes), np.concatenate(hashes))
+    root = RecordTree.above(level, np.concatenate(prefixes), np.concatenate(hashes)).root
     content = encoded_header(
         columns=facts.num_columns,
         classes=facts.num_classes,

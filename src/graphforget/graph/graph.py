@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from graphforget.errors import InputError
-from graphforget.graph import collection, digest, growth, naming, pyg, surgery
+from graphforget.graph import collection, digest, growth, hetero, naming, pyg, surgery
 from graphforget.graph.adjacency import Adjacency
 from graphforget.graph.canonical import canonical_adjacency
 from graphforget.graph.csv_folder import read_csv_folder
+from graphforget.graph.edge_arrays import check_aligned, checked_edge_arrays
 from graphforget.graph.lazy_fields import LazyFields
 from graphforget.graph.split import hold_out, split
 from graphforget.graph.targets import UNLABELLED, TargetKind, checked_targets, note_of_whole_values, target_kind
@@ -33,7 +34,7 @@ from graphforget.graph.validation import (
 from graphforget.validation import is_number
 
 if TYPE_CHECKING:
-    from torch_geometric.data import Data
+    from torch_geometric.data import Data, HeteroData
 
     from graphforget.graph.overlay import Overlay, SlotChange
     from graphforget.graph.resolved import Resolvable, Resolved
@@ -66,12 +67,18 @@ class Graph(LazyFields):
     graph_numbers: Tensor | None = None  # of a collection: n, the stable number of the graph that each node is in
     graph_ids: tuple[str, ...] | None = None  # one name a graph, in ascending order of the graphs' numbers
     next_number: int = 0  # numbers below it were given to nodes, some of which are gone; no part of the digest
+    edge_weight: Tensor | None = None  # E numbers over 0, aligned with `edge_index`; None: every edge weighs 1
+    edge_relations: Tensor | None = None  # E masks, aligned with `edge_index`: bit r says that it is in relation r
+    relation_names: tuple[str, ...] | None = None  # of the bits of `edge_relations`
+
+    def __post_init__(self) -> None:
+        check_aligned(self)
 
     # -- its edges and attributes, shared with other graphs ------------------------------------------------------
 
     @cached_property
     def overlay(self) -> Overlay | None:
-        """The graph as what deletions left of a base; None if it is directed, sparse or a collection."""
+        """The graph as what deletions left of a base; None if it is directed, sparse, weighted or a collection."""
         return surgery.overlay_of(self)
 
     @cached_property
@@ -118,6 +125,9 @@ class Graph(LazyFields):
         graph_numbers: Tensor | None = None,
         graph_ids: Sequence[str] | None = None,
         sparse: bool | None = None,
+        edge_weight: Tensor | None = None,
+        edge_relations: Tensor | None = None,
+        relation_names: Sequence[str] | None = None,
     ) -> Graph:
         """Checks its input and makes a graph of a copy of it.
 
@@ -143,6 +153,11 @@ class Graph(LazyFields):
             graph_ids: A unique name for each graph, in ascending order of the graph numbers.
             sparse: Whether dense attributes become sparse; by default if they are mostly zeros. This is a setting: it
                 stays when data is deleted, because it decides the last digits of what is computed.
+            edge_weight: A number over 0 for each column of `edges`. Columns for one edge must agree, also those of
+                the two directions of an undirected edge.
+            edge_relations: For each column of `edges` a mask of the relations that the edge is in: bit r for relation
+                r. The masks of columns for one edge are joined.
+            relation_names: A unique name for each relation.
 
         Raises:
             InputError: A part is malformed or does not fit the others.
@@ -178,6 +193,9 @@ class Graph(LazyFields):
             graph_numbers=in_graph,
             graph_ids=collection.checked_graph_ids(graph_ids, in_graph),
             next_number=0,
+            **checked_edge_arrays(
+                edges, listed, weight=edge_weight, relations=edge_relations, relation_names=relation_names
+            ),
         )
         collection.check_collection(graph)
         return graph
@@ -195,10 +213,10 @@ class Graph(LazyFields):
         class_names: Sequence[str] | None = None,
         sparse: bool | None = None,
     ) -> Graph:
-        """From a PyG `Data` with `x`, `edge_index`, `y` and, if it has them, boolean masks and `node_numbers`.
+        """From a PyG `Data` with `x`, `edge_index`, `y` and, if it has them, masks, `node_numbers` and `edge_weight`.
 
-        Without `directed` the graph is undirected if every edge is present in both directions. `targets` and `sparse`
-        are as in `create`: give "labels" if labels that are 0 or 1 come as floating-point numbers.
+        Without `directed` the graph is undirected if every edge is there both ways, with one weight. `targets` and
+        `sparse` are as in `create`: give "labels" if labels that are 0 or 1 come as floating-point numbers.
 
         Example:
             >>> import torch
@@ -231,9 +249,59 @@ class Graph(LazyFields):
         return cls.create(name=name, **names, **pyg.read_pyg_list(graphs, directed=directed, graph_ids=graph_ids))
 
     @classmethod
+    def from_hetero(
+        cls,
+        data: HeteroData,
+        *,
+        target: str,
+        name: str = "graph",
+        directed: bool = False,
+        targets: TargetKind | None = None,
+        subject_ids: Mapping[str, Sequence[str]] | None = None,
+        column_names: Mapping[str, Sequence[str]] | None = None,
+        class_names: Sequence[str] | None = None,
+    ) -> Graph:
+        """From a PyG `HeteroData`: the nodes of all types in one graph, and each edge type as a relation.
+
+        Node 17 of type "author" has the subject id "author:17", and requests name it so. The columns of the types lie
+        side by side, as "author:0"; a type without `x` has one column of ones, "author:present". An edge type is the
+        relation "author:writes:paper". Messages flow both ways, and a reverse edge type (`rev_writes`, or the same name
+        with the types exchanged) is part of the relation that it reverses.
+
+        Args:
+            data: The data. `x`, `y`, `edge_index`, `edge_weight` and boolean masks are read.
+            target: The type whose nodes have labels and are predicted. Labels of other types are left out.
+            name: The name of the graph.
+            directed: Whether messages flow only as the edges point. Then every edge type is a relation of its own.
+            targets: As in `create`.
+            subject_ids: For some types the names of their nodes, instead of numbers: "author:ada".
+            column_names: For some types the names of their columns, instead of numbers.
+            class_names: As in `create`.
+
+        Raises:
+            InputError: A part is malformed, there are more than 62 relations, or an edge has two weights.
+
+        Example:
+            >>> import torch
+            >>> from torch_geometric.data import HeteroData
+            >>> data = HeteroData()
+            >>> data["paper"].x, data["paper"].y, data["author"].num_nodes = torch.eye(3), torch.tensor([0, 1, 0]), 2
+            >>> data["author", "writes", "paper"].edge_index = torch.tensor([[0, 0, 1], [0, 1, 2]])
+            >>> graph = Graph.from_hetero(data, target="paper")
+            >>> graph.relation_names, graph.name_of(4), graph.column_names[-1]
+            (('author:writes:paper',), 'author:1', 'author:present')
+        """
+        given: Any = {"name": name, "targets": targets, "class_names": class_names}
+        names: Any = {"subject_ids": subject_ids, "column_names": column_names}
+        return cls.create(**given, **hetero.read_hetero(data, target, directed=directed, **names))
+
+    @classmethod
     def from_csv(cls, folder: str | Path, *, directed: bool = False) -> Graph:
-        """From a folder with `nodes.csv` (id, label or target, attributes...) and `edges.csv` (source, target)."""
-        arguments = read_csv_folder(Path(folder))
+        """From a folder with `nodes.csv` (id, label or target, attributes...) and `edges.csv` (source, target).
+
+        `edges.csv` may have further columns, `weight` and `relation`.
+        """
+        arguments = read_csv_folder(Path(folder), directed=directed)
         try:
             return cls.create(directed=directed, **arguments)
         except InputError as error:
@@ -332,7 +400,7 @@ class Graph(LazyFields):
         return naming.column(self, column)
 
     def __repr__(self) -> str:
-        kind = "directed" if self.directed else "undirected"
+        kind = "weighted " * (self.edge_weight is not None) + ("directed" if self.directed else "undirected")
         outputs = f"{self.num_classes} {self.target_kind}"
         graphs = "" if self.graph_numbers is None else f"{len(self.numbers_of_graphs)} graphs, "
         return (

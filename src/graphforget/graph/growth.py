@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from graphforget.errors import InputError
-from graphforget.graph.surgery import reordered, with_classes
+from graphforget.graph.edge_arrays import RELATIONS, WEIGHT
+from graphforget.graph.schema import is_typed, target_type
+from graphforget.graph.surgery import reordered, with_classes, with_relations
 from graphforget.graph.validation import checked_attributes
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ def next_state(graph: Graph, new: Graph) -> Graph:
     _check_kind(graph, new)
     if new.class_names is not None and new.class_names != graph.class_names:
         new = with_classes(new, graph.class_names or ())
+    new = with_relations(new, graph.relation_names or ())
     numbers = _numbers(graph, new)
     settings: dict[str, Any] = {
         name: getattr(graph, name) for name in ("num_classes", "class_names", "digit_ids", "name")
@@ -83,6 +86,17 @@ def _check_kind(graph: Graph, new: Graph) -> None:
         raise InputError(
             f"the new graph is {kinds[new.directed]}, and the graph of the model is {kinds[graph.directed]}"
         )
+    for array, label in ((WEIGHT, "edge weights"), (RELATIONS, "relations")):
+        both = ("new graph", "graph of the model")
+        is_new = getattr(new, array) is not None
+        if is_new != (getattr(graph, array) is not None):
+            raise InputError(f"the {both[not is_new]} has {label}, and the {both[is_new]} has none")
+    unknown_relations = sorted(set(new.relation_names or ()) - set(graph.relation_names or ()))
+    if unknown_relations:
+        raise InputError(f"the new graph has the relation {unknown_relations[0]!r}, which the model does not know")
+    if is_typed(graph) and target_type(new) != target_type(graph):
+        types = f"{target_type(new)!r}, and those of the graph of the model are of type {target_type(graph)!r}"
+        raise InputError(f"the nodes with labels of the new graph are of type {types}")
     if new.num_columns != graph.num_columns:
         raise InputError(f"the new graph has {new.num_columns} columns, and the model knows {graph.num_columns}")
     if None not in (graph.column_names, new.column_names) and graph.column_names != new.column_names:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from graphforget.errors import InputError
+from graphforget.graph.edge_arrays import has_edge_arrays
 from graphforget.graph.hashing import node_hashes, pair_hashes, salt, salted, uniform
 from graphforget.validation import whole_number
 
@@ -85,10 +86,12 @@ def edge_pairs(graph: Graph) -> Tensor:
     """The edges as n x 2 rows of nodes, the lower row first, sorted; self-loops are left out.
 
     Raises:
-        InputError: The graph is directed, or a node number is too large.
+        InputError: The graph is directed or has edge weights or relations, or a node number is too large.
     """
     if graph.directed:
         raise InputError("the graph is directed, links are learned on undirected graphs alone")
+    if has_edge_arrays(graph):
+        raise InputError("the graph has edge weights or relations, links are learned on graphs without them alone")
     if graph.num_nodes and int(graph.numbers[-1]) >= MOST_NUMBERS:
         raise InputError(f"a node number is over {MOST_NUMBERS:,}, which is too large for links")
     source, target = graph.edge_index  # sorted by (target, source), in both directions
@@ -134,10 +137,16 @@ def link_negatives(graph: Graph, edges: Tensor, settings: LinkSettings) -> tuple
 
 
 def named_pairs(graph: Graph, pairs: Sequence[tuple[int | str, int | str]]) -> Tensor:
-    """Pairs of nodes that are named as in a request, as n x 2 rows. Raises `InputError` for anything else."""
+    """Pairs of nodes that are named as in a request, as n x 2 rows, the lower one first.
+
+    Raises `InputError` for anything else.
+    """
     if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
         raise InputError("a link is a pair of two different nodes")
-    return torch.tensor([[graph.row(u), graph.row(v)] for u, v in pairs], dtype=torch.int64).reshape(-1, 2)
+    rows = torch.tensor([[graph.row(u), graph.row(v)] for u, v in pairs], dtype=torch.int64).reshape(-1, 2)
+    if (rows[:, 0] == rows[:, 1]).any():
+        raise InputError("a link is a pair of two different nodes")
+    return rows.sort(dim=1).values
 
 
 def pair_keys(rows: Tensor, n: int) -> Tensor:

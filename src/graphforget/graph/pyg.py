@@ -12,6 +12,7 @@ from torch import Tensor
 
 from graphforget.errors import InputError
 from graphforget.graph.canonical import canonical_adjacency
+from graphforget.graph.edge_arrays import same_weights_both_ways
 from graphforget.graph.validation import UNLABELLED, attribute_matrix, checked_edges
 from graphforget.linalg.sparse import to_scipy
 
@@ -29,22 +30,36 @@ def read_pyg(data: Data, *, directed: bool | None) -> dict[str, Any]:
 
     if isinstance(data, HeteroData):
         raise InputError(
-            "a HeteroData was given, and several types of nodes or edges are not supported: a homogeneous Data "
-            "with x and edge_index is needed (data.to_homogeneous() may help)"
+            "a HeteroData was given, and a homogeneous Data with x and edge_index is needed: "
+            "graphforget.Graph.from_hetero(data, target=...) takes several types of nodes or edges"
         )
     masks = {mask: getattr(data, mask, None) for mask in ("train_mask", "val_mask", "test_mask")}
     for needed in ("x", "edge_index", *(["y"] if any(mask is not None for mask in masks.values()) else [])):
         if getattr(data, needed, None) is None:
             raise InputError(f"the PyG data has no '{needed}', which a Graph needs")
-    for unsupported in ("edge_weight", "edge_attr"):
-        if getattr(data, unsupported, None) is not None:
-            raise InputError(f"the PyG data has '{unsupported}', and only unweighted edges are supported")
+    weight = _weight(data)
     given: dict[str, Any] = masks | {"numbers": getattr(data, "node_numbers", None)}
     given["graph_numbers"] = getattr(data, "graph_numbers", None)
     classes = getattr(data, "num_classes", None)  # a class may have lost its last node
     given["num_classes"] = classes if isinstance(classes, int) else None
-    edges = canonical_adjacency(data.edge_index, attribute_matrix(data.x).shape[0], directed=directed)
-    return given | {"x": data.x, "edges": edges, "y": getattr(data, "y", None), "directed": edges.directed}
+    n = attribute_matrix(data.x).shape[0]
+    edges = canonical_adjacency(data.edge_index, n, directed=directed)
+    given |= {"x": data.x, "edges": edges, "y": getattr(data, "y", None), "directed": edges.directed}
+    if weight is None:
+        return given
+    if directed is None and not edges.directed:
+        given["directed"] = not same_weights_both_ways(data.edge_index, weight, n)
+    return given | {"edges": data.edge_index, "edge_weight": weight}
+
+
+def _weight(data: Data) -> Tensor | None:
+    """The weights of the edges. What `edge_attr` means is not known, so it is refused."""
+    if getattr(data, "edge_attr", None) is not None:
+        raise InputError(
+            "the PyG data has 'edge_attr', and an edge of a Graph has one weight: put the column that is the weight "
+            "into 'edge_weight', and remove 'edge_attr'"
+        )
+    return getattr(data, "edge_weight", None)
 
 
 def read_pyg_list(graphs: Sequence[Data], *, directed: bool | None, graph_ids: Sequence[str] | None) -> dict[str, Any]:
@@ -117,7 +132,7 @@ def _read_one(data: Data, place: int, nodes: int) -> dict[str, Any]:
     """One graph of a list: attributes (a column of ones if it has none), edges and its one label."""
     for unsupported in ("edge_weight", "edge_attr"):
         if getattr(data, unsupported, None) is not None:
-            raise InputError(f"graph {place} has '{unsupported}', and only unweighted edges are supported")
+            raise InputError(f"graph {place} has '{unsupported}', and edges in a collection have no weights")
     x, y = getattr(data, "x", None), getattr(data, "y", None)
     y = torch.tensor(UNLABELLED) if y is None else torch.as_tensor(y).detach().cpu().squeeze()
     if y.dim() != 0:
@@ -132,11 +147,16 @@ def _read_one(data: Data, place: int, nodes: int) -> dict[str, Any]:
 def to_pyg(graph: Graph) -> Data:
     """As a PyG `Data`; `node_numbers` holds each row's stable number, `num_classes` how many classes there are.
 
-    Of a collection, `graph_numbers` holds the number of each row's graph.
+    Of a collection, `graph_numbers` holds the number of each row's graph. A graph with weights has `edge_weight`,
+    one with relations `edge_relations`, masks in which bit r stands for relation r.
     """
     from torch_geometric.data import Data
 
     of_graphs = {} if graph.graph_numbers is None else {"graph_numbers": graph.graph_numbers.clone()}
+    if graph.edge_weight is not None:
+        of_graphs["edge_weight"] = graph.edge_weight.clone()
+    if graph.edge_relations is not None:
+        of_graphs["edge_relations"] = graph.edge_relations.clone()
     return Data(
         x=graph.x.clone(),
         edge_index=graph.edge_index.clone(),

@@ -76,12 +76,28 @@ class RecordTree:
         Returns:
             The tree.
         """
-        prefixes, hashes = [numbers.astype(np.int64)], [leaves.astype(np.uint8)]
-        for level in range(height):
-            parents, above = _parents(level, prefixes[-1], hashes[-1], empty, top=level == height - 1)
-            prefixes.append(parents)
-            hashes.append(above)
-        return cls(tuple(prefixes), tuple(map(VersionedRows, hashes)), empty)
+        return cls.above(0, numbers.astype(np.int64), leaves.astype(np.uint8), height=height, empty=empty)
+
+    @classmethod
+    def above(
+        cls,
+        level: int,
+        prefixes: np.ndarray,
+        hashes: np.ndarray,
+        *,
+        height: int = HEIGHT,
+        empty: EmptyHashes = CONSTANT,
+    ) -> RecordTree:
+        """The upper part of a tree whose subtrees at a level have these prefixes, ascending, and these hashes.
+
+        What is below that level is elsewhere: its paths begin there.
+        """
+        nothing = np.zeros(0, dtype=np.int64), np.zeros((0, HASH), dtype=np.uint8)
+        levels = [nothing] * level + [(prefixes, hashes)]
+        for step in range(level, height):
+            below, under = levels[-1]
+            levels.append(_parents(step, below, under, empty, top=step == height - 1))
+        return cls(tuple(one for one, _ in levels), tuple(VersionedRows(one) for _, one in levels), empty)
 
     @property
     def height(self) -> int:
@@ -162,13 +178,6 @@ class RecordTree:
     @exclusive
     def _at(self, level: int, prefixes: np.ndarray) -> np.ndarray:
         return _rows_or_empty(level, prefixes, self.prefixes[level], self.hashes[level].array(), self.empty)
-
-
-def root_above(level: int, prefixes: np.ndarray, hashes: np.ndarray, *, height: int = HEIGHT) -> bytes:
-    """The root of a tree whose subtrees at a level have these prefixes, ascending, and these hashes."""
-    for step in range(level, height):
-        prefixes, hashes = _parents(step, prefixes, hashes, CONSTANT, top=step == height - 1)
-    return hashes.tobytes()
 
 
 def _parents(

@@ -2,18 +2,20 @@
 
 A record is the node's number, the number of its graph in a collection, its side of the split, the lengths of what
 follows, its target, its subject id, its attributes that are not 0 as columns and values, and the numbers of the nodes
-that send it messages. It does not depend on how attributes are stored or on the order of edges.
+that send it messages. If the graph has arrays of its edges (`edge_arrays.py`), their values for these edges follow in
+the same order. It does not depend on how attributes are stored or on the order of edges.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphforget.graph.edge_arrays import RELATIONS, WEIGHT, edge_arrays
 from graphforget.graph.record_tree import HASH
 from graphforget.linalg.ranges import ranges
 
@@ -49,6 +51,7 @@ def records(graph: Graph, rows: np.ndarray) -> Iterator[bytes]:
         attributes=_attributes(graph, rows),
         counts=counts,
         neighbours=numbers[senders],
+        of_edges=_of_edges(graph, rows),
     )
 
 
@@ -62,10 +65,12 @@ def encoded_records(
     attributes: tuple[np.ndarray, memoryview, memoryview],
     counts: np.ndarray,
     neighbours: np.ndarray,
+    of_edges: Sequence[memoryview] = (),
 ) -> Iterator[bytes]:
     """The records of some nodes from what they hold; `neighbours` are the numbers of their lists, one after the other.
 
-    `attributes` are those that are not 0, as `nonzero_attributes` gives them.
+    `attributes` are those that are not 0, as `nonzero_attributes` gives them. `of_edges` are further arrays in the
+    order of `neighbours`, as bytes of 8 each.
     """
     listed = neighbours.astype("<i8").view(np.uint8).data
     widths, columns, values = attributes
@@ -82,6 +87,7 @@ def encoded_records(
                 columns[4 * first : 4 * last],
                 values[8 * first : 8 * last],
                 listed[start:end],
+                *(array[start:end] for array in of_edges),
             )
         )
         start, first = end, last
@@ -100,7 +106,25 @@ def header(graph: Graph) -> bytes:
         targets=graph.target_kind,
         collection=graph.graph_numbers is not None,
         graph_ids=graph.graph_ids,
+        **_edge_settings(graph),
     )
+
+
+def _edge_settings(graph: Graph) -> dict[str, Any]:
+    """Which arrays of edges there are. A graph without any has no such field, as in earlier versions."""
+    named = {} if graph.relation_names is None else {"relation_names": graph.relation_names}
+    return {"edge_arrays": sorted(edge_arrays(graph)), **named} if edge_arrays(graph) else {}
+
+
+def _of_edges(graph: Graph, rows: np.ndarray) -> list[memoryview]:
+    """The arrays of the edges to these rows, as bytes."""
+    arrays = edge_arrays(graph)
+    if not arrays:
+        return []
+    starts = graph.adjacency.indptr
+    places = ranges(starts[rows], starts[rows + 1] - starts[rows])
+    kinds = {WEIGHT: "<f8", RELATIONS: "<i8"}
+    return [array.numpy()[places].astype(kinds[name]).view(np.uint8).data for name, array in sorted(arrays.items())]
 
 
 def encoded_header(**content: object) -> bytes:

@@ -18,10 +18,12 @@ from graphforget.graph.record_tree import BITS, HASH, RecordTree
 from graphforget.graph.records import encoded_records, nonzero_attributes
 from graphforget.graph.targets import UNLABELLED
 from graphforget.linalg.ranges import ranges
+from graphforget.privacy.salt import new_salts
 
 TRAIN, VALIDATION, TEST, GONE = 1, 2, 4, 128  # roles
 ARRAYS = ("attributes", "targets", "roles", "indptr", "indices", "counts", "leaves")
 BOUNDARY = "boundary"  # numbers of other parts that the lists of a part name, ascending
+SALTS = "salts"  # of the hashes from which absence is shown, 32 bytes a row, zeros for a deleted node
 SUBJECTS = "subjects"  # names of the nodes as bytes of one width, filled with zeros
 RECORDS = 2**13  # rows that are hashed together
 
@@ -35,6 +37,7 @@ class Deletion:
     full: np.ndarray
     partial: np.ndarray
     columns: np.ndarray  # of each number in `partial`
+    labels: np.ndarray  # of nodes that lose their label and stay
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +47,9 @@ class Changed:
     gone: np.ndarray
     relinked: np.ndarray  # with other neighbours, the deleted ones included
     altered: np.ndarray  # whose attributes really differ and that stay
-    removed: int  # training nodes that are deleted
+    attributes_before: np.ndarray  # of the altered rows
+    degrees_before: np.ndarray  # of the relinked rows; a self-loop counts once
+    removed: int  # training nodes that are deleted or lose their label
     values: int  # attribute values that the request names and that were not 0
 
 
@@ -57,7 +62,7 @@ class RowPart:
         self.attributes, self.targets, self.roles = (arrays[name] for name in ("attributes", "targets", "roles"))
         self.indptr, self.indices, self.counts = (arrays[name] for name in ("indptr", "indices", "counts"))
         self.leaves, self.subjects = arrays["leaves"], arrays.get(SUBJECTS)
-        self.boundary = arrays.get(BOUNDARY)
+        self.boundary, self.salts = arrays.get(BOUNDARY), arrays.get(SALTS)
         self.changed_rows: dict[str, np.ndarray] = {}
 
     @property
@@ -88,6 +93,11 @@ class RowPart:
         loops = np.zeros(rows.size, dtype=bool)
         loops[owner[listed == rows[owner] + self.start]] = True
         return loops
+
+    def degrees(self, rows: np.ndarray) -> np.ndarray:
+        """The number of neighbours of each of these rows with itself; a self-loop counts once."""
+        degrees: np.ndarray = self.counts[rows].astype(np.int64) + ~self.loops(rows)
+        return degrees
 
     # -- names ---------------------------------------------------------------------------------------------------
 
@@ -132,14 +142,20 @@ class RowPart:
     def remove(self, deletion: Deletion, group: Group) -> Changed:
         """Removes what the deletion names of this part. Every rank calls it: edges of deleted nodes end elsewhere."""
         gone, self.boundary = np.unique(self.owned(deletion.nodes)), None
-        removed = int(np.count_nonzero(self.roles[gone] == TRAIN))
-        altered, values = self._forget(deletion, gone)
+        unlabelled = np.setdiff1d(self.owned(deletion.labels), gone)
+        removed = int(np.count_nonzero(self.roles[np.concatenate([gone, unlabelled])] == TRAIN))
+        altered, attributes_before, values = self._forget(deletion, gone)
         senders, receivers = self._lost_edges(deletion, gone, group)
         relinked = np.union1d(receivers, gone)
+        degrees_before = self.degrees(relinked)
         self._unlink(relinked, gone, senders, receivers)
-        self._blank(gone)
-        self._rehash(np.union1d(relinked, np.union1d(altered, gone)))
-        return Changed(gone, relinked, altered, removed, values)
+        self._unlabel(unlabelled, 0)
+        self._unlabel(gone, GONE)
+        if self.subjects is not None:
+            self.subjects[gone] = 0
+            self._note(SUBJECTS, gone)
+        self._rehash(np.unique(np.concatenate([relinked, altered, gone, unlabelled])))
+        return Changed(gone, relinked, altered, attributes_before, degrees_before, removed, values)
 
     def _lost_edges(self, deletion: Deletion, gone: np.ndarray, group: Group) -> tuple[np.ndarray, np.ndarray]:
         """The edges that this part loses: numbers of the senders, and rows of the receivers."""
@@ -167,32 +183,38 @@ class RowPart:
         self._note("indices", places)
         self._note("counts", relinked)
 
-    def _forget(self, deletion: Deletion, gone: np.ndarray) -> tuple[np.ndarray, int]:
-        """Sets attributes to 0. Gives the rows where any was not 0 and whose nodes stay, and how many values were."""
+    def _forget(self, deletion: Deletion, gone: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+        """Sets attributes to 0.
+
+        Gives the rows where any was not 0 and whose nodes stay, what they were, and how many values were not 0.
+        """
         full = np.unique(self.owned(deletion.full))
         inside = (deletion.partial >= self.start) & (deletion.partial < self.stop)
         partial, columns = deletion.partial[inside] - self.start, deletion.columns[inside]
         changed = [full[(self.attributes[full] != 0).any(axis=1)], partial[self.attributes[partial, columns] != 0]]
         values = int(np.count_nonzero(self.attributes[full])) + int(np.count_nonzero(self.attributes[partial, columns]))
+        altered = np.setdiff1d(np.concatenate(changed), gone)
+        before = np.array(self.attributes[altered])
         self.attributes[np.concatenate([full, gone])] = 0
         self.attributes[partial, columns] = 0
         self._note("attributes", np.concatenate([full, gone, partial]))
-        return np.setdiff1d(np.concatenate(changed), gone), values
+        return altered, before, values
 
-    def _blank(self, gone: np.ndarray) -> None:
-        self.roles[gone] = GONE
-        self.targets[gone] = np.nan if self.targets.dtype.kind == "f" else UNLABELLED
-        self._note("roles", gone)
-        self._note("targets", gone)
-        if self.subjects is not None:
-            self.subjects[gone] = 0
-            self._note(SUBJECTS, gone)
+    def _unlabel(self, rows: np.ndarray, role: int) -> None:
+        """Takes the target of these rows away, and gives them another role."""
+        self.roles[rows] = role
+        self.targets[rows] = np.nan if self.targets.dtype.kind == "f" else UNLABELLED
+        self._note("roles", rows)
+        self._note("targets", rows)
 
     def _rehash(self, rows: np.ndarray) -> None:
         stays = rows[self.roles[rows] != GONE]
         self.leaves[rows] = 0
         self.leaves[stays] = self.record_hashes(stays)
         self._note("leaves", rows)
+        if self.salts is not None:
+            self.salts[rows] = new_salts(self.leaves[rows])
+            self._note(SALTS, rows)
 
     def _note(self, name: str, rows: np.ndarray) -> None:
         self.changed_rows[name] = np.union1d(self.changed_rows.get(name, rows[:0]), rows).astype(np.int64)

@@ -13,6 +13,7 @@ from torch import Tensor
 from graphforget.errors import InputError
 from graphforget.graph.collection import remaining_ids, renumbered_graphs
 from graphforget.graph.digest import follow
+from graphforget.graph.edge_arrays import FORGOTTEN_WEIGHT, WEIGHT, has_edge_arrays, selected
 from graphforget.graph.overlay import Overlay, overlay_without
 from graphforget.graph.resolved import Resolved
 from graphforget.graph.targets import targets_where, without_targets
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 
 def overlay_of(graph: Graph) -> Overlay | None:
-    """The graph as its own base; None if it is directed, a collection, or has sparse attributes."""
-    if graph.directed or graph.graph_numbers is not None or graph.has_sparse_attributes:
+    """The graph as its own base; None if it is directed, a collection, or has sparse attributes or edge arrays."""
+    if graph.directed or graph.graph_numbers is not None or graph.has_sparse_attributes or has_edge_arrays(graph):
         return None
     return Overlay(graph.x.numpy(), graph.adjacency)
 
@@ -77,15 +78,23 @@ def _unlabelled(graph: Graph, resolved: Resolved) -> dict[str, Any]:
     return masks | {"y": without_targets(graph.y, named)}
 
 
+def _unweighted(graph: Graph, columns: Tensor) -> dict[str, Any]:
+    """The weights if the edges of this mask weigh 1; nothing if there are none."""
+    if graph.edge_weight is None or not columns.any():
+        return {}
+    return {WEIGHT: graph.edge_weight.masked_fill(columns, FORGOTTEN_WEIGHT)}
+
+
 def _copied_without(graph: Graph, resolved: Resolved) -> Graph:
     keep = torch.ones(graph.num_nodes, dtype=torch.bool)
     keep[resolved.node_rows] = False
     edges = ~resolved.edge_mask(graph) & _among(graph, keep)
-    unlabelled = dataclasses.replace(graph, **_unlabelled(graph, resolved)) if resolved.label_rows.numel() else graph
-    part = _rows(unlabelled, keep, _blanked(graph, resolved, keep))
-    edge_index = _renumbered(masked(graph.edge_index, edges), keep)
-    after = dataclasses.replace(part, edge_index=edge_index, next_number=graph.free_number)
-    changed = torch.cat([graph.edge_index[1, ~edges], resolved.full_rows, resolved.partial_rows, resolved.label_rows])
+    unweighted = resolved.weight_mask(graph)
+    lost = _unlabelled(graph, resolved) | _unweighted(graph, unweighted)
+    part = _rows(dataclasses.replace(graph, **lost) if lost else graph, keep, _blanked(graph, resolved, keep), edges)
+    after = dataclasses.replace(part, next_number=graph.free_number)
+    receivers = graph.edge_index[1, ~edges | unweighted]
+    changed = torch.cat([receivers, resolved.full_rows, resolved.partial_rows, resolved.label_rows])
     if graph.graph_ids is None:  # or the header changes too
         follow(graph, after, *(graph.numbers[rows].numpy() for rows in (changed, resolved.node_rows)))
     return after
@@ -93,8 +102,7 @@ def _copied_without(graph: Graph, resolved: Resolved) -> Graph:
 
 def induced(graph: Graph, keep: Tensor) -> Graph:
     """The nodes where `keep`, and the edges among them."""
-    edges = masked(graph.edge_index, _among(graph, keep))
-    return dataclasses.replace(_rows(graph, keep, _select(graph.x, keep)), edge_index=_renumbered(edges, keep))
+    return _rows(graph, keep, _select(graph.x, keep), _among(graph, keep))
 
 
 def neighbourhood(graph: Graph, rows: Tensor, *, hops: int) -> tuple[Graph, Tensor]:
@@ -163,6 +171,8 @@ def numbered_as(graph: Graph, other: Graph) -> Graph:
     if graph.class_names != other.class_names and set(graph.class_names or ()) == set(other.class_names or ()):
         return with_classes(graph, other.class_names or ()).numbered_as(other)
     subjects = graph.subject_ids
+    if set(graph.relation_names or ()) <= set(other.relation_names or ()):
+        graph = with_relations(graph, other.relation_names or ())
     graph = dataclasses.replace(graph, **renumbered_graphs(graph, other))
     known = {subject: int(number) for subject, number in zip(other.subject_ids, other.numbers, strict=True)}
     unknown = [subject for subject in subjects if subject not in known]
@@ -180,7 +190,7 @@ def reordered(graph: Graph, numbers: Tensor) -> Graph:
     order = numbers.argsort()
     new_row = torch.empty_like(order)
     new_row[order] = torch.arange(order.numel())
-    keys = (new_row[graph.edge_index[1]] * graph.num_nodes + new_row[graph.edge_index[0]]).sort().values
+    keys, columns = (new_row[graph.edge_index[1]] * graph.num_nodes + new_row[graph.edge_index[0]]).sort()
     names = [name for name in row_fields(graph) if name != "numbers"]
     rows: dict[str, Any] = {name: getattr(graph, name)[order] for name in ("y", *names)}
     return dataclasses.replace(
@@ -190,6 +200,7 @@ def reordered(graph: Graph, numbers: Tensor) -> Graph:
         numbers=numbers[order],
         subject_ids=None if subjects is None else tuple(subjects[row] for row in order.tolist()),
         **rows,
+        **selected(graph, columns),
     )
 
 
@@ -202,20 +213,32 @@ def with_classes(graph: Graph, names: tuple[str, ...]) -> Graph:
     return dataclasses.replace(graph, y=y, class_names=names)
 
 
+def with_relations(graph: Graph, names: tuple[str, ...]) -> Graph:
+    """The same edges, with the relations in the order of `names`, of which some may have no edge."""
+    if graph.edge_relations is None or graph.relation_names == names:
+        return graph
+    masks = torch.zeros_like(graph.edge_relations)
+    for number, name in enumerate(graph.relation_names or ()):
+        masks |= ((graph.edge_relations >> number) & 1) << names.index(name)
+    return dataclasses.replace(graph, edge_relations=masks, relation_names=names)
+
+
 def _among(graph: Graph, keep: Tensor) -> Tensor:
     """A mask of the edges with both ends in `keep`."""
     ends = keep.numpy()[graph.edge_index.numpy()]
     return torch.from_numpy(ends[0] & ends[1])
 
 
-def _rows(graph: Graph, keep: Tensor, x: Tensor) -> Graph:
-    """The kept rows with attributes `x`; the caller sets the edges."""
+def _rows(graph: Graph, keep: Tensor, x: Tensor, edges: Tensor) -> Graph:
+    """The kept rows with attributes `x` and the edges of this mask, whose ends are all kept."""
     subjects = graph.subject_ids
     if subjects is not None:
         subjects = tuple(subject for subject, stays in zip(subjects, keep.tolist(), strict=True) if stays)
     rows: dict[str, Any] = {name: masked(getattr(graph, name), keep) for name in row_fields(graph)}
     rows["y"] = targets_where(graph.y, keep)
     rows["graph_ids"] = remaining_ids(graph, keep)
+    rows["edge_index"] = _renumbered(masked(graph.edge_index, edges), keep)
+    rows |= selected(graph, edges)
     return dataclasses.replace(graph, x=x, subject_ids=subjects, notes=(), **rows)  # notes could disclose a deletion
 
 

@@ -20,6 +20,8 @@ class BlockedFeatures(Jacobian):
     `features` gives `Z`, each time anew: the array behind it may belong to another version in between.
     """
 
+    has_shared_features = True
+
     def __init__(self, features: Callable[[], Tensor], *, classes: int, bias: bool) -> None:
         self._features, self._classes, self._bias = features, classes, bias
         like = features()

@@ -13,6 +13,7 @@ from graphforget.linalg.solution import Product, Solution
 DRIFT = 1e-6
 
 
+# Longer than 50 lines because of its signature and its documentation.
 def conjugate_gradient(
     product: Product,
     b: Tensor,
@@ -20,6 +21,7 @@ def conjugate_gradient(
     tolerance: float = 1e-6,
     max_iterations: int = 1000,
     remembered: int = 0,
+    preconditioner: Product | None = None,
     on_iteration: Callable[[int, float], None] | None = None,
 ) -> Solution:
     """Solves `A x = b` for positive definite `A` until `||b - A x|| <= tolerance ||b||`.
@@ -30,36 +32,43 @@ def conjugate_gradient(
 
     Residuals are orthogonal to each other but for rounding errors, which cost iterations. With `remembered`, each is
     made orthogonal to so many of the first ones.
+
+    A `preconditioner` is a product with a positive definite matrix that is close to a multiple of `A^-1`.
+    Residuals are orthogonal in its inner product then, and none is remembered.
     """
     x = torch.zeros_like(b)
     scale = float(b.norm())
     if scale == 0.0:
         return Solution(x, "converged", 0, 0.0)
-    residual, direction = b.clone(), b.clone()
-    basis = b.new_empty(min(remembered, max_iterations), b.numel())
-    squared = float(residual @ residual)
+    residual = b.clone()
+    turned = residual if preconditioner is None else preconditioner(residual)
+    direction = turned.clone()
+    basis = b.new_empty(min(remembered, max_iterations) if preconditioner is None else 0, b.numel())
+    squared, norm = float(residual @ turned), scale
     for iteration in range(1, max_iterations + 1):
         if iteration <= basis.shape[0]:
             torch.div(residual, squared**0.5, out=basis[iteration - 1])
         image = product(direction)
         curvature = float(direction @ image)
         if not math.isfinite(curvature):
-            return Solution(x, "not finite", iteration, squared**0.5 / scale)
+            return Solution(x, "not finite", iteration, norm / scale)
         if curvature <= 0.0:
             if iteration == 1:
                 return Solution(b.clone(), "negative curvature", 1, float((b - image).norm()) / scale)
-            return Solution(x, "negative curvature", iteration, squared**0.5 / scale)
+            return Solution(x, "negative curvature", iteration, norm / scale)
         step = squared / curvature
         x.add_(direction, alpha=step)
         residual.sub_(image, alpha=step)
-        if remembered:
+        if basis.shape[0]:
             known = basis[:iteration]
             residual.sub_(known.T @ (known @ residual))
-        previous, squared = squared, float(residual @ residual)
+        norm = float(residual.norm())
         if on_iteration is not None:
-            on_iteration(iteration, squared**0.5 / scale)
-        if squared**0.5 <= tolerance * scale:
-            reached = squared**0.5 / scale if tolerance >= DRIFT else float((b - product(x)).norm()) / scale
+            on_iteration(iteration, norm / scale)
+        if norm <= tolerance * scale:
+            reached = norm / scale if tolerance >= DRIFT else float((b - product(x)).norm()) / scale
             return Solution(x, "converged" if reached <= 2 * tolerance else "stagnated", iteration, reached)
-        direction.mul_(squared / previous).add_(residual)
-    return Solution(x, "iterations spent", max_iterations, squared**0.5 / scale)
+        turned = residual if preconditioner is None else preconditioner(residual)
+        previous, squared = squared, float(residual @ turned)
+        direction.mul_(squared / previous).add_(turned)
+    return Solution(x, "iterations spent", max_iterations, norm / scale)

@@ -18,6 +18,8 @@ class Jacobian:
     The passes through `function` are recorded once; each product afterwards is one backward pass.
     """
 
+    has_shared_features = False  # whether `J v` is `Z W`: `v` as a matrix with a row a feature, a column an output
+
     def __init__(self, function: Callable[[Tensor], Tensor], point: Tensor) -> None:
         with torch.enable_grad():
             self._point = point.detach().clone().requires_grad_()

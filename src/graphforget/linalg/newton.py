@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+import torch
 from torch import Tensor
 
 from graphforget.linalg.cg import conjugate_gradient
@@ -13,7 +14,7 @@ from graphforget.linalg.solution import Product
 
 Status = Literal["converged", "steps spent", "no descent"]
 
-NEAR = 0.003  # of the gradient's norm
+NEAR = 0.0012  # of the gradient's norm
 REMEMBERED = 40  # residuals of a solve that later ones are made orthogonal to
 
 
@@ -41,6 +42,7 @@ class Minimum:
         return float(self.gradient.norm())
 
 
+# Longer than 50 lines because of its signature and its documentation.
 def newton_cg(
     function: SmoothFunction,
     theta: Tensor,
@@ -49,8 +51,12 @@ def newton_cg(
     min_steps: int = 0,
     max_steps: int = 100,
     max_products: int = 500,
+    preconditioner: Callable[[Tensor], Product | None] | None = None,
+    solve_dtype: torch.dtype | None = None,
     on_step: Callable[[int, float], None] | None = None,
-    on_point: Callable[[Tensor], None] | None = None,
+    on_point: Callable[[Tensor, int, int], None] | None = None,
+    steps_before: int = 0,
+    products_before: int = 0,
 ) -> Minimum:
     """Minimises `function` from `theta` until its gradient's norm is at most `gradient_tolerance`, after `min_steps`.
 
@@ -58,24 +64,33 @@ def newton_cg(
     method: relative residual at most `min(0.1, sqrt(||g||))`, and no smaller than what would meet the tolerance).
     If the tolerance is `NEAR`, one step is solved to the tolerance: a second step would cost more.
     A step that does not lower the value enough (Armijo) is halved. Close to the minimum differences of values are
-    smaller than rounding errors; there a step that lowers the norm is accepted. `on_point` gets every point.
+    smaller than rounding errors; there a step that lowers the norm is accepted. `on_point` gets every point, with the
+    number of steps and products so far. From such a point, with these as `steps_before` and `products_before`, the
+    minimisation goes on to the same result, if there is no preconditioner.
+    `preconditioner` makes one at the first point, which serves all steps. `solve_dtype` is the precision of the vectors
+    in a solve, by default that of `theta`.
     """
+    turned: Product | None = None
     value, gradient = function.value_and_gradient(theta)
-    norm, products = float(gradient.norm()), 0
-    for step in range(max_steps):
+    norm, products = float(gradient.norm()), products_before
+    for step in range(steps_before, max_steps):
         if on_step is not None:
             on_step(step, norm)
         if norm <= gradient_tolerance and step >= min_steps:
             return Minimum(theta, "converged", step, products, value, gradient)
         enough = 0.9 * gradient_tolerance / max(norm, 1e-300)
         forcing = min(enough if enough >= NEAR else max(min(0.1, norm**0.5), enough), 0.9)
-        limits: Any = {"max_iterations": max_products, "remembered": REMEMBERED}
-        solution = conjugate_gradient(function.hessian(theta), -gradient, tolerance=forcing, **limits)
+        if step == steps_before and preconditioner is not None:
+            turned = preconditioner(theta)
+        limits: Any = {"max_iterations": max_products, "remembered": REMEMBERED, "preconditioner": turned}
+        against = -gradient.to(solve_dtype or gradient.dtype)
+        solution = conjugate_gradient(function.hessian(theta), against, tolerance=forcing, **limits)
         products += solution.iterations
-        slope = float(gradient @ solution.x)
+        direction = solution.x.to(gradient)
+        slope = float(gradient @ direction)
         length = 1.0
         for _ in range(40):
-            candidate = theta + length * solution.x
+            candidate = theta + length * direction
             new_value, new_gradient = function.value_and_gradient(candidate)
             new_norm = float(new_gradient.norm())
             same = abs(new_value - value) <= 1e-13 * max(abs(value), 1e-300)
@@ -86,7 +101,7 @@ def newton_cg(
             return Minimum(theta, "no descent", step, products, value, gradient)
         theta, value, gradient, norm = candidate, new_value, new_gradient, new_norm
         if on_point is not None:
-            on_point(theta)
+            on_point(theta, step + 1, products)
     if on_step is not None:
         on_step(max_steps, norm)
     status: Status = "converged" if norm <= gradient_tolerance else "steps spent"

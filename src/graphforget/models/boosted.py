@@ -66,12 +66,12 @@ class Network:
             raise InputError(f"there is no tensor {next(iter(rest))[:80]!r} in this network")
         return cls(module, float(gate))
 
-    def outputs(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def outputs(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """What the network adds to the logits of the start, for every node."""
         with torch.no_grad():
             module = converted_module(self.module, x)
             module = module if isinstance(module, GraphModel) else copy.deepcopy(module)  # used once, as encoders are
-            out: Tensor = module(*inner_inputs(self.module, x, edge_index))
+            out: Tensor = module(*inner_inputs(self.module, x, edge_index, edge_weight))
             return self.gate * out
 
 
@@ -147,9 +147,11 @@ class Boosted(CompositeModel):
 
     # -- as a model ----------------------------------------------------------------------------------------------
 
-    def prepare(self, x: Tensor, edge_index: Tensor) -> tuple[Matrix, object]:
-        rows, inputs = self.start.prepare(x, edge_index)
-        return rows, BoostedInputs(inputs, None if self.network is None else self.network.outputs(x, edge_index))
+    def prepare(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> tuple[Matrix, object]:
+        weight = self.checked_weight(edge_weight)
+        rows, inputs = self.start.prepare(x, edge_index, weight)
+        added = None if self.network is None else self.network.outputs(x, edge_index, weight)
+        return rows, BoostedInputs(inputs, added)
 
     @property
     def preparation(self) -> Hashable:

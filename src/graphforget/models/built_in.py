@@ -25,6 +25,7 @@ from graphforget.models.link import LinkSGC, LinkSIGN
 from graphforget.models.link_view import LinkView
 from graphforget.models.object_attributes import MODULE_INTERNALS
 from graphforget.models.published import PublishedEraser, PublishedGCN
+from graphforget.models.relational import RelationalSIGN
 from graphforget.models.sage import SAGE
 from graphforget.models.sharded import SHARD_OF, Sharded
 from graphforget.models.stacked import Stacked
@@ -38,7 +39,7 @@ ENSEMBLES = frozenset({Sharded, PublishedEraser})
 STACKED = frozenset({Stacked, StackedOnItems})
 COMPOSITES = STACKED | {Boosted}
 NETWORKS = frozenset({GCN, GAT, GIN, SAGE, PublishedGCN, ItemNetwork})
-LINEAR = frozenset({FixedPropagation, SGC, SIGN, MeanSGC, LinkSGC, LinkSIGN, GraphWL, GraphSIGN})
+LINEAR = frozenset({FixedPropagation, SGC, SIGN, MeanSGC, RelationalSIGN, LinkSGC, LinkSIGN, GraphWL, GraphSIGN})
 MODEL_TYPES = LINEAR | NETWORKS | ENSEMBLES | COMPOSITES
 LAYER_TYPES = frozenset({Linear, GATLayer, GINLayer, nn.ModuleList})
 BUFFERS: dict[type, tuple[str, ...]] = {**dict.fromkeys(STACKED, MEMBERS), **dict.fromkeys(ENSEMBLES, (SHARD_OF,))}

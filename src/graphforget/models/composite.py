@@ -60,6 +60,15 @@ class CompositeModel(NormalisedModel, AffineModel):
                 if prefix + name not in state or state[prefix + name].shape != shape:
                     raise InputError(f"the tensor {prefix + name!r} is missing, or of another shape")
 
+    @property
+    def takes_edge_weight(self) -> bool:  # type: ignore[override]
+        """Whether the module that it makes reads weights. That of a user is called without them."""
+        if not self.built_in_modules:
+            return False
+        with torch.device("meta"):
+            module = self.make()
+        return isinstance(module, GraphModel) and module.takes_edge_weight
+
     @abstractmethod
     def untrained(self) -> CompositeModel:
         """The same architecture without that part, its parameters at 0."""
@@ -114,12 +123,14 @@ def made_by_seed(make: Callable[[], nn.Module], seed: int) -> nn.Module:
             np.random.set_state(states[1])  # noqa: NPY002
 
 
-def inner_inputs(module: nn.Module, x: Tensor, edge_index: Tensor) -> tuple[Any, Any]:
+def inner_inputs(
+    module: nn.Module, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None
+) -> tuple[Any, Any]:
     """The inputs of an inner module: a model of this package prepares the graph, any other gets `(x, edge_index)`."""
     if isinstance(module, ItemNetwork):
         module = module.inner
     if isinstance(module, GraphModel):
-        return module.prepare(x, edge_index)
+        return module.prepare(x, edge_index, module.checked_weight(edge_weight))
     return (x.to_dense() if x.layout == torch.sparse_csr else x), edge_index
 
 

@@ -68,6 +68,7 @@ class Encoders:
         *,
         width: int,
         norm: float,
+        edge_weight: Tensor | None = None,
         rows: Matrix | None = None,
         combined: Callable[[Tensor], Tensor] = lambda vectors: vectors,
     ) -> Tensor:
@@ -84,7 +85,7 @@ class Encoders:
                 continue
             if prepared is None:  # all encoders are of one type
                 shared = isinstance(rows, SparseMatrix) and type(module) is GCN and module.scale_rows
-                prepared = (rows, propagation) if shared else inner_inputs(module, x, edge_index)
+                prepared = (rows, propagation) if shared else inner_inputs(module, x, edge_index, edge_weight)
             vectors = embedding(converted_module(module, x), *prepared)
             blocks.append(combined(propagation @ vectors).mul_(norm / scale))
         if all(block is not None for block in blocks):

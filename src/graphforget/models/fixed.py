@@ -52,8 +52,8 @@ class FixedPropagation(NormalisedModel, AffineModel):
         self.weight = nn.Parameter(torch.zeros(len(powers), columns, classes))
         self.bias = nn.Parameter(torch.zeros(classes)) if bias else None
 
-    def prepare(self, x: Tensor, edge_index: Tensor) -> tuple[Matrix, object]:
-        rows, propagation = super().prepare(x, edge_index)
+    def prepare(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> tuple[Matrix, object]:
+        rows, propagation = super().prepare(x, edge_index, edge_weight)
         assert isinstance(propagation, SparseMatrix)
         if isinstance(rows, SparseMatrix):
             return rows, propagation
@@ -194,6 +194,8 @@ class _FixedJacobian(Jacobian):
     where they are few.
     """
 
+    has_shared_features = True
+
     def __init__(self, module: FixedPropagation, inputs: tuple[Any, Any], rows: Tensor, *, nodes: int) -> None:
         x, propagation = inputs
         self._rows: Tensor | None = rows
@@ -228,12 +230,16 @@ class MeanSGC(FixedPropagation):
     """
 
     symmetric_propagation = False
+    takes_edge_weight = False
 
     def __init__(self, columns: int, classes: int, *, hops: int = 2, scale_rows: bool = True) -> None:
         super().__init__(columns, classes, powers=(hops,), scale_rows=scale_rows, bias=False)
         self.reach = Reach(hops, degree_normalised=False)
 
-    def propagation(self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> Matrix:
+    def propagation(
+        self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype, edge_weight: Tensor | None = None
+    ) -> Matrix:
+        self.checked_weight(edge_weight)
         return mean_adjacency(edge_index, num_nodes, dtype=dtype)
 
 
@@ -242,3 +248,8 @@ class SIGN(FixedPropagation):
 
     def __init__(self, columns: int, classes: int, *, hops: int = 3, scale_rows: bool = True) -> None:
         super().__init__(columns, classes, powers=tuple(range((Reach(hops).hops or 0) + 1)), scale_rows=scale_rows)
+
+
+def sgc_without_bias(columns: int, classes: int, *, hops: int = 2, scale_rows: bool = True) -> FixedPropagation:
+    """`S^K X W`, as ScaleGUN has it."""
+    return FixedPropagation(columns, classes, powers=(hops,), scale_rows=scale_rows, bias=False)

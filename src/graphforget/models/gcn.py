@@ -26,12 +26,20 @@ class GCN(NormalisedModel):
         self.second = Linear(hidden, classes, bias=False)
         self.second_bias = torch.nn.Parameter(torch.zeros(classes))
 
+    def first_layer(self, x: Matrix, propagation: object) -> Tensor:
+        """The n x h numbers before the first activation."""
+        assert isinstance(propagation, SparseMatrix)
+        return propagation @ self.first(x) + self.first_bias
+
+    def second_layer(self, hidden: Tensor, propagation: object) -> Tensor:
+        """The logits, from the activations of the first layer."""
+        assert isinstance(propagation, SparseMatrix)
+        return propagation @ self.second(hidden) + self.second_bias
+
     def embed(self, x: Matrix, propagation: object) -> Tensor:
         """The n x h activations that the last layer reads, before dropout, from the results of `prepare`."""
-        assert isinstance(propagation, SparseMatrix)
-        return (propagation @ self.first(x) + self.first_bias).relu()
+        return self.first_layer(x, propagation).relu()
 
     def logits(self, x: Matrix, propagation: object) -> Tensor:
-        assert isinstance(propagation, SparseMatrix)
         hidden = functional.dropout(self.embed(x, propagation), self.dropout, self.training)
-        return propagation @ self.second(hidden) + self.second_bias
+        return self.second_layer(hidden, propagation)

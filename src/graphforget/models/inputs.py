@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.linalg.sparse import converted
-from graphforget.models.base import GraphModel
+from graphforget.models.base import GraphModel, reads_edge_weight
 from graphforget.models.built_in import is_built_in
 from graphforget.models.fixed import FixedPropagation
 from graphforget.models.followed import followed
@@ -19,8 +20,10 @@ from graphforget.models.linearised import base_of
 from graphforget.models.parameters import call_with, flatten
 from graphforget.models.prepared import prepared_once
 from graphforget.models.propagated import PropagatedFeatures, propagate
+from graphforget.models.relational import RelationalSIGN
 from graphforget.models.stacked import Stacked
 from graphforget.models.stacked_model import StackedInputs
+from graphforget.models.trials import weightings
 
 
 def model_inputs(
@@ -28,9 +31,11 @@ def model_inputs(
 ) -> tuple[Any, Any]:
     """The two inputs of `module`: a model of this package prepares the graph, any other gets `(x, edge_index)`.
 
-    A linearised model takes the inputs of its base. Sparse attributes become dense for a module that cannot use them.
+    If the graph has edge weights, such a module gets them as a third input. A linearised model takes the inputs of its
+    base. Sparse attributes become dense for a module that cannot use them.
     """
     module = base_of(module)
+    check_edge_arrays(module, graph)
     if isinstance(module, ItemModel):
         key = (module.preparation, dtype, str(device))
         return prepared_once(graph, key, lambda: module.item_inputs(graph, dtype=dtype, device=device))
@@ -44,6 +49,21 @@ def model_inputs(
             return prepared_once(graph, key, lambda: _stacked_inputs(module, graph))
         return prepared_once(graph, key, lambda: _inputs(module, graph, dtype=dtype, device=device))
     return _inputs(module, graph, dtype=dtype, device=device)
+
+
+def check_edge_arrays(module: nn.Module, graph: Graph) -> None:
+    """Raises `InputError` for a graph with arrays of edges that the module would not read."""
+    if graph.edge_relations is not None and not (isinstance(module, GraphModel) and module.takes_relations):
+        raise InputError(f"the graph has relations, and a {type(module).__name__} takes none: relational-sign does")
+    if graph.edge_weight is None:
+        if weightings(module) == (True,):
+            raise InputError(f"{type(module).__name__}.forward needs 'edge_weight', and the graph has no edge weights")
+        return
+    if isinstance(module, GraphModel):
+        module.checked_weight(graph.edge_weight)
+    if not reads_edge_weight(module):
+        method = f"{type(module).__name__}.{'propagation' if isinstance(module, GraphModel) else 'forward'}"
+        raise InputError(f"the graph has edge weights, and {method} has no parameter 'edge_weight' in its place")
 
 
 def outputs(module: nn.Module, graph: Graph, rows: Tensor | None = None) -> Tensor:
@@ -109,15 +129,22 @@ def fresh_inputs(module: nn.Module, graph: Graph, *, device: str | torch.device 
     return inputs if inputs[0].propagated.is_fresh else propagated_inputs(module, graph, anew=True)
 
 
-def _inputs(module: nn.Module, graph: Graph, *, dtype: torch.dtype, device: str | torch.device) -> tuple[Any, Any]:
+def _inputs(module: nn.Module, graph: Graph, *, dtype: torch.dtype, device: str | torch.device) -> Any:
     x, edge_index = converted(graph.x, dtype=dtype, device=device), graph.edge_index.to(device)
+    if isinstance(module, RelationalSIGN):
+        return module.prepare_graph(x, edge_index, graph)
     if isinstance(module, GraphModel):
-        attributes, propagation = module.prepare(x, edge_index)
+        attributes, propagation = module.prepare(x, edge_index, *_weight(graph, device))
         symmetric = is_built_in(module) and module.symmetric_propagation  # a subclass may weigh messages differently
         return attributes, module.marked_symmetric(propagation) if symmetric and not graph.directed else propagation
     if x.layout == torch.sparse_csr and not accepts_sparse(module, x):
         x = x.to_dense()
-    return x, edge_index
+    return x, edge_index, *(weight.to(dtype) for weight in _weight(graph, device))
+
+
+def _weight(graph: Graph, device: str | torch.device) -> tuple[Tensor, ...]:
+    """The weights of the edges, if there are any, as further arguments."""
+    return () if graph.edge_weight is None else (graph.edge_weight.to(device),)
 
 
 def accepts_sparse(module: nn.Module, x: Tensor) -> bool:

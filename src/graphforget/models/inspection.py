@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,14 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from graphforget.errors import InputError
-from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
 from graphforget.models.built_in import alteration, as_composite, has_built_in_type, is_built_in
 from graphforget.models.captured import first_captured_value, reachable_digest
 from graphforget.models.object_attributes import attributes
-from graphforget.models.parameters import trainable
-from graphforget.request.footprint import footprint
-from graphforget.request.request import Request
+from graphforget.models.trials import fresh_copy, logits, small_graph, try_on_small_graphs, weightings
 
 # PyG layers that send along the edges, with weights that depend on the degree of the sender or not.
 NORMALISED_LAYERS = ("GCNConv", "SGConv", "APPNP")
@@ -119,12 +115,12 @@ def _tried_reach(
     if not isinstance(own, Reach | None):
         raise InputError(f"the module's 'reach' is {own!r}, a graphforget.Reach is needed")
     try:
-        reach = declared or own or _counted_reach(_copy(module), columns)
+        reach = declared or own or _counted_reach(fresh_copy(module), columns)
         with torch.random.fork_rng(devices=[]):
-            complaint, refutes = _try_on_small_graphs(module, columns, classes, reach)
+            complaint, refutes = try_on_small_graphs(module, columns, classes, reach)
             if refutes and not reach.both_ways:
                 reach = dataclasses.replace(reach, both_ways=True)
-                complaint, refutes = _try_on_small_graphs(module, columns, classes, reach)
+                complaint, refutes = try_on_small_graphs(module, columns, classes, reach)
     except InputError:
         raise
     except Exception as error:
@@ -244,9 +240,7 @@ def _counted_reach(module: nn.Module, columns: int) -> Reach:
     for part in module.modules():
         if isinstance(part, pyg.MessagePassing):
             part.register_propagate_forward_pre_hook(lambda layer, _: called.append(layer))
-    graph = _small_graph(columns, directed=False, arm=4)
-    with torch.no_grad():
-        module(graph.x, graph.edge_index)
+    logits(module, small_graph(columns, directed=False, arm=4, weighted=weightings(module)[-1]))
     if not called:
         return Reach(None)
     plain = tuple(getattr(pyg, name) for name in PLAIN_LAYERS)
@@ -254,91 +248,3 @@ def _counted_reach(module: nn.Module, columns: int) -> Reach:
     one_way = all(type(layer) in known and layer.flow == "source_to_target" for layer in called)
     normalised = not all(type(layer) in plain for layer in called)
     return Reach(len(called), degree_normalised=normalised, both_ways=not one_way)
-
-
-# -- trials ----------------------------------------------------------------------------------------------------------
-
-
-def _try_on_small_graphs(module: nn.Module, columns: int, classes: int | None, reach: Reach) -> tuple[str, bool]:
-    """The first failed trial in words, or an empty text; and whether it refutes the reach."""
-    arm = 6 if reach.hops is None else reach.hops + 4
-    graphs = [_small_graph(columns, directed=directed, arm=arm) for directed in (False, True)]
-    for seed in range(2):
-        drawn = _with_random_weights(module, seed)
-        for graph in graphs:
-            before = _logits(_copy(drawn), graph)
-            _check_shape(before, nodes=graph.num_nodes, classes=classes)
-            if not torch.isfinite(before).all():
-                return "its outputs are not finite on small positive attributes", False
-            if not torch.equal(before, _logits(_copy(drawn), graph)):
-                return "the same input gives different outputs in eval mode", False
-            for request in _small_requests(graph, arm):
-                after = graph.without(request)
-                expected = _logits(_copy(drawn), after)
-                used = _copy(drawn)
-                _logits(used, graph)
-                if not torch.equal(_logits(used, after), expected):
-                    return "its output depends on a graph it has seen before", False
-                stays = torch.ones(graph.num_nodes, dtype=torch.bool)
-                stays[footprint(graph, request, reach).reached] = False
-                rows = torch.isin(graph.numbers, after.numbers) & stays
-                new_rows = torch.searchsorted(after.numbers, graph.numbers[rows])
-                if not torch.allclose(before[rows], expected[new_rows], rtol=1e-8, atol=1e-9):
-                    hops = f"more than {reach.hops} hops away"
-                    return (
-                        f"a change reaches nodes {hops} (pooling, normalisation over nodes, the order of nodes ...)",
-                        True,
-                    )
-    return "", False
-
-
-def _check_shape(logits: Tensor, *, nodes: int, classes: int | None) -> None:
-    if logits.dim() != 2 or logits.shape[0] != nodes or logits.shape[1] != (classes or logits.shape[1]):
-        shape = f"{nodes} x {classes or 'classes'}"
-        raise InputError(f"the model gives an output of shape {tuple(logits.shape)}, {shape} is needed")
-
-
-def _copy(module: nn.Module) -> nn.Module:
-    """A copy in float64 and eval mode, so that no trial influences the next."""
-    return copy.deepcopy(module).eval().to(device="cpu", dtype=torch.float64)
-
-
-def _with_random_weights(module: nn.Module, seed: int) -> nn.Module:
-    """A copy with random weights, because weights of 0 may hide a path that training would open."""
-    module = _copy(module)
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for _, parameter in trainable(module):
-            width = max(1, parameter.shape[0] if parameter.dim() == 2 else 1) ** 0.5
-            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) / width)
-    return module
-
-
-def _logits(module: nn.Module, graph: Graph) -> Tensor:
-    with torch.no_grad():
-        out: Tensor = module(graph.x, graph.edge_index)
-        return out
-
-
-def _small_graph(columns: int, *, directed: bool, arm: int) -> Graph:
-    """A hub with five neighbours and two triangles (0 to 5), a path from there, another triangle, a lone node."""
-    last = 5 + arm
-    edges = [(0, i) for i in range(1, 6)] + [(1, 2), (2, 3)] + [(i, i + 1) for i in range(5, last)]
-    edges += [(last + 1, last + 2), (last + 2, last + 3), (last + 3, last + 1)]
-    n = last + 5
-    x = torch.rand(n, columns, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.1
-    x[3] *= 3  # the extremes lie on nodes that the requests change
-    x[last] *= 0.2
-    return Graph.create(x=x, edges=torch.tensor(edges).T, y=torch.arange(n) % 2, directed=directed)
-
-
-def _small_requests(graph: Graph, arm: int) -> list[Request]:
-    last = 5 + arm
-    return [
-        Request(nodes=[0]),
-        Request(nodes=[last]),
-        Request(edges=[(1, 2)]),
-        Request(edges=[(last - 1, last)]),
-        Request(attributes={3: "all"}),
-        Request(attributes={last: "all"}),
-    ]

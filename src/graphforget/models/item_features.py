@@ -80,6 +80,8 @@ class LinearOnItems(ItemModel, AffineModel):
 class _ItemsJacobian(Jacobian):
     """Some rows of the logits; the parameters are the weights and then the bias."""
 
+    has_shared_features = True
+
     def __init__(self, features: Matrix, rows: Tensor, weight: Tensor) -> None:
         self._features = _rows(features, rows)
         self._shape, self._size = weight.shape, weight.numel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from graphforget.graph.graph import Graph
 from graphforget.linalg.pattern import Pattern
 from graphforget.linalg.sparse import Matrix, converted
 from graphforget.models.base import GraphModel, Linear
-from graphforget.models.items import ItemModel, ItemView
+from graphforget.models.items import LINK, ItemModel, ItemView
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +49,15 @@ class ItemNetwork(ItemModel):
             propagation = self.inner.marked_symmetric(propagation)
         keyed_by = propagation if isinstance(propagation, Pattern) else edges
         return rows, NetworkInputs(propagation, self.view.places(graph, dtype=dtype), keyed_by)
+
+    def pair_logits(self, graph: Graph, rows: Tensor) -> Tensor:
+        if self.view.word != LINK:
+            return super().pair_logits(graph, rows)
+        dtype = next(self.parameters()).dtype
+        inputs: NetworkInputs
+        x, inputs = self.item_inputs(graph, dtype=dtype, device="cpu")
+        with torch.no_grad():
+            return self(x, dataclasses.replace(inputs, places=rows))
 
     def vectors(self, rows: Matrix, inputs: NetworkInputs) -> Tensor:
         """A vector for each item."""

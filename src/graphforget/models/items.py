@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from graphforget.errors import InputError
 from graphforget.graph.distributed_graph import DistributedGraph
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
@@ -131,6 +132,13 @@ class ItemModel(nn.Module):
     @abstractmethod
     def item_inputs(self, graph: Graph, *, dtype: torch.dtype, device: str | torch.device) -> tuple[Any, Any]:
         """What `forward` is called with. Its output has a row for each item."""
+
+    def pair_logits(self, graph: Graph, rows: Tensor) -> Tensor:
+        """The logits of any pairs of different rows (n x 2), each as a held-out pair. Only models of links have them.
+
+        The pairs have the lower row first.
+        """
+        raise InputError(f"the model answers for {self.view.word}s, not for links")
 
 
 def view_of(module: nn.Module) -> ItemView | None:

@@ -51,8 +51,8 @@ class Linearised(AffineModel):
         """The base model's Jacobian at `theta_0` on these inputs."""
         return Jacobian(lambda theta: call_with(self.base, theta, *inputs), self.origin)
 
-    def forward(self, x: Any, edge_index: Any) -> Tensor:
-        jacobian = self.jacobian(x, edge_index)
+    def forward(self, x: Any, edge_index: Any, *edge_weight: Any) -> Tensor:
+        jacobian = self.jacobian(x, edge_index, *edge_weight)
         change: Tensor = _Apply.apply(self.delta, jacobian)
         return jacobian.value + change
 

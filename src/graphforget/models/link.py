@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.graph.links import SUPERVISED
 from graphforget.graph.reach import Reach
@@ -63,11 +62,8 @@ class LinkFixed(LinearOnItems):
         return pair_features(rows, attributes, messages, powers=self.powers)
 
     def pair_logits(self, graph: Graph, rows: Tensor) -> Tensor:
-        """The logits of any pairs of rows (n x 2), each as a held-out pair."""
-        if rows.dim() != 2 or rows.shape[1] != 2 or (rows[:, 0] == rows[:, 1]).any():
-            raise InputError("a link is a pair of two different nodes")
         attributes = Attributes(graph.x, scale_rows=self.scale_rows)
-        values = self._features(graph, attributes, rows.sort(dim=1).values.numpy(), held_out=True).values
+        values = self._features(graph, attributes, rows.numpy(), held_out=True).values
         with torch.no_grad():
             return self(DenseMatrix(torch.from_numpy(values).to(self.weight)))
 

@@ -1,8 +1,8 @@
 """Propagated attributes of one rank's rows, with boundary rows that other ranks send (docs/maths.md, section 17).
 
-Every number is computed as on one machine, to the last bit: a row is a sum over its own list, in the order of the list.
-A whole propagation exchanges boundary rows, some columns at a time. A request exchanges the rows that are needed to
-compute the rows that it changes, and nothing else.
+A propagation computes every number as on one machine, to the last bit: a row is a sum over its own list, in its order.
+A whole propagation exchanges boundary rows, some columns at a time. How the features follow a deletion is in
+`models/part_following.py`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphforget.distributed.group import Group
-from graphforget.graph.row_part import GONE, TRAIN, Changed, RowPart
+from graphforget.graph.row_part import TRAIN, RowPart
 from graphforget.linalg.neighbour_sums import neighbour_sums
 from graphforget.linalg.ranges import row_blocks
-from graphforget.models.propagated import Settings, gamma, scaled_attributes
+from graphforget.models.propagated import Settings, fresh_defects, gamma, scaled_attributes
 
 COLUMNS = 8  # that are exchanged at a time
 ROWS = 2**14
@@ -35,6 +35,7 @@ class PartFeatures:
     train_rows: np.ndarray  # of the part, ascending, when the features were propagated
     training: np.ndarray  # m x (powers x columns)
     bounds: np.ndarray  # m x powers
+    defects: list[np.ndarray]  # for each power 1 .. K, of each row: a bound on what rounding has added to it
 
     @classmethod
     def empty(cls, part: RowPart, settings: Settings) -> PartFeatures:
@@ -46,24 +47,27 @@ class PartFeatures:
             rows,
             np.empty((rows.size, len(settings.powers) * columns)),
             np.empty((rows.size, len(settings.powers))),
+            [np.empty(part.num_rows if hop < settings.hops else rows.size) for hop in range(1, settings.hops + 1)],
         )
 
     def arrays(self) -> dict[str, np.ndarray]:
         """What is stored of them, by name."""
         stored = {"trainrows": self.train_rows.astype("<i8"), "training": self.training, "bounds": self.bounds}
+        stored |= {f"defect-{hop + 1}": values for hop, values in enumerate(self.defects)}
         return stored | {f"hop-{hop + 1}": values for hop, values in enumerate(self.hops)}
 
     def squared_defects(self, part: RowPart) -> list[float]:
         """For each power the sum over this part of the squares of what rounding can add to a row."""
-        columns, counts = part.attributes.shape[1], part.counts
+        columns = part.attributes.shape[1]
         scaled = float(gamma(columns + 5)) ** 2 * part.num_rows if self.settings.scale_rows else 0.0
-        squares = [scaled]
-        for values in self.hops:
-            squares.append(float(np.square(gamma(counts + 8) * values[:, -1]).sum()))
-        if self.settings.hops:
-            last = gamma(counts[self.train_rows] + 8) * self.bounds[:, -1]
-            squares.append(float(np.square(last).sum()))
-        return squares
+        return [scaled, *(float(np.square(defects).sum()) for defects in self.defects)]
+
+    def set_fresh_defects(self, part: RowPart) -> None:
+        """Those of features that were propagated anew."""
+        for hop, defects in enumerate(self.defects, start=1):
+            rows = slice(None) if hop < self.settings.hops else self.train_rows
+            bounds = self.hops[hop - 1][:, -1] if hop < self.settings.hops else self.bounds[:, -1]
+            defects[:] = fresh_defects(part.counts[rows], bounds)
 
     def set_training(self, hop: int, places: np.ndarray | slice, values: np.ndarray, first: int = 0) -> None:
         """Sets columns of a power's block from `first` on, for some of the training rows. Bounds are the last column.
@@ -167,6 +171,7 @@ def propagate_part(part: RowPart, settings: Settings, group: Group) -> PartFeatu
             if hop < hops:
                 features.hops[hop - 1][:, some] = values[:n] = sums
             features.set_training(hop, slice(None), sums if hop == hops else sums[features.train_rows], first)
+    features.set_fresh_defects(part)
     return features
 
 
@@ -179,75 +184,7 @@ def _add_own(sums: np.ndarray, own: np.ndarray, rows: np.ndarray, scale: np.ndar
         sums[block] *= scale[rows[block], None]
 
 
-# -- after a deletion ------------------------------------------------------------------------------------------------
-
-
-@dataclass(eq=False)
-class Followed:
-    """What a deletion changed of the features: rows of each hop, places of training rows, and training rows in all."""
-
-    hops: list[np.ndarray]
-    training: np.ndarray
-    affected: int
-
-
-def reached_rows(part: RowPart, change: Changed, group: Group, hops: int) -> list[np.ndarray]:
-    """For each power 0 .. K the rows of this part that a deletion may change, deleted ones left out.
-
-    A row differs after a step if it or a neighbour differed before it, or if it or a neighbour lost an edge. Every rank
-    calls it: numbers of rows that are reached elsewhere go to the ranks that have them.
-    """
-    reached = np.zeros(part.num_rows, dtype=bool)
-    reached[change.altered] = True
-    stays = part.there
-    sends = reached.copy()
-    sends[change.relinked] = True
-    done = np.zeros_like(reached)
-    layers = [np.flatnonzero(reached & stays)]
-    for _ in range(hops):
-        senders = np.flatnonzero(sends & ~done & stays)
-        done[senders] = True
-        listed = np.unique(part.lists(senders)[1]).astype(np.int64)
-        owners = part.ranges.owners(listed)
-        parts = group.exchange([listed[owners == rank] for rank in range(group.size)], purpose="request")
-        for numbers in parts:
-            reached[numbers - part.start] = True
-        reached[change.relinked] = True
-        sends |= reached
-        layers.append(np.flatnonzero(reached & stays))
-    return layers
-
-
-def follow_part(part: RowPart, features: PartFeatures, change: Changed, group: Group) -> Followed:
-    """Computes anew the rows that a deletion changes. Every rank calls it."""
-    settings = features.settings
-    layers = reached_rows(part, change, group, settings.hops)
-    train = np.intersect1d(layers[-1], part.rows_with(TRAIN), assume_unique=True)
-    places = np.searchsorted(features.train_rows, train)
-    changed: list[np.ndarray] = []
-    for hop in range(settings.hops + 1):
-
-        def previous(rows: np.ndarray, hop: int = hop) -> np.ndarray:
-            return own_rows(part, features, hop - 1, rows)
-
-        if hop == 0:
-            values = own_rows(part, features, 0, train)
-        elif hop < settings.hops:
-            rows = layers[hop]
-            for some, sums in recomputed(part, rows, previous, group, purpose="request"):
-                features.hops[hop - 1][rows, some] = sums
-            features.hops[hop - 1][change.gone] = 0
-            changed.append(np.union1d(rows, change.gone))
-            values = features.hops[hop - 1][train]
-        else:
-            for some, sums in recomputed(part, train, previous, group, purpose="request"):
-                features.set_training(hop, places, sums, some.start)
-            break
-        features.set_training(hop, places, values)
-    gone = np.flatnonzero(part.roles[features.train_rows] == GONE)
-    gone = gone[features.bounds[gone].any(axis=1)]
-    features.training[gone], features.bounds[gone] = 0, 0
-    return Followed(changed, np.union1d(places, gone), int(train.size))
+# -- some rows -------------------------------------------------------------------------------------------------------
 
 
 def own_rows(part: RowPart, features: PartFeatures, hop: int, rows: np.ndarray) -> np.ndarray:

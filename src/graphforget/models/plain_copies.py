@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from graphforget.errors import InputError
 from graphforget.models import plain
@@ -14,24 +14,23 @@ from graphforget.models.fixed import FixedPropagation, MeanSGC
 from graphforget.models.gat import GAT
 from graphforget.models.gcn import GCN
 from graphforget.models.gin import GIN
-from graphforget.models.items import view_of
+from graphforget.models.items import ItemModel
 from graphforget.models.linearised import Linearised
+from graphforget.models.plain_items import Described, describe_on_items, encoder_state, under
+from graphforget.models.relational import RelationalSIGN
 from graphforget.models.sage import SAGE
 from graphforget.models.sharded import Sharded
 from graphforget.models.stacked import Stacked
 
-Described = tuple[dict[str, Any], dict[str, Tensor]]  # settings for `plain.build`, and the state
-
 
 def plain_copy(module: nn.Module) -> nn.Module:
-    """A module with the same weights and logits that needs torch alone, called as `module(x, edge_index)`.
+    """A module with the same weights and logits that needs torch alone; `models/plain` says how it is called.
+
+    A model over several relations is called as `module(x, edge_index, edge_relations=masks)`.
 
     Raises:
-        InputError: The model answers for links or graphs, is the user's own, or votes by majority.
+        InputError: The model is the user's own, or votes by majority.
     """
-    view = view_of(module)
-    if view is not None:
-        raise InputError(f"a model for {view.word}s cannot be exported, only one for nodes")
     settings, state = describe(module)
     copied = plain.build(settings)
     copied.load_state_dict(state)
@@ -42,8 +41,12 @@ def describe(module: nn.Module) -> Described:
     """The settings and the state of a plain copy."""
     if type(module) is not Linearised and not is_built_in(module):
         raise InputError(f"a {type(module).__name__} is a module of your own, which is plain already: no copy is made")
+    if isinstance(module, ItemModel):
+        return describe_on_items(module, describe)
     if isinstance(module, FixedPropagation):
         return _propagation(module), dict(module.state_dict())
+    if isinstance(module, RelationalSIGN):
+        return _relational(module), dict(module.state_dict())
     if isinstance(module, Stacked):
         return _stacked(module)
     if isinstance(module, Boosted):
@@ -52,7 +55,7 @@ def describe(module: nn.Module) -> Described:
         return _sharded(module)
     if isinstance(module, Linearised):
         settings, state = describe(module.base)
-        return {"kind": "Linearised", "base": settings}, _under("base", state) | {"delta": module.delta.detach()}
+        return {"kind": "Linearised", "base": settings}, under("base", state) | {"delta": module.delta.detach()}
     return _network(module), dict(module.state_dict())
 
 
@@ -67,6 +70,16 @@ def _propagation(module: FixedPropagation) -> dict[str, Any]:
         "scale_rows": module.scale_rows,
         "bias": module.bias is not None,
         "mean": isinstance(module, MeanSGC),
+    }
+
+
+def _relational(module: RelationalSIGN) -> dict[str, Any]:
+    return {
+        "kind": "RelationalPropagation",
+        "classes": module.weight.shape[1],
+        "paths": [list(path.relations) for path in module.paths],
+        "spans": [[path.first, path.last] for path in module.paths],
+        "scale_rows": module.scale_rows,
     }
 
 
@@ -102,9 +115,7 @@ def _stacked(module: Stacked) -> Described:
     if module.encoders is None or not module.built_in_modules:
         raise InputError("a stacked model of your own class cannot be exported, only one of a built-in network")
     parts = [describe(encoder) for encoder in module.encoders.modules]
-    state = _under("fixed", dict(module.fixed.state_dict())) | {"weight": module.weight.detach()}
-    for number, (_, tensors) in enumerate(parts):
-        state |= _under(f"encoders.{number}", tensors)
+    state = encoder_state(module, [tensors for _, tensors in parts])
     settings = {
         "kind": "Stacked",
         "fixed": _propagation(module.fixed),
@@ -113,14 +124,14 @@ def _stacked(module: Stacked) -> Described:
         "classes": module.weight.shape[1],
         "norm": float(module.embedding_norm),
     }
-    return settings, state | {"scales": module.weight.new_tensor(module.encoders.scales)}
+    return settings, state
 
 
 def _boosted(module: Boosted) -> Described:
     if module.network is None or not module.built_in_modules:
         raise InputError("a boosted model without its network, or of your own class, cannot be exported")
     network, tensors = describe(module.network.module)
-    state = _under("start", dict(module.start.state_dict())) | _under("network", tensors)
+    state = under("start", dict(module.start.state_dict())) | under("network", tensors)
     settings = {"kind": "Boosted", "start": _propagation(module.start), "network": network}
     return settings, state | {"gate": module.start.weight.new_tensor([module.network.gate])}
 
@@ -131,9 +142,5 @@ def _sharded(module: Sharded) -> Described:
     parts = [describe(one) for one in module.models]
     state = {"weights": module.weights.detach()}
     for number, (_, tensors) in enumerate(parts):
-        state |= _under(f"models.{number}", tensors)
+        state |= under(f"models.{number}", tensors)
     return {"kind": "Sharded", "models": [one for one, _ in parts]}, state
-
-
-def _under(name: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {f"{name}.{key}": value for key, value in state.items()}

@@ -326,11 +326,21 @@ def _attribute_defect(overlay: Overlay, settings: Settings) -> float:
     return float(gamma(terms)) * math.sqrt(overlay.num_slots) if settings.scale_rows else 0.0
 
 
+def fresh_defects(counts: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    """Of each row that is a sum over so many senders and itself, with weights that were rounded."""
+    return gamma(counts + 8) * bounds
+
+
+def difference_defects(terms: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    """Of each row to which so many differences were added; `bounds` are those before and after, added."""
+    return gamma(terms + 11) * bounds
+
+
 def fresh_defect(counts: np.ndarray, bounds: np.ndarray) -> float:
-    """Of rows that are sums over so many senders and themselves, with weights that were rounded."""
-    return float(np.linalg.norm(gamma(counts + 8) * bounds))
+    """`fresh_defects` of all these rows."""
+    return float(np.linalg.norm(fresh_defects(counts, bounds)))
 
 
 def difference_defect(terms: np.ndarray, bounds: np.ndarray) -> float:
-    """Of rows to which so many differences were added; `bounds` are those before and after, added."""
-    return float(np.linalg.norm(gamma(terms + 11) * bounds))
+    """`difference_defects` of all these rows."""
+    return float(np.linalg.norm(difference_defects(terms, bounds)))

@@ -15,10 +15,21 @@ def adjacency(edge_index: Tensor, num_nodes: int, *, dtype: torch.dtype) -> Spar
     return _matrix(edge_index, ones, torch.bincount(edge_index[1], minlength=num_nodes))
 
 
-def normalised_adjacency(edge_index: Tensor, num_nodes: int, *, dtype: torch.dtype) -> SparseMatrix:
-    """`D^-1/2 (A + I) D^-1/2` with `D` the number of incoming edges, as in GCN and SGC. A self-loop counts once."""
+def normalised_adjacency(
+    edge_index: Tensor, num_nodes: int, *, dtype: torch.dtype, edge_weight: Tensor | None = None
+) -> SparseMatrix:
+    """`D^-1/2 (A + I) D^-1/2` with `D` the number of incoming edges, as in GCN and SGC. A self-loop counts once.
+
+    With weights, `A` holds them and `D` is the sum of those of incoming edges, in float64. A node without a self-loop
+    has one of weight 1.
+    """
     full, is_sorted = _with_loops(edge_index, num_nodes)
     degrees = torch.bincount(full[1], minlength=num_nodes)
+    if edge_weight is not None:
+        weights = weights_with_loops(edge_index, edge_weight, full, num_nodes)
+        scale = torch.bincount(full[1], weights=weights, minlength=num_nodes).rsqrt()
+        values = (scale[full[1]] * scale[full[0]]).mul_(weights)  # in this order, so that it is symmetric
+        return _matrix(full, values.to(dtype), degrees, is_sorted=is_sorted)
     scale = degrees.to(dtype).rsqrt()
     values = scale.index_select(0, full[1]).mul_(scale.index_select(0, full[0]))
     return _matrix(full, values, degrees, is_sorted=is_sorted)
@@ -42,6 +53,29 @@ def neighbour_mean_adjacency(edge_index: Tensor, num_nodes: int, *, dtype: torch
     """`D^-1 A` with `D` the number of incoming edges: the mean over the neighbours, 0 for a node without any."""
     degrees = torch.bincount(edge_index[1], minlength=num_nodes)
     return _matrix(edge_index, (1 / degrees.to(dtype))[edge_index[1]], degrees)
+
+
+def weighted_mean_adjacency(
+    edge_index: Tensor, num_nodes: int, *, dtype: torch.dtype, weights: Tensor | None
+) -> SparseMatrix:
+    """`D^-1 A` with the weights of the edges in `A`, and `D` their sum at each node; without weights, the mean."""
+    if weights is None:
+        return neighbour_mean_adjacency(edge_index, num_nodes, dtype=dtype)
+    target, degrees = edge_index[1], torch.bincount(edge_index[1], minlength=num_nodes)
+    sums = torch.zeros(num_nodes, dtype=torch.float64, device=weights.device).index_add_(0, target, weights.double())
+    return _matrix(edge_index, (weights.double() / sums[target]).to(dtype), degrees)
+
+
+def weights_with_loops(edge_index: Tensor, edge_weight: Tensor, full: Tensor, num_nodes: int) -> Tensor:
+    """The weights of edges with all self-loops: those of the graph, and 1 for the loops that it does not have."""
+    keys, wanted = (edges[1] * num_nodes + edges[0] for edges in (edge_index, full))
+    keys, order = keys.sort()
+    place = torch.searchsorted(keys, wanted).clamp_max(max(keys.numel() - 1, 0))
+    weights = torch.ones(wanted.numel(), dtype=torch.float64, device=full.device)
+    if keys.numel():
+        known = keys[place] == wanted
+        weights[known] = edge_weight.to(torch.float64)[order[place[known]]]
+    return weights
 
 
 def _with_loops(edge_index: Tensor, n: int) -> tuple[Tensor, bool]:

@@ -35,7 +35,7 @@ class PublishedGCN(GraphModel):
         self.first_bias = torch.nn.Parameter(torch.zeros(hidden))
         self.second_bias = torch.nn.Parameter(torch.zeros(classes))
 
-    def prepare(self, x: Tensor, edge_index: Tensor) -> tuple[Matrix, object]:
+    def prepare(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> tuple[Matrix, object]:
         sums = (x.abs() if x.layout != torch.sparse_csr else with_values(x, x.values().abs())) @ torch.ones(
             x.shape[1], 1, dtype=x.dtype, device=x.device
         )
@@ -44,9 +44,12 @@ class PublishedGCN(GraphModel):
             scaled = with_values(x, x.values() * shares[entry_rows(x)])
         else:
             scaled = x * shares.unsqueeze(1)
-        return as_matrix(scaled), self.propagation(edge_index, x.shape[0], x.dtype)
+        return as_matrix(scaled), self.propagation(edge_index, x.shape[0], x.dtype, edge_weight)
 
-    def propagation(self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> Matrix:
+    def propagation(
+        self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype, edge_weight: Tensor | None = None
+    ) -> Matrix:
+        self.checked_weight(edge_weight)
         return plain_normalised_adjacency(edge_index, num_nodes, dtype=dtype)
 
     def logits(self, x: Matrix, propagation: object) -> Tensor:
@@ -58,7 +61,8 @@ class PublishedGCN(GraphModel):
 class PublishedEraser(Sharded):
     """Every model answers on its own training nodes and the nodes that do not train."""
 
-    def prepare(self, x: Tensor, edge_index: Tensor) -> tuple[Matrix, object]:
+    def prepare(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> tuple[Matrix, object]:
+        self.checked_weight(edge_weight)
         rows, _ = super().prepare(x, edge_index[:, :0])
         source, target = edge_index
         if self.shard_of.numel() != x.shape[0]:  # asked about another graph: nobody knows its shards

@@ -17,7 +17,7 @@ from graphforget.models.affine import AffineModel
 from graphforget.models.base import GraphModel
 from graphforget.models.boosted import Boosted
 from graphforget.models.built_in import alteration, as_stacked, is_built_in
-from graphforget.models.fixed import SGC, SIGN, FixedPropagation, MeanSGC
+from graphforget.models.fixed import SGC, SIGN, FixedPropagation, MeanSGC, sgc_without_bias
 from graphforget.models.gat import GAT
 from graphforget.models.gcn import GCN
 from graphforget.models.gin import GIN
@@ -30,6 +30,7 @@ from graphforget.models.linearised import Linearised, base_of, linearised
 from graphforget.models.link import LinkSGC, LinkSIGN
 from graphforget.models.link_view import autoencoder_view
 from graphforget.models.published import PublishedEraser, PublishedGCN
+from graphforget.models.relational import RelationalSIGN
 from graphforget.models.sage import SAGE
 from graphforget.models.schedules import PAPER, RECIPES, Schedule
 from graphforget.models.sharded import Sharded
@@ -85,6 +86,7 @@ ENCODER_SCHEDULE: dict[str, Any] = {"mu": 1e-4, "epochs": 40, "learning_rate": 0
 NETWORK_SCHEDULE: dict[str, Any] = {"mu": 1e-4, "epochs": 20, "learning_rate": 0.03, "polish_steps": 0}
 LINK_NETWORK: dict[str, Any] = {"epochs": 100, "learning_rate": 0.01, "loss": "logistic"}
 GRAPH_NETWORK: dict[str, Any] = {"epochs": 100, "learning_rate": 0.01}
+NOISY_OBJECTIVE: dict[str, Any] = {"mu": 1e-3, "affine": True, "objective_noise": 1.0, "loss": "one_vs_rest"}
 LINKS: dict[str, Any] = {"mu": 1e-4, "sigma": 0.05, "loss": "logistic"}
 
 
@@ -232,14 +234,10 @@ MODELS = {
         ModelEntry("sgc", "SGC, two hops", SGC, mu=1e-4, affine=True, sigma=0.1),
         ModelEntry("sign", "SIGN, linear head, hops 0 to 3", SIGN, mu=1e-4, affine=True, sigma=0.05),
         ModelEntry(
-            "cgu",
-            "SGC for CGU, noisy objective",
-            MeanSGC,
-            mu=1e-3,
-            affine=True,
-            objective_noise=1.0,
-            loss="one_vs_rest",
+            "relational-sign", "SIGN over relations, two hops", RelationalSIGN, mu=1e-4, affine=True, sigma=0.05
         ),
+        ModelEntry("cgu", "SGC for CGU, noisy objective", MeanSGC, **NOISY_OBJECTIVE),
+        ModelEntry("scalegun", "SGC for ScaleGUN, noisy objective", sgc_without_bias, **NOISY_OBJECTIVE),
         _network("gcn", "GCN, two layers", GCN, Schedule(60, 0.03, 0), PAPER, mu=5e-4),
         _network("gat", "GAT, two layers, eight heads", GAT, Schedule(60, 0.01, 0), Schedule(300, 0.01, 20), mu=1e-3),
         _network("gin", "GIN, two layers, no BatchNorm", GIN, Schedule(100, 0.01, 3), Schedule(200, 0.01, 3), mu=5e-3),
@@ -284,7 +282,7 @@ MODELS = {
 
 
 AFFINE = (
-    *(FixedPropagation, SGC, SIGN, MeanSGC, Linearised, Stacked, StackedOnItems, Boosted),
+    *(FixedPropagation, SGC, SIGN, MeanSGC, RelationalSIGN, Linearised, Stacked, StackedOnItems, Boosted),
     *(LinkSGC, LinkSIGN, GraphWL, GraphSIGN),
 )
 

@@ -43,17 +43,29 @@ class SAGE(GraphModel):
     def preparation(self) -> Hashable | None:
         return super().preparation, self.include_self
 
-    def propagation(self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> Matrix:
+    def propagation(
+        self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype, edge_weight: Tensor | None = None
+    ) -> Matrix:
+        self.checked_weight(edge_weight)
         mean = mean_adjacency if self.include_self else neighbour_mean_adjacency
         return mean(edge_index, num_nodes, dtype=dtype)
 
-    def embed(self, x: Matrix, propagation: object) -> Tensor:
-        """The n x h activations that the last layer reads, before dropout, from the results of `prepare`."""
+    def first_layer(self, x: Matrix, propagation: object) -> Tensor:
+        """The n x h numbers before the first activation."""
         assert isinstance(propagation, SparseMatrix)
-        return (propagation @ self.near(x) + self.own(x)).relu()
+        out: Tensor = propagation @ self.near(x) + self.own(x)
+        return out
 
-    def logits(self, x: Matrix, propagation: object) -> Tensor:
+    def second_layer(self, hidden: Tensor, propagation: object) -> Tensor:
+        """The logits, from the activations of the first layer."""
         assert isinstance(propagation, SparseMatrix)
-        hidden = functional.dropout(self.embed(x, propagation), self.dropout, self.training)
         out: Tensor = propagation @ self.far(hidden) + self.out(hidden)
         return out
+
+    def embed(self, x: Matrix, propagation: object) -> Tensor:
+        """The n x h activations that the last layer reads, before dropout, from the results of `prepare`."""
+        return self.first_layer(x, propagation).relu()
+
+    def logits(self, x: Matrix, propagation: object) -> Tensor:
+        hidden = functional.dropout(self.embed(x, propagation), self.dropout, self.training)
+        return self.second_layer(hidden, propagation)

@@ -44,19 +44,25 @@ class Sharded(GraphModel):
         self.register_buffer(SHARD_OF, torch.zeros(0, dtype=torch.int64))
 
     @property
+    def takes_edge_weight(self) -> bool:  # type: ignore[override]
+        return self._first.takes_edge_weight
+
+    @property
     def shards(self) -> int:
         return len(self.models)
 
-    def prepare(self, x: Tensor, edge_index: Tensor) -> tuple[Matrix, object]:
+    def prepare(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> tuple[Matrix, object]:
         """As each of its models does: they have the same architecture."""
-        return self._first.prepare(x, edge_index)
+        return self._first.prepare(x, edge_index, self.checked_weight(edge_weight))
 
     @property
     def preparation(self) -> None:
         return None  # it may depend on the shards
 
-    def propagation(self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype) -> object:
-        return self._first.propagation(edge_index, num_nodes, dtype)
+    def propagation(
+        self, edge_index: Tensor, num_nodes: int, dtype: torch.dtype, edge_weight: Tensor | None = None
+    ) -> object:
+        return self._first.propagation(edge_index, num_nodes, dtype, edge_weight)
 
     def logits(self, x: Matrix, propagation: object) -> Tensor:
         weights = self.weights.clamp_min(0)  # noise may have made one negative

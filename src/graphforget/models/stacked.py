@@ -69,8 +69,11 @@ class Stacked(StackedModel):
     def choose_mini_batches(self, graph: Graph, *, seed: int) -> None:
         """Turns mini-batches on for large parts, before the first training, unless the caller has decided.
 
-        An encoder whose messages may come from anywhere is trained on the whole of its part.
+        An encoder whose messages may come from anywhere is trained on the whole of its part, and so is one on a graph
+        with edge weights.
         """
+        if graph.edge_weight is not None:
+            return
         part_of = self.part_of(graph, seed=seed)[graph.train_mask]
         largest = int(part_of[part_of != OUTSIDE].bincount(minlength=1).max())
         if self.batch_size is None and largest > LARGE_PART and self.encoder_reach.hops is not None:
@@ -94,22 +97,24 @@ class Stacked(StackedModel):
 
     # -- as a model ----------------------------------------------------------------------------------------------
 
-    def prepare(self, x: Tensor, edge_index: Tensor) -> tuple[Matrix, object]:
+    def prepare(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> tuple[Matrix, object]:
         if self.encoders is None:
             raise InputError("the encoders of this model are not trained yet")
-        shared = self.fixed.prepare(x, edge_index) if x.layout == torch.sparse_csr else None
-        propagation = self.propagation(edge_index, x.shape[0], x.dtype) if shared is None else shared[1]
+        weight = self.checked_weight(edge_weight)
+        shared = self.fixed.prepare(x, edge_index, weight) if x.layout == torch.sparse_csr else None
+        propagation = self.propagation(edge_index, x.shape[0], x.dtype, weight) if shared is None else shared[1]
         assert isinstance(propagation, SparseMatrix)
         embeddings = self.encoders.embeddings(
             x,
             edge_index,
             propagation,
+            edge_weight=weight,
             rows=None if shared is None else shared[0],
             width=self.width,
             norm=self.embedding_norm,
         )
         # Dense features are large, and so are the messages of encoders: first these, then those.
-        rows, inputs = self.fixed.prepare(x, edge_index) if shared is None else shared
+        rows, inputs = self.fixed.prepare(x, edge_index, weight) if shared is None else shared
         return rows, StackedInputs(inputs, embeddings)
 
     def embedded(self, x: Tensor, edge_index: Tensor) -> Tensor:

@@ -77,25 +77,33 @@ class StackedOnItems(StackedModel, ItemModel):
         return type(self), self.fixed.preparation, self.embedding_norm, encoders
 
     def item_inputs(self, graph: Graph, *, dtype: torch.dtype, device: str | torch.device) -> tuple[Any, Any]:
+        features, _ = self.fixed.item_inputs(graph, dtype=dtype, device=device)
+        return features, StackedInputs(
+            None, self._embeddings(graph, self.view.places(graph, dtype=dtype), dtype, device)
+        )
+
+    def _embeddings(self, graph: Graph, places: Any, dtype: torch.dtype, device: str | torch.device) -> Tensor:
+        """The features of the items at these places by all encoders."""
         if self.encoders is None:
             raise InputError("the encoders of this model are not trained yet")
-        features, _ = self.fixed.item_inputs(graph, dtype=dtype, device=device)
         x, edges = converted(graph.x, dtype=dtype, device=device), self.view.messages(graph).to(device)
-        propagation = normalised_adjacency(edges, graph.num_nodes, dtype=dtype)
-        places = self.view.places(graph, dtype=dtype)
-        embeddings = self.encoders.embeddings(
+        return self.encoders.embeddings(
             x,
             edges,
-            propagation,
+            normalised_adjacency(edges, graph.num_nodes, dtype=dtype),
             width=self.width,
             norm=self.embedding_norm,
             combined=lambda vectors: self.view.combined(vectors, places),
         )
-        return features, StackedInputs(None, embeddings)
+
+    def pair_logits(self, graph: Graph, rows: Tensor) -> Tensor:
+        fixed = self.fixed.pair_logits(graph, rows)
+        with torch.no_grad():
+            return fixed + self._embeddings(graph, rows, self.weight.dtype, self.weight.device) @ self.weight
 
     def logits(self, x: Any, propagation: object) -> Tensor:
         assert isinstance(propagation, StackedInputs)
         return self.fixed(x) + propagation.embeddings @ self.weight
 
-    def forward(self, x: Any, edge_index: object) -> Tensor:
+    def forward(self, x: Any, edge_index: object, edge_weight: Tensor | None = None) -> Tensor:
         return self.logits(x, edge_index)

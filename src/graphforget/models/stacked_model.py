@@ -219,6 +219,8 @@ class StackedModel(CompositeModel):
 class _StackedJacobian(Jacobian):
     """Some rows of the logits: those of the fixed features, and the embeddings of these rows as a dense matrix."""
 
+    has_shared_features = True
+
     def __init__(self, module: StackedModel, inputs: tuple[Any, Any], rows: Tensor, *, nodes: int) -> None:
         x, stacked = inputs
         self._fixed = module.fixed.logits_jacobian((x, stacked.fixed), rows, nodes=nodes)

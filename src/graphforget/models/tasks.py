@@ -12,6 +12,7 @@ from graphforget.models.registry import MODELS
 Task = Literal["node", "link", "graph"]
 TASKS: tuple[Task, ...] = get_args(Task)
 DEFAULT_MODELS = {NODE: "sgc", LINK: "sign", GRAPH: "wl"}
+RELATIONAL = "relational-sign"  # of nodes, if the graph has relations
 
 
 def model_name(graph: Graph, model: str | None, task: str | None) -> str:
@@ -33,7 +34,8 @@ def model_name(graph: Graph, model: str | None, task: str | None) -> str:
     if (chosen == GRAPH) != is_collection(graph):
         kind = "a collection of graphs" if is_collection(graph) else "one graph"
         raise InputError(f"the task is {chosen!r}, and the data is {kind}")
-    name = DEFAULT_MODELS[chosen] if model is None else own.removeprefix(f"{chosen}-")
+    default = RELATIONAL if chosen == NODE and graph.relation_names is not None else DEFAULT_MODELS[chosen]
+    name = default if model is None else own.removeprefix(f"{chosen}-")
     full = name if chosen == NODE else f"{chosen}-{name}"
     other = next((word for word in (LINK, GRAPH) if full not in MODELS and f"{word}-{name}" in MODELS), None)
     if other is not None and chosen == NODE:

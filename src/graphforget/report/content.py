@@ -144,8 +144,7 @@ def footprint_scene(graph: Graph, request: Request, touched: Footprint) -> Scene
     """The arguments of `figures.draw_footprint`: positions, edges, roles, labels."""
     resolved = request.resolve(graph)
     roles: list[Role] = ["untouched"] * graph.num_nodes
-    edge_ends = resolved.edges.flatten()
-    changed = torch.cat([resolved.full_rows, resolved.partial_rows, resolved.label_rows, edge_ends])
+    changed = torch.cat([resolved.full_rows, resolved.partial_rows, resolved.label_rows, resolved.edge_ends])
     of_role: dict[Role, Tensor] = {"affected": touched.reached, "changed": changed, "removed": resolved.node_rows}
     for role, rows in of_role.items():
         for row in rows.tolist():

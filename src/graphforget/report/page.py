@@ -75,11 +75,15 @@ def check_output_path(path: str | Path) -> None:
 
 def write(path: str | Path, content: ReportContent) -> None:
     """Writes the report and replaces an existing file. A failure leaves the old file as it was."""
+    write_text(path, page(content))
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Writes a page of text, as `write` does."""
     path = Path(path)
-    html = page(content).encode("utf-8", "backslashreplace")
     try:
         if path.exists() and not path.is_file():
             raise InputError(f"the report cannot be written to {path}, which is not a file")
-        write_atomic(path, html, mode=0o600)  # it may reveal more than the certificate
+        write_atomic(path, text.encode("utf-8", "backslashreplace"), mode=0o600)  # it may reveal more than certificates
     except OSError as error:
         raise InputError(f"the report cannot be written to {path}: {error.strerror or error}") from error

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 
+from graphforget.graph.edge_arrays import edge_arrays
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
 from graphforget.linalg.sparse import to_scipy
@@ -16,17 +19,14 @@ def change_footprint(before: Graph, after: Graph, reach: Reach) -> Footprint:
     """The footprint of a change for a model of this reach; of a deletion it is that of the request.
 
     Follows the layers as `footprint` does, over the edges that both graphs have. Whoever lost or gained an incoming
-    edge has another output.
+    edge, or has one with another weight or other relations, has another output.
     """
     numbers = np.union1d(before.numbers.numpy(), after.numbers.numpy())
     n = numbers.size
     places = [np.searchsorted(numbers, one.numbers.numpy()) for one in (before, after)]
-    keys = []
-    for graph, place in zip((before, after), places, strict=True):
-        source, target = place[graph.edge_index.numpy()]
-        keys.append(target * n + source)
-    first, second = keys
-    common, other = np.intersect1d(first, second, True), np.setxor1d(first, second, True)
+    first, second = _edge_keys(before, after, numbers)
+    common, *common_places = np.intersect1d(first, second, True, return_indices=True)
+    other = np.concatenate([np.setxor1d(first, second, True), common[_reweighted(before, after, *common_places)]])
     source, target = common % n, common // n
     both_ways = reach.both_ways and before.directed
     relinked = np.zeros(n, dtype=bool)
@@ -54,6 +54,45 @@ def change_footprint(before: Graph, after: Graph, reach: Reach) -> Footprint:
     added = np.searchsorted(places[1], np.flatnonzero(trains[1] & ~trains[0]))
     removed, affected, reached = (torch.from_numpy(np.searchsorted(places[0], mask.nonzero()[0])) for mask in masks)
     return Footprint(removed, affected, reached, torch.from_numpy(added))
+
+
+def _reweighted(before: Graph, after: Graph, columns: np.ndarray, later_columns: np.ndarray) -> np.ndarray:
+    """A mask of the edges of both graphs with another weight or other relations."""
+    different = np.zeros(columns.size, dtype=bool)
+    later = edge_arrays(after)
+    for name, array in edge_arrays(before).items():
+        different |= array.numpy()[columns] != later[name].numpy()[later_columns]
+    return different
+
+
+def count_changes(before: Graph, after: Graph) -> dict[str, Any]:
+    """How many nodes and edges come and go, and how many nodes and edges of both graphs have other values.
+
+    An undirected edge counts once in each direction, as in `Graph.num_edges`.
+    """
+    numbers = [graph.numbers.numpy() for graph in (before, after)]
+    common = np.intersect1d(numbers[0], numbers[1], True)
+    rows = [np.searchsorted(listed, common) for listed in numbers]
+    first, second = _edge_keys(before, after, np.union1d(*numbers))
+    both, *columns = np.intersect1d(first, second, True, return_indices=True)
+    return {
+        "new_nodes": numbers[1].size - common.size,
+        "lost_nodes": numbers[0].size - common.size,
+        "new_edges": second.size - both.size,
+        "lost_edges": first.size - both.size,
+        "changed_edges": int(_reweighted(before, after, *columns).sum()),
+        "changed_attributes": int(_different_attributes(before, after, *rows).sum()),
+        "changed_labels": int(_different(before.y, after.y, *rows).sum()),
+    }
+
+
+def _edge_keys(before: Graph, after: Graph, numbers: np.ndarray) -> list[np.ndarray]:
+    """One key for each edge of both graphs, the same in both; `numbers` are those of the nodes of both, ascending."""
+    keys = []
+    for graph in (before, after):
+        source, target = np.searchsorted(numbers, graph.numbers.numpy())[graph.edge_index.numpy()]
+        keys.append(target * numbers.size + source)
+    return keys
 
 
 def _mask(n: int, places: np.ndarray) -> np.ndarray:

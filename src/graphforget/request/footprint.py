@@ -71,8 +71,8 @@ def footprint(
     """The footprint of `request` for a model of this reach.
 
     Follows the layers: a node's output differs after a layer if its own input or a neighbour's differed before it, if
-    it lost an incoming edge, or, in degree-normalised layers, if a neighbour did, which changes the weights of its
-    messages.
+    it lost an incoming edge or the weight of one, or, in degree-normalised layers, if a neighbour did, which changes
+    the weights of its messages.
 
     Args:
         graph: The graph before the request.
@@ -92,16 +92,22 @@ def footprint(
         after = graph.without(request) if retained is None else retained
         if after.change is not None and after.change.parent() is graph:
             return _by_neighbours(graph, after, resolved, reach)
+    return _by_masks(graph, resolved, reach, inside)
+
+
+def _by_masks(graph: Graph, resolved: Resolved, reach: Reach, inside: Tensor | None) -> Footprint:
+    """The footprint from masks over all nodes and edges."""
     source, target = graph.edge_index.numpy()  # numpy's masks take a fraction of torch's time
     train_mask = graph.train_mask.numpy()
     removed = _mask(graph, resolved.node_rows).numpy()
     lost = resolved.edge_mask(graph).numpy() | removed[source] | removed[target]
     within = np.ones_like(removed) if inside is None else inside.numpy()
     among = within[source] & within[target]
+    altered = lost | resolved.weight_mask(graph).numpy()  # they change what the receiver gets, and its degree
     directions = [(source, target)] + ([(target, source)] if reach.both_ways and graph.directed else [])
     lost_input = np.zeros_like(removed)
     for _, receiver in directions:
-        lost_input[receiver[lost & among]] = True
+        lost_input[receiver[altered & among]] = True
     changed = _mask(graph, graph.changed_attribute_rows(resolved)).numpy() & within
     if reach.hops is None:
         changed = within & (changed | lost_input | (removed & within)).any()

@@ -1,6 +1,7 @@
-"""Keyed hashes of nodes, edges, attributes and labels: they name nobody, and know a thing again when it comes back.
+"""Keyed hashes of what requests name: they name nobody, and know a thing again when it comes back.
 
-Two lists are of this kind: what requests deleted, which no update brings back by itself, and what was readmitted.
+Three lists are of this kind: what requests deleted, which no update brings back by itself, what was asked for while it
+was absent, and what was readmitted.
 Names are hashed in one spelling, so a thing is known again in other letters.
 """
 
@@ -13,11 +14,14 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from graphforget.errors import InputError
+from graphforget.graph.edge_arrays import FORGOTTEN_WEIGHT
 from graphforget.privacy.salt import new_salt
 from graphforget.request.spelling import canonical_name
 from graphforget.validation import read_fields
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from graphforget.graph.graph import Graph
     from graphforget.request.request import Columns, Name, Request
 
@@ -35,13 +39,17 @@ class HashedItems:
     values: frozenset[str] = frozenset()
     holders: frozenset[str] = frozenset()
     labels: frozenset[str] = frozenset()
+    weights: frozenset[str] = frozenset()  # of edges
 
     @classmethod
     def of(cls, graph: Graph, request: Request, key: bytes | None = None) -> HashedItems:
         """The hashes of everything that a request names in a graph, of graphs of a collection their nodes."""
         resolved = request.resolve(graph)
         empty = cls(new_salt() if key is None else key)
-        pairs = [(u, v) for u, v in resolved.edges.T.tolist() if graph.directed or u <= v]
+        pairs, weighted = (
+            [(u, v) for u, v in edges.T.tolist() if graph.directed or u <= v]
+            for edges in (resolved.edges, resolved.weight_edges)
+        )
         partial = list(zip(resolved.partial_rows.tolist(), resolved.partial_columns.tolist(), strict=True))
         made = {
             "nodes": empty._of_rows("node", graph, resolved.node_rows.tolist()),
@@ -50,8 +58,36 @@ class HashedItems:
             "values": (empty._hash("value", _name(graph, row), str(column)) for row, column in partial),
             "holders": empty._of_rows("holder", graph, {row for row, _ in partial}),
             "labels": empty._of_rows("label", graph, resolved.label_rows.tolist()),
+            "weights": (empty._hash("weight", *_ends(graph, u, v)) for u, v in weighted),
         }
         return cls(empty.key, **{name: frozenset(hashes) for name, hashes in made.items()})
+
+    @classmethod
+    def of_absent(
+        cls,
+        key: bytes,
+        *,
+        nodes: Iterable[str] = (),
+        edges: Iterable[tuple[str, str]] = (),
+        attributes: Iterable[str] = (),
+        values: Iterable[tuple[str, int]] = (),
+    ) -> HashedItems:
+        """The hashes of things that no graph holds, by names: a relation is one in both directions."""
+        empty = cls(key)
+        values = list(values)
+        ends = [tuple(map(canonical_name, pair)) for pair in edges]
+        made = {
+            "nodes": (empty._hash("node", canonical_name(name)) for name in nodes),
+            "edges": (empty._hash("edge", *pair) for u, v in ends for pair in ((u, v), (v, u))),
+            "attributes": (empty._hash("attributes", canonical_name(name)) for name in attributes),
+            "values": (empty._hash("value", canonical_name(name), str(column)) for name, column in values),
+            "holders": (empty._hash("holder", canonical_name(name)) for name, _ in values),
+        }
+        return cls(key, **{name: frozenset(hashes) for name, hashes in made.items()})
+
+    def joined(self, other: HashedItems) -> HashedItems:
+        """The hashes of both lists, which have the same key."""
+        return HashedItems(self.key, **{name: getattr(self, name) | getattr(other, name) for name in _KINDS})
 
     @property
     def empty(self) -> bool:
@@ -59,8 +95,7 @@ class HashedItems:
 
     def with_request(self, graph: Graph, request: Request) -> HashedItems:
         """The hashes with those of everything that a request names."""
-        more = self.of(graph, request, self.key)
-        return HashedItems(self.key, **{name: getattr(self, name) | getattr(more, name) for name in _KINDS})
+        return self.joined(self.of(graph, request, self.key))
 
     def without(self, graph: Graph, request: Request) -> HashedItems:
         """The hashes without those of everything that a request names."""
@@ -86,11 +121,12 @@ class HashedItems:
             attributes |= {graph.name_of(row): tuple(columns)} if columns else {}
         for row, _ in self._rows("attributes", self.attributes, graph):
             attributes |= {graph.name_of(row): "all"} if _nonzero(graph, row) else {}
-        edges = list(self._edges(graph)) if self.edges else []
-        if not (nodes or edges or attributes or labels):
+        edges = list(self._edges("edge", self.edges, graph, graph.edge_index))
+        weights = list(self._edges("weight", self.weights, graph, _weighted_edges(graph)))
+        if not (nodes or edges or attributes or labels or weights):
             return None
         named = ([graph.name_of(row) for row in rows] for rows in (nodes, labels))
-        return Request(next(named), edges, attributes, labels=next(named))
+        return Request(next(named), edges, attributes, labels=next(named), edge_weights=weights)
 
     def to_dict(self) -> dict[str, Any]:
         return {"key": self.key.hex()} | {name: sorted(getattr(self, name)) for name in _KINDS}
@@ -121,9 +157,10 @@ class HashedItems:
         )
         return ((row, name) for row, name in enumerate(names if hashes else ()) if self._hash(kind, name) in hashes)
 
-    def _edges(self, graph: Graph) -> Iterator[tuple[Name, Name]]:
-        for u, v in zip(*graph.edge_index.tolist(), strict=True):
-            if (graph.directed or u <= v) and self._hash("edge", *_ends(graph, u, v)) in self.edges:
+    def _edges(self, kind: str, hashes: frozenset[str], graph: Graph, edges: Tensor) -> Iterator[tuple[Name, Name]]:
+        """The names of the ends of those edges that are among the hashed ones."""
+        for u, v in edges.T.tolist() if hashes else ():
+            if (graph.directed or u <= v) and self._hash(kind, *_ends(graph, u, v)) in hashes:
                 yield graph.name_of(u), graph.name_of(v)
 
 
@@ -141,6 +178,7 @@ class _HashedItemsFile:
     values: tuple[str, ...]
     holders: tuple[str, ...]
     labels: tuple[str, ...]
+    weights: tuple[str, ...] = ()  # missing in lists of earlier versions
 
 
 def count_items(request: Request) -> dict[str, int]:
@@ -148,7 +186,8 @@ def count_items(request: Request) -> dict[str, int]:
     values = sum(len(columns) for columns in request.attributes.values() if columns != "all")
     rows = sum(columns == "all" for columns in request.attributes.values())
     counts = {"node": len(request.nodes), "edge": len(request.edges), "attribute row": rows, "value": values}
-    return {kind: count for kind, count in (counts | {"label": len(request.labels)}).items() if count}
+    counts |= {"label": len(request.labels), "edge weight": len(request.edge_weights)}
+    return {kind: count for kind, count in counts.items() if count}
 
 
 def in_words(counts: dict[str, int]) -> str:
@@ -169,16 +208,23 @@ def beyond(found: Request, there: Request) -> Request | None:
             "all" if columns == "all" != other else tuple(c for c in columns if other != "all" and c not in other)
         )
         attributes |= {name: left} if left else {}
-    names = ("nodes", "edges", "labels")
-    pairs = ((getattr(found, name), frozenset(getattr(there, name))) for name in names)
-    nodes, edges, labels = ([one for one in listed if one not in others] for listed, others in pairs)
-    return Request(nodes, edges, attributes, labels=labels) if nodes or edges or attributes or labels else None
+    names = ("nodes", "edges", "labels", "edge_weights")
+    others = {name: frozenset(getattr(there, name)) for name in names}
+    lists: dict[str, Any] = {name: [one for one in getattr(found, name) if one not in others[name]] for name in names}
+    return Request(attributes=attributes, **lists) if attributes or any(lists.values()) else None
 
 
 def _ends(graph: Graph, u: int, v: int) -> tuple[str, str]:
     """The names of both ends of an edge; those of an undirected one in alphabetical order."""
     first, second = _name(graph, u), _name(graph, v)
     return (first, second) if graph.directed or first <= second else (second, first)
+
+
+def _weighted_edges(graph: Graph) -> Tensor:
+    """The edges that weigh something else than 1."""
+    if graph.edge_weight is None:
+        return graph.edge_index[:, :0]
+    return graph.edge_index[:, graph.edge_weight != FORGOTTEN_WEIGHT]
 
 
 def _name(graph: Graph, row: int) -> str:

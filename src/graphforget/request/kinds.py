@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-Kind = Literal["nodes", "edges", "attributes", "partial attributes", "graphs", "labels"]
+Kind = Literal["nodes", "edges", "attributes", "partial attributes", "graphs", "labels", "edge weights"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -30,10 +30,12 @@ def merged_names(requests: Iterable[Request], graph: Graph) -> dict[str, Any]:
     attributes: dict[int, tuple[Name, Columns]] = {}
     graphs: dict[int, Name] = {}
     labels: dict[int, Name] = {}
+    weights: dict[tuple[int, int], tuple[Name, Name]] = {}
     for request in requests:
         nodes |= _by_place(request.nodes, graph.row, "node")
         labels |= _by_place(request.labels, graph.row, "label of node")
         edges |= _by_place(request.edges, lambda edge: _ends(edge, graph), "edge")
+        weights |= _by_place(request.edge_weights, lambda edge: _ends(edge, graph), "weight of edge")
         if request.graphs:
             graphs |= zip(graph.numbers_by_name(request.graphs), request.graphs, strict=True)
         for row, node in _by_place(request.attributes, graph.row, "attributes of node").items():
@@ -46,6 +48,7 @@ def merged_names(requests: Iterable[Request], graph: Graph) -> dict[str, Any]:
         "attributes": dict(attributes.values()),
         "graphs": tuple(graphs.values()),
         "labels": tuple(labels.values()),
+        "edge_weights": tuple(weights.values()),
     }
 
 

@@ -1,4 +1,4 @@
-"""Deletion requests: nodes, edges, all or single attributes of a node, labels, graphs, in any mixture."""
+"""Deletion requests: nodes, edges, all or single attributes of a node, labels, graphs, weights, in any mixture."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from graphforget.graph.resolved import Resolved
 from graphforget.json_files import parse_json
 from graphforget.request.kinds import KINDS, Kind
 from graphforget.request.merging import merged_names
+from graphforget.request.places import edge_columns, unique_rows
 from graphforget.validation import as_whole_number
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 Name = int | str
 Columns = Literal["all"] | tuple[Name, ...]
 CSV_HEADER = ("kind", "node", "target", "column")
+LISTS = ("nodes", "edges", "graphs", "labels", "edge_weights")  # fields that are lists
 LARGEST = 2**28  # bytes of a request's file
 
 
@@ -37,7 +39,8 @@ class Request:
     """A deletion request. Nodes are named by number or by subject id, columns by position or by name.
 
     Of a collection, `graphs` names whole graphs by number, or by id if they have ids: it means all their nodes.
-    `labels` names nodes whose label is forgotten: they stay, and are on no side of the split any more.
+    `labels` names nodes whose label is forgotten: they stay, and are on no side of the split any more. `edge_weights`
+    names edges whose weight is forgotten: they stay, and weigh 1.
 
     Example:
         >>> Request(nodes=[17], edges=[(3, 9)], attributes={42: "all", 43: [0, 5]})
@@ -49,6 +52,7 @@ class Request:
     attributes: Mapping[Name, Columns] = field(default_factory=dict)
     graphs: tuple[Name, ...] = ()
     labels: tuple[Name, ...] = ()
+    edge_weights: tuple[tuple[Name, Name], ...] = ()
 
     def __init__(
         self,
@@ -57,6 +61,7 @@ class Request:
         attributes: Mapping[Name, Literal["all"] | Iterable[Name]] | None = None,
         graphs: Iterable[Name] = (),
         labels: Iterable[Name] = (),
+        edge_weights: Iterable[tuple[Name, Name]] = (),
     ) -> None:
         """Raises `InputError` on names that no graph could have, duplicates, and an empty request."""
         if not isinstance(attributes, Mapping | None):
@@ -74,11 +79,14 @@ class Request:
         object.__setattr__(self, "attributes", MappingProxyType(named))
         object.__setattr__(self, "graphs", tuple(_name(graph, "graph") for graph in _listed(graphs, "graphs")))
         object.__setattr__(self, "labels", tuple(_name(node, "node") for node in _listed(labels, "labels")))
+        weights = _listed(edge_weights, "edge_weights")
+        object.__setattr__(self, "edge_weights", tuple(_edge(edge) for edge in weights))
         _refuse_twice(self.nodes, "node")
         _refuse_twice(self.edges, "edge")
         _refuse_twice(self.graphs, "graph")
         _refuse_twice(self.labels, "label of node")
-        if not (self.nodes or self.edges or self.attributes or self.graphs or self.labels):
+        _refuse_twice(self.edge_weights, "weight of edge")
+        if not self.kinds:
             raise InputError("the request is empty: it names no node, no edge, no attribute and no label")
 
     def __repr__(self) -> str:
@@ -90,6 +98,7 @@ class Request:
             _count(single, "single attribute"),
             _count(len(self.graphs), "graph"),
             _count(len(self.labels), "label"),
+            _count(len(self.edge_weights), "edge weight"),
         ]
         return f"Request({', '.join(part for part in parts if part)})"
 
@@ -97,7 +106,8 @@ class Request:
     def kinds(self) -> tuple[Kind, ...]:
         """The kinds of things that it names, in the order of `KINDS`."""
         columns = self.attributes.values()
-        named = (self.nodes, self.edges, "all" in columns, any(c != "all" for c in columns), self.graphs, self.labels)
+        single = any(c != "all" for c in columns)
+        named = (self.nodes, self.edges, "all" in columns, single, self.graphs, self.labels, self.edge_weights)
         return tuple(kind for kind, some in zip(KINDS, named, strict=True) if some)
 
     def only(self, *kinds: Kind) -> Request:
@@ -109,6 +119,7 @@ class Request:
             {node: columns for node, columns in self.attributes.items() if (full if columns == "all" else partial)},
             self.graphs if "graphs" in kinds else (),
             self.labels if "labels" in kinds else (),
+            self.edge_weights if "edge weights" in kinds else (),
         )
 
     @classmethod
@@ -121,10 +132,10 @@ class Request:
         return cls(**merged_names(requests, graph))
 
     def __hash__(self) -> int:
-        return hash((self.nodes, self.edges, frozenset(self.attributes.items()), self.graphs, self.labels))
+        return hash((frozenset(self.attributes.items()), *(getattr(self, name) for name in LISTS)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.nodes, self.edges, dict(self.attributes), self.graphs, self.labels)
+        return type(self), (self.nodes, self.edges, dict(self.attributes), self.graphs, self.labels, self.edge_weights)
 
     # -- reading and writing -------------------------------------------------------------------------------------
 
@@ -132,11 +143,11 @@ class Request:
     def from_dict(cls, content: Any) -> Self:
         """From a request.json: `{"nodes": [..], "edges": [[u, v], ..], "attributes": [{"node": u}, ..]}`.
 
-        Also `"labels": [u, ..]` and, of a collection, `"graphs": [..]`.
+        Also `"labels": [u, ..]`, `"edge_weights": [[u, v], ..]` and, of a collection, `"graphs": [..]`.
         """
         if not isinstance(content, dict):
             raise InputError("a request is an object with 'nodes', 'edges', 'attributes' and 'labels'")
-        known = ("nodes", "edges", "attributes", "graphs", "labels")
+        known = ("nodes", "edges", "attributes", "graphs", "labels", "edge_weights")
         unknown = sorted(map(str, set(content) - set(known)))
         if unknown:
             raise InputError(f"a request has no field {unknown[0]!r}, only {', '.join(map(repr, known))}")
@@ -158,9 +169,10 @@ class Request:
 
     @classmethod
     def from_csv(cls, path: str | Path) -> Self:
-        """From a CSV file with the header `kind,node,target,column`; kind is node, edge, attribute, label or graph.
+        """From a CSV file with the header `kind,node,target,column`.
 
-        An attribute line without a column means all of that node's attributes. A graph is named in the column `node`.
+        The kind is node, edge, attribute, label, graph or weight. An attribute line without a column means all of
+        that node's attributes. A graph is named in the column `node`, and a weight by its edge in `node` and `target`.
         """
         text = comma_separated(io.StringIO(_text(path), newline=""), path, columns=CSV_HEADER)
         lines = _rows(csv.reader(text, strict=True), path)
@@ -171,6 +183,7 @@ class Request:
         graphs: list[Name] = []
         labels: list[Name] = []
         edges: list[tuple[Name, Name]] = []
+        weights: list[tuple[Name, Name]] = []
         attributes: dict[Name, Any] = {}
         for number, line in enumerate(lines, start=2):
             cells = [cell.strip() for cell in line]
@@ -185,6 +198,8 @@ class Request:
                     labels.append(node)
                 case ["edge", node, target, ""] if node and target:
                     edges.append((node, target))
+                case ["weight", node, target, ""] if node and target:
+                    weights.append((node, target))
                 case ["attribute", node, "", ""] if node and node not in attributes:
                     attributes[node] = "all"
                 case ["attribute", node, "", column] if node and column and attributes.get(node) != "all":
@@ -192,9 +207,9 @@ class Request:
                 case ["attribute", node, "", _] if node:
                     raise InputError(f"line {number} of {path}: node {node!r} appears twice among the attributes")
                 case _:
-                    message = "which is no node, edge, attribute, label or graph"
+                    message = "which is no node, edge, attribute, label, graph or weight"
                     raise InputError(f"line {number} of {path} is {','.join(line)!r}, {message}")
-        return cls(nodes, edges, attributes, graphs, labels)
+        return cls(nodes, edges, attributes, graphs, labels, weights)
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
@@ -216,6 +231,8 @@ class Request:
             "edges": [list(edge) for edge in self.edges],
             "attributes": attributes,
         }
+        if self.edge_weights:
+            content["edge_weights"] = [list(edge) for edge in self.edge_weights]
         return content | {name: list(getattr(self, name)) for name in ("graphs", "labels") if getattr(self, name)}
 
     # -- against a graph -----------------------------------------------------------------------------------------
@@ -236,62 +253,42 @@ class Request:
         return resolved
 
     def _resolve(self, graph: Graph) -> Resolved:
-        node_rows = _unique_rows(((node, graph.row(node)) for node in self.nodes), "node")
+        node_rows = unique_rows(((node, graph.row(node)) for node in self.nodes), "node")
         if self.graphs:
             node_rows = sorted({*node_rows, *rows_of_graphs(graph, self.graphs).tolist()})
         full: list[int] = []
         partial: list[tuple[int, Tensor]] = []
         known: dict[Columns, Tensor] = {}  # many nodes of a request often share one list of columns
-        attribute_rows = _unique_rows(((node, graph.row(node)) for node in self.attributes), "attributes of node")
+        attribute_rows = unique_rows(((node, graph.row(node)) for node in self.attributes), "attributes of node")
         for row, (node, columns) in zip(attribute_rows, self.attributes.items(), strict=True):
             if columns == "all":
                 full.append(row)
                 continue
             if columns not in known:
-                places = _unique_rows(((c, graph.column(c)) for c in columns), f"node {node!r}, column")
+                places = unique_rows(((c, graph.column(c)) for c in columns), f"node {node!r}, column")
                 known[columns] = torch.tensor(places, dtype=torch.int64)
             partial.append((row, known[columns]))
         none = torch.empty(0, dtype=torch.int64)
         return Resolved(
             node_rows=torch.tensor(node_rows, dtype=torch.int64),
-            edges=self._edges(graph),
+            edges=edge_columns(graph, self.edges, "edge"),
             full_rows=torch.tensor(full, dtype=torch.int64),
             partial_rows=torch.cat([none, *(torch.full_like(places, row) for row, places in partial)]),
             partial_columns=torch.cat([none, *(places for _, places in partial)]),
             label_rows=self._label_rows(graph),
+            weight_edges=self._weight_edges(graph),
         )
 
     def _label_rows(self, graph: Graph) -> Tensor:
         if self.labels and graph.graph_numbers is not None:
             raise InputError("in a collection a label belongs to a graph and cannot be forgotten alone: name the graph")
-        rows = _unique_rows(((node, graph.row(node)) for node in self.labels), "label of node")
+        rows = unique_rows(((node, graph.row(node)) for node in self.labels), "label of node")
         return torch.tensor(rows, dtype=torch.int64)
 
-    def _edges(self, graph: Graph) -> Tensor:
-        """The columns of `edge_index` that it names, an undirected edge in both directions, in their order."""
-        if not self.edges:
-            return torch.zeros(2, 0, dtype=torch.int64)
-        ends = torch.tensor([[graph.row(u), graph.row(v)] for u, v in self.edges], dtype=torch.int64).T
-        n = int(ends.max()) + 1
-        missing = ~graph.has_edges(ends)
-        if missing.any():
-            raise InputError(f"edge {self.edges[int(missing.nonzero()[0])]!r} is not in the graph")
-        keys = ends[1] * n + ends[0]
-        mirrored = ends[0] * n + ends[1]
-        canonical_keys = keys if graph.directed else torch.minimum(keys, mirrored)
-        _unique_rows(zip(self.edges, canonical_keys.tolist(), strict=True), "edge")
-        keys = (keys if graph.directed else torch.cat([keys, mirrored])).unique()
-        return torch.stack([keys % n, keys // n])
-
-
-def _unique_rows(named: Iterable[tuple[Any, int]], label: str) -> list[int]:
-    """The rows, refusing two names for one row (a number and a subject id, an edge and its reverse)."""
-    rows: dict[int, Any] = {}
-    for name, row in named:
-        if row in rows:
-            raise InputError(f"{label} {name!r} appears twice in the request")
-        rows[row] = name
-    return list(rows)
+    def _weight_edges(self, graph: Graph) -> Tensor:
+        if self.edge_weights and graph.edge_weight is None:
+            raise InputError("the request names edge weights, and the graph has none")
+        return edge_columns(graph, self.edge_weights, "weight of edge")
 
 
 def _refuse_twice(names: tuple[Any, ...], label: str) -> None:

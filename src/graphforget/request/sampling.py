@@ -1,4 +1,4 @@
-"""Deletion requests drawn at random by a seed, for experiments: of nodes, edges, attributes, labels or graphs."""
+"""Deletion requests drawn at random by a seed, for experiments: of one kind of things that can be named."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ NAMES: dict[str, Kind] = {
     "partial": "partial attributes",
     "graph": "graphs",
     "label": "labels",
+    "weight": "edge weights",
 }
 
 
@@ -35,7 +36,7 @@ class Drawing:
 
     @classmethod
     def parse(cls, text: str) -> Drawing:
-        """`node:5%`, `edge:10`, `attribute:1%`, `partial:5%` (half of the columns), `label:1%`, `graph:10%`."""
+        """`node:5%`, `edge:10`, `attribute:1%`, `partial:5%` (half of the columns), `label:1%`, `weight:1%` ..."""
         match = re.fullmatch(r"(\w+):(?:(\d+(?:\.\d+)?)%|(\d+))", text.strip(), flags=re.ASCII)
         if match is None or match[1] not in NAMES:
             raise InputError(f"the request {text!r} is neither a file nor of the form node:5%, edge:10, {_others()}")
@@ -62,11 +63,14 @@ class Drawing:
 def draw_request(graph: Graph, drawing: Drawing, *, seed: int) -> Request:
     """A random request: training nodes or graphs to remove, nodes that lose attributes or label, edges."""
     generator = random.Random(f"{drawing.kind} {seed}")
-    if drawing.kind == "edges":
+    if drawing.kind in ("edges", "edge weights"):
+        if drawing.kind == "edge weights" and graph.edge_weight is None:
+            raise InputError("the graph has no edge weights to draw from")
         source, target = graph.edge_index
         once = graph.edge_index if graph.directed else graph.edge_index[:, source < target]
         edges = generator.sample(once.T.tolist(), drawing.number(once.shape[1]))
-        return Request(edges=[(graph.name_of(u), graph.name_of(v)) for u, v in edges])
+        named = [(graph.name_of(u), graph.name_of(v)) for u, v in edges]
+        return Request(edges=named) if drawing.kind == "edges" else Request(edge_weights=named)
     if drawing.kind == "graphs":
         train = numbers_of_graphs(graph, graph.train_mask).tolist()
         return Request(graphs=[name_of_graph(graph, g) for g in generator.sample(train, drawing.number(len(train)))])

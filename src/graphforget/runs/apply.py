@@ -3,51 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-import uuid
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, overload
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from graphforget.certificates.chain import REFUSED, Entry
-from graphforget.certificates.entry_fields import check_id, check_time
 from graphforget.certificates.issue import Filing, roots_of, without_roots
-from graphforget.errors import FloorMissed, InputError, Refused
+from graphforget.graph.graph import Graph
 from graphforget.models.constructions import OwnModel
 from graphforget.progress import Progress
 from graphforget.request.batch import as_requests
 from graphforget.request.request import Request
-from graphforget.request.update import Update
-from graphforget.runs.history import History, history_of, read_history
-from graphforget.runs.layout import PROOFS, check_free, check_writable, open_run, recover
+from graphforget.runs.answering import Answer, Asking, checked_ids
+from graphforget.runs.history import History, read_history
+from graphforget.runs.layout import check_free
 from graphforget.runs.locks import run_lock
-from graphforget.runs.proofs import RunTrees, stored_trees
-from graphforget.runs.read import read_run
-from graphforget.runs.save import save_refusal, save_release
-from graphforget.runs.state import check_state
+from graphforget.runs.save import save_release
 from graphforget.training.losses import Loss, LossFunction
-from graphforget.training.trained import RetrainFunction
+from graphforget.training.trained import RetrainFunction, Trained
 from graphforget.unlearning.outcome import Outcome
-from graphforget.unlearning.selection import LevelPolicy
 from graphforget.unlearning.unlearn import unlearn
-
-
-@dataclass(frozen=True, eq=False)
-class Answer:
-    """The answer to a request against a run directory. `outcome` is None if an earlier answer was repeated."""
-
-    summary: dict[str, Any]
-    folder: Path
-    request_id: str
-    outcome: Outcome | None
-
-    @property
-    def repeated(self) -> bool:
-        return self.outcome is None
 
 
 @overload
@@ -138,102 +114,25 @@ def answer(
     """
     requests = as_requests(request)
     named = dict(zip(checked_ids(request_id, request_ids, len(requests)), requests, strict=True))
-    if out is not None and Path(out).resolve() == Path(run).resolve():
-        raise InputError(f"{out} is the run itself: for its next state use --in-place (out=None) instead of --out")
-    if made is not None:
-        check_time(made)
-    target = Path(run if out is None else out)
-    overwrite = force or out is None
-    with run_lock(target.resolve()):
-        recover(target)
-        with open_run(run) as place:
-            history = history_of(place)
-            there = None if out is None else continued_at(target, history, place, model=model, loss=loss)
-            first = first_answers(named, (target, there), (Path(run), history), level=options.get("level"))
-            fresh = {name: one for name, one in named.items() if name not in first}
-            if fresh:
-                check_writable(target, force=overwrite)
-                trained, graph = read_run(place, model=model, loss=loss, retrain=retrain)
-                check_state(place, trained, graph, history)
-                trees = RunTrees(graph, stored_trees(place, history, graph), progress)
-        if fresh:
-            try:
-                filing = Filing(history.head, key, trees.commit, made)
-                outcome = unlearn(trained, graph, list(fresh.values()), progress=progress, filing=filing, **options)
-            except FloorMissed as missed:
-                with nullcontext() if out is None else run_lock(Path(run).resolve()):
-                    save_refusal(Path(run), missed, graph, history, filing=filing, request_ids=list(fresh))
-                raise
-            more = {PROOFS: trees.to_bytes()}
-            save_release(target, outcome, history, key=key, request_ids=list(fresh), overwrite=overwrite, more=more)
-            first |= {name: Answer(outcome.answer(), target, name, outcome) for name in fresh}
-    answers = tuple(first[name] for name in named)
+    asking = Asking(
+        run=Path(run),
+        out=None if out is None else Path(out),
+        key=key,
+        model=model,
+        loss=loss,
+        retrain=retrain,
+        force=force,
+        progress=progress,
+        level=options.get("level"),
+        made=made,
+    )
+
+    def release(trained: Trained, graph: Graph, _: History, fresh: Sequence[Any], filing: Filing) -> Outcome:
+        return unlearn(trained, graph, fresh, progress=progress, filing=filing, **options)
+
+    by_id = asking.answers(lambda _: named, release)
+    answers = tuple(by_id[name] for name in named)
     return answers if isinstance(request, list | tuple) else answers[0]
-
-
-def checked_ids(request_id: str | None, request_ids: Sequence[str | None] | None, count: int) -> list[str]:
-    """An id for each request: the given one, or a random one."""
-    if request_ids is None:
-        if request_id is not None and count > 1:
-            raise InputError(f"request_id is one id for {count} requests, request_ids with one for each is needed")
-        request_ids = [request_id] + [None] * (count - 1)
-    elif request_id is not None or isinstance(request_ids, str) or len(request_ids) != count:
-        raise InputError(f"request_ids must be a list with one id for each request, here {count}, without a request_id")
-    given = [one for one in request_ids if one is not None]
-    for one in given:
-        check_id(one)
-    twice = next((one for one, times in Counter(given).items() if times > 1), None)
-    if twice is not None:
-        raise InputError(f"the request id {twice!r} is given twice, every request needs its own")
-    return [str(uuid.uuid4()) if one is None else one for one in request_ids]
-
-
-def continued_at(
-    target: Path, source: History, place: Path, *, model: OwnModel | None, loss: Loss | LossFunction | None
-) -> History | None:
-    """The history at `target` if it continues the source's.
-
-    A target that continues another run holds answers to other requests, and an id may mean another request there.
-    """
-    history = read_history(target)
-    if not history.entries or not history.continues(source, read_run(place, model=model, loss=loss)[0]):
-        return None
-    return history
-
-
-def first_answers(
-    named: Mapping[str, Request | Update], there: tuple[Path, History | None], here: tuple[Path, History], *, level: Any
-) -> dict[str, Answer]:
-    """The answers to those of the requests that were answered before, by their ids.
-
-    `here` is the run to start from, and `there` what continues it at another place, if anything does.
-    """
-    answers: dict[str, Answer] = {}
-    only_there: list[str] = []
-    for name, request in named.items():
-        entry = here[1].answered(name, request)
-        continued = None if there[1] is None else there[1].answered(name, request)
-        if there[1] is not None and continued is not None:
-            answers[name] = _repeated(continued, there[1], there[0], level)
-            only_there += [name] if entry is None else []
-        elif entry is not None:
-            answers[name] = _repeated(entry, here[1], here[0], level)
-    if only_there and len(answers) < len(named):  # the next state of `here` would lack what was answered there
-        message = f"request {only_there[0]!r} was answered in {there[0]}, and others of the list were not"
-        raise InputError(f"{message}: answer these with {there[0]} as the run")
-    return answers
-
-
-def _repeated(earlier: Entry, history: History, folder: Path, level: Any) -> Answer:
-    """The answer that was given before. Raises `Refused` if that was a refusal, or under the `level`."""
-    public = history.ledger.answers[history.group_of(earlier)]
-    if earlier.level == REFUSED:
-        raise Refused(f"this request was refused before: {public.get('refused')}")
-    if not LevelPolicy(level).met_by(earlier.level):  # type: ignore[arg-type]
-        message = f"request {earlier.request_id!r} was answered before, at level {earlier.level!r}"
-        raise Refused(f"{message}, not {level!r}")
-    private = dict(history.annex_of(earlier).account)
-    return Answer({**public, "private": private}, folder, earlier.request_id, None)
 
 
 def save_outcome(

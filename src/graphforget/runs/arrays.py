@@ -244,8 +244,11 @@ def _graph(overlay: Overlay, rows: dict[str, np.ndarray], names: GraphFile) -> G
     n = y.shape[0]
     y = checked_targets(y, n, kind=target_kind(y))
     masks = [torch.from_numpy(rows["roles.bin"] >> bit & 1 == 1) for bit in range(len(ROLES))]
-    if names.directed or names.graph_ids is not None or rows["roles.bin"].max() >= 1 << len(ROLES):
-        raise InputError("a graph of arrays is undirected and no collection, and its nodes have one of three roles")
+    special = names.directed or names.graph_ids is not None or names.relation_names is not None
+    if special or rows["roles.bin"].max() >= 1 << len(ROLES):
+        raise InputError(
+            "a graph of arrays is undirected and no collection, without relations, and a node has one of three roles"
+        )
     classes = checked_classes(y, names.num_classes, names.class_names)
     train, val, test = checked_split(y, *masks)
     return Graph.lazy(
@@ -271,6 +274,9 @@ def _graph(overlay: Overlay, rows: dict[str, np.ndarray], names: GraphFile) -> G
         graph_numbers=None,
         graph_ids=None,
         next_number=checked_next_number(names.next_number),
+        edge_weight=None,
+        edge_relations=None,
+        relation_names=None,
     )
 
 

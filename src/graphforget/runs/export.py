@@ -19,9 +19,10 @@ from graphforget.runs.released import load_released
 def export_released(run: str | Path, folder: str | Path) -> Path:
     """Writes the released model of a run directory as a plain torch module.
 
-    `model.pt` holds the weights with the noise of the certificate, the settings and the certificate's id;
-    `released_model.py` the class. `released_model.load("model.pt")(x, edge_index)` gives the logits, without this
-    package. Both files are public, as the release is.
+    `model.pt` holds the weights with the noise of the certificate, the settings and the certificate's id; the folder
+    `released_model` holds the classes. `released_model.load("model.pt")(x, edge_index)` gives the logits of nodes,
+    without this package; how models for graphs and links are called is written in `released_model/__init__.py`. All of
+    it is public, as the release is.
 
     Args:
         run: The run directory. It has answered a request.
@@ -43,7 +44,9 @@ def export_released(run: str | Path, folder: str | Path) -> Path:
     try:
         folder.mkdir(parents=True)
         torch.save(content, folder / "model.pt")
-        shutil.copyfile(plain.__file__, folder / "released_model.py")
+        (folder / "released_model").mkdir()
+        for source in sorted(Path(plain.__file__).parent.glob("*.py")):
+            shutil.copyfile(source, folder / "released_model" / source.name)
     except FileExistsError as error:
         raise InputError(f"{folder} exists already, choose another place") from error
     except OSError as error:

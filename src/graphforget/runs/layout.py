@@ -29,19 +29,21 @@ NAMES = ("numbers", "targets", "roles", "leaves", "indptr", "counts", "indices",
 ARRAY_FILES = (ATTRIBUTES, *(f"{name}.bin" for name in NAMES))
 CERTIFICATE, RELEASED, OUTCOME, ANNEX = ("certificate.json", "released.safetensors", "outcome.json", "annex.json")
 SUPPRESSED = "suppressed.json"  # keyed hashes of what requests deleted, so that no update brings it back: private
+ABSENT = "absent.json"  # the same of what was asked for while it was absent, since the last release: private
+ABSENT_STAGED = "absent.json.new"
 PROOFS = "proofs.safetensors"  # the trees from which absence is shown: private
 LEDGER, EARLIER_LEDGER = "ledger.sqlite", "ledger-1.sqlite"  # the second of an earlier format, kept as it was
 DATABASES = {f"{name}{suffix}" for name in (LEDGER, EARLIER_LEDGER) for suffix in ("", "-wal", "-shm")}
 OWN = {RUN_FILE, *MODEL_FILES, CERTIFICATE, RELEASED, OUTCOME, ANNEX, PROOFS, *DATABASES, ARRAYS, *ARRAY_FILES}
 SHARDS = "shards.json"  # of a graph on several ranks: its parts, which lie beside the run
-OWN |= {JOURNAL, ERASED, SUPPRESSED, SHARDS}
+OWN |= {JOURNAL, ERASED, SUPPRESSED, ABSENT, ABSENT_STAGED, SHARDS}
 LIMITS = {  # bytes of each file; what is larger is neither written nor read
     RUN_FILE: 2**24,
     **dict.fromkeys(("weights.safetensors", "graph.safetensors", RELEASED, PROOFS), LARGEST),
     **dict.fromkeys(("graph.json", CERTIFICATE, OUTCOME, ARRAYS, SHARDS), JSON_LARGEST),
     **dict.fromkeys(ARRAY_FILES, LARGEST_ARRAY),
     JOURNAL: LARGEST_JOURNAL,
-    **dict.fromkeys((ANNEX, SUPPRESSED), 2**29),
+    **dict.fromkeys((ANNEX, SUPPRESSED, ABSENT), 2**29),
     **dict.fromkeys((LEDGER, EARLIER_LEDGER), LEDGER_LARGEST),
 }
 AUDIT_RESULT, AUDIT_PICTURE, AUDIT_PIECES = "audit.json", "audit.png", "pieces"  # in the folder of an audit

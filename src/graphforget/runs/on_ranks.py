@@ -12,11 +12,14 @@ from __future__ import annotations
 import dataclasses
 import uuid
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from graphforget.certificates.absence import AbsenceProof
+from graphforget.certificates.audit_trees import check_text
 from graphforget.certificates.issue import Filing
 from graphforget.datasets.sharded_folder import read_manifest
 from graphforget.distributed.checkpoint import Checkpoint
@@ -27,11 +30,12 @@ from graphforget.models.fixed import FixedPropagation
 from graphforget.models.registry import build
 from graphforget.progress import Progress
 from graphforget.request.request import Request
-from graphforget.runs.apply import Answer, checked_ids, first_answers
+from graphforget.runs.answering import Answer, checked_ids, first_answers
 from graphforget.runs.history import history_of
 from graphforget.runs.layout import (
     LARGEST,
     LEDGER,
+    PROOFS,
     SHARDS,
     DamagedRun,
     check_free,
@@ -43,8 +47,10 @@ from graphforget.runs.layout import (
 )
 from graphforget.runs.locks import run_lock
 from graphforget.runs.pending import PendingRequests
+from graphforget.runs.proofs import last_certificate, no_trees, proof_of, read_trees
+from graphforget.runs.rank_proofs import RankCommit, check_rank_trees, rank_trees_of
 from graphforget.runs.read import trained_of
-from graphforget.runs.run_file import RunFile, read_run_file, read_suppressed
+from graphforget.runs.run_file import RunFile, read_absent, read_run_file, read_suppressed
 from graphforget.runs.save import save_refusal, save_release
 from graphforget.runs.shards import Shards, parts_folder, read_shards, shards_bytes
 from graphforget.runs.state import check_state
@@ -149,7 +155,8 @@ def _read(ranks: Ranks, place: Path) -> tuple[Trained, DistributedGraph]:
     folder = parts_folder(place) / shards.folder
     graph = _open(ranks, folder, shards.facts, shards.digests, state=shards.state, model=model)
     trained = trained_of(run, weights, graph, None, None)
-    trained = dataclasses.replace(trained, suppressed=read_suppressed(place, run))
+    suppressed = read_suppressed(place, run)
+    trained = dataclasses.replace(trained, suppressed=suppressed, absent=read_absent(place, suppressed))
     if graph.digest != trained.graph_digest:
         raise DamagedRun(f"{place} is damaged: its graph is not the one that the model was trained on")
     return trained, graph
@@ -177,12 +184,19 @@ def _check_method(method: str, trained: Trained) -> None:
 
 def _look_up(graph: DistributedGraph, requests: Sequence[Request]) -> None:
     """Asks the ranks for all nodes that the requests name, at once."""
-    if any(one.labels for one in requests):
-        raise InputError("a request on several ranks can name nodes, edges and attributes, not labels")
+    if any(one.edge_weights for one in requests):
+        raise InputError("a request on several ranks cannot name edge weights, the graph has none")
     names = {
-        name for one in requests for name in (*one.nodes, *one.attributes, *(n for edge in one.edges for n in edge))
+        name
+        for one in requests
+        for name in (*one.nodes, *one.attributes, *one.labels, *(n for edge in one.edges for n in edge))
     }
     graph.look_up(sorted(names, key=str))
+
+
+def _deleted_subjects(graph: DistributedGraph, requests: Sequence[Request]) -> list[str]:
+    """The subject ids of the nodes that the requests delete; without subject ids their numbers."""
+    return sorted({str(graph.name_of(graph.row(node))) for one in requests for node in one.nodes})
 
 
 def rehearse_on_ranks(ranks: Ranks, run: str | Path, requests: list[Request], **options: Any) -> Outcome:
@@ -226,7 +240,7 @@ def answer_on_ranks(
     with run_lock(target):
         recover(target)
         pending = PendingRequests(target)
-        ids = checked_ids(None, pending.ids(requests, request_ids), len(requests))
+        ids = checked_ids(None, pending.ids(requests, request_ids, restarted=bool(ranks.group.restarts)), len(requests))
         named = dict(zip(ids, requests, strict=True))
         pending.write(named)
         try:
@@ -236,7 +250,10 @@ def answer_on_ranks(
             checkpoint_of(target).remove()
             raise
         checkpoint_of(target).remove()  # also of an answer that was complete before a rank died
-        pending.remove()
+        if ranks.group.may_restart:  # a rank may be killed before its process has ended
+            pending.write(named, answered=True)
+        else:
+            pending.remove()
     return answers
 
 
@@ -261,18 +278,20 @@ def _answers(
             check_writable(target, force=overwrite)
             check_state(place, trained, graph, history)
             shards = read_shards(place, read_run_file(place))
+            stored = rank_trees_of(read_trees(place), history, graph)
     if fresh:
         _check_method(options.get("method", AUTO), trained)
         graph = graph.with_checkpoint(checkpoint_of(target))
         _look_up(graph, list(fresh.values()))
-        filing = Filing(history.head, key, None)
+        trees = RankCommit(stored, _deleted_subjects(graph, list(fresh.values())))
+        filing = Filing(history.head, key, trees.commit)
         try:
             outcome = unlearn(trained, graph, list(fresh.values()), progress=progress, filing=filing, **options)
         except FloorMissed as missed:
             save_refusal(Path(run), missed, graph, history, filing=filing, request_ids=list(fresh))
             raise
         after = _staged(ranks, shards) if out is None else _new_parts(ranks, target, shards.facts)
-        more = {SHARDS: shards_bytes(after)}
+        more = {SHARDS: shards_bytes(after), PROOFS: trees.to_bytes()}
         save_release(target, outcome, history, key=key, request_ids=list(fresh), overwrite=overwrite, more=more)
         ranks.call("settle", {"state": after.state})
         _sweep(ranks, target, after)
@@ -291,7 +310,12 @@ def _staged(ranks: Ranks, shards: Shards) -> Shards:
 
 
 def verify_on_ranks(
-    ranks: Ranks, run: str | Path, *, key: Ed25519PublicKey | None = None, head: str | None = None
+    ranks: Ranks,
+    run: str | Path,
+    *,
+    key: Ed25519PublicKey | None = None,
+    head: str | None = None,
+    before: str | Path | None = None,
 ) -> Verification:
     """What `verify_run` does: every rank hashes its records again and propagates its attributes anew."""
 
@@ -300,8 +324,22 @@ def verify_on_ranks(
         ranks.call("check")
         return trained, graph
 
-    with run_lock(real_path(run)):
-        return verify_run(run, key=key, head=head, read=read)
+    with ExitStack() as locks:
+        for place in sorted({real_path(one) for one in (run, before) if one is not None}):
+            locks.enter_context(run_lock(place))
+        return verify_run(run, key=key, head=head, before=before, read=read, check_absence=check_rank_trees)
+
+
+def prove_absence_on_ranks(ranks: Ranks, run: str | Path, subject: str) -> AbsenceProof:
+    """What `prove_absence` does, for a run whose graph is in parts."""
+    check_text(subject)
+    with run_lock(real_path(run)), open_run(run) as place:
+        history = history_of(place)
+        _, graph = _read(ranks, place)
+        trees, certificate = rank_trees_of(read_trees(place), history, graph), last_certificate(history)
+        if trees is None or certificate is None:
+            raise no_trees(run)
+        return proof_of(subject, trees.opening(graph, subject), certificate)
 
 
 def counters(ranks: Ranks) -> list[dict[str, Any]]:

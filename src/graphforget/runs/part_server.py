@@ -14,6 +14,7 @@ from torch import Tensor
 
 from graphforget.certificates.annex import Annex
 from graphforget.certificates.deleted_part import find_deleted_in_part
+from graphforget.certificates.part_slots import lower_path, positions_in_part, slot_subtrees
 from graphforget.distributed.group import Group, Message
 from graphforget.distributed.part_files import PartFiles, open_part, part_folder
 from graphforget.distributed.part_journal import settle, write_journal
@@ -21,13 +22,8 @@ from graphforget.distributed.row_ranges import RowRanges
 from graphforget.errors import InputError, Mismatch, OtherVersion
 from graphforget.graph.hashing import node_hashes, salt, salted
 from graphforget.graph.row_part import TEST, TRAIN, VALIDATION, Deletion, RowPart
-from graphforget.models.part_features import (
-    Followed,
-    PartFeatures,
-    follow_part,
-    part_logits,
-    propagate_part,
-)
+from graphforget.models.part_features import PartFeatures, part_logits, propagate_part
+from graphforget.models.part_following import Followed, follow_part
 from graphforget.runs.part_state import checked_arrays, feature_settings, new_part, stored_features, sweep_parts
 from graphforget.training.environment import versions
 from graphforget.training.losses import as_loss
@@ -71,6 +67,9 @@ class PartServer:
             "settle": self.settle,
             "check": self.check,
             "search": self.search,
+            "slots": self.slots,
+            "slot path": self.slot_path,
+            "positions": self.positions,
             "counters": self.counters,
         }
         return calls[name](message)
@@ -125,7 +124,7 @@ class PartServer:
     def remove(self, message: Message) -> Message:
         """Removes what a request names, in memory, and brings the features after it."""
         part = self.part
-        fields = {name: message.array(name) for name in ("nodes", "edges", "full", "partial", "columns")}
+        fields = {name: message.array(name) for name in ("nodes", "edges", "full", "partial", "columns", "labels")}
         change = part.remove(Deletion(**fields), self.group)
         if self.features is None:
             raise InputError("no features are stored with the part")
@@ -223,10 +222,11 @@ class PartServer:
         if self.features is not None and self.changed:
             arrays = self.features.arrays()
             places = np.unique(np.concatenate([one.training for one in self.changed]))
-            changes |= {name: (places, arrays[name][places]) for name in ("training", "bounds")}
+            last = [f"defect-{self.features.settings.hops}"] if self.features.settings.hops else []
+            changes |= {name: (places, arrays[name][places]) for name in ("training", "bounds", *last)}
             for hop in range(len(self.features.hops)):
                 rows = np.unique(np.concatenate([one.hops[hop] for one in self.changed]))
-                changes[f"hop-{hop + 1}"] = rows, np.asarray(self.features.hops[hop])[rows]
+                changes |= {name: (rows, arrays[name][rows]) for name in (f"hop-{hop + 1}", f"defect-{hop + 1}")}
         return Message({"digest": write_journal(self.files, changes, state=message.fields["state"]).digest})
 
     def _changed(self) -> dict[str, np.ndarray]:
@@ -250,6 +250,29 @@ class PartServer:
         annex = Annex.from_dict(message.fields["annex"])
         found = find_deleted_in_part(annex, self.part, self.group, num_edges=message.fields["num_edges"])
         return Message({"found": found})
+
+    # -- proofs of absence ---------------------------------------------------------------------------------------
+
+    def slots(self, message: Message) -> Message:
+        tree = slot_subtrees(self.part, bytes.fromhex(message.fields["key"]))
+        top = tree.height
+        tensors = {"prefixes": tree.prefixes[top], "hashes": tree.hashes[top].array()}
+        return Message({"level": top}, {name: torch.from_numpy(array) for name, array in tensors.items()})
+
+    def slot_path(self, message: Message) -> Message:
+        """The lower end of an opening, from the rank whose range the number is in or follows."""
+        number, part = int(message.fields["number"]), self.part
+        if int(part.ranges.owners(np.array([number]))[0]) != self.group.rank:
+            return Message()
+        lower = lower_path(part, bytes.fromhex(message.fields["key"]), number)
+        if lower is None:
+            return Message({"present": True})
+        return Message({"present": False, "level": lower.level, "path": [step.hex() for step in lower.path]})
+
+    def positions(self, message: Message) -> Message:
+        given = message.fields
+        places = positions_in_part(self.part, bytes.fromhex(given["seed"]), int(given["height"]))
+        return Message({}, {"positions": torch.from_numpy(places)})
 
     def counters(self, message: Message) -> Message:
         """What this rank has sent, by purpose, and the largest memory that it has had."""

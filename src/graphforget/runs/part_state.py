@@ -15,9 +15,10 @@ from graphforget.distributed.row_ranges import RowRanges
 from graphforget.errors import InputError
 from graphforget.files import error_reason
 from graphforget.graph.record_tree import HASH
-from graphforget.graph.row_part import ARRAYS, BOUNDARY, GONE, SUBJECTS, TEST, TRAIN, VALIDATION, RowPart
+from graphforget.graph.row_part import ARRAYS, BOUNDARY, GONE, SALTS, SUBJECTS, TEST, TRAIN, VALIDATION, RowPart
 from graphforget.models.part_features import PartFeatures
 from graphforget.models.propagated import Settings
+from graphforget.privacy.salt import new_salts
 
 
 def checked_arrays(files: PartFiles, ranges: RowRanges, rank: int, *, columns: int) -> dict[str, np.ndarray]:
@@ -27,9 +28,10 @@ def checked_arrays(files: PartFiles, ranges: RowRanges, rank: int, *, columns: i
     missing = [name for name in ARRAYS if name not in files.files]
     if missing:
         raise InputError(f"{folder} is damaged: it has no {missing[0]}")
-    names = (*ARRAYS, *(name for name in (SUBJECTS, BOUNDARY) if name in files.files))
+    names = (*ARRAYS, *(name for name in (SUBJECTS, BOUNDARY, SALTS) if name in files.files))
     arrays = {name: files.map(name) for name in names}
     shapes = {"attributes": (n, columns), "roles": (n,), "counts": (n,), "indptr": (n + 1,), "leaves": (n, HASH)}
+    shapes |= {SALTS: (n, HASH)} if SALTS in arrays else {}
     if any(arrays[name].shape != shape for name, shape in shapes.items()) or arrays["targets"].shape[0] != n:
         raise InputError(f"{folder} is damaged, or is the part of another rank: its arrays do not have {n:,} rows")
     indptr, counts, indices = arrays["indptr"], arrays["counts"], arrays["indices"]
@@ -52,23 +54,28 @@ def stored_features(files: PartFiles, part: RowPart, settings: Settings) -> Part
     """The features that a run has stored with a part. Raises `InputError` if they are not those of these settings."""
     columns, powers = part.attributes.shape[1], len(settings.powers)
     names = [f"hop-{hop}" for hop in range(1, settings.hops)]
-    missing = [name for name in ("trainrows", "training", "bounds", *names) if name not in files.files]
+    carried = [f"defect-{hop}" for hop in range(1, settings.hops + 1)]
+    missing = [name for name in ("trainrows", "training", "bounds", *names, *carried) if name not in files.files]
     if missing:
         raise InputError(f"{files.folder} is damaged: it has no {missing[0]}")
     rows = np.asarray(files.map("trainrows"))
     hops, training, bounds = [files.map(name) for name in names], files.map("training"), files.map("bounds")
     shapes = [training.shape == (rows.size, powers * columns), bounds.shape == (rows.size, powers)]
     shapes += [values.shape == (part.num_rows, columns + 1) for values in hops]
+    defects = [files.map(name) for name in carried]
+    shapes += [values.shape == (part.num_rows,) for values in defects[:-1]]
+    shapes += [values.shape == (rows.size,) for values in defects[-1:]]
     inside = not rows.size or (rows[0] >= 0 and rows[-1] < part.num_rows and (np.diff(rows) > 0).all())
     if not all(shapes) or not inside:
         raise InputError(f"{files.folder} is damaged: its features are not those of the model")
-    return PartFeatures(settings, hops, rows, training, bounds)
+    return PartFeatures(settings, hops, rows, training, bounds, defects)
 
 
 def new_part(folder: Path, rank: int, part: RowPart, features: PartFeatures | None) -> PartFiles:
     """Writes a part and its features into a new folder."""
     arrays = {name: np.asarray(getattr(part, name)) for name in ARRAYS}
     arrays |= {} if part.subjects is None else {SUBJECTS: np.asarray(part.subjects)}
+    arrays[SALTS] = new_salts(np.asarray(part.leaves)) if part.salts is None else np.asarray(part.salts)
     arrays |= {} if features is None else features.arrays()
     try:
         return write_part(part_folder(folder, rank), arrays)

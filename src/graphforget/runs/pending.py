@@ -20,28 +20,34 @@ class PendingRequests:
     def __init__(self, run: Path) -> None:
         self._path = run.with_name(f".{run.name}.graphforget-pending")
 
-    def ids(self, requests: Sequence[Request], given: Sequence[str | None] | None) -> list[str | None]:
-        """The given ids, or those under which the same requests were begun before."""
+    def ids(
+        self, requests: Sequence[Request], given: Sequence[str | None] | None, *, restarted: bool
+    ) -> list[str | None]:
+        """The given ids, or those under which the same requests were begun before.
+
+        Requests that were answered keep their ids for a restart of the same command alone.
+        """
         ids: list[str | None] = [None] * len(requests) if given is None else list(given)
-        begun = self._begun()
+        begun = self._begun(restarted=restarted)
         if len(ids) != len(requests) or len(begun) != len(requests):
             return ids
         if not all(one.is_of(request) for (_, one), request in zip(begun, requests, strict=True)):
             return ids
         return [before if one is None else one for one, (before, _) in zip(ids, begun, strict=True)]
 
-    def _begun(self) -> list[tuple[str, Commitment]]:
+    def _begun(self, *, restarted: bool) -> list[tuple[str, Commitment]]:
         try:
             content: Any = read_json(self._path, name=str(self._path))
-            return [(str(one["id"]), Commitment(bytes.fromhex(one["salt"]), str(one["digest"]))) for one in content]
+            listed = content["requests"] if restarted or not content["answered"] else []
+            return [(str(one["id"]), Commitment(bytes.fromhex(one["salt"]), str(one["digest"]))) for one in listed]
         except (FileNotFoundError, InputError, KeyError, TypeError, ValueError):
             return []
 
-    def write(self, named: Mapping[str, Request]) -> None:
-        """Notes that these requests are being answered under these ids."""
+    def write(self, named: Mapping[str, Request], *, answered: bool = False) -> None:
+        """Notes that these requests are being answered under these ids, or that they are answered."""
         made = [(name, Commitment.of(request)) for name, request in named.items()]
-        content = [{"id": name, "salt": one.salt.hex(), "digest": one.digest} for name, one in made]
-        write_atomic(self._path, json.dumps(content).encode(), mode=0o600)
+        listed = [{"id": name, "salt": one.salt.hex(), "digest": one.digest} for name, one in made]
+        write_atomic(self._path, json.dumps({"answered": answered, "requests": listed}).encode(), mode=0o600)
 
     def remove(self) -> None:
         self._path.unlink(missing_ok=True)

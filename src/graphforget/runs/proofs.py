@@ -14,8 +14,8 @@ from graphforget.certificates.absence import AbsenceProof
 from graphforget.certificates.audit_trees import AuditTrees, check_text
 from graphforget.certificates.document import Certificate
 from graphforget.certificates.issue import roots_of
-from graphforget.certificates.slot_tree import SlotTree
-from graphforget.certificates.subject_tree import CELL_BITS, SubjectTree, height_for
+from graphforget.certificates.slot_tree import SlotOpening, SlotTree
+from graphforget.certificates.subject_tree import CELL_BITS, SubjectOpening, SubjectTree, height_for
 from graphforget.errors import InputError, Mismatch, Refused
 from graphforget.graph.digest import digest_tree
 from graphforget.graph.graph import Graph
@@ -50,13 +50,22 @@ def prove_absence(run: str | Path, subject: str) -> AbsenceProof:
     check_text(subject)
     with open_run(run) as place:
         history = history_of(place)
-        trees, certificate = stored_trees(place, history, read_graph(place)), _last_certificate(history)
+        trees, certificate = stored_trees(place, history, read_graph(place)), last_certificate(history)
         if trees is None or certificate is None:
-            raise InputError(
-                f"{run} has no certificate from which absence can be shown: 'graphforget unlearn {run} REQUEST "
-                "--in-place' issues one with its next answer"
-            )
-    opening = trees.opening(subject)
+            raise no_trees(run)
+    return proof_of(subject, trees.opening(subject), certificate)
+
+
+def no_trees(run: str | Path) -> InputError:
+    """The error for a run whose last certificate was issued without trees."""
+    return InputError(
+        f"{run} has no certificate from which absence can be shown: 'graphforget unlearn {run} REQUEST "
+        "--in-place' issues one with its next answer"
+    )
+
+
+def proof_of(subject: str, opening: SlotOpening | SubjectOpening | None, certificate: Certificate) -> AbsenceProof:
+    """The checked proof with an opening. Raises `Refused` without one: the subject is in the graph."""
     if opening is None:
         raise Refused(f"{subject[:80]!r} is in the graph, so their absence cannot be shown")
     proof = AbsenceProof(subject, opening, certificate)
@@ -106,7 +115,7 @@ def trees_of(tensors: dict[str, Tensor], history: History, graph: Graph) -> Audi
     No hash is taken from the file: all are computed from what they stand for. So who can write the file, and has not
     the key, cannot make the next certificate state what the last one did not.
     """
-    certificate = _last_certificate(history)
+    certificate = last_certificate(history)
     stated = {} if certificate is None else roots_of(certificate)
     trees = _made(dict(tensors), digest_tree(graph).tree) if tensors else None
     if (trees.roots if trees else {}) != stated:
@@ -114,16 +123,23 @@ def trees_of(tensors: dict[str, Tensor], history: History, graph: Graph) -> Audi
     return trees
 
 
-def _last_certificate(history: History) -> Certificate | None:
+def last_certificate(history: History) -> Certificate | None:
+    """The certificate of the last release, if there is one."""
     last = history.ledger.last_release
     return None if last is None else history.ledger.certificates[last]
 
 
-def check_trees(trees: AuditTrees, graph: Graph) -> Check:
-    """Raises `Mismatch` unless the trees hold the retained graph and nobody else."""
-    if not trees.fits(graph):
+def check_stored_trees(stored: dict[str, Tensor], history: History, graph: Graph) -> Check | None:
+    """Raises `Mismatch` unless the trees of the file hold the retained graph and nobody else; None without a file."""
+    trees = trees_of(stored, history, graph)
+    return None if trees is None else trees_check(trees.fits(graph), trees.subjects, graph)
+
+
+def trees_check(fits: bool, subjects: SubjectTree | None, graph: Graph) -> Check:
+    """The check of trees that fit the graph, or not."""
+    if not fits:
         raise Mismatch("the trees from which absence is shown are not those of the retained graph")
-    who = "nodes" if trees.subjects is None else "nodes and their subject ids"
+    who = "nodes" if subjects is None else "nodes and their subject ids"
     return Check("proofs of absence", f"the certified trees hold the {graph.num_nodes:,} {who}, and nobody else")
 
 
@@ -131,7 +147,12 @@ def trees_bytes(trees: AuditTrees) -> bytes:
     """The content of the file with the trees: what their hashes are computed from, and no hash."""
     slots, subjects = trees.slots, trees.subjects
     arrays = {"slots.numbers": slots.tree.numbers, "slots.salts": slots.salts.array()}
-    arrays |= {"slots.key": _row(slots.key), "slots.salt": _row(slots.salt)}
+    return arrays_bytes(arrays, key=slots.key, salt=slots.salt, subjects=subjects)
+
+
+def arrays_bytes(arrays: dict[str, np.ndarray], *, key: bytes, salt: bytes, subjects: SubjectTree | None) -> bytes:
+    """The content of the file: these arrays, the key and the salt of the slots, and the tree of subjects."""
+    arrays = arrays | {"slots.key": _row(key), "slots.salt": _row(salt)}
     if subjects is not None:
         arrays |= {"subjects.positions": subjects.positions, "subjects.present": subjects.present}
         arrays |= {f"subjects.{name}": _row(getattr(subjects, name)) for name in ("seed", "key", "salt")}
@@ -139,9 +160,8 @@ def trees_bytes(trees: AuditTrees) -> bytes:
 
 
 def _made(tensors: dict[str, Tensor], records: RecordTree) -> AuditTrees:
-    slots, subjects = _slots(tensors, records), _subjects(tensors)
-    if tensors:
-        raise DamagedRun(f"{PROOFS} has the tensor {next(iter(tensors))[:80]!r}, which it should not have")
+    slots, subjects = _slots(tensors, records), taken_subjects(tensors)
+    check_all_taken(tensors)
     if slots is None:
         raise Mismatch(OTHER_TREES)
     return AuditTrees(slots, subjects)
@@ -149,11 +169,24 @@ def _made(tensors: dict[str, Tensor], records: RecordTree) -> AuditTrees:
 
 def _slots(tensors: dict[str, Tensor], records: RecordTree) -> SlotTree | None:
     numbers = _ascending(tensors, "slots.numbers")
-    key, salt = (_bytes(tensors, f"slots.{name}", 1).tobytes() for name in ("key", "salt"))
+    key, salt = taken_keys(tensors)
     return SlotTree.again(key, salt, numbers, _bytes(tensors, "slots.salts", len(numbers)), records)
 
 
-def _subjects(tensors: dict[str, Tensor]) -> SubjectTree | None:
+def check_all_taken(tensors: dict[str, Tensor]) -> None:
+    """Raises `DamagedRun` if the file has more than was taken out of it."""
+    if tensors:
+        raise DamagedRun(f"{PROOFS} has the tensor {next(iter(tensors))[:80]!r}, which it should not have")
+
+
+def taken_keys(tensors: dict[str, Tensor]) -> tuple[bytes, bytes]:
+    """Takes the key and the salt of the slots out of the file's tensors."""
+    key, salt = (_bytes(tensors, f"slots.{name}", 1).tobytes() for name in ("key", "salt"))
+    return key, salt
+
+
+def taken_subjects(tensors: dict[str, Tensor]) -> SubjectTree | None:
+    """Takes the tree of subjects out of the file's tensors; None if nodes have no subject ids."""
     if "subjects.seed" not in tensors:
         return None
     positions = _ascending(tensors, "subjects.positions")

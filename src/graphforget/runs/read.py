@@ -40,8 +40,8 @@ from graphforget.runs.layout import (
     checksum,
     open_run,
 )
-from graphforget.runs.run_file import GraphFile, RunFile, read_run_file, read_suppressed
-from graphforget.runs.tensors import OF_COLLECTIONS, RELEASED_STATE, SPARSE, STATE, TARGETS, TENSORS, read_tensors
+from graphforget.runs.run_file import GraphFile, RunFile, read_absent, read_run_file, read_suppressed
+from graphforget.runs.tensors import OPTIONAL, RELEASED_STATE, SPARSE, STATE, TARGETS, TENSORS, read_tensors
 from graphforget.training.losses import Loss, LossFunction, as_loss, assumed_convex, captured_by_loss, is_recorded
 from graphforget.training.own_training import checked_retrain
 from graphforget.training.state import untrained_state
@@ -88,7 +88,9 @@ def read_run(
     graph, weights = _files(folder, run)
     try:
         trained = trained_of(run, weights, graph, model, loss)
-        trained = dataclasses.replace(trained, retrain=_retrain(run, retrain), suppressed=read_suppressed(folder, run))
+        suppressed = read_suppressed(folder, run)
+        lists: dict[str, Any] = {"suppressed": suppressed, "absent": read_absent(folder, suppressed)}
+        trained = dataclasses.replace(trained, retrain=_retrain(run, retrain), **lists)
         digest = graph.digest
         if run.format == EARLIER_FORMAT:
             if digest_of_format_2(graph) != trained.graph_digest:
@@ -193,7 +195,7 @@ def _graph(tensors: dict[str, Tensor], names: GraphFile) -> Graph:
     """The graph, checked in the same way as a user's own graph."""
     if not (0 < names.num_columns <= WIDEST and 0 < names.num_classes <= WIDEST):
         raise InputError(f"the graph has {names.num_columns} columns and {names.num_classes} classes")
-    stored = TENSORS | {name: kind for name, kind in OF_COLLECTIONS.items() if name in tensors}
+    stored = TENSORS | {name: kind for name, kind in OPTIONAL.items() if name in tensors}
     for name, kind in stored.items():
         if name not in tensors or tensors[name].dtype != kind:
             raise InputError(f"the graph's {name} is missing, or not of type {kind}")

@@ -1,4 +1,4 @@
-"""run.json, graph.json and suppressed.json: their fields."""
+"""run.json, graph.json, suppressed.json and absent.json: their fields."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphforget.graph.reach import Reach
 from graphforget.json_files import parse_json, read_json
 from graphforget.privacy.salt import new_salt
 from graphforget.request.hashed_items import HashedItems
-from graphforget.runs.layout import EARLIER_FORMAT, FORMAT, LIMITS, RUN_FILE, SUPPRESSED, DamagedRun, checksum
+from graphforget.runs.layout import ABSENT, EARLIER_FORMAT, FORMAT, LIMITS, RUN_FILE, SUPPRESSED, DamagedRun, checksum
 from graphforget.training.recipe import HistoryEntry, Recipe
 from graphforget.validation import LARGEST_STORED, named_in_files, read_fields
 
@@ -74,6 +74,7 @@ class GraphFile:
     num_columns: int
     graph_ids: tuple[str, ...] | None = None  # only in the files of a collection of graphs
     next_number: int = 0  # only if the last node is gone
+    relation_names: tuple[str, ...] | None = None  # only of a graph with relations
 
 
 def read_run_file(folder: Path) -> RunFile:
@@ -121,3 +122,17 @@ def read_suppressed(folder: Path, run: RunFile) -> HashedItems | None:
         return HashedItems.from_dict(content.get("suppressed") if isinstance(content, dict) else None)
     except InputError as error:
         raise DamagedRun(f"{folder} is damaged: {SUPPRESSED}: {error}") from error
+
+
+def read_absent(folder: Path, suppressed: HashedItems | None) -> HashedItems | None:
+    """What was asked for while it was absent. It changes between releases, so no checksum and no digest covers it."""
+    try:
+        content = parse_json(read_bytes(folder / ABSENT, largest=LIMITS[ABSENT]), name=ABSENT)
+        listed = HashedItems.from_dict(content.get("absent") if isinstance(content, dict) else None)
+    except FileNotFoundError:
+        return None
+    except (InputError, OSError) as error:
+        raise DamagedRun(f"{folder} is damaged: {ABSENT}: {error}") from error
+    if suppressed is not None and suppressed.key != listed.key:
+        raise DamagedRun(f"{folder} is damaged: {ABSENT} has another key than {SUPPRESSED}")
+    return listed

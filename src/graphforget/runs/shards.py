@@ -15,7 +15,7 @@ from graphforget.runs.run_file import RunFile
 from graphforget.runs.save import json_bytes
 from graphforget.validation import read_fields
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from graphforget.files import UnsafeFile, error_reason, open_regular, read_all
+from graphforget.graph.edge_arrays import EDGE_ARRAYS
 
 SPARSE = ("x.crow", "x.columns", "x.values")
 TENSORS = {
@@ -22,7 +23,7 @@ TENSORS = {
     "numbers": torch.int64,
 }
 TARGETS = (torch.int64, torch.int8, torch.float64)  # classes, labels, values
-OF_COLLECTIONS = {"graph_numbers": torch.int64}  # only in the files of a collection of graphs
+OPTIONAL = {"graph_numbers": torch.int64} | EDGE_ARRAYS  # only in the files of a collection, or of weighted edges
 STATE = "state."  # before the names of buffers and frozen parameters
 RELEASED_STATE = "released."  # before the names of tensors that are released beside the weights
 LARGEST_HEADER = 2**20  # bytes that describe the tensors of a file

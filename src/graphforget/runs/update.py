@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,23 +11,21 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from graphforget.certificates.deleted_data import without_readmitted
 from graphforget.certificates.issue import Filing
-from graphforget.errors import FloorMissed, InputError, Refused
+from graphforget.errors import Refused
 from graphforget.graph.graph import Graph
 from graphforget.models.constructions import OwnModel
 from graphforget.progress import Progress
 from graphforget.request.request import Request
 from graphforget.request.update import Update
-from graphforget.runs.apply import Answer, checked_ids, continued_at, first_answers
+from graphforget.runs.answering import Answer, Asking, Read, checked_ids
 from graphforget.runs.history import History, history_of
-from graphforget.runs.layout import PROOFS, check_writable, open_run, recover
-from graphforget.runs.locks import run_lock
-from graphforget.runs.proofs import RunTrees, stored_trees
+from graphforget.runs.layout import open_run
 from graphforget.runs.read import read_run
-from graphforget.runs.save import save_refusal, save_release
-from graphforget.runs.state import check_state
 from graphforget.training.losses import Loss, LossFunction
-from graphforget.training.trained import RetrainFunction
-from graphforget.unlearning.update import returning_items, update
+from graphforget.training.trained import RetrainFunction, Trained
+from graphforget.unlearning.outcome import Outcome
+from graphforget.unlearning.plan_update import UpdatePlan, plan_update
+from graphforget.unlearning.update import deleted_again, returning_items, update
 
 
 # Longer than 50 lines because of its documentation.
@@ -71,40 +70,71 @@ def update_run(
         Refused: Deleted data would come back, or the guarantee cannot be given. Nothing was released.
     """
     (name,) = checked_ids(request_id, None, 1)
-    if out is not None and Path(out).resolve() == Path(run).resolve():
-        raise InputError(f"{out} is the run itself: for its next state use --in-place (out=None) instead of --out")
-    target, own = Path(run if out is None else out), _own(model, loss)
-    with run_lock(target.resolve()):
-        recover(target)
-        with open_run(run) as place:
-            history = history_of(place)
-            trained, graph = read_run(place, retrain=retrain, **own)
-            after = graph.next_state(new_graph.with_sides_of(graph) if keep_split else new_graph)
-            there = None if out is None else continued_at(target, history, place, **own)
-            first = first_answers(
-                {name: Update(after)}, (target, there), (Path(run), history), level=options.get("level")
-            )
-            if first:
-                return first[name]
-            readmit = options.get("readmit"), options.get("readmit_request")
-            _refuse_deleted(history, after, returning_items(trained, graph, after, *readmit))
-            check_writable(target, force=force or out is None)
-            check_state(place, trained, graph, history)
-            trees = RunTrees(graph, stored_trees(place, history, graph), progress)
-        filing = Filing(history.head, key, trees.commit)
-        try:
-            outcome = update(trained, graph, after, progress=progress, filing=filing, **options)
-        except FloorMissed as missed:
-            with nullcontext() if out is None else run_lock(Path(run).resolve()):
-                save_refusal(Path(run), missed, graph, history, filing=filing, request_ids=[name])
-            raise
-        more = {PROOFS: trees.to_bytes()}
-        save_release(target, outcome, history, key=key, request_ids=[name], overwrite=force or out is None, more=more)
-    return Answer(outcome.answer(), target, name, outcome)
+    asking = Asking(
+        run=Path(run),
+        out=None if out is None else Path(out),
+        key=key,
+        model=model,
+        loss=loss,
+        retrain=retrain,
+        force=force,
+        progress=progress,
+        level=options.get("level"),
+    )
+
+    def named(read: Read) -> dict[str, Request | Update]:
+        return {name: Update(_next_state(read()[1], new_graph, keep_split=keep_split))}
+
+    def release(trained: Trained, graph: Graph, history: History, fresh: Sequence[Any], filing: Filing) -> Outcome:
+        (asked,) = fresh
+        readmit = options.get("readmit"), options.get("readmit_request")
+        _refuse_deleted(history, asked.graph, returning_items(trained, graph, asked.graph, *readmit))
+        return update(trained, graph, asked.graph, progress=progress, filing=filing, **options)
+
+    return asking.answers(named, release)[name]
 
 
-def _own(model: OwnModel | None, loss: Loss | LossFunction | None) -> dict[str, Any]:
-    return {"model": model, "loss": loss}
+def plan_update_run(
+    run: str | Path,
+    new_graph: Graph,
+    *,
+    keep_split: bool = False,
+    model: OwnModel | None = None,
+    loss: Loss | LossFunction | None = None,
+    retrain: RetrainFunction | None = None,
+    **options: Any,
+) -> UpdatePlan:
+    """Says what `update_run` would do with the same arguments. Changes nothing.
+
+    Args:
+        run: The run directory.
+        new_graph: The next state of its graph.
+        keep_split: As for `update_run`.
+        model: An instance of the user's own module, or the result of `stacked` or `boosted`, if the run has one.
+        loss: The user's own loss, if the run has one.
+        retrain: The training function of an adopted model.
+        **options: Those of `plan_update`, such as `readmit`.
+
+    Returns:
+        The plan. It is private, because it depends on the data.
+
+    Raises:
+        InputError: The arguments do not fit together.
+    """
+    with open_run(run) as place:
+        history = history_of(place)
+        trained, graph = read_run(place, model=model, loss=loss, retrain=retrain)
+    after = _next_state(graph, new_graph, keep_split=keep_split)
+    result = plan_update(trained, graph, after, **options)
+    try:
+        _refuse_deleted(history, after, deleted_again(trained, graph, after))
+    except Refused as refusal:  # beside what the list of the run counts
+        return dataclasses.replace(result, level=None, meaning=f"would be refused: {refusal}", seconds=0.0)
+    return result
+
+
+def _next_state(graph: Graph, new_graph: Graph, *, keep_split: bool) -> Graph:
+    return graph.next_state(new_graph.with_sides_of(graph) if keep_split else new_graph)
 
 
 def _refuse_deleted(history: History, after: Graph, returning: Request | None) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from torch import Tensor
@@ -19,17 +20,18 @@ from graphforget.models.constructions import OwnModel
 from graphforget.progress import Progress
 from graphforget.runs.history import History, history_of
 from graphforget.runs.layout import ANNEX, CERTIFICATE, LEDGER, OUTCOME, DamagedRun, foreign_files, open_run
-from graphforget.runs.proofs import check_trees, read_trees, trees_of
+from graphforget.runs.proofs import check_stored_trees, read_trees
 from graphforget.runs.read import check_in_full, read_run
 from graphforget.runs.released import released_weights
 from graphforget.runs.state import as_certified, check_annexes
 from graphforget.training.losses import Loss, LossFunction
 from graphforget.training.trained import RetrainFunction, Trained
 from graphforget.verification.evidence import Evidence
-from graphforget.verification.verify import Verification, verify_evidence
+from graphforget.verification.verify import Check, Verification, verify_evidence
 
 ROLLBACK = "that this is not an older copy of the run: keep 'ledger --head' elsewhere and give it as --head"
 RunReader = Callable[[Path], tuple[Trained, Graph]]
+TreesCheck = Callable[[dict[str, Tensor], History, Any], Check | None]
 
 
 # Longer than 50 lines because of its documentation.
@@ -47,6 +49,7 @@ def verify_run(
     device: str = "cpu",
     progress: Progress | None = None,
     read: RunReader | None = None,
+    check_absence: TreesCheck = check_stored_trees,
 ) -> Verification:
     """Recomputes everything that a run directory claims.
 
@@ -63,6 +66,7 @@ def verify_run(
         device: The torch device of a replay.
         progress: The callback to report to.
         read: How the model and the graph are read and checked, if the graph is not in the run directory.
+        check_absence: How the trees from which absence is shown are checked.
 
     Returns:
         What was checked, and what could not be checked.
@@ -71,6 +75,10 @@ def verify_run(
         Mismatch: Something does not match. The message names the first such thing.
         InputError: The run holds no certificate, or an argument cannot be used.
     """
+    earlier = None
+    if before is not None and read is not None:
+        earlier = _evidence(before, model=model, loss=loss, read=read)[0]
+        _ = earlier.noise  # measured now: the next run that is read replaces its graph
     evidence, history, notes, stored = _evidence(folder, model=model, loss=loss, retrain=retrain, read=read)
     if head is not None:
         check_head(history, head)
@@ -79,17 +87,16 @@ def verify_run(
             evidence = dataclasses.replace(evidence, graph=graph.numbered_as(evidence.graph))
         except InputError as error:  # it holds a node that the run does not know; the message names nobody
             raise Mismatch("the graph is not the one that the model stands on") from error
-    earlier = None if before is None else _evidence(before, model=model, loss=loss)[0]
+    if before is not None and read is None:
+        earlier = _evidence(before, model=model, loss=loss)[0]
     evidence = dataclasses.replace(evidence, key=key, before=earlier)
     result = verify_evidence(evidence, replay=replay, device=device, progress=progress)
-    if read is not None:
-        return dataclasses.replace(result, unchecked=(*result.unchecked, *notes, *(() if head else (ROLLBACK,))))
     try:
-        trees = trees_of(stored, history, evidence.graph)
+        shown = check_absence(stored, history, evidence.graph)
     except DamagedRun as damage:
         raise Mismatch(str(damage)) from damage
-    if trees is not None:
-        result = dataclasses.replace(result, checks=(*result.checks, check_trees(trees, evidence.graph)))
+    if shown is not None:
+        result = dataclasses.replace(result, checks=(*result.checks, shown))
     if head is None:
         notes = (*notes, ROLLBACK)
     return dataclasses.replace(result, unchecked=(*result.unchecked, *notes))

@@ -20,10 +20,14 @@ from graphforget.errors import InputError
 from graphforget.files import error_reason
 from graphforget.graph.distributed_graph import DistributedGraph
 from graphforget.graph.graph import Graph
+from graphforget.models.deletion import DeletionModel
+from graphforget.request.hashed_items import HashedItems
 from graphforget.runs.arrays import is_large, write_arrays
 from graphforget.runs.in_place import stage_in_place
 from graphforget.runs.journal import is_pending, sync_folder
 from graphforget.runs.layout import (
+    ABSENT,
+    ABSENT_STAGED,
     ARRAYS,
     ATTRIBUTES,
     FORMAT,
@@ -43,7 +47,7 @@ from graphforget.runs.layout import (
 from graphforget.runs.locks import hold_lock, parent_lock, run_lock
 from graphforget.runs.mapped_files import overwriting
 from graphforget.runs.run_file import GraphFile
-from graphforget.runs.tensors import OF_COLLECTIONS, RELEASED_STATE, STATE, TENSORS
+from graphforget.runs.tensors import OPTIONAL, RELEASED_STATE, STATE, TENSORS
 from graphforget.training.environment import versions
 from graphforget.training.state import untrained_state
 from graphforget.training.trained import Trained
@@ -92,6 +96,8 @@ def write_run(
         raise InputError("the graph is not the one that this model was trained on")
     if trained.noise:
         raise InputError("these are released weights with noise, a run directory keeps those without it")
+    if isinstance(trained.module, DeletionModel):
+        raise InputError("a model with operators of 'gnndelete' names nodes around deleted data, so it is not stored")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.graphforget-{os.getpid()}-", dir=folder.parent))
@@ -154,17 +160,8 @@ def _write(
     has_arrays: bool,
 ) -> None:
     """Writes the files of a run. With `has_arrays` those of its graph are there already."""
-    names = {f.name: getattr(graph, f.name) for f in dataclasses.fields(GraphFile)}
-    if graph.graph_ids is None:
-        del names["graph_ids"]
-    if graph.next_number == 0:
-        del names["next_number"]
-    as_arrays = is_large(graph)
-    on_ranks = isinstance(graph, DistributedGraph)
-    if as_arrays or on_ranks:
-        names["subject_ids"] = None  # they are in an array of their own
-    (folder / "graph.json").write_text(json.dumps(names, indent=2) + "\n")
-    (folder / "graph.json").chmod(0o600)  # names people, as the tensors do that safetensors writes so
+    as_arrays, on_ranks = is_large(graph), isinstance(graph, DistributedGraph)
+    _write_names(folder, graph, with_subjects=not as_arrays and not on_ranks)
     flat = {"theta": trained.theta.contiguous()} | (
         {} if trained.objective_noise_vector is None else {"tilt": trained.objective_noise_vector}
     )
@@ -182,6 +179,8 @@ def _write(
     for name, content in extras.items():
         (folder / name).write_bytes(content)
         (folder / name).chmod(0o600)
+    if trained.absent is not None:
+        write_absent(folder, trained.absent)
     if finish is not None:
         finish(folder)
     files: tuple[str, ...] = ("weights.safetensors", ARRAYS, "graph.json") if as_arrays else MODEL_FILES
@@ -192,6 +191,34 @@ def _write(
     (folder / RUN_FILE).write_text(json.dumps(run, indent=2) + "\n")
     (folder / RUN_FILE).chmod(0o600)  # what was measured, and checksums that names could be tried against
     _check_sizes(folder)
+
+
+def _write_names(folder: Path, graph: Graph, *, with_subjects: bool) -> None:
+    """Writes `graph.json`. Subject ids of a graph in arrays or on ranks are in an array of their own."""
+    names = {f.name: getattr(graph, f.name) for f in dataclasses.fields(GraphFile)}
+    for name in ("graph_ids", "relation_names"):
+        if names[name] is None:
+            del names[name]
+    if graph.next_number == 0:
+        del names["next_number"]
+    if not with_subjects:
+        names["subject_ids"] = None
+    (folder / "graph.json").write_text(json.dumps(names, indent=2) + "\n")
+    (folder / "graph.json").chmod(0o600)  # names people, as the tensors do that safetensors writes so
+
+
+def write_absent(folder: Path, absent: HashedItems) -> None:
+    """Writes what was asked for while it was absent. After a kill, the old list or the new one is there."""
+    content = (json.dumps({"audience": "private", "absent": absent.to_dict()}, indent=2) + "\n").encode()
+    if len(content) > LIMITS[ABSENT]:
+        raise InputError(f"{ABSENT} would have more than the {LIMITS[ABSENT]:,} bytes that can be read")
+    staged = folder / ABSENT_STAGED
+    with staged.open("wb") as file:
+        staged.chmod(0o600)
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(staged, folder / ABSENT)
 
 
 def _check_sizes(folder: Path) -> None:
@@ -205,7 +232,7 @@ def _check_sizes(folder: Path) -> None:
 
 def _write_tensors(folder: Path, graph: Graph) -> None:
     """Writes a graph that is not large."""
-    stored = (*TENSORS, "y", *(OF_COLLECTIONS if graph.graph_numbers is not None else ()))
+    stored = (*TENSORS, "y", *(name for name in OPTIONAL if getattr(graph, name) is not None))
     tensors: dict[str, Tensor] = {name: getattr(graph, name).contiguous() for name in stored}
     if graph.x.layout == torch.sparse_csr:
         tensors |= {

@@ -12,6 +12,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import RedirectResponse
 from fastapi.staticfiles import StaticFiles
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from graphforget.service.api import connectors, opendsr, operations
 from graphforget.service.api.errors import install_errors, unexpected
@@ -42,6 +43,8 @@ def create_app(service: Service) -> FastAPI:
     app.add_exception_handler(NotSignedIn, lambda *_: RedirectResponse(LOGIN, 303))
     app.middleware("http")(_log_request)
     app.add_middleware(Guard, secure=service.settings.is_secure)
+    if service.settings.trusted_proxies:  # of nobody else the header is read
+        app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=list(service.settings.trusted_proxies))
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
 

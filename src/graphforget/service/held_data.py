@@ -9,6 +9,7 @@ import torch
 
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
+from graphforget.request.hashed_items import HashedItems
 from graphforget.request.request import Request
 from graphforget.service.identities import SubjectNames
 
@@ -48,6 +49,26 @@ def held_request(
         attributes = dict.fromkeys(subjects, known)
     edges = _edges(graph, names, subjects, others)
     return Request(edges=edges, attributes=attributes) if edges or attributes else None
+
+
+def absent_items(
+    key: bytes, graph: Graph, identities: Sequence[Mapping[str, str]], scope: Mapping[str, Any], identity_type: str
+) -> HashedItems:
+    """Keyed hashes of what a request asks to erase and a graph does not hold, so that it does not come later.
+
+    Of a hashed identity nobody knows the name, so nothing can be kept out.
+    """
+    raw = [one for one in identities if one["identity_type"] == identity_type and one["identity_format"] == "raw"]
+    names = [one["identity_value"] for one in raw]
+    others, columns = scope.get("edges") or (), scope.get("columns") or ()
+    if not (others or columns or scope.get("attributes")):
+        return HashedItems.of_absent(key, nodes=names)
+    return HashedItems.of_absent(
+        key,
+        edges=[(name, other) for name in names for other in others],
+        attributes=names if scope.get("attributes") else (),
+        values=[(name, graph.column(column)) for name in names for column in _columns(graph, columns)],
+    )
 
 
 def has_column(graph: Graph, column: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import re
 import unicodedata
 import uuid
 from collections.abc import Iterable, Mapping
@@ -107,7 +108,8 @@ def _plain(name: str) -> str:
 def without_names(text: str, names: Iterable[str]) -> str:
     """A message without the names that it may quote."""
     for name in sorted(set(names), key=len, reverse=True):
-        text = text.replace(repr(name), ERASED)
-        if len(name) > 2:  # a shorter one would take letters out of words
-            text = text.replace(name, ERASED)
+        if len(name) > 2:
+            text = text.replace(repr(name), ERASED).replace(name, ERASED)
+        elif name:  # a short one could be part of a word
+            text = re.sub(rf"[\'\"]?(?<!\w){re.escape(name)}(?!\w)[\'\"]?", ERASED, text)
     return text[:500]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from functools import reduce
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import select
@@ -10,9 +13,11 @@ from sqlalchemy.orm import Session
 from sqlalchemy.sql.elements import ColumnElement
 
 from graphforget.errors import InputError
+from graphforget.request.hashed_items import HashedItems
 from graphforget.request.request import Request
+from graphforget.runs.absent import keep_out
 from graphforget.service.completion import finish, finish_if_answered
-from graphforget.service.held_data import has_column, held_request
+from graphforget.service.held_data import absent_items, has_column, held_request
 from graphforget.service.identities import without_names
 from graphforget.service.intake import Conflict
 from graphforget.service.leases import Holder, claim, give_back
@@ -54,6 +59,7 @@ def plan_received(service: Service, models: OpenModels, holder: Holder) -> int:
             parts[request.id] = [_part(request, model, models) for model in new]
         except Exception as error:  # a run directory that cannot be read, say: it is tried again after the lease
             log.error("request %s could not be planned: %s", request.id, type(error).__name__)
+    _keep_out(claimed, registered, models, parts)
     with service.database.write() as session:
         for request in session.scalars(select(SubjectRequest).where(SubjectRequest.id.in_(parts))):
             if request.leased_by == holder.name:  # not so if it was cancelled
@@ -64,6 +70,47 @@ def plan_received(service: Service, models: OpenModels, holder: Holder) -> int:
                 else:
                     _planned(session, service, request, parts[request.id])
     return len(parts)
+
+
+def _keep_out(
+    claimed: Sequence[SubjectRequest], registered: Sequence[Model], models: OpenModels, parts: dict[str, list[Part]]
+) -> None:
+    """Keeps out who is absent and whose request ends now. For requests that wait for a person the round does it.
+
+    Requests for which that fails are taken from `parts`, and tried again after the lease.
+    """
+    by_model: dict[int, list[SubjectRequest]] = {}
+    for request in claimed:
+        new = parts.get(request.id, [])
+        ends_now = all(part.state == NOTHING_HELD for part in new) if request.state == RECEIVED else True
+        if request.dry_run or not ends_now or request.state not in (RECEIVED, BATCHED):
+            continue
+        for part in new:
+            if part.state == NOTHING_HELD:
+                by_model.setdefault(part.model_id, []).append(request)
+    for model in registered:
+        absent = by_model.get(model.id, [])
+        try:
+            keep_out_absent(model, models, absent)
+        except Exception as error:
+            log.error("model %s could not keep out who is absent: %s", model.name, type(error).__name__)
+            for request in absent:
+                parts.pop(request.id, None)
+
+
+def keep_out_absent(model: Model, models: OpenModels, absent: Sequence[SubjectRequest]) -> None:
+    """Keeps out of a model who asks while it holds nothing of them, before their requests end as answered."""
+    if not absent:
+        return
+    graph = models.get(model.run).graph
+
+    def hashed(key: bytes) -> HashedItems:
+        listed = (
+            absent_items(key, graph, one.identities or [], one.scope or {}, model.identity_type) for one in absent
+        )
+        return reduce(HashedItems.joined, listed, HashedItems(key))
+
+    keep_out(model.run, hashed)
 
 
 def _is_unseen() -> ColumnElement[bool]:
@@ -99,6 +146,7 @@ def _part(request: SubjectRequest, model: Model, models: OpenModels) -> Part:
     """What a model has to do with a request."""
     part = Part(request_id=request.id, model_id=model.id, state=PLANNED)
     opened = models.get(model.run)
+    held: Request | None = None
     try:
         held = held_of(request, model, opened)
         if held is None:
@@ -108,7 +156,7 @@ def _part(request: SubjectRequest, model: Model, models: OpenModels) -> Part:
         if part.plan["level"] is None:
             part.state, part.reason = REFUSED, part.plan["meaning"]
     except InputError as error:
-        part.state, part.reason = REFUSED, reason_of(error, request)
+        part.state, part.reason = REFUSED, reason_of(error, request, held)
     return part
 
 
@@ -116,10 +164,14 @@ def held_of(request: SubjectRequest, model: Model, opened: OpenModel) -> Request
     return held_request(opened.graph, opened.names, request.identities or [], request.scope or {}, model.identity_type)
 
 
-def reason_of(error: Exception, request: SubjectRequest) -> str:
-    """The message of an error without what names a person: it is kept after the identities are gone."""
+def reason_of(error: Exception, request: SubjectRequest, held: Request | None) -> str:
+    """The message of an error without what names a person: it is kept after the identities are gone.
+
+    Identities may be hashes, and a message then has the names that they mean: those of `held`, what the graph holds.
+    """
     names = [one["identity_value"] for one in request.identities or ()]
-    return without_names(str(error), [*names, *((request.scope or {}).get("edges") or ())])
+    resolved = () if held is None else (*held.nodes, *held.attributes, *chain.from_iterable(held.edges))
+    return without_names(str(error), [*names, *((request.scope or {}).get("edges") or ()), *map(str, resolved)])
 
 
 def _planned(session: Session, service: Service, request: SubjectRequest, parts: list[Part]) -> None:

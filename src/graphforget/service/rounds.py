@@ -20,6 +20,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from graphforget.certificates.chain import REFUSED as ENTRY_REFUSED
 from graphforget.errors import FloorMissed, InputError, Mismatch
+from graphforget.request.request import Request
 from graphforget.runs.history import History, read_history
 from graphforget.runs.layout import DamagedRun
 from graphforget.service.batches import Asked, answer_batch
@@ -27,7 +28,7 @@ from graphforget.service.completion import finish_if_answered
 from graphforget.service.leases import Holder, claim, give_back
 from graphforget.service.notices import set_state
 from graphforget.service.open_models import OpenModel, OpenModels
-from graphforget.service.planning import held_of, reason_of
+from graphforget.service.planning import held_of, keep_out_absent, reason_of
 from graphforget.service.releases import ledger_id_of, publish_release, record_releases, verify_release
 from graphforget.service.service import Service, as_time
 from graphforget.service.states import APPLIED, APPROVED, BATCHED, NOTHING_HELD, PLANNED, REFUSED, VERIFIED
@@ -95,13 +96,22 @@ def _batch(service: Service, model: Model) -> list[Part]:
     """Marks the due requests as those of the present round. From now on they cannot be cancelled."""
     with service.database.write() as session:
         query = select(Part).join(SubjectRequest).where(Part.model_id == model.id, *_is_due(service))
-        parts = list(session.scalars(query.options(selectinload(Part.request)).order_by(Part.request_id).limit(MOST)))
+        parts = list(session.scalars(query.options(_with_parts()).order_by(Part.request_id).limit(MOST)))
         for part in parts:
             if part.state == PLANNED:
                 part.state, part.round = BATCHED, service.round
             if part.request.state == APPROVED:
                 set_state(session, service, part.request, BATCHED)
         return parts
+
+
+def _reason(error: Exception, request: SubjectRequest, held: Request | None) -> str:
+    return UNDER_FLOOR if isinstance(error, FloorMissed) else reason_of(error, request, held)
+
+
+def _with_parts() -> Any:
+    """Loads the request of a part, with all its parts and their models."""
+    return selectinload(Part.request).selectinload(SubjectRequest.parts).selectinload(Part.model)
 
 
 def _answer(service: Service, models: OpenModels, model: Model, due: Sequence[Part]) -> None:
@@ -113,19 +123,38 @@ def _answer(service: Service, models: OpenModels, model: Model, due: Sequence[Pa
     asked = {id: by_id[id] for id in sorted(by_id)}
     answered = {entry.request_id for entry in read_history(model.run).entries}
     fresh = {id: part for id, part in asked.items() if id not in answered}
-    failures: dict[str, Exception] = {}
+    failures: dict[str, str] = {}
     gone: set[str] = set()
     if fresh:
         opened = models.get(model.run)
         batch, gone, unclear = _held(model, fresh, opened)
         key, made = service.secrets.signing, as_time(service.round)
-        failures = unclear | answer_batch(Path(model.run), batch, lambda: models.get(model.run), key=key, made=made)
+        errors = unclear | answer_batch(Path(model.run), batch, lambda: models.get(model.run), key=key, made=made)
+        held = {one.id: one.request for one in batch}
+        failures = {id: _reason(error, fresh[id].request, held.get(id)) for id, error in errors.items()}
         if failures:  # of a batch in several releases, one may have removed what another one names
             failed = {id: fresh[id] for id in failures if id not in unclear}
             gone |= _held(model, failed, models.get(model.run))[1]
         models.forget(model.run)
+    _keep_out(model, models, asked, gone)
     # What the ledger holds decides: another worker may have answered in the meantime.
     _record(service, model, asked, read_history(model.run), gone, failures)
+
+
+def _keep_out(model: Model, models: OpenModels, asked: Mapping[str, Part], gone: set[str]) -> None:
+    """Keeps out of every model those of the round of whom it holds nothing, before their requests end."""
+    absent: dict[int, tuple[Model, list[SubjectRequest]]] = {}
+    if gone:  # an update may have taken them out, and another one could bring them in again
+        absent[model.id] = model, [asked[id].request for id in sorted(gone)]
+    for part in asked.values():
+        for other in part.request.parts:
+            if other.state == NOTHING_HELD:
+                absent.setdefault(other.model_id, (other.model, []))[1].append(part.request)
+    for other_model, requests in absent.values():
+        try:
+            keep_out_absent(other_model, models, requests)
+        except DamagedRun as error:  # of another model: this one is not stopped by it
+            raise InputError(f"the run directory of {other_model.name} is damaged") from error
 
 
 def _held(
@@ -154,7 +183,7 @@ def _record(
     asked: Mapping[str, Part],
     history: History,
     gone: set[str],
-    failures: dict[str, Exception],
+    failures: dict[str, str],
 ) -> None:
     entries = {entry.request_id: entry for entry in history.entries}
     with service.database.write() as session:
@@ -163,12 +192,12 @@ def _record(
             changes: dict[str, Any] = {}
             if id in entries and entries[id].level != ENTRY_REFUSED:
                 changes = {"state": APPLIED, "release_id": releases[entries[id].certificate_digest]}
-            elif id in entries or isinstance(failures.get(id), FloorMissed):
+            elif id in entries:
                 changes = {"state": REFUSED, "reason": UNDER_FLOOR}
             elif id in gone:
                 changes = {"state": NOTHING_HELD}
             elif id in failures:
-                changes = {"state": REFUSED, "reason": reason_of(failures[id], part.request)}
+                changes = {"state": REFUSED, "reason": failures[id]}
             if changes:
                 session.execute(update(Part).where(Part.id == part.id, Part.state == BATCHED).values(**changes))
         _finish(session, service, [part.request_id for part in asked.values()])

@@ -10,6 +10,7 @@ response.key(.crt)    the key and the certificate of the signatures on HTTP resp
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import json
 import re
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ class Settings:
     keep_identities_days: int = 30  # how long the keyed hashes of identities stay after completion
     requests_per_minute: int = 1200  # of one token
     logins_per_minute: int = 10  # of one address
+    trusted_proxies: tuple[str, ...] = ()  # addresses or networks whose X-Forwarded-For says who the caller is
     callback_hosts: tuple[str, ...] = ()  # hosts that callbacks may go to, with the port if it is not that of HTTPS
     insecure_callbacks: bool = False  # whether callbacks may use http, for trials on one machine
     webhooks: tuple[Webhook, ...] = ()
@@ -103,6 +105,12 @@ def _check(settings: Settings) -> None:
             raise InputError(f"{name} is {getattr(settings, name)}, a whole number from {least} to {most} is needed")
     if settings.approve_losses is not None and settings.approve_losses < 0:
         raise InputError(f"approve_losses is {settings.approve_losses}, a whole number from 0 or null is needed")
+    for proxy in settings.trusted_proxies:
+        try:
+            ipaddress.ip_network(proxy)
+        except ValueError as error:
+            message = f"trusted_proxies names {proxy!r}, an address or a network such as 10.0.0.0/24 is needed"
+            raise InputError(message) from error
     addresses = [one for one in (settings.fides_url, settings.mlflow_url) if one is not None]
     for url in (*addresses, *(webhook.url for webhook in settings.webhooks)):
         if not re.fullmatch(r"https?://[^\s]+", url):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PREDICTION_TOLERANCE = 1e-6  # of the largest logit
 # What a Graph holds of a Data; `num_nodes` follows from the attributes.
 GRAPH_PARTS = frozenset({"x", "edge_index", "y", "train_mask", "val_mask", "test_mask", "node_numbers"})
-GRAPH_PARTS |= {"num_classes", "num_nodes"}
+GRAPH_PARTS |= {"num_classes", "num_nodes", "edge_weight"}
 
 
 # Longer than 50 lines because of the documentation of its parameters.
@@ -52,16 +52,17 @@ def adopt(
     can be certified if it is trained as `gf.train(graph, gf.stacked(MyGNN))`.
 
     Args:
-        module: The trained module, called as `module(x, edge_index)`. It is copied, never changed.
+        module: The trained module, called as `module(x, edge_index)`. It is copied, never changed. If the graph has
+            edge weights, it is called as `module(x, edge_index, edge_weight)`.
         graph: The graph that it was trained on, or the PyG `Data`. The graph of a `Data` for the other functions is
-            `gf.Graph.from_pyg(data)`. Self-loops are kept. Repeated edges and edge weights are refused.
+            `gf.Graph.from_pyg(data)`. Self-loops are kept. Repeated edges are refused.
         loss: The loss of its training: a name, a `Loss` or a callable `(logits, labels) -> one loss per node`. Only
             influence steps (`idea`, `gif` ...) use it. The default is the cross-entropy.
         mu: The weight of the L2 term, which is the `weight_decay` of torch's optimisers. Only influence steps use it.
             The default is 5e-4.
         retrain: Trains the model: a function from a PyG `Data` of the retained graph to a module of the same class.
-            The `Data` has `x`, `edge_index`, `y`, the masks, `node_numbers` and `num_classes`. The function must not
-            hold data, neither in its closure nor in global variables.
+            The `Data` has `x`, `edge_index`, `y`, the masks, `node_numbers`, `num_classes` and, if the graph has
+            weights, `edge_weight`. The function must not hold data, neither in its closure nor in global variables.
         reach: How far messages travel, if it is known; by default it is counted.
         seed: The seed of torch's generator when `retrain` is called.
         floor: A release with a lower score (`Trained.utility`) is refused.
@@ -150,7 +151,9 @@ def _check_predictions(module: nn.Module, data: Data, logits: Tensor) -> None:
     x = torch.as_tensor(data.x).detach().cpu()
     x = x if x.layout == torch.strided else x.to_dense()
     with torch.no_grad():
-        expected: Tensor = module(x.to(torch.float64), torch.as_tensor(data.edge_index).cpu())
+        weight = getattr(data, "edge_weight", None)
+        weights = () if weight is None else (weight.detach().cpu().to(torch.float64),)
+        expected: Tensor = module(x.to(torch.float64), torch.as_tensor(data.edge_index).cpu(), *weights)
     difference = float((expected - logits).abs().max())
     if not difference <= PREDICTION_TOLERANCE * max(1.0, float(expected.abs().max())):
         raise InputError(f"the module's predictions on the Data and on its Graph differ by {difference:.1e}")

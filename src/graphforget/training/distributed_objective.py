@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from functools import cached_property
 from hashlib import sha256
 from typing import Any
@@ -16,13 +15,13 @@ from graphforget.distributed.ranks import joined_replies
 from graphforget.errors import InputError
 from graphforget.graph.distributed_graph import DistributedGraph
 from graphforget.graph.graph import Graph
-from graphforget.linalg.newton import SmoothFunction
 from graphforget.linalg.solution import Product
 from graphforget.models.fixed import FixedPropagation
 from graphforget.models.parameters import trainable
 from graphforget.models.propagated import UNIT, summed_defects
+from graphforget.training.loss_sum import LossSum
 from graphforget.training.losses import Loss, is_convex, is_recorded
-from graphforget.training.objective import LossSum, Objective
+from graphforget.training.objective import Objective
 
 
 class DistributedLossSum(LossSum):
@@ -105,20 +104,29 @@ class DistributedObjective(Objective):
             raise InputError("there is no training node")
         self.sums = self.data = DistributedLossSum(module, graph, loss)
 
-    def resumed(self, start: Tensor) -> tuple[Tensor, Callable[[Tensor], None] | None]:
-        """The checkpoint of the minimisation that begins there, if there is one. Each step replaces it."""
+    def resumed(self, start: Tensor) -> tuple[Tensor, dict[str, Any]]:
+        """The checkpoint of the minimisation that begins there, if there is one. Each step replaces it.
+
+        A point with the number of steps before it is all that the next step depends on, so the result has the bits of
+        a minimisation that nothing interrupted.
+        """
         place = self.graph.checkpoint
         if place is None:
-            return start, None
+            return start, {}
         settings = json.dumps([self.sums.settings, self.mu, self.graph.digest], sort_keys=True)
         key = sha256(settings.encode() + start.numpy().tobytes()).hexdigest()
-        return place.read(key, like=start), lambda theta: place.write(key, theta)
+        theta, steps, products = place.read(key, like=start)
+
+        def on_point(point: Tensor, steps: int, products: int) -> None:
+            place.write(key, point, steps=steps, products=products)
+
+        return theta, {"on_point": on_point, "steps_before": steps, "products_before": products}
 
     def with_fresh_features(self) -> Objective:
-        """Itself: rows that a deletion changes are computed anew, so features are always fresh."""
+        """Itself: a row that carries much rounding is computed anew when a request reaches it."""
         return self
 
-    def for_newton(self) -> SmoothFunction:
+    def for_newton(self) -> Objective:
         return self
 
 

@@ -206,7 +206,7 @@ def with_replayed_encoders(
 def _named_parts(part_of: Tensor, graph: Graph, request: Request) -> list[int]:
     """The parts that hold something that the request names: no other part can change."""
     resolved = request.resolve(graph)
-    source, target = part_of[resolved.edges]
+    source, target = part_of[torch.cat([resolved.edges, resolved.weight_edges], dim=1)]
     rows = torch.cat([resolved.node_rows, resolved.full_rows, resolved.partial_rows, resolved.label_rows])
     named = torch.cat([part_of[rows], source[source == target]]).unique()
     return named[named >= 0].tolist()
@@ -224,8 +224,8 @@ def _mean_row_norm(encoder: nn.Module, part: Graph) -> float:
     """
     x, view = part.x.to(torch.float64), view_of(encoder)
     edges = part.edge_index if view is None else view.messages(part)
-    propagation: Any = normalised_adjacency(edges, part.num_nodes, dtype=torch.float64)
-    rows = propagation @ embedding(encoder, *inner_inputs(encoder, x, edges))
+    propagation: Any = normalised_adjacency(edges, part.num_nodes, dtype=torch.float64, edge_weight=part.edge_weight)
+    rows = propagation @ embedding(encoder, *inner_inputs(encoder, x, edges, part.edge_weight))
     if view is not None:
         rows = view.combined(rows, view.places(part, dtype=torch.float64))
     return float(rows[items_of(encoder, part).train_rows].norm(dim=1).mean()) or 1.0

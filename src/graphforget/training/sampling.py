@@ -107,6 +107,8 @@ def train_in_batches(
     A step takes the mean loss of the batch and the L2 term. Dropout is keyed by node number, so that a node has the
     same mask in all batches of an epoch. Returns whether the module drew any other random number.
     """
+    if graph.edge_weight is not None:
+        raise InputError("mini-batches take no edge weights: leave batch_size out to train on the whole of each part")
     module.to(device=device, dtype=torch.float32).train()
     parameters = [p for _, p in trainable(module)]
     x, rows = converted(graph.x, dtype=torch.float32, device="cpu"), graph.train_rows

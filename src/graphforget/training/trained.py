@@ -24,9 +24,8 @@ from graphforget.models.boosted import Boosted, as_boosted
 from graphforget.models.built_in import as_composite, as_stacked
 from graphforget.models.composite import CompositeModel
 from graphforget.models.inputs import outputs
-from graphforget.models.items import LINK, Items, items_of
+from graphforget.models.items import LINK, ItemModel, Items, items_of
 from graphforget.models.linearised import base_of
-from graphforget.models.link import LinkFixed
 from graphforget.models.parameters import assign
 from graphforget.models.registry import is_affine, reach_is_proven
 from graphforget.models.sharded import Sharded, as_ensemble
@@ -76,6 +75,7 @@ class Trained:
     notes: tuple[str, ...] = ()  # warnings for the person who trained it
     retrain: RetrainFunction | None = field(default=None, repr=False)  # of an adopted model: its own training
     suppressed: HashedItems | None = field(default=None, repr=False)  # what requests deleted and no update brings back
+    absent: HashedItems | None = field(default=None, repr=False)  # what was asked for since then while it was absent
 
     @property
     def obstacles(self) -> tuple[str, ...]:
@@ -248,6 +248,13 @@ class Trained:
         assign(module, theta)
         return dataclasses.replace(self, module=module, theta=theta, **changes)
 
+    @property
+    def never_again(self) -> HashedItems | None:
+        """Everything that no update brings in by itself."""
+        if self.suppressed is None or self.absent is None:
+            return self.suppressed or self.absent
+        return self.suppressed.joined(self.absent)
+
     def released(self, theta: Tensor, graph: Graph, *, noise: float) -> Trained:
         """The model to publish: weights `theta`, which carry `noise`, and their measurements on `graph`.
 
@@ -262,6 +269,7 @@ class Trained:
             "seconds": 0.0,
             "retrain": None,
             "suppressed": None,
+            "absent": None,
         }
         released = self.with_weights(theta, noise=noise, **private)
         if released.is_stacked:
@@ -279,13 +287,13 @@ class Trained:
     def link_logits(self, graph: Graph, pairs: Sequence[tuple[int | str, int | str]]) -> Tensor:
         """One logit for each pair of nodes, named as in a request: the higher, the more likely is a link.
 
-        The nodes need not have been a pair in training. All training edges are taken into account.
+        The nodes need not have been a pair in training. Edges that are held out for validation and test are not used.
 
         Raises:
             InputError: The model does not answer for links, or a pair does not name two different nodes of the graph.
         """
-        if not isinstance(self.module, LinkFixed):
-            raise InputError(f"model {self.recipe.model!r} does not give the logits of links that are not in its split")
+        if not isinstance(self.module, ItemModel):
+            raise InputError(f"model {self.recipe.model!r} answers for nodes, not for links")
         return self.module.pair_logits(graph, named_pairs(graph, pairs)).squeeze(1)
 
     def utility(self, graph: Graph, mask: Tensor | None = None) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphforget.graph.edge_arrays import EDGE_ARRAYS, selected
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
 from graphforget.graph.surgery import row_fields
@@ -49,6 +50,7 @@ def training_input(graph: Graph, reach: Reach) -> Graph:
         # An undirected edge is stored twice, and both must be in.
         directed=graph.directed or not (reach.both_ways or bool((hops[source[ends]] <= last).all())),
         **fields,
+        **selected(graph, torch.from_numpy(ends)),
     )
     return _blanked(part)
 
@@ -64,13 +66,14 @@ def same_training_input(before: Graph, after: Graph, reach: Reach, *, view: Item
     Then training by one recipe gives the same weights, bit for bit on one machine and thread count.
     """
     first, second = (input_of_view(graph, reach, view) for graph in (before, after))
-    settings = ("num_classes", "directed")
+    settings = ("num_classes", "directed", "relation_names")
     if any(getattr(first, name) != getattr(second, name) for name in settings):
         return False
-    if (first.graph_numbers is None) != (second.graph_numbers is None):
+    optional = ("graph_numbers", *EDGE_ARRAYS)
+    if any((getattr(first, name) is None) != (getattr(second, name) is None) for name in optional):
         return False
-    of_graphs = () if first.graph_numbers is None else ("graph_numbers",)
-    names = ("numbers", "train_mask", "y", "edge_index", *of_graphs)
+    given = (name for name in optional if getattr(first, name) is not None)
+    names = ("numbers", "train_mask", "y", "edge_index", *given)
     return _equal(first.x, second.x) and all(_equal(getattr(first, name), getattr(second, name)) for name in names)
 
 

@@ -15,7 +15,8 @@ from graphforget.models.constructions import Construction
 from graphforget.models.items import LINK, NODE, ItemModel
 from graphforget.models.mini_batches import BATCH_OPTIONS
 from graphforget.models.parameters import trainable
-from graphforget.models.registry import build
+from graphforget.models.registry import MODELS, build
+from graphforget.models.relational import RELATION_OPTIONS, RelationalSIGN
 from graphforget.models.stacked import Stacked, default_attribute_scale
 from graphforget.models.tasks import model_name
 
@@ -66,6 +67,8 @@ def _built(graph: Graph, name: str, seed: int, options: dict[str, Any]) -> tuple
     shape: Any = {"columns": graph.num_columns, "classes": graph.num_classes, "seed": seed}
     if name.lower().startswith(f"{LINK}-"):  # it stays when the model is trained with another seed
         options = {"split_seed": seed} | options
+    if MODELS[name.lower()].build is RelationalSIGN:
+        options = _with_relations(graph, options)
     module = build(name, **shape, **options)
     if type(module) is Stacked and "attribute_scale" not in options:
         options = options | {"attribute_scale": default_attribute_scale(graph.train_rows.numel())}
@@ -77,3 +80,11 @@ def _built(graph: Graph, name: str, seed: int, options: dict[str, Any]) -> tuple
         module.choose_mini_batches(graph, seed=seed)
         options = {name: value for name, value in options.items() if name not in BATCH_OPTIONS}  # now in its settings
     return module, options if composite is None else composite.settings | options
+
+
+def _with_relations(graph: Graph, options: dict[str, Any]) -> dict[str, Any]:
+    """The options with the relations and types of the graph, which stay when data is deleted."""
+    taken = [name for name in RELATION_OPTIONS if name in options]
+    if taken:
+        raise InputError(f"option {taken[0]!r} follows from the graph, do not give it")
+    return RelationalSIGN.options_for(graph) | options

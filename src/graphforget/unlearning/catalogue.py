@@ -74,6 +74,30 @@ CGU = MethodInfo(
     models="cgu",
     sequential="until the budget is spent",
 )
+SCALEGUN = MethodInfo(
+    name="scalegun",
+    title="ScaleGUN, CGU's step on features that are propagated lazily",
+    reference="Yi and Wei, ICLR 2025",
+    level="conditional",
+    models="scalegun",
+    sequential="until the budget is spent",
+)
+GNNDELETE = MethodInfo(
+    name="gnndelete",
+    title="GNNDelete, a trained operator on the nodes around the deleted data",
+    reference="Cheng et al., ICLR 2023",
+    level="empirical",
+    kinds=frozenset({"nodes", "edges", "attributes", "partial attributes"}),
+    models="gcn, sage, link-gcn",
+    sequential="no, retrain first",
+)
+MEGU = MethodInfo(
+    name="megu",
+    title="MEGU, mutual evolution of predictions and forgetting",
+    reference="Li et al., AAAI 2024",
+    level="empirical",
+    kinds=frozenset({"nodes", "edges", "attributes"}),
+)
 ASCENT = MethodInfo(
     name="ascent",
     title="Gradient ascent on the data to delete",
@@ -81,4 +105,4 @@ ASCENT = MethodInfo(
     level="empirical",
 )
 
-CATALOGUE = (NEWTON, RETRAIN, IDEA, GRAPHERASER, GIF, CEU, CGU, ASCENT)
+CATALOGUE = (NEWTON, RETRAIN, IDEA, GRAPHERASER, GIF, CEU, CGU, SCALEGUN, GNNDELETE, MEGU, ASCENT)

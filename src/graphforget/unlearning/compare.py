@@ -20,12 +20,16 @@ from graphforget.training.train import train
 from graphforget.training.trained import Trained
 from graphforget.unlearning.distance import optimum
 from graphforget.unlearning.outcome import Outcome, PrivacyTarget
-from graphforget.unlearning.registry import METHODS
+from graphforget.unlearning.registry import UTU, all_methods
 from graphforget.unlearning.unlearn import unlearn
 
 NO_OP = "no_op"  # the old weights on the retained graph: the baseline that every method has to beat
+UNCHANGED = {
+    NO_OP: "the old weights on the retained graph",
+    UTU: "Unlink-to-Unlearn: the old weights, which hold what they learned from the edges",
+}
 RETRAIN = "retrain"
-CGU = "cgu"
+OWN_MODELS = ("cgu", "scalegun")  # methods with a model of their own name, in place of SGC
 SHARDED = "sharded-"
 ALIASES = {"nothing": NO_OP}  # the name in earlier versions
 
@@ -63,12 +67,12 @@ class ComparisonRow:
 
 def contenders(model: str, methods: Sequence[str] | None = None, *, shards: int = 10) -> list[Contender]:
     """The methods, each on the model that it needs to stand for `model`: itself, its shards, or CGU's own SGC."""
-    if model not in MODELS or model.startswith(SHARDED) or model == CGU:
-        bases = ", ".join(name for name in MODELS if not name.startswith(SHARDED) and name != CGU)
+    if model not in MODELS or model.startswith(SHARDED) or model in OWN_MODELS:
+        bases = ", ".join(name for name in MODELS if not name.startswith(SHARDED) and name not in OWN_MODELS)
         raise InputError(f"model {model!r} cannot be compared on, only {bases}")
-    possible = {name: _contenders_of(name, model, shards=shards) for name in (NO_OP, *METHODS)}
+    possible = {name: _contenders_of(name, model, shards=shards) for name in (*UNCHANGED, *all_methods())}
     possible = {name: entries for name, entries in possible.items() if entries}
-    names = list(possible) if methods is None else [_canonical(name) for name in methods]
+    names = [name for name in possible if name != UTU] if methods is None else [_canonical(name) for name in methods]
     unknown = [name for name in names if name not in possible]
     if unknown:
         raise InputError(f"method {unknown[0]!r} cannot be compared on {model!r}, only {', '.join(possible)}")
@@ -86,8 +90,8 @@ def _contenders_of(method: str, model: str, *, shards: int) -> list[Contender]:
     if method == "grapheraser":
         partitions = PARTITIONS if SHARDED + model in MODELS else ()
         return [Contender(method, SHARDED + model, {"shards": shards, "partition": name}) for name in partitions]
-    if method == CGU:
-        return [Contender(method, CGU)] if model == "sgc" else []
+    if method in OWN_MODELS:
+        return [Contender(method, method)] if model == "sgc" else []
     return [Contender(method, model)] if method != "newton" or MODELS[model].affine else []
 
 
@@ -120,7 +124,8 @@ def compare(
         graph: The graph, with test nodes.
         model: The name of a built-in model.
         request: The request that every method answers.
-        methods: Names of methods; "no_op" stands for the old weights. By default all that support the model.
+        methods: Names of methods; "no_op" stands for the old weights, and so does "utu" for edges. By default all
+            that support the model, without "utu".
         seed: The seed of training and of retraining.
         shards: The number of shards of GraphEraser.
         recipe: How long networks are trained, "quick" or "paper"; see `train`.
@@ -153,6 +158,8 @@ def compare(
                 trained[key] = _train(graph, contender, seed=seed, recipe=recipe, epochs=epochs, **computing)
             start = trained[key]
             row = dataclasses.replace(row, train_seconds=start.seconds)
+            if contender.method == UTU and set(request.kinds) != {"edges"}:
+                raise InputError("method 'utu' cannot forget anything but edges")
             outcome = _outcome(start, graph, request, contender.method, seed=seed, target=target)
         except (InputError, Refused) as reason:
             if reference is None:
@@ -163,7 +170,10 @@ def compare(
         retained = graph.without(request) if outcome is None else outcome.graph
         reference = after if reference is None else reference
         yield dataclasses.replace(
-            row, **_certified(outcome), **_measured(after, reference, retained), f1_released=_released_f1(outcome)
+            row,
+            **_certified(outcome, contender.method),
+            **_measured(after, reference, retained),
+            f1_released=_released_f1(outcome),
         )
 
 
@@ -175,17 +185,17 @@ def _train(graph: Graph, contender: Contender, *, epochs: int | None, **settings
 def _outcome(
     start: Trained, graph: Graph, request: Request, method: str, *, seed: int, target: dict[str, Any]
 ) -> Outcome | None:
-    if method == NO_OP:
+    if method in UNCHANGED:
         return None
     # Retraining starts from the same initial weights as before: else a distance would be one between two draws of them.
     own_seed = seed if method == RETRAIN else None
     return unlearn(start, graph, request, method=method, level="empirical", seed=own_seed, **target)
 
 
-def _certified(outcome: Outcome | None) -> dict[str, Any]:
+def _certified(outcome: Outcome | None, method: str) -> dict[str, Any]:
     """The guarantee and the time of an outcome, with a note."""
     if outcome is None:
-        return {"note": "the old weights on the retained graph"}
+        return {"note": UNCHANGED[method]}
     certificate = outcome.certificate
     note = "a condition of its claim does not hold" if certificate.claim.void else "; ".join(outcome.notes[:1])
     return {"level": outcome.level, "epsilon": certificate.epsilon, "seconds": outcome.seconds, "note": note}
@@ -216,5 +226,5 @@ def _agreement(model: Trained, reference: Trained, graph: Graph) -> float | None
 def _distance(model: Trained, reference: Trained, graph: Graph) -> float | None:
     if model.strongly_convex:
         return float((model.theta - optimum(model, graph)).norm())
-    same = model.recipe.model == reference.recipe.model
+    same = model.recipe.model == reference.recipe.model and model.theta.shape == reference.theta.shape
     return float((model.theta - reference.theta).norm()) if same else None

@@ -18,7 +18,8 @@ from graphforget.linalg.lanczos import extreme_eigenvalues
 from graphforget.linalg.lissa import lissa
 from graphforget.linalg.solution import Product, Solution
 from graphforget.progress import Progress
-from graphforget.training.objective import LossSum, Objective
+from graphforget.training.loss_sum import LossSum
+from graphforget.training.objective import Objective
 from graphforget.validation import whole_number
 
 Name = Literal["cg", "lissa", "dense"]

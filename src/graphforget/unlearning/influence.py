@@ -11,7 +11,8 @@ from torch import Tensor
 from graphforget.errors import Refused
 from graphforget.graph.reach import Reach
 from graphforget.request.footprint import Footprint
-from graphforget.training.objective import LossSum, Objective
+from graphforget.training.loss_sum import LossSum
+from graphforget.training.objective import Objective
 from graphforget.training.trained import Trained
 from graphforget.unlearning.curvature_solve import CurvatureSolution, Solver, solve
 from graphforget.unlearning.task import Task

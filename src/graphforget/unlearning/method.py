@@ -16,6 +16,7 @@ from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.levels import LEVELS, Level
 from graphforget.errors import InputError, Refused
 from graphforget.graph.graph import Graph
+from graphforget.models.deletion import DeletionModel, without_operator
 from graphforget.models.items import view_of
 from graphforget.models.recorded_settings import has_recorded_settings
 from graphforget.models.registry import reach_is_proven
@@ -61,6 +62,7 @@ class Method(ABC, Generic[Options]):
         takes_shards: Whether it supports an ensemble on shards.
         takes_composites: Whether it supports stacked and boosted models, of which a part is trained anew.
         takes_items: Whether it supports models whose items are links or graphs.
+        takes_operators: Whether it supports a model that GNNDelete has added operators to.
         needs_classes: Whether it supports models that predict one class an item, and no others.
         takes_sigma: Whether a caller may set the noise for one request.
     """
@@ -85,6 +87,7 @@ class Method(ABC, Generic[Options]):
     takes_shards: ClassVar[bool] = False
     takes_composites: ClassVar[bool] = False
     takes_items: ClassVar[bool] = False
+    takes_operators: ClassVar[bool] = False
     needs_classes: ClassVar[bool] = False
     takes_sigma: ClassVar[bool] = False
 
@@ -96,6 +99,8 @@ class Method(ABC, Generic[Options]):
             return "the model is an ensemble on shards, which only 'grapheraser' and 'retrain' support"
         if trained.composite is not None and not self.takes_composites:
             return f"the model has {trained.composite.replayed_part!r}, which only 'newton' and 'retrain' train anew"
+        if isinstance(trained.module, DeletionModel) and not self.takes_operators:
+            return "the model has operators of 'gnndelete', with which only 'retrain' can go on"
         view = view_of(trained.module)
         if view is not None and not self.takes_items:
             return f"the model answers for {view.word}s, which only 'newton', 'gif' and 'retrain' support"
@@ -142,7 +147,8 @@ class Method(ABC, Generic[Options]):
         if trained.graph_digest != graph.digest:
             raise InputError("the graph is not the one that this model was trained or last updated on")
         recipe = trained.recipe
-        if not has_recorded_settings(trained.module, graph, name=recipe.model, options=dict(recipe.options)):
+        module = without_operator(trained.module)
+        if not has_recorded_settings(module, graph, name=recipe.model, options=dict(recipe.options)):
             raise InputError("the model has other settings than its recipe says: it was changed after its training")
         reason = self.unsupported(trained)
         if reason is not None:

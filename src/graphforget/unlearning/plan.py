@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from graphforget.training.boosting import with_network
 from graphforget.training.encoders import touched_parts, with_encoders
 from graphforget.training.trained import Trained
 from graphforget.unlearning.catalogue import AUTO
+from graphforget.unlearning.forecast import Forecast, forecast
 from graphforget.unlearning.registry import named_choice
 from graphforget.unlearning.selection import RETRAIN, Choice, LevelPolicy, Otherwise, choose, expected_choice
 from graphforget.unlearning.task import Task
@@ -30,27 +31,20 @@ from graphforget.unlearning.task import Task
 MEASURED = 3  # epochs, to estimate the time of a training
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What `unlearn` would do. A plan is private, because it depends on the data to delete."""
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """What plans of requests and of updates share."""
 
     method: str
     level: Level | None  # the best in reach; None if it would be refused
     meaning: str
-    nodes: int  # to delete
-    training_nodes: int  # training items that go: deleted ones, and nodes that lose their label
-    edges: int  # to delete, with the edges of deleted nodes
-    attribute_nodes: int  # that lose some or all attributes
-    values: int  # attribute values that change
-    labels: int  # nodes that lose their label, of which some had none before
-    affected: int  # retained training items whose loss may change
+    affected: int  # training items of before and after whose loss may change
     untouched: int  # training items whose loss stays the same
-    affected_by: dict[Kind, int]  # the same for each kind of request alone
+    added: int = 0  # training items that are there only afterwards
+    item: str = NODE  # what the model answers for
     seconds: float | None  # estimate; None if nothing is known of the time of training
     retrain_seconds: float | None  # the time of training, if it is known
     releases_left: int | None  # before this one; None if releases are not counted
-    item: str = NODE  # what the model answers for
-    added: int = 0  # training items that are there only after the request
     encoders: int | None = None  # of a stacked model
     renewed_encoders: int | None = None  # of these, the ones that are trained again
     not_covered: tuple[str, ...] = NOT_COVERED
@@ -59,6 +53,29 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         return {"audience": "private", **dataclasses.asdict(self)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(Expected):
+    """What `unlearn` would do. A plan is private, because it depends on the data to delete."""
+
+    nodes: int  # to delete
+    training_nodes: int  # training items that go: deleted ones, and nodes that lose their label
+    edges: int  # to delete, with the edges of deleted nodes
+    attribute_nodes: int  # that lose some or all attributes
+    values: int  # attribute values that change
+    labels: int  # nodes that lose their label, of which some had none before
+    edge_weights: int  # edges that lose their weight, of which some had 1 before
+    affected_by: dict[Kind, int]  # training losses that each kind of request alone may change
+    forecast: Forecast | None = None  # of the score on retained items; None if it cannot be computed cheaply
+
+    def to_dict(self) -> dict[str, Any]:
+        return super().to_dict() | {"warnings": list(self.warnings)}
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences for the caller: that the request is expected to ruin the model."""
+        return () if self.forecast is None or not self.forecast.collapse else (self.forecast.sentence,)
 
 
 # Longer than 50 lines because of its signature and its documentation.
@@ -104,6 +121,12 @@ def plan(
     named = named_choice(method, options)
     merged = (named.method if named else RETRAIN).checked_request(trained, graph, as_requests(request))
     task = Task.of(trained, graph, merged, device=device)
+    return Plan(**expected(task, policy, named, options), **_counts(task), forecast=forecast(task))
+
+
+def expected(task: Task, policy: LevelPolicy, named: Choice | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The method, level and time that a task is expected to need: what plans of requests and of updates share."""
+    trained = task.trained
     choice: Choice | None = None
     claim: Claim | None = None
     try:
@@ -115,19 +138,23 @@ def plan(
         meaning = f"would be refused: {refusal}"
     unchanged = choice is not None and (choice.method.leaves_weights_unchanged(task) or task.training_unchanged)
     parts = _renewed_parts(task, choice)
-    return Plan(
-        method=choice.method.name if choice else str(method),
-        level=choice.level if choice else None,
-        meaning=meaning,
-        seconds=0.0 if choice is None or unchanged else _seconds(task, choice, parts),
-        retrain_seconds=_training_seconds(trained),
-        releases_left=trained.releases_left,
-        encoders=trained.stacked.num_parts if trained.is_stacked else None,
-        renewed_encoders=len(parts) if trained.is_stacked else None,
-        conditions=tuple(map(sentence, getattr(claim, "conditions", ()))),
-        advice=_advice(trained),
-        **_counts(task),
-    )
+    touched = task.touched
+    return {
+        "method": choice.method.name if choice else named.method.name if named else AUTO,
+        "level": choice.level if choice else None,
+        "meaning": meaning,
+        "seconds": 0.0 if choice is None or unchanged else _seconds(task, choice, parts),
+        "retrain_seconds": _training_seconds(trained),
+        "releases_left": trained.releases_left,
+        "affected": touched.num_affected,
+        "untouched": trained.items(task.graph).num_training - touched.num_removed - touched.num_affected,
+        "added": touched.added.numel(),
+        "item": task.after_items.word,
+        "encoders": trained.stacked.num_parts if trained.is_stacked else None,
+        "renewed_encoders": len(parts) if trained.is_stacked else None,
+        "conditions": tuple(map(sentence, getattr(claim, "conditions", ()))),
+        "advice": _advice(trained),
+    }
 
 
 def _renewed_parts(task: Task, choice: Choice | None) -> list[int]:
@@ -164,7 +191,7 @@ def _time_epochs(task: Task, epochs: int, parts: list[int]) -> float:
 def _counts(task: Task) -> dict[str, Any]:
     """How much the request removes and changes."""
     graph, request, touched = task.graph, task.request, task.touched
-    resolved, m = request.resolve(graph), task.trained.items(graph).num_training
+    resolved = request.resolve(graph)
     return {
         "nodes": resolved.node_rows.numel(),
         "training_nodes": touched.num_removed,
@@ -172,10 +199,7 @@ def _counts(task: Task) -> dict[str, Any]:
         "attribute_nodes": len(request.attributes),
         "values": graph.count_named_values(resolved),
         "labels": resolved.label_rows.numel(),
-        "affected": touched.num_affected,
-        "untouched": m - touched.num_removed - touched.num_affected,
-        "item": task.after_items.word,
-        "added": touched.added.numel(),
+        "edge_weights": len(request.edge_weights),
         "affected_by": _affected_by_kind(task),
     }
 

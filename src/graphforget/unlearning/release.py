@@ -63,12 +63,12 @@ def count_release(trained: Trained, earlier: tuple[float, ...], claim: Claim) ->
 
 def with_suppressed(task: Task, trained: Trained) -> Trained:
     """The model with hashes of everything that requests deleted and nobody readmitted: no update brings it back."""
-    suppressed = task.trained.suppressed or HashedItems()
+    suppressed = task.trained.never_again or HashedItems()
     if task.asked is not None:
         suppressed = suppressed.with_request(task.graph, task.asked)
     if task.returning is not None:
         suppressed = suppressed.without(task.retained, task.returning)
-    return dataclasses.replace(trained, suppressed=None if suppressed.empty else suppressed)
+    return dataclasses.replace(trained, suppressed=None if suppressed.empty else suppressed, absent=None)
 
 
 def write_annex(task: Task, salt: bytes, account: dict[str, Any]) -> Annex:

@@ -11,8 +11,9 @@ from graphforget.request.footprint import footprint
 from graphforget.request.kinds import Kind
 from graphforget.request.request import Request
 
-# Nodes come last: a request cannot name edges, attributes or labels of nodes that were removed before.
-ORDER: tuple[Kind, ...] = ("labels", "partial attributes", "attributes", "edges", "nodes", "graphs")
+# Nodes come last: a request cannot name edges, attributes or labels of nodes that were removed before. So edges come
+# after their weights.
+ORDER: tuple[Kind, ...] = ("edge weights", "labels", "partial attributes", "attributes", "edges", "nodes", "graphs")
 
 
 def serial_parts(graph: Graph, request: Request, reach: Reach) -> list[Request]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from graphforget.certificates.conditions import sentence
 from graphforget.certificates.issue import Filing
 from graphforget.certificates.levels import Level
-from graphforget.errors import FloorMissed, Refused
 from graphforget.graph.graph import Graph
 from graphforget.progress import Progress
 from graphforget.request.batch import as_requests
@@ -17,10 +14,9 @@ from graphforget.request.request import Request
 from graphforget.training.trained import Trained
 from graphforget.unlearning.catalogue import AUTO
 from graphforget.unlearning.methods.newton import check_noise
-from graphforget.unlearning.outcome import Outcome, PrivacyTarget
-from graphforget.unlearning.registry import named_choice
-from graphforget.unlearning.selection import RETRAIN, Choice, LevelPolicy, Otherwise, choose, model_option, retraining
-from graphforget.unlearning.task import Task
+from graphforget.unlearning.outcome import Outcome
+from graphforget.unlearning.selection import Otherwise
+from graphforget.unlearning.settings import Settings
 
 
 # Longer than 50 lines because of its signature and its documentation.
@@ -86,98 +82,22 @@ def unlearn(
         >>> graph.num_nodes - outcome.graph.num_nodes
         1
     """
-    policy = LevelPolicy(level, otherwise)
-    named = named_choice(method, options)
-    requests = as_requests(request)
-    merged = (named.method if named else RETRAIN).checked_request(trained, graph, requests)
-    target = privacy_target(trained, epsilon=epsilon, delta=delta, sigma=sigma)
-    if named is None or not named.method.takes_sigma:
-        check_noise(trained, target)
-    given = {"method": named.method.name if named else None, "epsilon": epsilon, "delta": delta, "sigma": sigma}
-    given |= {"level": level, "otherwise": None if otherwise == "retrain" else otherwise, "seed": seed, **options}
-    task = Task.of(
-        trained,
-        graph,
-        merged,
-        requests=requests,
-        target=target,
+    settings = Settings(
+        method=method,
+        epsilon=epsilon,
+        delta=delta,
+        sigma=sigma,
+        level=level,
+        otherwise=otherwise,
         seed=seed,
         noise_seed=noise_seed,
         device=device,
         progress=progress,
-        may_retrain=otherwise == "retrain",
-        chosen=differing(given, trained),
-        filing=filing or Filing(),
+        filing=filing,
+        options=options,
     )
-    choice = choose(task, policy=policy, options=options, named=named)
-    return run_choice(task, choice, policy, options)
-
-
-def run_choice(task: Task, choice: Choice, policy: LevelPolicy, options: Mapping[str, Any]) -> Outcome:
-    """The outcome of the chosen method, or of retraining if the method does not reach the required level."""
-    only_this = choice.method is RETRAIN or policy.level in (None, "empirical")
-    try:
-        outcome = choice.method.unlearn(task, choice.options)
-    except FloorMissed:
-        raise
-    except Refused as refusal:
-        if only_this or policy.otherwise == "refuse":
-            raise
-        reason = str(refusal)
-    else:
-        shortfall = _shortfall(outcome, policy.level, task.target)
-        if shortfall is None:
-            return outcome
-        if only_this:
-            raise Refused(shortfall)
-        reason = shortfall
-    again = retraining(task, policy=policy, options=model_option(options), why=reason)
-    task = dataclasses.replace(task, notes=(*task.notes, f"the model was retrained, because {reason}"))
-    return again.method.unlearn(task, again.options)
-
-
-def privacy_target(
-    trained: Trained, *, epsilon: float | None, delta: float | None, sigma: float | None = None
-) -> PrivacyTarget:
-    """The settings of the model, unless the caller gives others."""
-    recipe = trained.recipe
-    return PrivacyTarget(
-        epsilon=recipe.epsilon if epsilon is None else epsilon,
-        delta=recipe.delta if delta is None else delta,
-        sigma=sigma,
-    )
-
-
-def differing(chosen: dict[str, Any], trained: Trained) -> dict[str, Any]:
-    """The settings of the caller that differ from those that were fixed at training."""
-    fixed = {name: getattr(trained.recipe, name) for name in ("epsilon", "delta", "sigma", "seed")}
-    differing = {name: value for name, value in chosen.items() if value is not None and value != fixed.get(name)}
-    return {name: _plain(value) for name, value in differing.items()}
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
-    return value if isinstance(value, bool | int | float | str) else getattr(value, "__name__", type(value).__name__)
-
-
-def _shortfall(outcome: Outcome, level: Level | None, target: PrivacyTarget) -> str | None:
-    """The reason why an outcome is not acceptable, or None."""
-    certificate = outcome.certificate
-    if certificate.claim.void and level != "empirical":
-        refuted = outcome.measured.get("refuted")
-        blockers = outcome.measured.get("obstacles") or ["the noise is too little"]
-        reason = f"this condition fails: {sentence(refuted[0])}" if refuted else blockers[0]
-        needed = outcome.measured.get("sigma_needed")
-        noise = "" if needed is None else f" (the noise that it needs has standard deviation {needed:.3g})"
-        return (
-            f"the guarantee of {outcome.method!r} does not hold here{noise}: {reason}; nothing was released, ask for "
-            "level 'empirical' to go on without a guarantee, or retrain"
-        )
-    if level is None:
-        return None
-    if not LevelPolicy(level).met_by(outcome.level):
-        return f"{outcome.method!r} reached level {outcome.level!r}, not {level!r}"
-    if (certificate.epsilon or 0) > target.epsilon * (1 + 1e-9):
-        return f"{outcome.method!r} reached epsilon {certificate.epsilon:.3g}, not {target.epsilon:g}"
-    return None
+    requests = as_requests(request)
+    merged = settings.checking_method.checked_request(trained, graph, requests)
+    if settings.named is None or not settings.named.method.takes_sigma:
+        check_noise(trained, settings.target(trained))
+    return settings.release(trained, graph, merged, also_chosen={}, requests=requests)

@@ -20,10 +20,8 @@ from graphforget.training.recipe import UPDATE
 from graphforget.training.trained import Trained
 from graphforget.unlearning.catalogue import AUTO
 from graphforget.unlearning.outcome import Outcome
-from graphforget.unlearning.registry import named_choice
-from graphforget.unlearning.selection import NEWTON, RETRAIN, LevelPolicy, Otherwise, choose
-from graphforget.unlearning.task import Task
-from graphforget.unlearning.unlearn import differing, privacy_target, run_choice
+from graphforget.unlearning.selection import NEWTON, RETRAIN, Choice, Otherwise
+from graphforget.unlearning.settings import Settings
 
 LONGEST_REASON = 500
 
@@ -91,38 +89,49 @@ def update(
         >>> outcome.method, outcome.level, outcome.graph.num_nodes - smaller.num_nodes
         ('newton', 'certified', 2)
     """
-    policy, named = LevelPolicy(level, otherwise), named_choice(method, options)
-    if named is not None and named.method.name not in (NEWTON.name, RETRAIN.name):
-        raise InputError(f"method {method!r} cannot update a graph, only {NEWTON.name!r} and {RETRAIN.name!r} can")
-    (named.method if named else RETRAIN).check_model(trained, graph)
-    if not isinstance(new_graph, Graph):
-        raise InputError(f"the new graph is a {type(new_graph).__name__}, a graphforget.Graph is needed")
-    after = graph.next_state(new_graph)
-    if not trust_ids:
-        _check_ids(trained, graph, after)
+    settings = Settings(
+        method=method,
+        epsilon=epsilon,
+        delta=delta,
+        level=level,
+        otherwise=otherwise,
+        seed=seed,
+        noise_seed=noise_seed,
+        device=device,
+        progress=progress,
+        filing=filing,
+        options=options,
+    )
+    after = next_state(trained, graph, new_graph, settings.named, trust_ids=trust_ids)
     returning = returning_items(trained, graph, after, readmit, readmit_request)
-    target = privacy_target(trained, epsilon=epsilon, delta=delta)
-    given = {"method": named.method.name if named else None, "epsilon": epsilon, "delta": delta}
-    given |= {"level": level, "otherwise": None if otherwise == "retrain" else otherwise, "seed": seed, **options}
-    given |= {READMIT: readmit.strip()} if readmit is not None and returning is not None else {}
-    task = Task.of(
+    reason = {READMIT: readmit.strip()} if readmit is not None and returning is not None else {}
+    return settings.release(
         trained,
         graph,
         None,
         retained=after,
         returning=returning,
         notes=() if returning is None else (f"the update brought back {in_words(count_items(returning))}",),
-        target=target,
-        seed=seed,
-        noise_seed=noise_seed,
-        device=device,
-        progress=progress,
-        may_retrain=otherwise == "retrain",
-        chosen={UPDATE: True} | differing(given, trained),
-        filing=filing or Filing(),
+        also_chosen={UPDATE: True} | reason,
     )
-    choice = choose(task, policy=policy, options=options, named=named)
-    return run_choice(task, choice, policy, options)
+
+
+def next_state(trained: Trained, graph: Graph, new_graph: Graph, named: Choice | None, *, trust_ids: bool) -> Graph:
+    """The new graph with stable node numbers.
+
+    Raises:
+        InputError: The named method cannot update this model, or the new graph is no next state of the graph.
+    """
+    if named is not None and named.method.name not in (NEWTON.name, RETRAIN.name):
+        name = named.method.name
+        raise InputError(f"method {name!r} cannot update a graph, only {NEWTON.name!r} and {RETRAIN.name!r} can")
+    (named.method if named else RETRAIN).check_model(trained, graph)
+    if not isinstance(new_graph, Graph):
+        raise InputError(f"the new graph is a {type(new_graph).__name__}, a graphforget.Graph is needed")
+    after = graph.next_state(new_graph)
+    if not trust_ids:
+        _check_ids(trained, graph, after)
+    return after
 
 
 def _check_ids(trained: Trained, graph: Graph, after: Graph) -> None:
@@ -135,7 +144,7 @@ def _check_ids(trained: Trained, graph: Graph, after: Graph) -> None:
                 "as before, say so (--trust-ids)"
             )
         return
-    lost = trained.suppressed is not None or graph.free_number > graph.num_nodes
+    lost = trained.never_again is not None or graph.free_number > graph.num_nodes
     if lost and torch.equal(after.numbers, torch.arange(after.num_nodes)):
         raise InputError(
             "the new graph has no subject ids and its nodes are numbered by their rows, which may have moved since "
@@ -156,7 +165,7 @@ def returning_items(
         raise InputError(f"the reason to readmit must be a text of up to {LONGEST_REASON} characters in one line")
     if named is not None and readmit is None:
         raise InputError("a request says what to readmit, and there is no reason to readmit it (--readmit)")
-    deleted: HashedItems = trained.suppressed or HashedItems()
+    deleted: HashedItems = trained.never_again or HashedItems()
     if named is not None and not deleted.covers(HashedItems.of(after, named, deleted.key)):
         raise InputError("the request to readmit names something that no request deleted")
     returning = _returning(deleted, graph, after)
@@ -171,10 +180,16 @@ def returning_items(
             f"the new graph would bring back {in_words(count_items(left))}, so nothing was changed: take that out, or "
             f"{how}"
         )
-    names = {*returning.nodes, *returning.labels, *returning.attributes, *chain.from_iterable(returning.edges)}
+    ends = chain.from_iterable((*returning.edges, *returning.edge_weights))
+    names = {*returning.nodes, *returning.labels, *returning.attributes, *ends}
     if any(mentions(readmit or "", str(name)) for name in names):
         raise InputError("the reason to readmit is public, and it names somebody who would come back")
     return returning
+
+
+def deleted_again(trained: Trained, graph: Graph, after: Graph) -> Request | None:
+    """What a request deleted and the new graph holds again, whether it may or not; None if that is nothing."""
+    return None if trained.never_again is None else _returning(trained.never_again, graph, after)
 
 
 def _returning(deleted: HashedItems, graph: Graph, after: Graph) -> Request | None:

@@ -17,7 +17,7 @@ from graphforget.unlearning.catalogue import ASCENT
 from graphforget.unlearning.method import Method
 from graphforget.unlearning.outcome import MethodResult
 from graphforget.unlearning.task import Task
-from graphforget.validation import whole_number
+from graphforget.validation import positive_number, whole_number
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,7 @@ class AscentOptions:
     def __post_init__(self) -> None:
         if whole_number(self.steps, "steps") == 0:
             raise InputError("steps is 0, at least 1 is needed")
-        rate = self.learning_rate
-        if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < float("inf"):
-            raise InputError(f"learning_rate is {rate!r}, a positive number is needed")
+        positive_number(self.learning_rate, "learning_rate")
 
 
 class Ascent(Method[AscentOptions], info=ASCENT):
@@ -71,8 +69,7 @@ class Ascent(Method[AscentOptions], info=ASCENT):
 def named_rows(task: Task) -> Tensor:
     """The training nodes that the request names, or else those in its footprint, as rows of the graph before it."""
     resolved, graph = task.request.resolve(task.graph), task.graph
-    ends = resolved.edges.flatten()
-    kinds = (resolved.node_rows, ends, resolved.full_rows, resolved.partial_rows, resolved.label_rows)
+    kinds = (resolved.node_rows, resolved.edge_ends, resolved.full_rows, resolved.partial_rows, resolved.label_rows)
     named = torch.cat(kinds).unique()
     named = named[graph.train_mask[named]]
     return named if named.numel() else torch.cat([task.touched.affected, task.touched.removed]).sort().values

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, TypeVar, get_args
 
 from torch import Tensor
 
@@ -47,7 +48,17 @@ class CguOptions:
             raise InputError(f"the budget is {self.budget!r}, it must be one of {', '.join(get_args(Budget))}")
 
 
-class Cgu(Method[CguOptions], info=CGU):
+class Budgeted(Protocol):
+    """Options that say how the budget is counted."""
+
+    @property
+    def budget(self) -> Budget: ...
+
+
+Options = TypeVar("Options", bound=Budgeted)
+
+
+class BudgetedNewton(Method[Options]):
     """`theta + H'^-1 (grad m F - grad m' F')` with `H'` the Hessian of `m' F'` (docs/maths.md, section 10).
 
     The gradient after the step is at most `(1/4) max_i ||z_i|| ||Z|| ||s_k|| ||Z s_k||` for class k, with
@@ -55,19 +66,20 @@ class Cgu(Method[CguOptions], info=CGU):
     the budget `noise mu_gdp(epsilon, delta)`, the model is trained again with fresh noise.
     """
 
-    options = CguOptions
     refuses_no_op = False  # a step may be 0; the remaining gradient is measured
 
     def unsupported(self, trained: Trained) -> str | None:
         if not linear_one_vs_rest(trained):
-            return "it needs fixed propagation, the loss one_vs_rest and noise in the objective, as the model 'cgu' has"
+            needed = "fixed propagation, the loss one_vs_rest and noise in the objective"
+            return f"it needs {needed}, as the model {self.models!r} has"
         return None
 
     def gradients(self, trained: Trained) -> int:
         return 30
 
-    def change(self, task: Task, options: CguOptions) -> MethodResult:
-        trained, before, after, theta = task.trained, task.before, task.after, task.theta
+    def change(self, task: Task, options: Options) -> MethodResult:
+        trained, theta = task.trained, task.theta
+        before, after = self.objectives(task, options)
         task.progress("gradients", 0, 0)
         there = after.gradient(theta)
         change = before.m * before.gradient(theta) - after.m * there
@@ -76,14 +88,17 @@ class Cgu(Method[CguOptions], info=CGU):
         solved = conjugate_gradient(product, change / after.m, tolerance=SOLVED)
         unsolved = float((change - after.m * product(solved.x)).norm())
         unsolved += after.m * rounding_allowance(after, theta, gradient_norm=float(there.norm()))
+        unsolved += self.feature_error(task, options, theta + solved.x)
         by_class = step_bounds(after, solved.x)
         joint = float(by_class.norm()) + unsolved
         added = float(by_class.sum()) + math.sqrt(by_class.numel()) * unsolved
         entry = task.history_entry(self.name, theta + solved.x)
-        updated = trained.with_update(theta + solved.x, after, entry).amend_last_entry(
-            gradient_residual_bound=joint, gradient_residual_bound_by_class=added
+        started = time.perf_counter()
+        updated = trained.with_update(theta + solved.x, task.after, entry).amend_last_entry(
+            gradient_residual_bound=joint, gradient_residual_bound_by_class=self.counted_by_class(by_class, added)
         )
-        spent, allowed = _spending(updated, task, options)
+        uncounted = 0.0 if after is task.after else time.perf_counter() - started
+        spent, allowed = self.spending(updated, task, options)
         details: dict[str, Any] = {
             "iterations": solved.iterations,
             "bound": joint,
@@ -97,9 +112,32 @@ class Cgu(Method[CguOptions], info=CGU):
             return self._trained_anew(task, options, details, f"the budget is spent ({spent:.3g} of {allowed:.3g})")
         if claim.void:
             return self._trained_anew(task, options, details, _why_void(measurements))
-        return MethodResult(updated, claim, measurements, details)
+        return MethodResult(updated, claim, measurements, details, uncounted=uncounted)
 
-    def _trained_anew(self, task: Task, options: CguOptions, details: dict[str, Any], reason: str) -> MethodResult:
+    def objectives(self, task: Task, options: Options) -> tuple[Objective, Objective]:
+        """The objectives before and after the request that the step is computed with."""
+        return task.before, task.after
+
+    def feature_error(self, task: Task, options: Options, theta: Tensor) -> float:
+        """A bound on what errors of the features add to the gradient, before the step and at `theta` after it."""
+        return 0.0
+
+    def counted_by_class(self, by_class: Tensor, added: float) -> float:
+        """The part of the published budget that the step takes."""
+        return added
+
+    def spending(self, updated: Trained, task: Task, options: Options) -> tuple[float, float]:
+        """The spent budget including this step, and the budget, both as norms of a gradient."""
+        if options.budget == "joint":
+            m, noise = task.after.m, updated.recipe.objective_noise
+            return gradient_residual_bound(updated, m=m), noise * mu_gdp(
+                epsilon=task.target.epsilon, delta=task.target.delta
+            )
+        return math.fsum(entry.gradient_residual_bound_by_class for entry in updated.history), published_budget(
+            updated, task
+        )
+
+    def _trained_anew(self, task: Task, options: Options, details: dict[str, Any], reason: str) -> MethodResult:
         """Trains again with fresh noise if a step has no guarantee. The claim is worded as after a step."""
         if not task.may_retrain:
             raise Refused(f"{reason}, and retraining was ruled out")
@@ -111,15 +149,21 @@ class Cgu(Method[CguOptions], info=CGU):
         note = f"{reason}, so the model was trained again"
         return MethodResult(fitted, claim, measurements, details | {"retrained": True}, (note,))
 
-    def _untouched(self, task: Task, options: CguOptions) -> MethodResult:
+    def _untouched(self, task: Task, options: Options) -> MethodResult:
         change = super()._untouched(task, options)
         if not change.claim.void:
             return change
         return self._trained_anew(task, options, {"untouched": True}, _why_void(change.measurements))
 
-    def claim(self, task: Task, trained: Trained, options: CguOptions) -> tuple[Claim, dict[str, Any]]:
-        budget = None if options.budget == "joint" else _published_budget(trained, task)
+    def claim(self, task: Task, trained: Trained, options: Options) -> tuple[Claim, dict[str, Any]]:
+        budget = None if options.budget == "joint" else published_budget(trained, task)
         return claim_of(trained, task, budget=budget)
+
+
+class Cgu(BudgetedNewton[CguOptions], info=CGU):
+    """The step with the features of the graph, which are propagated anew for every request."""
+
+    options = CguOptions
 
 
 def step_bounds(objective: Objective, step: Tensor) -> Tensor:
@@ -140,18 +184,6 @@ def step_bounds(objective: Objective, step: Tensor) -> Tensor:
     return THIRD_DERIVATIVE * rows.max() * norm * squares.sqrt() * jacobian.apply(step).norm(dim=0)
 
 
-def _spending(updated: Trained, task: Task, options: CguOptions) -> tuple[float, float]:
-    """The spent budget including this step, and the budget, both as norms of a gradient."""
-    if options.budget == "joint":
-        m, noise = task.after.m, updated.recipe.objective_noise
-        return gradient_residual_bound(updated, m=m), noise * mu_gdp(
-            epsilon=task.target.epsilon, delta=task.target.delta
-        )
-    return math.fsum(entry.gradient_residual_bound_by_class for entry in updated.history), _published_budget(
-        updated, task
-    )
-
-
 def _why_void(measurements: dict[str, Any]) -> str:
     """The reason why nothing can be claimed for the updated weights."""
     if measurements.get("obstacles"):
@@ -160,7 +192,7 @@ def _why_void(measurements: dict[str, Any]) -> str:
     return f"a condition does not hold ({sentence(refuted[0])})" if refuted else "the budget is spent"
 
 
-def _published_budget(trained: Trained, task: Task) -> float:
+def published_budget(trained: Trained, task: Task) -> float:
     """The budget of all classes together; each class has the same share."""
     noise, target = trained.recipe.objective_noise, task.target
     return task.graph.num_classes * noise * target.epsilon / math.sqrt(2 * math.log(1.5 / target.delta))

@@ -18,6 +18,7 @@ from graphforget.certificates.claims.own_training import OwnTraining
 from graphforget.certificates.levels import Level
 from graphforget.errors import InputError, Refused
 from graphforget.graph.graph import Graph
+from graphforget.models.deletion import DeletionModel
 from graphforget.models.inspection import Inspection
 from graphforget.progress import Progress
 from graphforget.training.retraining import fresh_module, refuse_untrained, trained_anew
@@ -67,6 +68,7 @@ class Retrain(Method[RetrainOptions], info=RETRAIN):
     takes_shards = True
     takes_composites = True
     takes_items = True
+    takes_operators = True
 
     def gradients(self, trained: Trained) -> int:
         recipe = trained.recipe
@@ -136,6 +138,8 @@ def _refuse_impossible(trained: Trained, options: RetrainOptions) -> None:
         raise Refused("the training of an ensemble on shards cannot be continued, its shards can only be retrained")
     if options.start == "continued" and trained.composite is not None:
         raise Refused("the training of a stacked or boosted model cannot be continued, it can only be retrained")
+    if options.start == "continued" and isinstance(trained.module, DeletionModel):
+        raise Refused("the training of a model with operators of 'gnndelete' cannot be continued, only retrained")
     if trained.recipe.adopted and trained.retrain is None:
         refuse_untrained(trained)
     if options.start == "continued" and trained.recipe.adopted:

@@ -1,26 +1,15 @@
-"""A released model that needs torch alone: `load("model.pt")` gives a module that is called as `module(x, edge_index)`.
+"""Modules for nodes that need torch alone, called as `module(x, edge_index)`.
 
-This file is copied beside the weights when a model is exported. `x` are n x d attributes, dense, in float64.
-`edge_index` is 2 x E as in PyG: messages flow from row 0 to row 1, and an undirected edge stands in both directions.
+A model of a graph with weights is called as `module(x, edge_index, edge_weight)`, with E weights in float64.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-
-
-def load(path: str | Path) -> nn.Module:
-    """The module in a file that was exported. `module.certificate` is the id of the certificate of its weights."""
-    content: dict[str, Any] = torch.load(path, weights_only=True)
-    module = build(content["settings"])
-    module.load_state_dict(content["state_dict"])
-    module.certificate = content["certificate"]
-    return module.eval()
 
 
 def build(settings: dict[str, Any]) -> nn.Module:
@@ -45,13 +34,28 @@ def with_loops(edge_index: Tensor, n: int) -> Tensor:
     return torch.cat([others, torch.stack([loops, loops])], dim=1)
 
 
-def message_weights(edges: Tensor, n: int, how: str, dtype: torch.dtype) -> Tensor:
+def weights_with_loops(edge_index: Tensor, n: int, edge_weight: Tensor | None) -> Tensor | None:
+    """The weights of the edges of `with_loops`; a loop that is not in the graph weighs 1."""
+    if edge_weight is None:
+        return None
+    is_loop = edge_index[0] == edge_index[1]
+    loops = torch.ones(n, dtype=edge_weight.dtype, device=edge_weight.device)
+    loops = loops.index_copy(0, edge_index[0][is_loop], edge_weight[is_loop])
+    return torch.cat([edge_weight[~is_loop], loops])
+
+
+def refuse_weights(edge_weight: Tensor | None) -> None:
+    if edge_weight is not None:
+        raise ValueError("this model takes no edge weights")
+
+
+def message_weights(edges: Tensor, n: int, how: str, dtype: torch.dtype, edge_weight: Tensor | None = None) -> Tensor:
     """What the message of each edge is multiplied by: "normalised", "mean" or "sum"."""
-    degrees = torch.zeros(n, dtype=dtype, device=edges.device)
-    degrees = degrees.index_add(0, edges[1], torch.ones(edges.shape[1], dtype=dtype, device=edges.device))
+    ones = torch.ones(edges.shape[1], dtype=dtype, device=edges.device) if edge_weight is None else edge_weight
+    degrees = torch.zeros(n, dtype=dtype, device=edges.device).index_add(0, edges[1], ones)
     if how == "normalised":
-        roots = degrees.clamp_min(1).rsqrt()
-        return roots[edges[0]] * roots[edges[1]]
+        roots = degrees.rsqrt()
+        return roots[edges[0]] * roots[edges[1]] * ones
     return 1 / degrees[edges[1]] if how == "mean" else torch.ones(edges.shape[1], dtype=dtype, device=edges.device)
 
 
@@ -90,10 +94,12 @@ class Propagation(nn.Module):
         self.weight = nn.Parameter(torch.zeros(len(powers), columns, classes))
         self.bias = nn.Parameter(torch.zeros(classes)) if bias else None
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        if self.how == "mean":
+            refuse_weights(edge_weight)
         x = scaled(x, self.scale_rows)
-        edges = with_loops(edge_index, x.shape[0])
-        weights = message_weights(edges, x.shape[0], self.how, x.dtype)
+        edges, given = with_loops(edge_index, x.shape[0]), weights_with_loops(edge_index, x.shape[0], edge_weight)
+        weights = message_weights(edges, x.shape[0], self.how, x.dtype, given)
         total = torch.zeros(x.shape[0], self.weight.shape[2], dtype=x.dtype, device=x.device)
         for hop in range(max(self.powers), -1, -1):  # Horner's rule
             if hop in self.powers:
@@ -104,6 +110,39 @@ class Propagation(nn.Module):
         return total if self.bias is None else total + self.bias
 
 
+class RelationalPropagation(nn.Module):
+    """SIGN over relations: means over neighbours along each path of relations, and a bias.
+
+    `edge_relations` has a mask for each edge: bit r says that it is in relation r. With one relation it is not needed.
+    """
+
+    def __init__(self, classes: int, paths: list[list[int]], spans: list[list[int]], scale_rows: bool) -> None:
+        super().__init__()
+        self.scale_rows, self.paths, self.spans = scale_rows, [tuple(path) for path in paths], list(spans)
+        self.weight = nn.Parameter(torch.zeros(sum(last - first for first, last in spans), classes))
+        self.bias = nn.Parameter(torch.zeros(classes))
+
+    def forward(
+        self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None, edge_relations: Tensor | None = None
+    ) -> Tensor:
+        if edge_relations is None and any(any(path) for path in self.paths):
+            raise ValueError("the model has several relations, and edge_relations says for each edge in which it is")
+        x = scaled(x, self.scale_rows)
+        everywhere = torch.ones_like(edge_index[0])
+        masks = everywhere if edge_relations is None else edge_relations
+        weights = everywhere.to(x.dtype) if edge_weight is None else edge_weight.to(x.dtype)
+        blocks = self.weight.split([last - first for first, last in self.spans])
+        terms = [x[:, first:last] @ block for (first, last), block in zip(self.spans, blocks, strict=True)]
+        totals = dict(zip(self.paths, terms, strict=True))
+        for path in reversed(self.paths):  # longer ones first
+            if path:
+                inside = ((masks >> path[0]) & 1).bool()
+                edges, own = edge_index[:, inside], weights[inside]
+                sums = torch.zeros_like(x[:, 0]).index_add(0, edges[1], own)
+                totals[path[1:]] = totals[path[1:]] + propagate(totals[path], edges, own / sums[edges[1]])
+        return totals[()] + self.bias
+
+
 class GCN(nn.Module):
     def __init__(self, columns: int, classes: int, hidden: int, scale_rows: bool) -> None:
         super().__init__()
@@ -111,17 +150,17 @@ class GCN(nn.Module):
         self.first, self.second = Linear(columns, hidden, bias=False), Linear(hidden, classes, bias=False)
         self.first_bias, self.second_bias = nn.Parameter(torch.zeros(hidden)), nn.Parameter(torch.zeros(classes))
 
-    def edges(self, x: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
-        edges = with_loops(edge_index, x.shape[0])
-        return edges, message_weights(edges, x.shape[0], "normalised", x.dtype)
+    def edges(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        edges, given = with_loops(edge_index, x.shape[0]), weights_with_loops(edge_index, x.shape[0], edge_weight)
+        return edges, message_weights(edges, x.shape[0], "normalised", x.dtype, given)
 
-    def embed(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        edges, weights = self.edges(x, edge_index)
+    def embed(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        edges, weights = self.edges(x, edge_index, edge_weight)
         return (propagate(self.first(scaled(x, self.scale_rows)), edges, weights) + self.first_bias).relu()
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        edges, weights = self.edges(x, edge_index)
-        return propagate(self.second(self.embed(x, edge_index)), edges, weights) + self.second_bias
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        edges, weights = self.edges(x, edge_index, edge_weight)
+        return propagate(self.second(self.embed(x, edge_index, edge_weight)), edges, weights) + self.second_bias
 
 
 class GATLayer(nn.Module):
@@ -132,10 +171,12 @@ class GATLayer(nn.Module):
         self.source, self.target = nn.Parameter(torch.zeros(heads, out)), nn.Parameter(torch.zeros(heads, out))
         self.bias = nn.Parameter(torch.zeros(heads * out))
 
-    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+    def forward(self, x: Tensor, edges: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         h = self.linear(x).unflatten(1, (self.heads, -1))
         sent, received = (h * self.source).sum(dim=2), (h * self.target).sum(dim=2)
         score = functional.leaky_relu(sent[edges[0]] + received[edges[1]], 0.2)
+        if edge_weight is not None:
+            score = score + edge_weight.log()[:, None]
         receiver = edges[1][:, None].expand_as(score)
         highest = torch.full_like(sent, -torch.inf).scatter_reduce(0, receiver, score, "amax")
         attention = (score - highest[edges[1]]).exp()
@@ -150,11 +191,14 @@ class GAT(nn.Module):
         self.scale_rows = scale_rows
         self.first, self.second = GATLayer(columns, hidden, heads), GATLayer(heads * hidden, classes, 1)
 
-    def embed(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return functional.elu(self.first(scaled(x, self.scale_rows), with_loops(edge_index, x.shape[0])))
+    def embed(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        weights = weights_with_loops(edge_index, x.shape[0], edge_weight)
+        return functional.elu(self.first(scaled(x, self.scale_rows), with_loops(edge_index, x.shape[0]), weights))
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        out: Tensor = self.second(self.embed(x, edge_index), with_loops(edge_index, x.shape[0]))
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        weights = weights_with_loops(edge_index, x.shape[0], edge_weight)
+        embedded = self.embed(x, edge_index, edge_weight)
+        out: Tensor = self.second(embedded, with_loops(edge_index, x.shape[0]), weights)
         return out
 
 
@@ -180,11 +224,13 @@ class GIN(nn.Module):
         self.read_input = Linear(columns, classes, bias=False)
         self.read_first = Linear(hidden, classes, bias=False)
 
-    def embed(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def embed(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        refuse_weights(edge_weight)
         activations: Tensor = self.first(scaled(x, self.scale_rows), edge_index).relu()
         return activations
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        refuse_weights(edge_weight)
         hidden = self.embed(x, edge_index)
         read: Tensor = self.read_first(hidden) + self.read_input(scaled(x, self.scale_rows))
         return self.second(hidden, edge_index) + read
@@ -201,11 +247,13 @@ class SAGE(nn.Module):
         edges = with_loops(edge_index, values.shape[0]) if self.include_self else edge_index
         return propagate(values, edges, message_weights(edges, values.shape[0], "mean", values.dtype))
 
-    def embed(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def embed(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        refuse_weights(edge_weight)
         x = scaled(x, self.scale_rows)
         return (self.mean(self.near(x), edge_index) + self.own(x)).relu()
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        refuse_weights(edge_weight)
         hidden = self.embed(x, edge_index)
         out: Tensor = self.mean(self.far(hidden), edge_index) + self.out(hidden)
         return out
@@ -225,14 +273,14 @@ class Stacked(nn.Module):
         self.scales: Tensor
         self.register_buffer("scales", torch.zeros(len(encoders)))
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        edges = with_loops(edge_index, x.shape[0])
-        weights = message_weights(edges, x.shape[0], "normalised", x.dtype)
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        edges, given = with_loops(edge_index, x.shape[0]), weights_with_loops(edge_index, x.shape[0], edge_weight)
+        weights = message_weights(edges, x.shape[0], "normalised", x.dtype, given)
         blocks = []
         for encoder, scale in zip(self.encoders, self.scales, strict=True):
-            embedded = propagate(encoder.embed(x, edge_index), edges, weights)  # type: ignore[operator]
+            embedded = propagate(encoder.embed(x, edge_index, edge_weight), edges, weights)  # type: ignore[operator]
             blocks.append(torch.where(scale > 0, self.norm / scale.clamp_min(1e-300), 0.0) * embedded)
-        out: Tensor = self.fixed(x, edge_index) + torch.cat(blocks, dim=1) @ self.weight
+        out: Tensor = self.fixed(x, edge_index, edge_weight) + torch.cat(blocks, dim=1) @ self.weight
         return out
 
 
@@ -245,8 +293,8 @@ class Boosted(nn.Module):
         self.gate: Tensor
         self.register_buffer("gate", torch.zeros(1))
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        out: Tensor = self.start(x, edge_index) + self.gate * self.network(x, edge_index)
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        out: Tensor = self.start(x, edge_index, edge_weight) + self.gate * self.network(x, edge_index, edge_weight)
         return out
 
 
@@ -258,11 +306,11 @@ class Sharded(nn.Module):
         self.models = nn.ModuleList(build(one) for one in models)
         self.weights = nn.Parameter(torch.zeros(len(models)))
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         weights = self.weights.clamp_min(0)
         equal = torch.full_like(weights, 1 / weights.numel())
         weights = torch.where(weights.sum() > 0, weights / weights.sum().clamp_min(1e-300), equal)
-        answers = torch.stack([model(x, edge_index).log_softmax(dim=1) for model in self.models])
+        answers = torch.stack([model(x, edge_index, edge_weight).log_softmax(dim=1) for model in self.models])
         return torch.logsumexp(answers + weights.log()[:, None, None], dim=0)
 
 
@@ -274,13 +322,13 @@ class Linearised(nn.Module):
         self.base = build(base)
         self.delta = nn.Parameter(torch.zeros(sum(p.numel() for p in self.base.parameters())))
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         parameters = {name: p.detach() for name, p in self.base.named_parameters()}
         pieces = self.delta.split([p.numel() for p in parameters.values()])
         change = {name: piece.view_as(p) for (name, p), piece in zip(parameters.items(), pieces, strict=True)}
 
         def outputs(given: dict[str, Tensor]) -> Any:
-            return torch.func.functional_call(self.base, given, (x, edge_index))
+            return torch.func.functional_call(self.base, given, (x, edge_index, edge_weight))
 
         both: Any = torch.func.jvp(outputs, (parameters,), (change,))
         logits: Tensor = both[0] + both[1]
@@ -288,5 +336,6 @@ class Linearised(nn.Module):
 
 
 KINDS: dict[str, Any] = {
-    kind.__name__: kind for kind in (Propagation, GCN, GAT, GIN, SAGE, Stacked, Boosted, Sharded, Linearised)
+    kind.__name__: kind
+    for kind in (Propagation, RelationalPropagation, GCN, GAT, GIN, SAGE, Stacked, Boosted, Sharded, Linearised)
 }

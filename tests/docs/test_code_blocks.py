@@ -1,0 +1,127 @@
+"""Every block of Python or shell in the README and in docs/ runs, or says why not.
+
+The blocks of a page run in their order, in one folder and one Python session, which knows `gf` and `torch`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import graphforget as gf
+from cases import Run
+from document_blocks import PAGES, PYTHON, ROOT, SHELL, Block, blocks_of
+
+OUTSIDE = ("make", "pip", "curl", "torchrun")  # they would change the environment, or need a network
+ADVICE = "mend the block, or write <!-- not run: the reason --> on the line before it (tests/document_blocks.py)"
+RUNNABLE = [
+    page
+    for page in PAGES
+    if any(b.language in PYTHON + SHELL and not (b.not_run or b.measures) for b in blocks_of(page))
+]
+
+
+@pytest.fixture(autouse=True)
+def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each page starts in an empty folder. What it trains must not slow the other tests down."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    threads, modules = torch.get_num_threads(), set(sys.modules)
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+    for name in set(sys.modules) - modules:
+        if Path(getattr(sys.modules[name], "__file__", None) or "/").resolve().is_relative_to(tmp_path.resolve()):
+            del sys.modules[name]
+
+
+class Session:
+    """The names of a page's Python blocks, and the command line for its shell blocks."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.names = run, {"gf": gf, "torch": torch, "__name__": "__main__"}
+
+    def execute(self, block: Block) -> None:
+        for language, code in (*block.setup, (block.language, block.code)):
+            try:
+                self._python(code, block) if language in PYTHON else self._shell(code)
+            except Exception as error:
+                pytest.fail(f"{block.place}: {type(error).__name__}: {error}; {ADVICE}", pytrace=False)
+
+    def _python(self, code: str, block: Block) -> None:
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(compile(code, block.place, "exec"), self.names)
+
+    def _shell(self, code: str) -> None:
+        """Commands of graphforget run in this process, which has loaded torch already; others in a shell."""
+        for line in code.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            if words[:1] == ["graphforget"]:
+                ended = self.run(*words[1:])
+                assert ended.code == 0, f"{line!r} ended with {ended.code}: {ended.stderr.strip()}"
+            elif words:
+                assert words[0] not in OUTSIDE, f"no test runs {words[0]}"
+                subprocess.run(["sh", "-ec", line], check=True, timeout=120)
+
+
+def pages(long: bool) -> list[Any]:
+    chosen = [page for page in RUNNABLE if any(block.long for block in blocks_of(page)) or not long]
+    return [pytest.param(page, id=str(page.relative_to(ROOT))) for page in chosen]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", pages(long=False))
+def test_the_blocks_of_a_page_run(page: Path, run: Run, raw_data: Path) -> None:
+    _run_page(page, run, long=False)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("page", pages(long=True))
+def test_the_long_blocks_of_a_page_run(page: Path, run: Run, raw_data: Path) -> None:
+    _run_page(page, run, long=True)
+
+
+def _run_page(page: Path, run: Run, *, long: bool) -> None:
+    session = Session(run)
+    for block in blocks_of(page):
+        if block.language in PYTHON + SHELL and not (block.not_run or block.measures) and (long or not block.long):
+            session.execute(block)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_block_names_its_language_and_every_mark_its_reason(page: Path) -> None:
+    for block in blocks_of(page):
+        assert block.language, f"{block.place}: the block names no language; write ```text if it is none"
+        for reason in (block.not_run, block.long):
+            assert reason is None or len(reason.split()) >= 3, f"{block.place}: the mark gives no reason"
+
+
+def test_measurements_name_scripts_that_exist() -> None:
+    measured = [block for page in PAGES for block in blocks_of(page) if block.measures]
+    assert len(measured) > 3
+    missing = [(block.place, name) for block in measured for name in block.scripts if not (ROOT / name).is_file()]
+    assert missing == []
+
+
+def test_a_block_that_fails_is_named_with_its_line(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("document_blocks.ROOT", tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text("# Page\n\n```python\nno_such_name\n```\n")
+    with pytest.raises(pytest.fail.Exception, match=r"page\.md, line 3: NameError.*not run"):
+        _run_page(page, run, long=False)
+    page.write_text("# Page\n\n<!-- run first: no_such_name = 1 -->\n```python\nno_such_name\n```\n")
+    _run_page(page, run, long=False)
+    page.write_text("# Page\n\n```sh\ngraphforget no-such-command\n```\n")
+    with pytest.raises(pytest.fail.Exception, match=r"line 3: AssertionError.*ended with 2"):
+        _run_page(page, run, long=False)
+    page.write_text("# Page\n\n<!-- not run: it is an example of a failure -->\n```sh\ngraphforget nothing\n```\n")
+    _run_page(page, run, long=False)
