@@ -10,12 +10,16 @@ import torch
 from torch import Tensor
 
 from graphforget.linalg.cg import conjugate_gradient
+from graphforget.linalg.ritz import RitzPreconditioner, krylov_solution
 from graphforget.linalg.solution import Product
 
 Status = Literal["converged", "steps spent", "no descent"]
 
 NEAR = 0.0012  # of the gradient's norm
 REMEMBERED = 40  # residuals of a solve that later ones are made orthogonal to
+LEARNED_FROM = 0.085  # the first solve to this relative residual: the curvature there is close to that of the minimum
+RITZ_PRODUCTS = 40  # of that solve
+WORN_OUT = 30  # iterations of a solve with a preconditioner that is of no more use
 
 
 class SmoothFunction(Protocol):
@@ -36,6 +40,7 @@ class Minimum:
     products: int  # curvature products, the bulk of the work
     value: float
     gradient: Tensor
+    ritz: RitzPreconditioner | None = None  # for later minimisations of functions close to this one
 
     @property
     def gradient_norm(self) -> float:
@@ -52,6 +57,8 @@ def newton_cg(
     max_steps: int = 100,
     max_products: int = 500,
     preconditioner: Callable[[Tensor], Product | None] | None = None,
+    ritz: RitzPreconditioner | None = None,
+    learn_ritz: bool = False,
     solve_dtype: torch.dtype | None = None,
     on_step: Callable[[int, float], None] | None = None,
     on_point: Callable[[Tensor, int, int], None] | None = None,
@@ -67,26 +74,36 @@ def newton_cg(
     smaller than rounding errors; there a step that lowers the norm is accepted. `on_point` gets every point, with the
     number of steps and products so far. From such a point, with these as `steps_before` and `products_before`, the
     minimisation goes on to the same result, if there is no preconditioner.
-    `preconditioner` makes one at the first point, which serves all steps. `solve_dtype` is the precision of the vectors
-    in a solve, by default that of `theta`.
+    `preconditioner` makes one at the first point, which serves all steps; `ritz` stands in its place. `learn_ritz`
+    makes a `ritz` from a solve on the way, which serves the steps after it and is part of the result. One that has
+    become bad is not. `solve_dtype` is the precision of the vectors in a solve, by default that of `theta`.
     """
-    turned: Product | None = None
+    turned: Product | None = ritz
     value, gradient = function.value_and_gradient(theta)
     norm, products = float(gradient.norm()), products_before
     for step in range(steps_before, max_steps):
         if on_step is not None:
             on_step(step, norm)
         if norm <= gradient_tolerance and step >= min_steps:
-            return Minimum(theta, "converged", step, products, value, gradient)
+            return Minimum(theta, "converged", step, products, value, gradient, ritz)
         enough = 0.9 * gradient_tolerance / max(norm, 1e-300)
         forcing = min(enough if enough >= NEAR else max(min(0.1, norm**0.5), enough), 0.9)
-        if step == steps_before and preconditioner is not None:
+        if step == steps_before and turned is None and preconditioner is not None:
             turned = preconditioner(theta)
-        limits: Any = {"max_iterations": max_products, "remembered": REMEMBERED, "preconditioner": turned}
-        against = -gradient.to(solve_dtype or gradient.dtype)
-        solution = conjugate_gradient(function.hessian(theta), against, tolerance=forcing, **limits)
-        products += solution.iterations
-        direction = solution.x.to(gradient)
+        against, hessian = -gradient.to(solve_dtype or gradient.dtype), function.hessian(theta)
+        if learn_ritz and ritz is None and forcing <= LEARNED_FROM:
+            learned = krylov_solution(hessian, against, products=RITZ_PRODUCTS)
+            ritz = learned.ritz
+            turned, learn_ritz = ritz or turned, False
+            solved, spent = learned.x, learned.products
+        else:
+            limits: Any = {"max_iterations": max_products, "remembered": REMEMBERED, "preconditioner": turned}
+            solution = conjugate_gradient(hessian, against, tolerance=forcing, **limits)
+            solved, spent = solution.x, solution.iterations
+            if ritz is not None and spent > WORN_OUT:
+                turned = ritz = None
+        products += spent
+        direction = solved.to(gradient)
         slope = float(gradient @ direction)
         length = 1.0
         for _ in range(40):
@@ -98,11 +115,11 @@ def newton_cg(
                 break
             length /= 2
         else:
-            return Minimum(theta, "no descent", step, products, value, gradient)
+            return Minimum(theta, "no descent", step, products, value, gradient, ritz)
         theta, value, gradient, norm = candidate, new_value, new_gradient, new_norm
         if on_point is not None:
             on_point(theta, step + 1, products)
     if on_step is not None:
         on_step(max_steps, norm)
     status: Status = "converged" if norm <= gradient_tolerance else "steps spent"
-    return Minimum(theta, status, max_steps, products, value, gradient)
+    return Minimum(theta, status, max_steps, products, value, gradient, ritz)

@@ -99,7 +99,7 @@ class FixedPropagation(NormalisedModel, AffineModel):
             return total
         terms = (x @ weight.permute(1, 0, 2).reshape(columns, powers * classes)).split(classes, dim=1)
         term_of = {power: self._scaled(term, power) for power, term in zip(self.powers, terms, strict=True)}
-        total = term_of[max(self.powers)]
+        total = term_of[max(self.powers)].contiguous()  # a product with a slice of a matrix takes twice the time
         for hop in reversed(range(max(self.powers))):
             total = propagation @ total
             if hop in term_of:

@@ -16,6 +16,7 @@ from graphforget.graph.distributed_graph import DistributedGraph
 from graphforget.graph.graph import Graph
 from graphforget.graph.targets import as_numbers
 from graphforget.linalg.pattern import Pattern
+from graphforget.linalg.ritz import RitzPreconditioner
 from graphforget.models.built_in import as_stacked, is_built_in
 from graphforget.models.dropout import KeyedDropout
 from graphforget.models.inputs import fresh_inputs, model_inputs
@@ -87,7 +88,7 @@ def fit_one(
     start = flatten(module).to(objective.like)
     start = torch.zeros_like(start) if convex and not warm else start
     minimise = _newton if convex else _polish
-    theta, converged = minimise(objective, start, recipe, progress)
+    theta, converged, ritz = minimise(objective, start, recipe, progress)
     value, gradient = objective.value_and_gradient(theta)
     module = module.double().eval().cpu()
     assign(module, theta)
@@ -105,6 +106,7 @@ def fit_one(
         seconds=time.perf_counter() - started,
         loss=loss,
         objective_noise_vector=noise_vector,
+        ritz=ritz,
     )
 
 
@@ -153,14 +155,16 @@ def blockers_after_training(
     return tuple(dict.fromkeys([*findings, *captured_by_loss(loss)]))
 
 
-def _newton(objective: Objective, start: Tensor, recipe: Recipe, progress: Progress | None) -> tuple[Tensor, bool]:
+def _newton(
+    objective: Objective, start: Tensor, recipe: Recipe, progress: Progress | None
+) -> tuple[Tensor, bool, RitzPreconditioner | None]:
     def report(step: int, norm: float) -> None:
         if progress is not None:
             progress(f"Newton, ||grad F||/mu = {norm / recipe.mu:.1e}", step, 0)
 
     tolerance = recipe.tolerance * recipe.mu
-    minimum = minimise(objective, start, gradient_tolerance=tolerance, on_step=report)
-    return minimum.theta, minimum.status == "converged"
+    minimum = minimise(objective, start, gradient_tolerance=tolerance, on_step=report, learn_ritz=True)
+    return minimum.theta, minimum.status == "converged", minimum.ritz
 
 
 def train_by_adam(
@@ -214,8 +218,10 @@ def _dropped_edges(edges: Any, graph: Graph, device: str) -> Tensor | Pattern:
     return edges if isinstance(edges, Pattern) else graph.edge_index.to(device)
 
 
-def _polish(objective: Objective, start: Tensor, recipe: Recipe, progress: Progress | None) -> tuple[Tensor, bool]:
-    return lbfgs(objective, start, recipe, progress), False  # nothing is known of the optimum
+def _polish(
+    objective: Objective, start: Tensor, recipe: Recipe, progress: Progress | None
+) -> tuple[Tensor, bool, RitzPreconditioner | None]:
+    return lbfgs(objective, start, recipe, progress), False, None  # nothing is known of the optimum
 
 
 def lbfgs(objective: Objective, start: Tensor, recipe: Recipe, progress: Progress | None) -> Tensor:

@@ -13,6 +13,7 @@ from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
 from graphforget.linalg.newton import Minimum, newton_cg
+from graphforget.linalg.ritz import RitzPreconditioner
 from graphforget.linalg.solution import Product
 from graphforget.models.inputs import fresh_inputs
 from graphforget.models.items import NODE, items_of
@@ -167,17 +168,28 @@ class MixedPrecision:
         return self._single.data.preconditioner(theta.to(self._single.like), mu=self._single.mu)
 
 
-def minimise(objective: Objective, theta: Tensor, *, max_steps: int = 100, **options: Any) -> Minimum:
+def minimise(
+    objective: Objective,
+    theta: Tensor,
+    *,
+    max_steps: int = 100,
+    ritz: RitzPreconditioner | None = None,
+    learn_ritz: bool = False,
+    **options: Any,
+) -> Minimum:
     """`newton_cg` from `theta`, first with curvature products in float32 where they are likely to do.
 
     A Newton step needs few digits of the curvature, and the gradient that decides whether a step was good is always
-    that of float64. If `SINGLE_STEPS` of them do not converge, the others have products in float64.
+    that of float64. If `SINGLE_STEPS` of them do not converge, the others have products in float64. The solves in
+    float32 are preconditioned: by `ritz` if there is one from an earlier minimisation.
     """
     function = objective.for_newton()
     if isinstance(function, Objective):
         theta, more = objective.resumed(theta)
         return newton_cg(objective, theta, max_steps=max_steps, **options, **more)
-    single: Any = {"preconditioner": function.preconditioner, "solve_dtype": torch.float32}
+    known = ritz if ritz is not None and ritz.size == theta.numel() else None
+    single: Any = {"preconditioner": function.preconditioner, "ritz": known, "learn_ritz": learn_ritz}
+    single["solve_dtype"] = torch.float32
     minimum = newton_cg(function, theta, max_steps=min(SINGLE_STEPS, max_steps), **single, **options)
     left = max_steps - minimum.steps
     if minimum.status == "converged" or not left:

@@ -20,6 +20,7 @@ from graphforget.graph.graph import Graph
 from graphforget.graph.links import named_pairs
 from graphforget.graph.reach import Reach
 from graphforget.graph.targets import target_kind
+from graphforget.linalg.ritz import RitzPreconditioner
 from graphforget.models.boosted import Boosted, as_boosted
 from graphforget.models.built_in import as_composite, as_stacked
 from graphforget.models.composite import CompositeModel
@@ -76,6 +77,11 @@ class Trained:
     retrain: RetrainFunction | None = field(default=None, repr=False)  # of an adopted model: its own training
     suppressed: HashedItems | None = field(default=None, repr=False)  # what requests deleted and no update brings back
     absent: HashedItems | None = field(default=None, repr=False)  # what was asked for since then while it was absent
+    # Of the curvature at training, for the solves of requests. It is private, in memory alone, and in no pickle.
+    ritz: RitzPreconditioner | None = field(default=None, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"ritz": None}
 
     @property
     def obstacles(self) -> tuple[str, ...]:
@@ -270,6 +276,7 @@ class Trained:
             "retrain": None,
             "suppressed": None,
             "absent": None,
+            "ritz": None,
         }
         released = self.with_weights(theta, noise=noise, **private)
         if released.is_stacked:
