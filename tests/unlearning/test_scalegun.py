@@ -198,6 +198,15 @@ def test_it_refuses_directed_graphs_and_other_models() -> None:
             gf.unlearn(gf.train(undirected, model), undirected, gf.Request(nodes=[4]), method="scalegun")
 
 
+def test_it_refuses_a_model_without_hops() -> None:
+    """There is no layer to push along, so a state of the push would hold nothing."""
+    graph = random_graph(5, nodes=40, edges=80)
+    trained = gf.train(graph, "scalegun", hops=0, **TRAINING)
+    with pytest.raises(gf.InputError, match="^method 'scalegun' does not work here: the model has 0 hops"):
+        gf.unlearn(trained, graph, gf.Request(nodes=[4]), method="scalegun")
+    assert gf.unlearn(trained, graph, gf.Request(nodes=[4]), method="cgu", epsilon=1e6).level == "conditional"
+
+
 def test_it_refuses_graphs_with_edge_weights() -> None:
     """Its push would leave the weights out, so that its bound would be that of another graph."""
     graph = weighted(random_graph(5, nodes=40, edges=80), 0)
