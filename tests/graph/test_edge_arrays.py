@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from torch_geometric.data import Data
 
 import graphforget as gf
 from cases import random_graph, requests
@@ -197,3 +198,19 @@ def test_a_collection_and_links_refuse_the_arrays() -> None:
         dressed(random_graph(5), 5, graph_numbers=torch.zeros(12, dtype=torch.int64))
     with pytest.raises(gf.InputError, match="weights"):
         gf.train(graph, "link-sgc", seed=0)
+
+
+@pytest.mark.parametrize("repeated", [[0], [0, 2, 2], [1, 4]])
+def test_edges_that_pyg_data_repeats_stay_undirected(repeated: list[int]) -> None:
+    """Each edge weighs the same both ways, however often one direction is listed."""
+    pairs = [(0, 1), (1, 0), (0, 2), (2, 0), (2, 1), (1, 2)]
+    weights = [2.0, 2.0, 5.0, 5.0, 3.0, 3.0]
+    columns = [*range(6), *repeated]
+    data = Data(x=torch.rand(3, 2), edge_index=torch.tensor([pairs[place] for place in columns]).T)
+    data.edge_weight = torch.tensor([weights[place] for place in columns])
+    graph = gf.Graph.from_pyg(data)
+    assert not graph.directed
+    assert graph.edge_weight is not None
+    assert graph.edge_weight.tolist() == [2, 5, 2, 3, 5, 3]
+    data.edge_weight[[place for place, column in enumerate(columns) if column == 1]] = 4.0
+    assert gf.Graph.from_pyg(data).directed  # one way it weighs something else

@@ -7,6 +7,7 @@ import pickle
 import weakref
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -55,6 +56,19 @@ def test_a_matrix_travels_with_its_transpose_taken() -> None:
     matrix = SparseMatrix(torch.arange(6, dtype=F64).view(3, 2).to_sparse_csr())
     other = pickle.loads(pickle.dumps(matrix.T)).T
     torch.testing.assert_close(other @ torch.eye(2, dtype=F64), matrix @ torch.eye(2, dtype=F64))
+
+
+@pytest.mark.parametrize("layout", ["sparse", "dense"])
+@pytest.mark.parametrize("size", [1e-320, 1e-300, 1e-200, 1e-160, 1e-155, 1e-100, 1.0, 1e15])
+def test_rows_of_any_length_are_scaled_to_unit_length(size: float, layout: str) -> None:
+    """To the last digits, also where squares of their numbers underflow."""
+    rows = size * torch.tensor([[3.0, 0.0, 4.0], [0.1, -0.7, 0.2], [0.0, 0.0, 0.0]], dtype=F64)
+    rows = torch.cat([rows, torch.tensor([[1.0, 2.0, 1e-160]], dtype=F64)])
+    given = rows.to_sparse_csr() if layout == "sparse" else rows
+    scaled = scale_rows_to_unit(given).to_dense().numpy()
+    exact = rows.numpy().astype(np.longdouble)
+    lengths = np.sqrt(np.square(exact).sum(axis=1, keepdims=True))
+    assert np.abs(scaled - exact / np.where(lengths > 0, lengths, 1)).max() <= 4 * 2.0**-53
 
 
 def test_sparse_products_and_their_derivatives() -> None:

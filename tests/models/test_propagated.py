@@ -237,7 +237,7 @@ def test_the_defect_of_each_power_is_within_its_own_bound(way: str, chain: Any) 
 
 
 def test_attributes_whose_squares_underflow_have_unit_rows_too() -> None:
-    x = torch.tensor([[3e-200, 4e-200], [1.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
+    x = torch.tensor([[3e-300, 4e-300], [1.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
     graph = gf.Graph.create(x=x, edges=torch.zeros(2, 0, dtype=torch.int64), y=torch.tensor([0, 1, 0]))
     rows = of_graph(graph, Settings((0,), (1.0,), True)).training.array()
     np.testing.assert_allclose(rows, [[0.6, 0.8], [1.0, 0.0], [0.0, 0.0]], rtol=1e-15)

@@ -186,6 +186,24 @@ def test_the_allowance_covers_what_float64_does_to_the_gradient(weighted: bool) 
         assert (norms.numpy() >= lengths * (1 - 1e-12)).all()
 
 
+def test_the_allowance_covers_a_sum_over_very_many_neighbours() -> None:
+    """Each adds the same number, so that rounding errors add up as well."""
+    n = 30_000
+    ends = torch.stack([torch.arange(1, n + 1), torch.zeros(n, dtype=torch.int64)])
+    train = torch.arange(n + 1) == 0
+    x, y = torch.ones(n + 1, 1, dtype=torch.float64), train.long()
+    graph = gf.Graph.create(x=x, edges=ends, y=y, train_mask=train, test_mask=~train, directed=True)
+    trained = gf.train(graph, "relational-sign", hops=1, mu=1e-3, tolerance=1.0)
+    theta = torch.tensor([0.3, -0.2, -1.0, 1.0, 0.4, 0.1], dtype=torch.float64)
+    computed = trained.objective(graph).gradient(theta)
+    weights = theta.numpy().astype(np.longdouble).reshape(3, 2)
+    logits = weights.sum(axis=0)  # the features of the only training node are 1, its mean and the bias included
+    shares = np.exp(logits) / np.exp(logits).sum() - np.array([0, 1])
+    exact = np.tile(shares, 3) + np.longdouble(trained.recipe.mu) * weights.flatten()
+    error = np.linalg.norm((computed.numpy() - exact).astype(float))
+    assert 1e-13 < error <= rounding_allowance(trained.objective(graph), theta, gradient_norm=float(computed.norm()))
+
+
 # -- what is refused, and serving ------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import graphforget as gf
+from cases import weighted
 from graphforget.models.deletion import DeletionModel
 from graphforget.models.gcn import GCN
 from graphforget.models.propagation import normalised_adjacency
@@ -131,6 +132,15 @@ def test_models_without_its_two_layers_are_refused() -> None:
         trained = gf.train(graph, model, **options)
         with pytest.raises(gf.InputError, match="^method 'gnndelete' does not work here: it needs two layers"):
             gf.unlearn(trained, graph, gf.Request(nodes=[4]), method="gnndelete")
+
+
+def test_graphs_with_edge_weights_are_refused_before_anything_is_trained() -> None:
+    graph = weighted(example_graph(), 0)
+    trained = gf.train(graph, "gcn", hidden=4, epochs=3)
+    stages: list[str] = []
+    with pytest.raises(gf.InputError, match="^method 'gnndelete' does not work here: the graph has edge weights"):
+        gf.unlearn(trained, graph, gf.Request(nodes=[4]), progress=lambda stage, *_: stages.append(stage), **QUICK)
+    assert stages == []
 
 
 @pytest.mark.parametrize("options", [{"alpha": 0.0}, {"learning_rate": 1e-300}])

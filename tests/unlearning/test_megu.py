@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional
 
 import graphforget as gf
+from cases import weighted
 from graphforget.models.parameters import call_with
 from graphforget.testing import example_graph
 from graphforget.unlearning.methods.megu import influenced_nodes
@@ -22,7 +23,7 @@ def slow_cosines(graph: gf.Graph, forgotten: list[int]) -> np.ndarray:
     """The cosines with dense matrices."""
     n, (source, target) = graph.num_nodes, graph.edge_index.numpy()
     adjacency = np.eye(n)
-    adjacency[target, source] = 1
+    adjacency[target, source] = 1 if graph.edge_weight is None else graph.edge_weight.numpy()
     scale = 1 / np.sqrt(adjacency.sum(axis=1))
     propagation = scale[:, None] * adjacency * scale
     plain = graph.x.to_dense().numpy()
@@ -32,9 +33,10 @@ def slow_cosines(graph: gf.Graph, forgotten: list[int]) -> np.ndarray:
     return np.asarray((a * b).sum(axis=1) / np.sqrt((a * a).sum(axis=1) * (b * b).sum(axis=1)))
 
 
+@pytest.mark.parametrize("weighs", [False, True])
 @pytest.mark.parametrize("seed", range(5))
-def test_influenced_nodes_are_those_whose_attributes_turn_most_within_two_hops(seed: int) -> None:
-    graph = example_graph(seed)
+def test_influenced_nodes_are_those_whose_attributes_turn_most_within_two_hops(seed: int, weighs: bool) -> None:
+    graph = weighted(example_graph(seed), seed, most=1.0) if weighs else example_graph(seed)
     forgotten = [4, 5]
     found = influenced_nodes(graph, torch.tensor(forgotten)).tolist()
     source, target = graph.edge_index.numpy()

@@ -116,6 +116,36 @@ def test_the_error_of_the_gradient_is_within_the_corrected_bound(seed: int) -> N
     assert largest > 0.01  # something was held back
 
 
+def test_the_bound_counts_what_a_small_error_does_to_a_slope() -> None:
+    """The second column is held back, and a large weight turns it into another slope for the first one."""
+    x = torch.tensor([[1.0, 0.01], [1.0, 0.01]], dtype=torch.float64)
+    edges, y = torch.zeros(2, 0, dtype=torch.int64), torch.tensor([0, 1])
+    graph = gf.Graph.create(x=x, edges=edges, y=y, sparse=False)
+    trained = gf.train(graph, "scalegun", hops=1, scale_rows=False, **TRAINING)
+    state = push_anew(sp.eye(2, format="csr"), x.numpy(), layers=1, threshold=0.1)
+    lazy = torch.from_numpy(state.features)
+    inputs = DenseMatrix(lazy), lazy.norm(dim=1)
+    approximate = Objective(trained.module, graph, mu=0.1, loss=trained.loss, inputs=inputs)
+    exact = Objective(trained.module, graph, mu=0.1, loss=trained.loss)
+    theta = torch.tensor([[0.0, 0.0], [1000.0, 1000.0]], dtype=torch.float64).flatten()
+    error = 2 * float((exact.gradient(theta) - approximate.gradient(theta)).norm())
+    assert error > 10 * np.linalg.norm(state.absolute_residues)  # far more than the slope times the error of a row
+    assert error <= gradient_error(module_of(trained), state, theta)
+
+
+def test_the_claims_bound_counts_the_errors_of_the_features_before_and_after() -> None:
+    graph, given = random_graph(5, nodes=40, edges=80), {"method": "scalegun", "epsilon": 1e6, "rmax": 0.02}
+    trained = gf.train(graph, "scalegun", **TRAINING)
+    module, request = module_of(trained), gf.Request(labels=[4])
+    outcome = gf.unlearn(trained, graph, request, **given)
+    states = pushed_features(module, graph, rmax=0.02), pushed_features(module, outcome.graph, rmax=0.02)
+    thetas = trained.theta, outcome.trained.theta
+    errors = [gradient_error(module, state, theta) for state, theta in zip(states, thetas, strict=True)]
+    assert not outcome.details["retrained"]
+    assert errors[0] > 0.4 * outcome.details["bound"]
+    assert outcome.details["bound"] >= sum(errors)
+
+
 def test_the_published_count_can_be_below_the_error_that_it_is_to_bound() -> None:
     """Residues of both signs cancel in a signed sum, and the error does not."""
     adjacency = sp.csr_matrix(np.array([[1.0, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 1], [0, 0, 1, 1]]))
@@ -196,6 +226,15 @@ def test_it_refuses_directed_graphs_and_other_models() -> None:
     for model in ("sgc", "cgu"):
         with pytest.raises(gf.InputError, match="^method 'scalegun' does not work here: it needs"):
             gf.unlearn(gf.train(undirected, model), undirected, gf.Request(nodes=[4]), method="scalegun")
+
+
+def test_it_refuses_a_model_without_hops() -> None:
+    """There is no layer to push along, so a state of the push would hold nothing."""
+    graph = random_graph(5, nodes=40, edges=80)
+    trained = gf.train(graph, "scalegun", hops=0, **TRAINING)
+    with pytest.raises(gf.InputError, match="^method 'scalegun' does not work here: the model has 0 hops"):
+        gf.unlearn(trained, graph, gf.Request(nodes=[4]), method="scalegun")
+    assert gf.unlearn(trained, graph, gf.Request(nodes=[4]), method="cgu", epsilon=1e6).level == "conditional"
 
 
 def test_it_refuses_graphs_with_edge_weights() -> None:

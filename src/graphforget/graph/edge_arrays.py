@@ -88,11 +88,22 @@ def checked_edge_arrays(
 
 
 def same_weights_both_ways(edges: Tensor, weight: Any, n: int) -> bool:
-    """Whether each edge of a list that has every edge in both directions weighs the same both ways."""
+    """Whether each edge of a list that has every edge in both directions weighs the same both ways.
+
+    An edge may be repeated, also in one direction alone.
+    """
     source, target = checked_pairs(edges, n).numpy().astype(np.int64)
     values = _checked_weights(weight, edges).numpy()
-    order, turned = np.lexsort((values, source, target)), np.lexsort((values, target, source))
-    return np.array_equal(values[order], values[turned])
+    return np.array_equal(_sorted_once(source, target, values), _sorted_once(target, source, values))
+
+
+def _sorted_once(first: np.ndarray, second: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The weighted pairs in order, each once, as columns."""
+    order = np.lexsort((values, second, first))
+    columns = np.stack([first, second, values])[:, order]
+    is_new = np.ones(order.size, dtype=bool)
+    is_new[1:] = (columns[:, 1:] != columns[:, :-1]).any(axis=0)
+    return columns[:, is_new]
 
 
 def _count(edges: Any) -> int:

@@ -14,6 +14,7 @@ from torch import Tensor
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta", category=UserWarning)
 
 
+SHORT, LONGER = 2.0**-400, 2.0**600  # squares in shorter rows are rounded to nothing in float64; what they grow by
 FEW = 64  # rows; up to this number they are removed one by one
 
 
@@ -182,12 +183,23 @@ def masked(values: Tensor, keep: Tensor) -> Tensor:
 
 
 def scale_rows_to_unit(matrix: Tensor) -> Tensor:
-    """Every row divided by its Euclidean norm; rows too short to have one stay as they are."""
+    """Every row divided by its Euclidean norm; rows of zeros stay as they are."""
     norms = row_norms(matrix)
+    if matrix.dtype == torch.float64 and (norms < SHORT).any():
+        matrix = _with_longer_rows(matrix, norms < SHORT)
+        norms = row_norms(matrix)
     norms = torch.where(norms > 0, norms, 1)
     if matrix.layout != torch.sparse_csr:
         return matrix / norms.unsqueeze(1)
     return with_values(matrix, matrix.values() / repeated(norms, matrix.crow_indices().diff()))
+
+
+def _with_longer_rows(matrix: Tensor, short: Tensor) -> Tensor:
+    """The matrix with these rows times a power of two, which scales to the same rows, unless all of them are zeros."""
+    if matrix.layout != torch.sparse_csr:
+        return torch.where(short.unsqueeze(1), matrix * LONGER, matrix) if matrix[short].any() else matrix
+    values, longer = matrix.values(), repeated(short, matrix.crow_indices().diff())
+    return with_values(matrix, torch.where(longer, values * LONGER, values)) if values[longer].any() else matrix
 
 
 class DenseMatrix:

@@ -19,11 +19,11 @@ from torch import Tensor
 from graphforget.graph.adjacency import Adjacency
 from graphforget.graph.overlay import Overlay
 from graphforget.linalg.neighbour_sums import neighbour_sums
+from graphforget.linalg.sparse import LONGER, SHORT
 from graphforget.linalg.versioned import VersionedRows, exclusive
 
 UNIT = 2.0**-53  # the rounding unit of float64
 BLOCK = 2**16  # slots
-SMALLEST = 2.0**-400  # squares of smaller numbers are rounded to nothing
 FEW = 16  # one in so many of the slots
 
 
@@ -193,8 +193,8 @@ def scaled_attributes(part: np.ndarray, *, scale_rows: bool) -> np.ndarray:
     out = np.empty((part.shape[0], part.shape[1] + 1))
     out[:, :-1] = part
     if scale_rows and part.dtype == np.float64:
-        small = np.abs(part).max(axis=1) < SMALLEST
-        out[small, :-1] *= 1 / SMALLEST  # a power of two: the scaled row is the same, and squares do not underflow
+        small = np.abs(part).max(axis=1) < SHORT
+        out[small, :-1] *= LONGER  # a power of two: the scaled row is the same, and squares do not underflow
     norms = np.sqrt(np.einsum("ij,ij->i", out[:, :-1], out[:, :-1]))
     if scale_rows:
         out[:, :-1] /= np.where(norms > 0, norms, 1)[:, None]

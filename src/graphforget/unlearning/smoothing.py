@@ -13,7 +13,8 @@ STEPS, CORRECTION, SMOOTHING = 80, 0.8, 0.5
 
 def correct_and_smooth(probabilities: Tensor, graph: Graph, old: Tensor) -> Tensor:
     """Spreads the errors on training nodes, then the corrected probabilities; `old` stand for the training labels."""
-    propagation = normalised_adjacency(graph.edge_index, graph.num_nodes, dtype=torch.float64)
+    weight = graph.edge_weight
+    propagation = normalised_adjacency(graph.edge_index, graph.num_nodes, dtype=torch.float64, edge_weight=weight)
     wanted = torch.nn.functional.one_hot(old, probabilities.shape[1]).double()
     train = graph.train_mask.unsqueeze(1)
     error = torch.where(train, wanted - probabilities, 0.0)

@@ -13,9 +13,11 @@ from torch.nn import functional
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.empirical import Empirical
 from graphforget.errors import InputError, Refused
+from graphforget.graph.graph import Graph
 from graphforget.models.deletion import DeletionInputs, DeletionModel, two_layers
 from graphforget.models.items import GRAPH, view_of
 from graphforget.models.parameters import flatten
+from graphforget.request.request import Request
 from graphforget.training.recipe import HistoryEntry
 from graphforget.training.trained import Trained
 from graphforget.unlearning.catalogue import GNNDELETE
@@ -77,6 +79,13 @@ class GnnDelete(Method[GnnDeleteOptions], info=GNNDELETE):
         if two_layers(trained.module) is None or (view is not None and view.word == GRAPH):
             return "it needs two layers of the models 'gcn' or 'sage', or the model 'link-gcn'"
         return None
+
+    def check(self, trained: Trained, graph: Graph, request: Request) -> None:
+        super().check(trained, graph, request)
+        if graph.edge_weight is not None:
+            raise InputError(
+                "method 'gnndelete' does not work here: the graph has edge weights, and its operators read none"
+            )
 
     def gradients(self, trained: Trained) -> int:
         return GnnDeleteOptions.epochs

@@ -132,7 +132,9 @@ def _within(graph: Graph, rows: Tensor, *, hops: int) -> np.ndarray:
 
 def _cosines(graph: Graph, forgotten: Tensor) -> np.ndarray:
     """For each node the cosine of its propagated attributes with those after the flip; a few columns at a time."""
-    propagation = to_scipy(normalised_adjacency(graph.edge_index, graph.num_nodes, dtype=torch.float64).csr)
+    weight = graph.edge_weight
+    matrix = normalised_adjacency(graph.edge_index, graph.num_nodes, dtype=torch.float64, edge_weight=weight)
+    propagation = to_scipy(matrix.csr)
     x: Any = to_scipy(graph.x).tocsc() if graph.has_sparse_attributes else graph.x.numpy()
     sums = np.zeros((3, graph.num_nodes))
     rows = forgotten.numpy()

@@ -63,6 +63,8 @@ class ScaleGun(BudgetedNewton[ScaleGunOptions], info=SCALEGUN):
         module = trained.module
         if isinstance(module, FixedPropagation) and not (module.symmetric_propagation and len(module.powers) == 1):
             return "it needs one power of the symmetric propagation, as the model 'scalegun' has"
+        if isinstance(module, FixedPropagation) and module.powers == (0,):
+            return "the model has 0 hops, so there is nothing to push: method 'cgu' takes the same step"
         return super().unsupported(trained)
 
     def check(self, trained: Trained, graph: Graph, request: Request) -> None:
