@@ -473,7 +473,7 @@ def test_what_cannot_be_looked_up_is_refused_and_never_nothing_held(
 
 
 def test_the_hash_of_a_name_in_small_letters_is_near_a_name_in_large_ones() -> None:
-    graph: Any = SimpleNamespace(subject_ids=("Ann@Example.org", "Bob"))
+    graph: Any = SimpleNamespace(subject_ids=("Ann@Example.org", "Bob"), relation_names=None)
     names = SubjectNames(graph)
     small = {"identity_type": "email", "identity_format": "sha256"}
     small["identity_value"] = hashlib.sha256(b"ann@example.org").hexdigest()
