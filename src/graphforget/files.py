@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import BinaryIO
 
 from graphforget.errors import InputError
 
+ZIP = b"PK\x03\x04"  # the first bytes of an archive
 STAGED = ".part"  # ending of the name of a file that is being written
 SEPARATORS = {";": "';'", "\t": "a tab", "|": "'|'"}  # other than the comma, with their names
 
@@ -58,6 +60,25 @@ def check_regular(path: Path, status: os.stat_result, *, largest: int) -> None:
         raise UnsafeFile(f"{path} cannot be read: it is not a regular file")
     if status.st_size > largest:
         raise UnsafeFile(f"{path} cannot be read: it has {status.st_size:,} bytes, up to {largest:,} are possible")
+
+
+def check_uncompressed(path: Path) -> None:
+    """Raises `UnsafeFile` if a file of `torch.save` is compressed. It never is, and a small one could fill the memory.
+
+    A file of another kind is left to whoever reads it.
+    """
+    try:
+        with path.open("rb") as file:
+            if file.read(len(ZIP)) != ZIP:
+                return
+            with zipfile.ZipFile(file) as archive:
+                inside, size = sum(entry.file_size for entry in archive.infolist()), path.stat().st_size
+    except OSError as error:
+        raise UnsafeFile(f"{path} cannot be read: {error_reason(error)}") from error
+    except Exception as error:  # a damaged archive can raise any exception
+        raise UnsafeFile(f"{path} cannot be read: it is a damaged archive") from error
+    if inside > size:
+        raise UnsafeFile(f"{path} cannot be read: it has {size:,} bytes and would take {inside:,} in memory")
 
 
 def read_bytes(path: Path, *, largest: int, links: bool = False) -> bytes:

@@ -12,7 +12,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import graphforget as gf
-from cases import random_graph
+from cases import random_graph, weighted
+from graphforget.certificates.issue import EARLIER_GRAPH, graph_digest
 from graphforget.certificates.signing import make_keys, private_key, public_key
 from graphforget.runs.history import read_history
 from graphforget.runs.write import rewrite_checksums
@@ -117,15 +118,21 @@ def test_branches_that_are_filed_in_one_ledger_are_not_counted_as_one(tmp_path: 
         gf.verify_run(place, key=keys[1])
 
 
-def test_nothing_goes_out_beside_the_released_weights(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("more", "metadata"), [(True, None), (False, {"private": "what was deleted"})], ids=["a tensor", "metadata"]
+)
+def test_nothing_goes_out_beside_the_released_weights(
+    more: bool, metadata: dict[str, str] | None, tmp_path: Path
+) -> None:
     graph = small()
     outcome = gf.unlearn(gf.train(graph, "sgc"), graph, gf.Request(nodes=[4]))
     run = gf.save_outcome(tmp_path / "run", outcome)
     tensors = load_file(run / "released.safetensors")
-    save_file(tensors | {"private": outcome.trained.theta}, run / "released.safetensors")
+    private = {"private": outcome.trained.theta} if more else {}
+    save_file(tensors | private, run / "released.safetensors", metadata=metadata)
     rewrite_checksums(run)
     with pytest.raises(
-        (gf.Mismatch, gf.InputError), match="holds other tensors beside the weights than the model releases"
+        (gf.Mismatch, gf.InputError), match="holds something else beside the weights than the model releases"
     ):
         gf.verify_run(run)
 
@@ -183,3 +190,16 @@ def test_a_factory_that_hands_trained_weights_back_is_refused() -> None:
 
     with pytest.raises(gf.InputError, match="whatever the seed"):
         gf.unlearn(trained, graph, gf.Request(nodes=[4]), method="retrain", model=pretrained)
+
+
+def test_no_graph_with_weights_has_the_digest_of_an_earlier_version(tmp_path: Path, keys: tuple[Any, Any]) -> None:
+    """It was an empty text for all of them, so a run or a certificate could be about any such graph."""
+    graph = weighted(small(), 3)
+    run = gf.save_run(tmp_path / "run", gf.train(graph, "sgc"), graph)
+    content = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps(content | {"graph_digest": ""}))
+    with pytest.raises(gf.InputError, match="its graph is not the one that the model was trained on"):
+        gf.load_run(run)
+    certificate = gf.unlearn(gf.train(graph, "sgc"), graph, gf.Request(nodes=[4])).certificate
+    earlier = dict(certificate.algorithms) | {"graph": EARLIER_GRAPH}
+    assert graph_digest(dataclasses.replace(certificate, algorithms=earlier), graph) == graph.digest

@@ -152,6 +152,18 @@ def test_who_is_absent_in_one_of_two_models_is_kept_out_of_it_once_the_request_i
         gf.update_run(second, smaller)
 
 
+def test_who_is_absent_and_asks_together_with_somebody_who_is_not_is_kept_out(new_trial: Make) -> None:
+    trial = new_trial(approve_losses=10**6)
+    run = trial.service.home / "runs" / "patients"
+    id = trial.submit("patient-0017", "newcomer-1")
+    trial.work()
+    trial.next_round()
+    assert more(trial, id)["result"] == "forgotten"
+    with pytest.raises(gf.Refused, match=r"1 deleted item \(1 node\)"):
+        gf.update_run(run, grown(trial, "newcomer-1"))
+    gf.verify_run(run)
+
+
 def test_only_the_models_that_hold_the_person_answer(new_trial: Make) -> None:
     trial = new_trial(models=2, approve_losses=10**6)
     first = trial.submit("patient-0017", extension={"model": "patients-2"})
@@ -473,7 +485,7 @@ def test_what_cannot_be_looked_up_is_refused_and_never_nothing_held(
 
 
 def test_the_hash_of_a_name_in_small_letters_is_near_a_name_in_large_ones() -> None:
-    graph: Any = SimpleNamespace(subject_ids=("Ann@Example.org", "Bob"))
+    graph: Any = SimpleNamespace(subject_ids=("Ann@Example.org", "Bob"), relation_names=None)
     names = SubjectNames(graph)
     small = {"identity_type": "email", "identity_format": "sha256"}
     small["identity_value"] = hashlib.sha256(b"ann@example.org").hexdigest()

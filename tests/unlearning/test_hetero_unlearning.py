@@ -217,3 +217,14 @@ def test_another_target_is_refused() -> None:
     data["author"].y = torch.arange(8) % 3
     with pytest.raises(gf.InputError, match=r"^the nodes with labels of the new graph are of type 'author'"):
         gf.update(gf.train(graph), graph, gf.Graph.from_hetero(data, target="author"))
+
+
+def test_a_public_reason_names_nobody_without_their_type_either() -> None:
+    graph = gf.Graph.from_hetero(
+        random_data(4, papers=20), target="paper", subject_ids={"author": ["Zelda", *map(str, range(7))]}
+    )
+    outcome = gf.unlearn(gf.train(graph), graph, gf.Request(nodes=["author:Zelda"]))
+    for reason in ("author:Zelda came back", "zelda came back"):
+        with pytest.raises(gf.InputError, match="names somebody"):
+            gf.update(outcome.trained, outcome.graph, graph, readmit=reason)
+    assert gf.update(outcome.trained, outcome.graph, graph, readmit="a new contract").level == "certified"

@@ -58,7 +58,8 @@ def algorithms(trained: Trained, roots: Iterable[str] = ()) -> dict[str, str]:
 
 def graph_digest(certificate: Certificate, graph: Graph) -> str:
     """The graph's digest by the algorithm that the certificate names: that of this version or of an earlier one."""
-    return digest_of_format_3(graph) if certificate.algorithms.get("graph") == EARLIER_GRAPH else graph.digest
+    earlier = digest_of_format_3(graph) if certificate.algorithms.get("graph") == EARLIER_GRAPH else None
+    return graph.digest if earlier is None else earlier
 
 
 def expected_algorithms(certificate: Certificate, trained: Trained) -> dict[str, str]:

@@ -17,6 +17,7 @@ import typer
 
 from graphforget.cli.options import named_options
 from graphforget.errors import InputError
+from graphforget.files import check_uncompressed
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -135,6 +136,7 @@ def _state_dict(path: Path) -> dict[str, Tensor]:
         from graphforget.runs.tensors import read_tensors
 
         return read_tensors(path, largest=LARGEST)[0]
+    check_uncompressed(path)
     try:
         with warnings.catch_warnings(action="ignore"):  # of a file that is refused anyway
             state = torch.load(path, map_location="cpu", weights_only=True)

@@ -29,6 +29,8 @@ from graphforget.validation import is_number
 SPECIAL = ("id", "label", "split")
 ROLES = {"train": TRAIN, "val": VALIDATION, "test": TEST, "": 0, None: 0}
 ROWS = 2**16  # of a batch
+WORDS = ("id", "label", "split", "source", "target")  # columns that may hold text
+LONGEST_WORD = 2**10  # bytes; ids are kept at the length of the longest
 TEST_SHARE = 0.1
 SINGLE = ("float", "halffloat", "int8", "int16", "uint8", "uint16", "bool")  # types that float32 holds exactly
 
@@ -134,7 +136,8 @@ def _batches(folder: Path, name: str, columns: list[str] | None = None) -> Itera
         raise InputError(f"{folder} has no {name}.parquet, and no folder {name} with Parquet files")
     for path in files:
         try:
-            with pq.ParquetFile(path) as file:
+            # As dictionaries: a page of text that repeats one word would be millions of copies.
+            with pq.ParquetFile(path, read_dictionary=_text_columns(pq.read_schema(path))) as file:
                 present = set(file.schema_arrow.names)
                 missing = [column for column in columns or () if column not in present]
                 if missing:
@@ -143,11 +146,33 @@ def _batches(folder: Path, name: str, columns: list[str] | None = None) -> Itera
                     column = min(present & {"weight", "relation"})
                     rule = "a graph on ranks has no edge weights and no relations"
                     raise InputError(f"{path} has a column {column!r}, and {rule}")
-                yield from file.iter_batches(batch_size=ROWS, columns=columns)
+                for batch in file.iter_batches(batch_size=ROWS, columns=columns):
+                    _check_words(batch, path)
+                    yield batch
         except InputError:
             raise
         except Exception as error:  # pyarrow has many errors for damaged files
             raise InputError(f"{path} cannot be read as Parquet: {' '.join(str(error).split())[:200]}") from error
+
+
+def _is_text(kind: Any) -> bool:
+    return str(getattr(kind, "value_type", kind)) in ("string", "large_string", "string_view")  # or a dictionary of it
+
+
+def _text_columns(schema: Any) -> list[str]:
+    return [name for name in WORDS if name in schema.names and _is_text(schema.field(name).type)]
+
+
+def _check_words(batch: Any, path: Path) -> None:
+    """Raises `InputError` for a word that is too long: a few bytes of a file can stand for a very long one."""
+    import pyarrow.compute as pc
+
+    for name in _text_columns(batch.schema):
+        column = batch.column(name)
+        longest = pc.max(pc.binary_length(getattr(column, "dictionary", column))).as_py() or 0
+        if longest > LONGEST_WORD:
+            message = f"{path} has a word of {longest:,} bytes in the column {name!r}"
+            raise InputError(f"{message}, up to {LONGEST_WORD:,} are possible")
 
 
 def _scan(folder: Path) -> _Nodes:
@@ -163,7 +188,10 @@ def _scan(folder: Path) -> _Nodes:
     for batch in _batches(folder, "nodes", [name for name in ("id", "label") if name in names]):
         count += batch.num_rows
         labels |= {one for one in batch.column("label").unique().to_pylist() if one not in (None, "")}
-        ids += _ids(batch.column("id"), "id") if "id" in names else []
+        more = _ids(batch.column("id"), "id") if "id" in names else []
+        if len(set(more)) < len(more):
+            raise InputError(f"the ids in {folder} are not all different")
+        ids += more
     if not labels:
         raise InputError(f"no node of {folder} has a label")
     ordered = sorted(labels, key=lambda one: (isinstance(one, str), one))

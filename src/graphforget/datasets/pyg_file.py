@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from graphforget.errors import InputError
+from graphforget.files import check_uncompressed
 from graphforget.graph.graph import Graph
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def _read(path: Path) -> Data | list[Data]:
     # PyG registers `Data` and `HeteroData` with torch as safe to load, but not the classes that they contain.
     contained = [GlobalStorage, DataEdgeAttr, DataTensorAttr, BaseStorage, EdgeStorage, NodeStorage]
     safe = torch.serialization.safe_globals(contained)
+    check_uncompressed(path)
     try:
         # Unchecked, a sparse tensor with indices out of range would pass and read foreign memory later.
         with safe, torch.sparse.check_sparse_tensor_invariants():

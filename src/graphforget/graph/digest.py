@@ -90,19 +90,19 @@ def remember(graph: Graph, leaves: np.ndarray) -> None:
     graph.__dict__[TREE] = GraphDigest(RecordTree.of(graph.numbers.numpy(), leaves), header(graph))
 
 
-def digest_of_format_3(graph: Graph) -> str:
-    """As earlier versions computed it: one hash over everything."""
+def digest_of_format_3(graph: Graph) -> str | None:
+    """As earlier versions computed it: one hash over everything. None for a graph that they could not have."""
     return _sha256(graph, DIGEST_OF_FORMAT_3, graph.numbers.numpy().astype("<i8"), [graph.digit_ids])
 
 
-def digest_of_format_2(graph: Graph) -> str:
-    """As earlier versions computed it: without numbers where there are subject ids."""
+def digest_of_format_2(graph: Graph) -> str | None:
+    """As earlier versions computed it: without numbers where there are subject ids. None as in format 3."""
     return _sha256(graph, "graphforget-graph-2", None, [])
 
 
-def _sha256(graph: Graph, name: str, numbers: np.ndarray | None, more: list[Any]) -> str:
+def _sha256(graph: Graph, name: str, numbers: np.ndarray | None, more: list[Any]) -> str | None:
     if has_edge_arrays(graph):
-        return ""  # no graph of an earlier version had them
+        return None  # no graph of an earlier version had them
     if graph.subject_ids is None:
         order = np.arange(graph.num_nodes)
         identities = graph.numbers.numpy().astype("<i8").tobytes()

@@ -15,7 +15,7 @@ from graphforget.models.constructions import OwnModel
 from graphforget.runs.history import read_history
 from graphforget.runs.layout import CERTIFICATE, LARGEST, RELEASED, open_run
 from graphforget.runs.read import read_run
-from graphforget.runs.tensors import read_tensors
+from graphforget.runs.tensors import metadata_of, read_tensors
 from graphforget.training.losses import Loss, LossFunction
 from graphforget.training.state import same_tensors
 from graphforget.training.trained import Trained
@@ -64,12 +64,13 @@ def load_released(
 def released_weights(folder: Path, trained: Trained) -> Tensor:
     """The released weights of `trained`. Its encoders must be released with them as they are, and nothing else."""
     try:
-        tensors = read_tensors(folder / RELEASED, largest=LARGEST)[0]
+        tensors, content = read_tensors(folder / RELEASED, largest=LARGEST)
     except FileNotFoundError as error:
         raise InputError(f"{folder} holds no released weights: it has not answered any request") from error
     theta = tensors.pop("theta", None)
     if theta is None or theta.dtype != torch.float64 or theta.shape != trained.theta.shape:
         raise InputError(f"{folder / RELEASED} does not hold as many weights as the model has, in float64")
-    if not same_tensors(tensors, trained.released_state):
-        raise InputError(f"{folder / RELEASED} holds other tensors beside the weights than the model releases")
+    named = {"certificate": Certificate.read(folder / CERTIFICATE).id}
+    if not same_tensors(tensors, trained.released_state) or metadata_of(content) not in ({}, named):
+        raise InputError(f"{folder / RELEASED} holds something else beside the weights than the model releases")
     return theta

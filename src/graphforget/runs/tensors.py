@@ -29,6 +29,12 @@ RELEASED_STATE = "released."  # before the names of tensors that are released be
 LARGEST_HEADER = 2**20  # bytes that describe the tensors of a file
 
 
+def metadata_of(content: bytes) -> dict[str, str]:
+    """The texts that stand beside the tensors in the content of a safetensors file that was read."""
+    size = int.from_bytes(content[:8], "little")
+    return dict(json.loads(content[8 : 8 + size]).get("__metadata__") or {})
+
+
 def read_tensors(path: Path, *, largest: int) -> tuple[dict[str, Tensor], bytes]:
     """The tensors of a safetensors file, and its bytes. Nothing is read that its header does not account for."""
     with open_regular(path, largest=largest) as file:

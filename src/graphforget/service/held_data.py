@@ -9,13 +9,14 @@ import torch
 
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
+from graphforget.graph.schema import MARK, is_typed, schema_of
 from graphforget.request.hashed_items import HashedItems
 from graphforget.request.request import Request
 from graphforget.service.identities import SubjectNames
 
 NEAR = (
-    "a name of the request differs from one in the model only by case, spaces or the form of its characters, so a "
-    "person has to check it and submit the name as the model has it"
+    "a name of the request differs from one in the model only by case, spaces, the form of its characters or the type "
+    "before it, so a person has to check it and submit the name as the model has it"
 )
 
 
@@ -59,8 +60,8 @@ def absent_items(
     Of a hashed identity nobody knows the name, so nothing can be kept out.
     """
     raw = [one for one in identities if one["identity_type"] == identity_type and one["identity_format"] == "raw"]
-    names = [one["identity_value"] for one in raw]
-    others, columns = scope.get("edges") or (), scope.get("columns") or ()
+    names = _with_types(graph, [one["identity_value"] for one in raw])
+    others, columns = _with_types(graph, scope.get("edges") or ()), scope.get("columns") or ()
     if not (others or columns or scope.get("attributes")):
         return HashedItems.of_absent(key, nodes=names)
     return HashedItems.of_absent(
@@ -69,6 +70,12 @@ def absent_items(
         attributes=names if scope.get("attributes") else (),
         values=[(name, graph.column(column)) for name in names for column in _columns(graph, columns)],
     )
+
+
+def _with_types(graph: Graph, names: Sequence[str]) -> list[str]:
+    """The names, and in a heterogeneous graph also those with each type before them: they could come with any."""
+    types = schema_of(graph).types if is_typed(graph) else ()
+    return [*names, *(f"{kind}{MARK}{name}" for kind in types for name in names)]
 
 
 def has_column(graph: Graph, column: Any) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from graphforget.graph.graph import Graph
+from graphforget.graph.schema import MARK, is_typed
 
 TYPES = (
     "controller_customer_id",
@@ -63,6 +64,7 @@ class SubjectNames:
     def __init__(self, graph: Graph) -> None:
         numbers = graph.numbers.tolist() if graph.subject_ids is None else ()
         self.names = frozenset(graph.subject_ids or map(str, numbers))
+        self._untyped = frozenset(name.partition(MARK)[2] for name in self.names) if is_typed(graph) else frozenset()
         self._hashed: dict[str, dict[str, str]] = {}
         self._near: dict[str, frozenset[str]] = {}
 
@@ -85,7 +87,10 @@ class SubjectNames:
         return self._hashed[form].get(value.lower())
 
     def has_near(self, identities: Iterable[Mapping[str, str]], identity_type: str) -> bool:
-        """Whether one of these identities means nobody as it is, and somebody if case and spaces do not count."""
+        """Whether one of these identities means nobody as it is, and somebody if case and spaces do not count.
+
+        In a heterogeneous graph, neither does the type before a name: who asks need not know it.
+        """
         return any(
             self._named(one["identity_value"], one["identity_format"]) is None
             and self._is_near(one["identity_value"], one["identity_format"])
@@ -95,8 +100,9 @@ class SubjectNames:
 
     def _is_near(self, value: str, form: str) -> bool:
         if form not in self._near:
-            plain = {_plain(name) for name in self.names}
-            hashed = plain if form == "raw" else {hashlib.new(form, name.encode()).hexdigest() for name in plain}
+            plain = {_plain(name) for name in self.names | self._untyped}
+            spelled = plain | self._untyped
+            hashed = plain if form == "raw" else {hashlib.new(form, name.encode()).hexdigest() for name in spelled}
             self._near[form] = frozenset(hashed)
         return (_plain(value) if form == "raw" else value.lower()) in self._near[form]
 

@@ -136,13 +136,18 @@ def _answer(service: Service, models: OpenModels, model: Model, due: Sequence[Pa
             failed = {id: fresh[id] for id in failures if id not in unclear}
             gone |= _held(model, failed, models.get(model.run))[1]
         models.forget(model.run)
-    _keep_out(model, models, asked, gone)
+    # Beside who was held, an answered request may name somebody who was not.
+    answered = {entry.request_id for entry in read_history(model.run).entries if entry.level != ENTRY_REFUSED}
+    _keep_out(model, models, asked, gone | (asked.keys() & answered))
     # What the ledger holds decides: another worker may have answered in the meantime.
     _record(service, model, asked, read_history(model.run), gone, failures)
 
 
 def _keep_out(model: Model, models: OpenModels, asked: Mapping[str, Part], gone: set[str]) -> None:
-    """Keeps out of every model those of the round of whom it holds nothing, before their requests end."""
+    """Keeps out of every model those of the round of whom it holds nothing, before their requests end.
+
+    `gone` are the requests of whose people this model holds nothing, or nothing any more.
+    """
     absent: dict[int, tuple[Model, list[SubjectRequest]]] = {}
     if gone:  # an update may have taken them out, and another one could bring them in again
         absent[model.id] = model, [asked[id].request for id in sorted(gone)]

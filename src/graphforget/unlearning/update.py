@@ -12,6 +12,7 @@ from graphforget.certificates.issue import Filing
 from graphforget.certificates.levels import Level
 from graphforget.errors import InputError, Refused
 from graphforget.graph.graph import Graph
+from graphforget.graph.schema import MARK, is_typed
 from graphforget.progress import Progress
 from graphforget.request.hashed_items import HashedItems, beyond, count_items, in_words
 from graphforget.request.request import Request
@@ -181,8 +182,9 @@ def returning_items(
             f"{how}"
         )
     ends = chain.from_iterable((*returning.edges, *returning.edge_weights))
-    names = {*returning.nodes, *returning.labels, *returning.attributes, *ends}
-    if any(mentions(readmit or "", str(name)) for name in names):
+    names = {str(name) for name in (*returning.nodes, *returning.labels, *returning.attributes, *ends)}
+    names |= {name.partition(MARK)[2] for name in names} if is_typed(after) else set()
+    if any(mentions(readmit or "", name) for name in names):
         raise InputError("the reason to readmit is public, and it names somebody who would come back")
     return returning
 
