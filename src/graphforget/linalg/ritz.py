@@ -23,8 +23,8 @@ EXHAUSTED = 1e-6  # of the norm of a product; what is left of it is rounding
 class RitzPreconditioner:
     """`r -> r + U^T diag(shrinkage) U r`, with a row of `U` for each Ritz vector.
 
-    Its eigenvalues are 1 and `f / l` with `f` the smallest of the Ritz values `l` (or more, if rounding asks for it): it
-    is positive definite whatever matrix it is used for, so conjugate gradient ends at the same solution with it.
+    Its eigenvalues are 1 and `f / l` with `f` the smallest of the Ritz values `l`, or more if rounding asks for it.
+    It is positive definite whatever matrix it is used for, so conjugate gradient ends at the same solution with it.
     """
 
     vectors: Tensor  # U, with orthonormal rows

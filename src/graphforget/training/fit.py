@@ -15,8 +15,8 @@ from graphforget.errors import InputError
 from graphforget.graph.distributed_graph import DistributedGraph
 from graphforget.graph.graph import Graph
 from graphforget.graph.targets import as_numbers
+from graphforget.linalg.newton import Minimum
 from graphforget.linalg.pattern import Pattern
-from graphforget.linalg.ritz import RitzPreconditioner
 from graphforget.models.built_in import as_stacked, is_built_in
 from graphforget.models.dropout import KeyedDropout
 from graphforget.models.inputs import fresh_inputs, model_inputs
@@ -87,26 +87,24 @@ def fit_one(
     objective = objective_on(module, part, mu=recipe.mu, loss=loss, **given)
     start = flatten(module).to(objective.like)
     start = torch.zeros_like(start) if convex and not warm else start
-    minimise = _newton if convex else _polish
-    theta, converged, ritz = minimise(objective, start, recipe, progress)
-    value, gradient = objective.value_and_gradient(theta)
+    minimum = (_newton if convex else _polish)(objective, start, recipe, progress)
     module = module.double().eval().cpu()
-    assign(module, theta)
+    assign(module, minimum.theta)
     return Trained(
         module=module,
-        theta=theta.cpu(),
+        theta=minimum.theta.cpu(),
         recipe=recipe,
         reach=inspection.reach,
         certification_blockers=blockers_after_training(inspection, before, module, loss, unkeyed=unkeyed),
         strongly_convex=convex,
-        converged=converged,
-        objective_value=value,
-        gradient_norm=float(gradient.norm()),
+        converged=minimum.status == "converged",
+        objective_value=minimum.value,
+        gradient_norm=minimum.gradient_norm,
         graph_digest=graph.digest,
         seconds=time.perf_counter() - started,
         loss=loss,
         objective_noise_vector=noise_vector,
-        ritz=ritz,
+        ritz=minimum.ritz,
     )
 
 
@@ -155,16 +153,13 @@ def blockers_after_training(
     return tuple(dict.fromkeys([*findings, *captured_by_loss(loss)]))
 
 
-def _newton(
-    objective: Objective, start: Tensor, recipe: Recipe, progress: Progress | None
-) -> tuple[Tensor, bool, RitzPreconditioner | None]:
+def _newton(objective: Objective, start: Tensor, recipe: Recipe, progress: Progress | None) -> Minimum:
     def report(step: int, norm: float) -> None:
         if progress is not None:
             progress(f"Newton, ||grad F||/mu = {norm / recipe.mu:.1e}", step, 0)
 
     tolerance = recipe.tolerance * recipe.mu
-    minimum = minimise(objective, start, gradient_tolerance=tolerance, on_step=report, learn_ritz=True)
-    return minimum.theta, minimum.status == "converged", minimum.ritz
+    return minimise(objective, start, gradient_tolerance=tolerance, on_step=report, learn_ritz=True)
 
 
 def train_by_adam(
@@ -218,10 +213,10 @@ def _dropped_edges(edges: Any, graph: Graph, device: str) -> Tensor | Pattern:
     return edges if isinstance(edges, Pattern) else graph.edge_index.to(device)
 
 
-def _polish(
-    objective: Objective, start: Tensor, recipe: Recipe, progress: Progress | None
-) -> tuple[Tensor, bool, RitzPreconditioner | None]:
-    return lbfgs(objective, start, recipe, progress), False, None  # nothing is known of the optimum
+def _polish(objective: Objective, start: Tensor, recipe: Recipe, progress: Progress | None) -> Minimum:
+    theta = lbfgs(objective, start, recipe, progress)
+    value, gradient = objective.value_and_gradient(theta)
+    return Minimum(theta, "steps spent", recipe.polish_steps, 0, value, gradient)  # nothing is known of the optimum
 
 
 def lbfgs(objective: Objective, start: Tensor, recipe: Recipe, progress: Progress | None) -> Tensor:
