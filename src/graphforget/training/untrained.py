@@ -67,7 +67,7 @@ def _built(graph: Graph, name: str, seed: int, options: dict[str, Any]) -> tuple
     shape: Any = {"columns": graph.num_columns, "classes": graph.num_classes, "seed": seed}
     if name.lower().startswith(f"{LINK}-"):  # it stays when the model is trained with another seed
         options = {"split_seed": seed} | options
-    if MODELS[name.lower()].build is RelationalSIGN:
+    if name.lower() in MODELS and MODELS[name.lower()].build is RelationalSIGN:
         options = _with_relations(graph, options)
     module = build(name, **shape, **options)
     if type(module) is Stacked and "attribute_scale" not in options:
