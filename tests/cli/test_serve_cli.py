@@ -61,6 +61,22 @@ def test_a_folder_without_a_service_is_named(tmp_path: Path, run: Run) -> None:
     assert "serve init" in ran.stderr
 
 
+def test_the_command_in_that_sentence_makes_the_service(tmp_path: Path, run: Run) -> None:
+    command = run("serve", "token", "x", "--home", tmp_path / "new").stderr.split("'")[1]
+    assert run(*command.split()[1:]).code == 0
+    assert run("serve", "token", "x", "--home", tmp_path / "new").code == 0
+
+
+@pytest.mark.parametrize("place", ["file", "file/below"])
+def test_a_home_that_cannot_be_made_is_bad_input(tmp_path: Path, run: Run, place: str) -> None:
+    (tmp_path / "file").write_text("mine")
+    ran = run("serve", "init", "--home", tmp_path / place)
+    assert (ran.code, ran.stdout) == (2, "")
+    assert ran.stderr.startswith(f"graphforget: {tmp_path / place} ")
+    assert ran.stderr.count("\n") == 1
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 def test_without_the_extra_the_message_says_how_to_install_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphforget.cli.serve.find_spec", lambda name: None)
     ran = run("serve", "token", "x")

@@ -134,10 +134,10 @@ BAD: dict[str, tuple[Content, str]] = {
         {"attributes": [{"node": 1, "columns": [0, 2, 2]}]},
         "node <1>, column <2> appears twice in the request",
     ),
-    "empty": ({}, "the request is empty: it names no node, no edge, no attribute and no label"),
+    "empty": ({}, "the request is empty: it names no node, edge, attribute, label, edge weight or graph"),
     "empty lists": (
         {"nodes": [], "edges": [], "attributes": []},
-        "the request is empty: it names no node, no edge, no attribute and no label",
+        "the request is empty: it names no node, edge, attribute, label, edge weight or graph",
     ),
     "one bad thing among good ones": (
         {"nodes": [0], "edges": [[1, 2]], "attributes": [{"node": 3}, {"node": 77, "columns": [1]}]},
@@ -371,7 +371,7 @@ def test_a_number_of_too_many_digits(numbered: gf.Graph, tmp_path: Path) -> None
 @pytest.mark.parametrize("content", [[], [1], "nodes", 3, None, True], ids=repr)
 def test_json_that_is_no_object(content: Any, numbered: gf.Graph, tmp_path: Path) -> None:
     message = sentence(numbered, lambda: by_json(content, tmp_path))
-    assert message == "a request is an object with 'nodes', 'edges', 'attributes' and 'labels'"
+    assert message == "a request is an object with 'nodes', 'edges', 'attributes', 'labels', 'edge_weights' or 'graphs'"
 
 
 def test_unknown_fields_are_named_in_alphabetical_order(numbered: gf.Graph, tmp_path: Path) -> None:

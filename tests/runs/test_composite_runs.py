@@ -206,6 +206,12 @@ def test_a_users_stacked_model_on_the_command_line(tmp_path: Path, run: Run, mon
         assert ended.code == 0, (arguments, ended.stderr)
     assert run("plan", "one", "request.json").code == 2
     assert "encoders" in run("plan", "one", "request.json", *own).stdout
+    exported = run("export", "two", "--out", "served")
+    assert (exported.code, (tmp_path / "served").exists()) == (2, False)
+    assert "--module" not in exported.stderr  # export has no such option
+    both = run("train", "--data", "graph.pt", *own, "--model", "sgc", "--out", "three")
+    assert (both.code, (tmp_path / "three").exists()) == (2, False)
+    assert "choose one" in both.stderr
 
 
 def test_modules_are_not_in_run_directories(place: Path) -> None:

@@ -83,6 +83,8 @@ def train(
         options = named_options(option, reserved=(gf.train,))
         _train_on_ranks(data, model, out_folder, force, as_json, releases=releases, **settings, **options)
         return
+    if module is not None and model is not None:
+        raise gf.InputError("--module and --model are both given, choose one")
     if out_folder is not None:
         check_free(out_folder, force=force)
     own = None if module is None else made_module(module, module_option)

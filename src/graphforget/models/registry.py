@@ -302,11 +302,17 @@ def reach_is_proven(module: nn.Module) -> bool:
     return is_built_in(base_of(module)) and (stacked is None or stacked.built_in_modules)
 
 
-def build(name: str, *, columns: int, classes: int, seed: int = 0, **options: Any) -> nn.Module:
-    """A built-in model with fresh weights drawn by `seed`; the caller's random state does not change."""
+def entry_of(name: str) -> ModelEntry:
+    """A built-in model by its name. Raises `InputError` if there is none."""
     entry = MODELS.get(name.lower())
     if entry is None:
         raise InputError(f"there is no model {name!r}, only {', '.join(MODELS)}")
+    return entry
+
+
+def build(name: str, *, columns: int, classes: int, seed: int = 0, **options: Any) -> nn.Module:
+    """A built-in model with fresh weights drawn by `seed`; the caller's random state does not change."""
+    entry = entry_of(name)
     _check_options(options)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -87,7 +87,7 @@ class Request:
         _refuse_twice(self.labels, "label of node")
         _refuse_twice(self.edge_weights, "weight of edge")
         if not self.kinds:
-            raise InputError("the request is empty: it names no node, no edge, no attribute and no label")
+            raise InputError("the request is empty: it names no node, edge, attribute, label, edge weight or graph")
 
     def __repr__(self) -> str:
         full = sum(columns == "all" for columns in self.attributes.values())
@@ -146,7 +146,8 @@ class Request:
         Also `"labels": [u, ..]`, `"edge_weights": [[u, v], ..]` and, of a collection, `"graphs": [..]`.
         """
         if not isinstance(content, dict):
-            raise InputError("a request is an object with 'nodes', 'edges', 'attributes' and 'labels'")
+            fields = "'nodes', 'edges', 'attributes', 'labels', 'edge_weights' or 'graphs'"
+            raise InputError(f"a request is an object with {fields}")
         known = ("nodes", "edges", "attributes", "graphs", "labels", "edge_weights")
         unknown = sorted(map(str, set(content) - set(known)))
         if unknown:

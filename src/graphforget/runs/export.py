@@ -12,8 +12,10 @@ from graphforget.errors import InputError
 from graphforget.files import error_reason
 from graphforget.models import plain
 from graphforget.models.plain_copies import describe, plain_copy
+from graphforget.models.registry import MODELS
 from graphforget.runs.layout import CERTIFICATE, open_run
 from graphforget.runs.released import load_released
+from graphforget.runs.run_file import read_run_file
 
 
 def export_released(run: str | Path, folder: str | Path) -> Path:
@@ -35,6 +37,10 @@ def export_released(run: str | Path, folder: str | Path) -> Path:
         InputError: The run has released nothing, the model cannot be exported, or the folder exists already.
     """
     folder = Path(folder)
+    with open_run(run) as place:
+        model = read_run_file(place).recipe.model
+    if model not in MODELS:
+        raise InputError(f"this model is a {model}, and only built-in models can be exported: load it in Python")
     released, _ = load_released(run)
     with open_run(run) as place:
         certificate = Certificate.read(place / CERTIFICATE)

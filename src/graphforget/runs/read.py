@@ -178,7 +178,7 @@ def _files(folder: Path, run: RunFile) -> tuple[Graph, dict[str, Tensor]]:
     except InputError as error:
         raise DamagedRun(f"{folder} is damaged: {error}") from error
     except FileNotFoundError as error:
-        raise DamagedRun(f"{folder} is not a run directory: it is damaged, {error.filename} is missing") from error
+        raise DamagedRun(f"{folder} is damaged: {error.filename} is missing") from error
     except (OSError, RuntimeError) as error:
         raise DamagedRun(f"{folder} cannot be read: {error_reason(error)}") from error
     return graph, weights

@@ -85,6 +85,8 @@ def read_run_file(folder: Path) -> RunFile:
         OtherVersion: This version cannot continue the run.
         DamagedRun: run.json cannot be read, or is not as it was written.
     """
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is not a run directory: it is a file")
     try:
         return _fields(folder)
     except FileNotFoundError as error:

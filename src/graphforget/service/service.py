@@ -10,6 +10,8 @@ from pathlib import Path
 
 from sqlalchemy.orm import Session
 
+from graphforget.errors import InputError
+from graphforget.files import error_reason
 from graphforget.service.database import Database, database_url
 from graphforget.service.secret_files import Secrets, make_secrets, read_secrets
 from graphforget.service.settings import FILE, Settings, read_settings, write_settings
@@ -48,7 +50,10 @@ class Service:
 
 def init_service(home: Path, settings: Settings | None = None) -> None:
     """Makes the folder of a service with settings, secrets and tables. What exists already is left alone."""
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{home} is not a folder that can be written to: {error_reason(error)}") from error
     if settings is not None or not (home / FILE).exists():
         write_settings(home, settings or Settings())
     make_secrets(home, read_settings(home))

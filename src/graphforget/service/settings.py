@@ -78,7 +78,7 @@ def read_settings(home: Path) -> Settings:
     try:
         settings = read_fields(Settings, read_json(home / FILE, name=FILE), FILE)
     except FileNotFoundError as error:
-        message = f"{home} holds no service, 'graphforget serve init {home}' makes one"
+        message = f"{home} holds no service, 'graphforget serve init --home {home}' makes one"
         raise InputError(message) from error
     _check(settings)
     return settings

@@ -15,7 +15,7 @@ from graphforget.models.constructions import Construction
 from graphforget.models.items import LINK, NODE, ItemModel
 from graphforget.models.mini_batches import BATCH_OPTIONS
 from graphforget.models.parameters import trainable
-from graphforget.models.registry import MODELS, build
+from graphforget.models.registry import build, entry_of
 from graphforget.models.relational import RELATION_OPTIONS, RelationalSIGN
 from graphforget.models.stacked import Stacked, default_attribute_scale
 from graphforget.models.tasks import model_name
@@ -67,7 +67,7 @@ def _built(graph: Graph, name: str, seed: int, options: dict[str, Any]) -> tuple
     shape: Any = {"columns": graph.num_columns, "classes": graph.num_classes, "seed": seed}
     if name.lower().startswith(f"{LINK}-"):  # it stays when the model is trained with another seed
         options = {"split_seed": seed} | options
-    if name.lower() in MODELS and MODELS[name.lower()].build is RelationalSIGN:
+    if entry_of(name).build is RelationalSIGN:
         options = _with_relations(graph, options)
     module = build(name, **shape, **options)
     if type(module) is Stacked and "attribute_scale" not in options:
