@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import pickle
 from collections.abc import Iterator
 from typing import Any
 
@@ -559,3 +560,25 @@ def test_a_hundred_requests_in_a_row_stay_certified_and_do_not_drift() -> None:
     assert away <= outcome.measured["distance"] <= outcome.certificate.tolerance
     assert len(trained.history) == 100 - unmoved >= 95
     assert len(trained.releases) == 100
+
+
+def test_training_leaves_vectors_that_save_products_and_stay_in_memory() -> None:
+    """Requests end within the same tolerance with them, and neither a pickle nor what is released has them."""
+    graph = gf.synthetic(nodes=600, edges=3000, columns=40, classes=4, seed=0)
+    trained = gf.train(graph, "sgc", seed=0)
+    assert trained.ritz is not None
+    assert trained.ritz.size == trained.theta.numel()
+    without = dataclasses.replace(trained, ritz=None)
+    request = gf.Request(nodes=graph.numbers[graph.train_rows][:3].tolist())
+    faster, slower = (gf.unlearn(one, graph, request) for one in (trained, without))
+    assert faster.level == slower.level == "certified"
+    assert faster.details["products"] < slower.details["products"]
+    best = optimum(trained, faster.graph)
+    for outcome in (faster, slower):
+        assert float((outcome.trained.theta - best).norm()) <= 2 * tolerance(
+            sigma=trained.recipe.sigma, epsilon=1.0, delta=1e-5, releases=64
+        )
+    assert faster.trained.ritz is trained.ritz
+    assert pickle.loads(pickle.dumps(trained)).ritz is None
+    assert faster.released is not None
+    assert faster.released.ritz is None
