@@ -99,35 +99,32 @@ class EncoderSet:
 
 @dataclass
 class PartEmbeddings:
-    """The embeddings of some rows of one rank by the encoders that rank 0 has sent last, computed once."""
+    """The embeddings of some rows of one rank by the encoders that rank 0 has sent last."""
 
     group: Group
-    given: EncoderSet | None = None
-    _digest: str = ""
-    _known: dict[str, np.ndarray] = field(default_factory=dict)
+    _encoders: str = ""  # which ones
+    _rows: np.ndarray | None = None  # None: there are no encoders
+    _values: np.ndarray | None = None
 
     def forget(self) -> None:
         """Drops all embeddings: the graph has changed."""
-        self._known = {}
+        self._encoders, self._rows, self._values = "", None, None
 
-    def choose(self, part: RowPart, message: Message, *, classes: int) -> None:
-        """Takes the encoders of a message, which may have none. Every rank gets the same ones."""
-        fields = message.fields.get("encoders")
-        if fields is None:
-            self.given, self._digest, self._known = None, "", {}
-        elif json.dumps(fields) != self._digest:
-            columns, tensors = part.attributes.shape[1], {**message.tensors}
-            tensors.pop("theta", None)
-            self.given = EncoderSet.from_message(fields, tensors, columns=columns, classes=classes)
-            self._digest, self._known = json.dumps(fields), {}
+    def compute(self, part: RowPart, message: Message, rows: np.ndarray, *, classes: int) -> None:
+        """Embeds these rows by the encoders of a message, unless that is done. Every rank calls it."""
+        fields = message.fields["encoders"]
+        if json.dumps(fields) != self._encoders:
+            tensors = {name: value for name, value in message.tensors.items() if name.startswith("encoders.")}
+            given = EncoderSet.from_message(fields, tensors, columns=part.attributes.shape[1], classes=classes)
+            self._values = embed_part(part, given, rows, self.group)
+            self._encoders, self._rows = json.dumps(fields), rows
 
-    def of_rows(self, part: RowPart, rows: np.ndarray, name: str) -> np.ndarray | None:
-        """The embeddings of these rows, which this name stands for; None without encoders. Every rank calls it."""
-        if self.given is None:
+    def of(self, rows: np.ndarray) -> np.ndarray | None:
+        """Those of some of these rows; None without encoders."""
+        if self._rows is None or self._values is None:
             return None
-        if name not in self._known:
-            self._known[name] = embed_part(part, self.given, rows, self.group)
-        return self._known[name]
+        values: np.ndarray = self._values[np.searchsorted(self._rows, rows)]
+        return values
 
 
 def embed_part(part: RowPart, given: EncoderSet, rows: np.ndarray, group: Group) -> np.ndarray:

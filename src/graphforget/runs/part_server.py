@@ -20,6 +20,7 @@ from graphforget.distributed.part_files import PartFiles, open_part, part_folder
 from graphforget.distributed.part_journal import settle, write_journal
 from graphforget.distributed.row_ranges import RowRanges
 from graphforget.errors import InputError, Mismatch, OtherVersion
+from graphforget.graph.distributed_graph import MOST_SCORED
 from graphforget.graph.hashing import node_hashes, salt, salted
 from graphforget.graph.row_part import TEST, TRAIN, VALIDATION, Deletion, RowPart
 from graphforget.models.part_embeddings import PartEmbeddings
@@ -159,15 +160,16 @@ class PartServer:
         if self.features is None or self.features.settings != settings:
             self.features = propagate_part(part, settings, self.group)
         self.bias = bool(given["bias"])
-        self.embedded.choose(part, message, classes=given["classes"])
+        self._embed(message)
         self.losses = PartLosses(
             part,
             self.features,
             loss=as_loss(given["loss"]),
             classes=given["classes"],
             bias=self.bias,
-            embeddings=self.embedded.of_rows(part, self.features.train_rows, "training"),
+            embeddings=self.embedded.of(self.features.train_rows),
         )
+        self.encoders.forget_parts()
         return Message(
             {
                 "defects": self.features.squared_defects(part),
@@ -188,9 +190,8 @@ class PartServer:
         squares = np.square(norms) + (1.0 if self.bias else 0.0)
         assert self.features is not None
         rows = self.features.train_rows
-        embeddings = self.embedded.of_rows(self.part, rows, "training")
-        if embeddings is not None:
-            squares += np.square(embeddings[self.part.roles[rows] == TRAIN]).sum(axis=1)
+        embeddings = self.embedded.of(rows[self.part.roles[rows] == TRAIN])
+        squares += 0.0 if embeddings is None else np.square(embeddings).sum(axis=1)
         return Message({"norms": [float(np.sqrt(squares).sum()), float(squares.sum())]})
 
     def _losses(self) -> PartLosses:
@@ -210,6 +211,17 @@ class PartServer:
 
     # -- scores --------------------------------------------------------------------------------------------------
 
+    def _embed(self, message: Message) -> None:
+        """The embeddings of training rows and of those that may be scored, by the encoders of a message, if any."""
+        assert self.features is not None
+        if "encoders" not in message.fields:
+            self.embedded.forget()
+            return
+        rows = self.part.rows_with(message.fields["scored"])
+        rows = rows[self._hashes(rows).argsort()[:MOST_SCORED].numpy()]
+        classes = int(message.fields["classes"])
+        self.embedded.compute(self.part, message, np.union1d(self.features.train_rows, rows), classes=classes)
+
     def _hashes(self, rows: np.ndarray) -> Tensor:
         return salted(node_hashes(torch.from_numpy(rows + self.part.start)), salt("scored"))
 
@@ -224,8 +236,8 @@ class PartServer:
         rows = part.rows_with(message.fields["role"])
         rows = rows[(self._hashes(rows) <= message.fields["last"]).numpy()]
         powers, columns = len(features.settings.powers), part.attributes.shape[1]
-        self.embedded.choose(part, message, classes=message.fields["classes"])
-        embeddings = self.embedded.of_rows(part, rows, f"{message.fields['role']}, {message.fields['last']}")
+        self._embed(message)
+        embeddings = self.embedded.of(rows)
         width = 0 if embeddings is None else embeddings.shape[1]
         weights = theta.numpy()[: (width + powers * columns) * message.fields["classes"]]
         first, weight = np.split(weights.reshape(-1, message.fields["classes"]), [width])

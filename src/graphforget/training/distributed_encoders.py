@@ -1,4 +1,4 @@
-"""The encoders of a stacked model on several ranks, as rank 0 sees them: each rank trains some, all at the same time."""
+"""The encoders of a stacked model on several ranks, as rank 0 sees them: each rank trains some of them."""
 
 from __future__ import annotations
 

@@ -38,13 +38,13 @@ def settings_on_ranks(settings: Settings) -> dict[str, Any]:
     return names | {"scale_rows": settings.scale_rows}
 
 
-def model_on_ranks(module: nn.Module) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def model_on_ranks(module: nn.Module, graph: DistributedGraph) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """What the ranks need of a model beside its weights, as fields and tensors: encoders, if it has any."""
     stacked = stacked_on_ranks(module)
     if stacked is None:
         return {}, {}
     given = EncoderSet.of(stacked)
-    return {"encoders": given.fields}, given.tensors
+    return {"encoders": given.fields, "scored": graph.scored_role}, given.tensors
 
 
 class DistributedLossSum(LossSum):
@@ -57,7 +57,7 @@ class DistributedLossSum(LossSum):
         self.graph = graph
         fixed = fixed_features(module)
         settings = fixed.propagated_settings
-        more, tensors = model_on_ranks(module)
+        more, tensors = model_on_ranks(module, graph)
         self.settings: dict[str, Any] = {
             **settings_on_ranks(settings),
             "bias": fixed.bias is not None,
@@ -123,9 +123,7 @@ class DistributedLossSum(LossSum):
 class DistributedObjective(Objective):
     """`F` on the training rows of all ranks. Gradients and curvature products are in float64."""
 
-    def __init__(
-        self, module: FixedPropagation | Stacked, graph: DistributedGraph, *, mu: float, loss: Loss
-    ) -> None:
+    def __init__(self, module: FixedPropagation | Stacked, graph: DistributedGraph, *, mu: float, loss: Loss) -> None:
         if not (is_convex(loss) and is_recorded(loss.name)):
             raise InputError(f"the loss is {loss.name!r}, and on several ranks there are built-in losses only")
         self.graph, self.mu, self.m, self.objective_noise_vector = graph, mu, graph.num_training, None

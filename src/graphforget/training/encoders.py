@@ -176,7 +176,7 @@ def touched_parts(
     if isinstance(retained, DistributedGraph):
         assert request is not None
         named = _named_parts(lambda rows: module.hashed_part_of(rows, seed=recipe.seed), graph, request)
-        return changed_on_ranks(retained, recipe, named) if named else []
+        return changed_on_ranks(retained, recipe, named)  # also if none is named: every rank is checked
     before, after = (module.part_of(one, seed=recipe.seed) for one in (graph, retained))
     reach = training_reach(module)
 

@@ -58,6 +58,7 @@ class PartEncoders:
         """Which of these encoders were trained on another input than the one that is there now."""
         task = _Task.of(given, columns=part.attributes.shape[1])
         self._gather(part, task)
+        self._check_environment(task.recipe)
         reach = training_reach(task.module)
         mine = [number for number in task.parts if self._is_mine(number)]
         digests = {number: input_digest(self._here[number], reach) for number in mine}
@@ -67,19 +68,14 @@ class PartEncoders:
         """Trains those of these encoders that are this rank's, as one machine does."""
         task = _Task.of(given, columns=part.attributes.shape[1])
         self._gather(part, task)
-        self._gathered -= set(task.parts)
-        here = environment()
-        other = next((name for name, value in task.recipe.environment.items() if here.get(name) != value), None)
-        if other is not None:
-            there = task.recipe.environment[other]
-            message = f"rank {self.group.rank} has {other} = {here.get(other)}, rank 0 has {there}"
-            raise OtherVersion(f"{message}: encoders have the same bits only in the same environment")
+        self._check_environment(task.recipe)
+        graphs = {number: self._here[number] for number in task.parts if self._is_mine(number)}
+        self.forget_parts()
         tensors: dict[str, Tensor] = {}
         scales: dict[int, float] = {}
         blockers: list[str] = []
         with deterministic():
-            for number in [one for one in task.parts if self._is_mine(one)]:
-                graph = self._here.pop(number)
+            for number, graph in graphs.items():
                 encoder, scales[number], found = trained_encoder(
                     task.module, graph, task.recipe, as_loss(task.recipe.loss), number, device="cpu"
                 )
@@ -88,6 +84,14 @@ class PartEncoders:
                 blockers += found
         fields = {"scales": [[number, scale] for number, scale in scales.items()], "blockers": blockers}
         return Message(fields, tensors)
+
+    def _check_environment(self, recipe: Recipe) -> None:
+        """Raises `OtherVersion` unless training gives the same bits on this rank as on rank 0."""
+        here = environment()
+        other = next((name for name, value in recipe.environment.items() if here.get(name) != value), None)
+        if other is not None:
+            message = f"rank {self.group.rank} has {other} = {here.get(other)}, rank 0 has {recipe.environment[other]}"
+            raise OtherVersion(f"{message}: encoders have the same bits only in the same environment")
 
     def _gather(self, part: RowPart, task: _Task) -> None:
         """Brings the parts to the ranks of their encoders, unless they are there. No rank can fail in between."""

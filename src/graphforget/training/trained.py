@@ -325,7 +325,8 @@ class Trained:
         """All scores by name (`training/scores.py`) on the items of `mask`, the test items by default."""
         items = self.items(graph)
         if isinstance(graph, DistributedGraph):
-            return scores(self.score_kind(graph), *graph.scored_outputs(self.theta, *model_on_ranks(self.module)))
+            more = model_on_ranks(self.module, graph)
+            return scores(self.score_kind(graph), *graph.scored_outputs(self.theta, *more))
         mask = items.test_mask if mask is None else mask
         if not mask.any():
             raise InputError(f"there is no {items.word} to score, the mask is empty")
