@@ -48,8 +48,8 @@ def induced_on(
 
 def _sent_to(rank: int, values: np.ndarray, group: Group) -> np.ndarray:
     """The values of all ranks, by ascending rank, on one rank; nothing on the others. They travel as bytes."""
-    width = values[:1].nbytes if len(values) else values.itemsize * int(np.prod(values.shape[1:]))
-    raw = np.ascontiguousarray(values).reshape(len(values), -1).view(np.uint8).reshape(len(values), width)
+    width = values.itemsize * int(np.prod(values.shape[1:]))
+    raw = np.frombuffer(np.ascontiguousarray(values).tobytes(), dtype=np.uint8).reshape(len(values), width)
     parts = [raw if other == rank else raw[:0] for other in range(group.size)]
     together = np.ascontiguousarray(np.concatenate(group.exchange(parts, purpose=PURPOSE)))
     return together.reshape(-1).view(values.dtype).reshape(-1, *values.shape[1:])

@@ -7,8 +7,9 @@ attribute crosses the wire. What a block gives depends on the block alone, so th
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,7 +35,7 @@ from graphforget.models.propagation import normalised_adjacency
 from graphforget.models.sage import SAGE
 from graphforget.models.stacked import Stacked
 
-NETWORKS: dict[str, type[GraphModel]] = {"gcn": GCN, "gat": GAT, "gin": GIN, "sage": SAGE}
+NETWORKS: dict[str, Callable[..., GraphModel]] = {"gcn": GCN, "gat": GAT, "gin": GIN, "sage": SAGE}
 PURPOSE = "embeddings"
 
 
@@ -89,11 +90,8 @@ class EncoderSet:
     ) -> EncoderSet:
         """The encoders from what `fields` and `tensors` were on rank 0."""
         network, options = str(fields["network"]), dict(fields["options"])
-
-        def fresh() -> nn.Module:
-            return NETWORKS[network](columns, classes, **options)  # type: ignore[call-arg]
-
-        encoders = Encoders.from_state(tensors, [made_by_seed(fresh, 0) for _ in range(fields["count"])])
+        make = functools.partial(NETWORKS[network], columns, classes, **options)
+        encoders = Encoders.from_state(tensors, [made_by_seed(make, 0) for _ in range(fields["count"])])
         return cls(encoders, network, options, int(fields["width"]), float(fields["norm"]))
 
 
