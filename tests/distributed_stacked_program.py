@@ -14,7 +14,14 @@ from typing import Any
 import graphforget as gf
 from graphforget.cli.on_ranks import ranks, run_on_ranks
 from graphforget.distributed.ranks import Ranks
-from graphforget.runs.on_ranks import answer_on_ranks, counters, plan_on_ranks, train_on_ranks, verify_on_ranks
+from graphforget.runs.on_ranks import (
+    answer_on_ranks,
+    counters,
+    plan_on_ranks,
+    rehearse_on_ranks,
+    train_on_ranks,
+    verify_on_ranks,
+)
 from graphforget.training.state import digest_of
 from graphforget.training.trained import Trained
 
@@ -24,6 +31,14 @@ EPOCHS = 6
 def encoders_of(trained: Trained) -> dict[str, str]:
     """The digest of every tensor of every encoder, and of their scales."""
     return {name: digest_of(value) for name, value in trained.released_state.items()}
+
+
+def step_of(outcome: gf.Outcome) -> dict[str, Any]:
+    """What tests compare of an outcome."""
+    step: dict[str, Any] = {"theta": outcome.trained.theta.tolist(), "encoders": encoders_of(outcome.trained)}
+    step |= {"centre": outcome.centre.tolist(), "distance": outcome.measured["distance"]}
+    step |= {"digest": outcome.graph.digest, "renewed": outcome.details["renewed"]}
+    return step | {"certificate": outcome.certificate.to_dict()}
 
 
 def program() -> int:
@@ -49,14 +64,13 @@ def of_model(
     if number == len(requests):
         planned, _ = plan_on_ranks(together, run, requests[:1])
         result["plan"] = planned.to_dict()
+        fallen_back = rehearse_on_ranks(together, run, requests[:1], method="newton", steps=1)
+        result["fallback"] = step_of(fallen_back) | {"retrained": fallen_back.details["retrained"]}
     for place, request in enumerate(requests[:number]):
         (answer,) = answer_on_ranks(together, run, [request], request_ids=[f"request-{place}"])
         outcome = answer.outcome
         assert outcome is not None
-        step: dict[str, Any] = {"theta": outcome.trained.theta.tolist(), "encoders": encoders_of(outcome.trained)}
-        step |= {"centre": outcome.centre.tolist(), "distance": outcome.measured["distance"]}
-        step |= {"digest": outcome.graph.digest, "renewed": outcome.details["renewed"]}
-        result["steps"].append(step | {"certificate": outcome.certificate.to_dict()})
+        result["steps"].append(step_of(outcome))
     if number == len(requests):
         (again,) = answer_on_ranks(together, run, requests[-1:], request_ids=[f"request-{number - 1}"])
         result["repeated"] = again.repeated

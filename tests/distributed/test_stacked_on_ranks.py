@@ -189,6 +189,20 @@ def test_the_ball_of_ranks_holds_the_optimum(
 
 
 @pytest.mark.slow
+def test_training_anew_gives_the_same_encoders_and_claim(results: Results) -> None:
+    """If one Newton step is not enough, everything is trained from 0 on the ranks, with one claim."""
+    result = results[2]["stacked-gcn"]
+    fallback, step = result["fallback"], result["steps"][0]
+    assert fallback["retrained"] is True
+    for name in ("encoders", "digest"):
+        assert fallback[name] == step[name]
+    for name in PUBLIC:
+        assert fallback["certificate"].get(name) == step["certificate"].get(name), name
+    centre = torch.tensor(step["centre"], dtype=torch.float64)
+    assert apart(fallback["centre"], centre) <= fallback["distance"] + step["distance"]
+
+
+@pytest.mark.slow
 def test_answers_are_repeated_verified_and_counted(results: Results) -> None:
     result = results[2]["stacked-gcn"]
     assert result["repeated"] is True
