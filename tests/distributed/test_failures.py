@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import shutil
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 import graphforget as gf
-from distributed_cases import ENVIRONMENT, on_ranks, result_of, sharded, weights
+from distributed_cases import check_answered_once, copied, killed_once, on_ranks, result_of, sharded, weights
 
 RANKS = 2
 
@@ -30,14 +25,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     request = {"nodes": [5, 2500], "attributes": [{"node": 77}]}
     (folder / "request.json").write_text(json.dumps(request))
     return folder
-
-
-def copied(place: Path, name: str) -> Path:
-    """A copy of the run, with its parts."""
-    run = place / name
-    shutil.copytree(place / "run", run)
-    shutil.copytree(place / "run.parts", place / f"{name}.parts")
-    return run
 
 
 @pytest.mark.slow
@@ -77,54 +64,6 @@ def test_as_many_ranks_as_parts_are_needed(place: Path) -> None:
     assert "has 2 parts, and 1 ranks were started" in done.stderr
 
 
-def killed_once(
-    seconds: float,
-    *command: str | Path,
-    ranks: int = RANKS,
-    torchrun: bool = False,
-    more: dict[str, str] | None = None,
-) -> subprocess.CompletedProcess[str] | None:
-    """A command by `graphforget launch` or torchrun, one of whose ranks is killed so many seconds after its start.
-
-    None if no rank was alive any more, so that nothing was killed.
-    """
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--max-restarts", "3"]
-    launcher += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"]
-    launcher += ["--monitor-interval", "0.1", "-m", "graphforget"]
-    if not torchrun:
-        launcher = [sys.executable, "-m", "graphforget", "launch", "--ranks", str(ranks), "--max-restarts", "3", "--"]
-    words = [*launcher, *map(str, command)]
-    given = ENVIRONMENT | (more or {})
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=given)
-    while not children(process.pid) and process.poll() is None:  # the start of the launcher takes its time
-        time.sleep(0.01)
-    time.sleep(seconds)
-    alive = children(process.pid)
-    if alive:
-        os.kill(random.choice(alive), signal.SIGKILL)
-    out, err = process.communicate(timeout=300)
-    return subprocess.CompletedProcess(words, process.returncode, out, err) if alive else None
-
-
-def children(pid: int) -> list[int]:
-    """The processes that a process has started."""
-    path = Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(child) for child in path.read_text().split()] if path.exists() else []
-
-
-def check_answered_once(run: Path, expected: Path, *, ranks: int = RANKS, beside: tuple[str, ...] = ()) -> None:
-    """The run has one entry, the weights of a run that nobody killed, and nothing but this beside it."""
-    ledger = subprocess.run(
-        [sys.executable, "-m", "graphforget", "ledger", str(run), "--json"], capture_output=True, text=True, check=True
-    )
-    assert len(json.loads(ledger.stdout)["entries"]) == 1
-    assert bool((weights(run) == weights(expected)).all())  # to the bit
-    assert result_of(on_ranks(ranks, "verify", run, "--json"))["ok"] is True
-    left = [path.name for path in run.parent.iterdir() if path.name.startswith(f".{run.name}.")]
-    assert left == list(beside)
-    assert not list((run.parent / f"{run.name}.parts").rglob("journal.bin"))
-
-
 @pytest.fixture(scope="module")
 def undisturbed(place: Path) -> tuple[Path, float]:
     """The run of the request that nobody killed, and how long it took."""
@@ -142,13 +81,13 @@ def test_kills_at_random_moments(place: Path, undisturbed: tuple[Path, float], a
     seconds = random.Random(attempt).uniform(0.3, 1.0) * usual
     for again in range(5):  # until a rank is alive at the moment
         run = copied(place, f"killed-{attempt}-{again}")
-        done = killed_once(seconds, "unlearn", run, place / "request.json", "--in-place", "--json")
+        done = killed_once(seconds, "unlearn", run, place / "request.json", "--in-place", "--json", ranks=RANKS)
         if done is not None:
             break
         seconds *= 0.85
     assert done is not None
     assert done.returncode == 0, done.stderr
-    check_answered_once(run, expected)
+    check_answered_once(run, expected, ranks=RANKS)
 
 
 @pytest.fixture(scope="module")
@@ -194,14 +133,14 @@ def test_an_id_is_answered_once_and_the_files_forget(place: Path, undisturbed: t
     assert again["repeated"] is True
     after = {path.name: path.read_bytes() for path in (place / "committed.parts").rglob("part-0001/*")}
     assert before["attributes.bin"] != after["attributes.bin"]
-    check_answered_once(run, undisturbed[0])
+    check_answered_once(run, undisturbed[0], ranks=RANKS)
 
 
 @pytest.mark.long
 def test_a_killed_training_goes_on(place: Path) -> None:
     shards = place / f"shards-{RANKS}"
     command = ("train", "--data", shards, "--model", "sign", "--out", place / "trained", "--json")
-    done = killed_once(2.0, *command, torchrun=True)
+    done = killed_once(2.0, *command, ranks=RANKS, torchrun=True)
     assert done is not None
     assert done.returncode == 0, done.stderr
     assert bool((weights(place / "trained") == weights(place / "run")).all())

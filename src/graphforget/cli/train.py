@@ -76,11 +76,13 @@ def train(
             split=split,
             task=None if task == "node" else task,
             device=device,
-            epochs=epochs,
+            objective_noise=objective_noise,
         )
-        refuse(learning_rate=learning_rate, objective_noise=objective_noise, hidden=hidden)
         settings = {"seed": seed, "mu": mu, "epsilon": epsilon, "delta": delta, "sigma": sigma, "floor": floor}
-        options = named_options(option, reserved=(gf.train,))
+        settings |= {"epochs": epochs, "learning_rate": learning_rate}
+        if not (model or "").lower().startswith("stacked-"):
+            refuse(epochs=epochs, learning_rate=learning_rate, hidden=hidden)
+        options = named_options(option, reserved=(gf.train,)) | ({} if hidden is None else {"hidden": hidden})
         _train_on_ranks(data, model, out_folder, force, as_json, releases=releases, **settings, **options)
         return
     if module is not None and model is not None:

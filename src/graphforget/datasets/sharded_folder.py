@@ -110,6 +110,7 @@ def shard(graph: Graph, folder: str | Path, *, parts: int, progress: Progress | 
         has_subjects=graph.subject_ids is not None,
         column_names=graph.column_names,
         class_names=graph.class_names,
+        sparse_attributes=graph.has_sparse_attributes,
     )
     ranges = RowRanges(facts.nodes, parts)
     with new_folder(folder) as place:

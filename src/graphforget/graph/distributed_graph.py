@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,6 +43,7 @@ class GraphFacts:
     has_subjects: bool
     column_names: tuple[str, ...] | None = None
     class_names: tuple[str, ...] | None = None
+    sparse_attributes: bool = False  # whether one machine keeps them sparse, which decides last digits of a training
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -201,14 +202,20 @@ class DistributedGraph(Graph):
         roles = {TEST: "test", VALIDATION: "validation", TRAIN: "training"}
         return next((role for role, name in roles.items() if self.counts[name]), None)
 
-    def scored_outputs(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """Outputs and targets of the scored nodes, at most `MOST_SCORED` of them by the hashes of their numbers."""
+    def scored_outputs(
+        self, theta: Tensor, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Outputs and targets of the scored nodes, at most `MOST_SCORED` of them by the hashes of their numbers.
+
+        `fields` and `tensors` are what the ranks need of the model beside its weights.
+        """
         replies = self.call("sample", {"role": self.scored_role, "most": MOST_SCORED}, purpose="score")
         hashes = torch.cat([reply.tensors["hashes"] for reply in replies]).sort().values
         if not hashes.numel():
             raise InputError("there is no node to score")
         last = int(hashes[:MOST_SCORED][-1])
-        replies = self.call("outputs", {"role": self.scored_role, "last": last}, {"theta": theta}, purpose="score")
+        named = {"role": self.scored_role, "last": last, "classes": self.facts.num_classes, **fields}
+        replies = self.call("outputs", named, {"theta": theta, **tensors}, purpose="score")
         return tuple(torch.cat([reply.tensors[name] for reply in replies]) for name in ("logits", "targets"))  # type: ignore[return-value]
 
     # -- deletions -------------------------------------------------------------------------------------------------

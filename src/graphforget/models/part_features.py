@@ -167,7 +167,7 @@ def propagate_part(part: RowPart, settings: Settings, group: Group) -> PartFeatu
             rows = everyone if hop < hops else features.train_rows
             indptr, indices = (boundary.indptr, boundary.indices) if hop < hops else last_lists
             sums = neighbour_sums(indptr, indices, lambda i: scale[i, 0], values)
-            _add_own(sums, values[:n], rows, scale[:n, 0], loops)
+            add_own(sums, values[:n], rows, scale[:n, 0], loops)
             if hop < hops:
                 features.hops[hop - 1][:, some] = values[:n] = sums
             features.set_training(hop, slice(None), sums if hop == hops else sums[features.train_rows], first)
@@ -175,7 +175,7 @@ def propagate_part(part: RowPart, settings: Settings, group: Group) -> PartFeatu
     return features
 
 
-def _add_own(sums: np.ndarray, own: np.ndarray, rows: np.ndarray, scale: np.ndarray, loops: np.ndarray) -> None:
+def add_own(sums: np.ndarray, own: np.ndarray, rows: np.ndarray, scale: np.ndarray, loops: np.ndarray) -> None:
     """`D^-1/2 (sums + D^-1/2 own)` for these rows; a row that is in its own list is not added again."""
     weights = np.where(loops[rows], 0.0, scale[rows])
     for first in range(0, rows.size, ROWS):

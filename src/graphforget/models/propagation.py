@@ -16,12 +16,17 @@ def adjacency(edge_index: Tensor, num_nodes: int, *, dtype: torch.dtype) -> Spar
 
 
 def normalised_adjacency(
-    edge_index: Tensor, num_nodes: int, *, dtype: torch.dtype, edge_weight: Tensor | None = None
+    edge_index: Tensor,
+    num_nodes: int,
+    *,
+    dtype: torch.dtype,
+    edge_weight: Tensor | None = None,
+    true_degrees: Tensor | None = None,
 ) -> SparseMatrix:
     """`D^-1/2 (A + I) D^-1/2` with `D` the number of incoming edges, as in GCN and SGC. A self-loop counts once.
 
     With weights, `A` holds them and `D` is the sum of those of incoming edges, in float64. A node without a self-loop
-    has one of weight 1.
+    has one of weight 1. `true_degrees` are the degrees in a larger graph, of which not all edges are there.
     """
     full, is_sorted = _with_loops(edge_index, num_nodes)
     degrees = torch.bincount(full[1], minlength=num_nodes)
@@ -30,7 +35,7 @@ def normalised_adjacency(
         scale = torch.bincount(full[1], weights=weights, minlength=num_nodes).rsqrt()
         values = (scale[full[1]] * scale[full[0]]).mul_(weights)  # in this order, so that it is symmetric
         return _matrix(full, values.to(dtype), degrees, is_sorted=is_sorted)
-    scale = degrees.to(dtype).rsqrt()
+    scale = (degrees if true_degrees is None else true_degrees).to(dtype).rsqrt()
     values = scale.index_select(0, full[1]).mul_(scale.index_select(0, full[0]))
     return _matrix(full, values, degrees, is_sorted=is_sorted)
 

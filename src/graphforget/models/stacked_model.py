@@ -123,12 +123,15 @@ class StackedModel(CompositeModel):
         A keyed hash of the node's own number decides, or the caller did: no other node has a say.
         """
         if not self.has_given_parts:
-            positions = uniform(salted(node_hashes(self.part_numbers(graph)), salt("part", seed)))
-            return (positions * self.num_parts).long()
+            return self.hashed_part_of(self.part_numbers(graph), seed=seed)
         if not self.member_numbers.numel():
             return torch.full_like(graph.numbers, OUTSIDE)
         place = torch.searchsorted(self.member_numbers, graph.numbers).clamp_max(self.member_numbers.numel() - 1)
         return torch.where(self.member_numbers[place] == graph.numbers, self.member_parts[place], OUTSIDE)
+
+    def hashed_part_of(self, numbers: Tensor, *, seed: int) -> Tensor:
+        """The parts of nodes with these numbers, if a hash decides."""
+        return (uniform(salted(node_hashes(numbers), salt("part", seed))) * self.num_parts).long()
 
     @property
     def encoder_view(self) -> ItemView | None:

@@ -10,7 +10,6 @@ part. After it, each rank carries its journal out. Whoever opens a run carries o
 from __future__ import annotations
 
 import dataclasses
-import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,6 +27,7 @@ from graphforget.errors import FloorMissed, InputError, Mismatch, Refused
 from graphforget.graph.distributed_graph import DistributedGraph, GraphFacts
 from graphforget.models.fixed import FixedPropagation
 from graphforget.models.registry import build
+from graphforget.models.stacked import Stacked
 from graphforget.progress import Progress
 from graphforget.request.request import Request
 from graphforget.runs.answering import Answer, checked_ids, first_answers
@@ -52,11 +52,12 @@ from graphforget.runs.rank_proofs import RankCommit, check_rank_trees, rank_tree
 from graphforget.runs.read import trained_of
 from graphforget.runs.run_file import RunFile, read_absent, read_run_file, read_suppressed
 from graphforget.runs.save import save_refusal, save_release
-from graphforget.runs.shards import Shards, parts_folder, read_shards, shards_bytes
+from graphforget.runs.shards import parts_folder, read_shards, shards_bytes, staged_parts, sweep_parts, written_parts
 from graphforget.runs.state import check_state
 from graphforget.runs.tensors import read_tensors
 from graphforget.runs.verify import verify_run
 from graphforget.runs.write import write_run
+from graphforget.training.distributed_objective import fixed_features, settings_on_ranks
 from graphforget.training.environment import versions
 from graphforget.training.train import train
 from graphforget.training.trained import Trained
@@ -66,7 +67,7 @@ from graphforget.unlearning.plan import Plan, plan
 from graphforget.unlearning.unlearn import unlearn
 from graphforget.verification.verify import Verification
 
-MODELS = ("sgc", "sign")
+MODELS = ("sgc", "sign", "stacked-gcn", "stacked-gat", "stacked-gin", "stacked-sage")
 METHODS = (AUTO, "newton")
 
 
@@ -81,7 +82,8 @@ def _open(ranks: Ranks, folder: Path, facts: GraphFacts, digests: Sequence[str],
         started = f"{ranks.group.size} ranks were started"
         raise InputError(f"{folder} has {len(digests)} parts, and {started}: start as many ranks as there are parts")
     given = {"folder": str(folder), "digests": list(digests), "nodes": facts.nodes, "columns": facts.num_columns}
-    replies = ranks.call("open", given | {"versions": versions(), "state": None, "model": None} | more)
+    none = {"state": None, "model": None, "encoder_inputs": None}
+    replies = ranks.call("open", given | {"versions": versions()} | none | more)
     return DistributedGraph.of(facts, ranks, replies)
 
 
@@ -103,7 +105,7 @@ def train_on_ranks(
     """Trains on a graph in parts, and saves the run if `out` is given. A restarted group goes on where it was."""
     name = (model or MODELS[0]).lower()
     if name not in MODELS:
-        raise InputError(f"the model is {model!r}, and on several ranks there are {' and '.join(MODELS)}")
+        raise InputError(f"the model is {model!r}, and on several ranks there are {', '.join(MODELS)}")
     if out is None:
         graph = open_graph(ranks, data)
         return train(graph, name, **settings), graph
@@ -118,24 +120,11 @@ def train_on_ranks(
         checkpoint = checkpoint_of(out)
         graph = open_graph(ranks, data).with_checkpoint(checkpoint)
         trained = train(graph, name, **settings)
-        shards = _new_parts(ranks, out, graph.facts)
+        shards = written_parts(ranks, out, graph.facts)
         write_run(out, trained, graph, overwrite=force, extras={SHARDS: shards_bytes(shards)})
-        _sweep(ranks, out, shards)
+        sweep_parts(ranks, out, shards)
         checkpoint.remove()
     return trained, graph
-
-
-def _new_parts(ranks: Ranks, run: str | Path, facts: GraphFacts) -> Shards:
-    """Every rank writes its part, as it is in memory, into a new folder beside the run."""
-    token, state = uuid.uuid4().hex, uuid.uuid4().hex
-    replies = ranks.call("write", {"folder": str(parts_folder(run) / token)})
-    digests = tuple(reply.fields["digest"] for reply in replies)
-    return Shards(facts=facts, folder=token, state=state, digests=digests)
-
-
-def _sweep(ranks: Ranks, run: str | Path, shards: Shards) -> None:
-    """Removes the folders with parts that are no longer, or never were, those of the run."""
-    ranks.call("sweep", {"folder": str(parts_folder(run)), "keep": shards.folder})
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
@@ -153,7 +142,9 @@ def _read(ranks: Ranks, place: Path) -> tuple[Trained, DistributedGraph]:
         raise DamagedRun(f"{place} is damaged: weights.safetensors is not the file that was written")
     model = _feature_settings(run, shards.facts)
     folder = parts_folder(place) / shards.folder
-    graph = _open(ranks, folder, shards.facts, shards.digests, state=shards.state, model=model)
+    inputs = None if shards.encoder_inputs is None else list(shards.encoder_inputs)
+    stored = {"state": shards.state, "model": model, "encoder_inputs": inputs}
+    graph = _open(ranks, folder, shards.facts, shards.digests, **stored)
     trained = trained_of(run, weights, graph, None, None)
     suppressed = read_suppressed(place, run)
     trained = dataclasses.replace(trained, suppressed=suppressed, absent=read_absent(place, suppressed))
@@ -167,9 +158,8 @@ def _feature_settings(run: RunFile, facts: GraphFacts) -> dict[str, Any]:
     if recipe.model not in MODELS:
         raise DamagedRun(f"run.json: the model is {recipe.model!r}, and on several ranks there are {', '.join(MODELS)}")
     module = build(recipe.model, columns=facts.num_columns, classes=facts.num_classes, seed=0, **recipe.options)
-    assert isinstance(module, FixedPropagation)
-    settings = module.propagated_settings
-    return {"powers": list(settings.powers), "scales": list(settings.scales), "scale_rows": settings.scale_rows}
+    assert isinstance(module, FixedPropagation | Stacked)
+    return settings_on_ranks(fixed_features(module).propagated_settings)
 
 
 # -- requests --------------------------------------------------------------------------------------------------------
@@ -290,20 +280,13 @@ def _answers(
         except FloorMissed as missed:
             save_refusal(Path(run), missed, graph, history, filing=filing, request_ids=list(fresh))
             raise
-        after = _staged(ranks, shards) if out is None else _new_parts(ranks, target, shards.facts)
+        after = staged_parts(ranks, shards) if out is None else written_parts(ranks, target, shards.facts)
         more = {SHARDS: shards_bytes(after), PROOFS: trees.to_bytes()}
         save_release(target, outcome, history, key=key, request_ids=list(fresh), overwrite=overwrite, more=more)
         ranks.call("settle", {"state": after.state})
-        _sweep(ranks, target, after)
+        sweep_parts(ranks, target, after)
         first |= {name: Answer(outcome.answer(), target, name, outcome) for name in fresh}
     return tuple(first[name] for name in named)
-
-
-def _staged(ranks: Ranks, shards: Shards) -> Shards:
-    """Every rank writes a journal of what changed in its memory."""
-    state = uuid.uuid4().hex
-    replies = ranks.call("stage", {"state": state})
-    return dataclasses.replace(shards, state=state, digests=tuple(reply.fields["digest"] for reply in replies))
 
 
 # -- verification ----------------------------------------------------------------------------------------------------

@@ -20,13 +20,16 @@ from graphforget.distributed.part_files import PartFiles, open_part, part_folder
 from graphforget.distributed.part_journal import settle, write_journal
 from graphforget.distributed.row_ranges import RowRanges
 from graphforget.errors import InputError, Mismatch, OtherVersion
+from graphforget.graph.distributed_graph import MOST_SCORED
 from graphforget.graph.hashing import node_hashes, salt, salted
 from graphforget.graph.row_part import TEST, TRAIN, VALIDATION, Deletion, RowPart
+from graphforget.models.part_embeddings import PartEmbeddings
 from graphforget.models.part_features import PartFeatures, part_logits, propagate_part
 from graphforget.models.part_following import Followed, follow_part
 from graphforget.runs.part_state import checked_arrays, feature_settings, new_part, stored_features, sweep_parts
 from graphforget.training.environment import versions
 from graphforget.training.losses import as_loss
+from graphforget.training.part_encoders import PartEncoders
 from graphforget.training.part_losses import PartLosses
 
 
@@ -41,6 +44,17 @@ class PartServer:
     losses: PartLosses | None = None
     bias: bool = True
     changed: list[Followed] = field(default_factory=list)
+    embedded: PartEmbeddings = field(init=False)
+    encoders: PartEncoders = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.embedded, self.encoders = PartEmbeddings(self.group), PartEncoders(self.group)
+
+    def _forget_derived(self) -> None:
+        """Drops what was computed from the part as it was before."""
+        self.losses = None
+        self.embedded.forget()
+        self.encoders.forget_parts()
 
     @property
     def part(self) -> RowPart:
@@ -54,6 +68,8 @@ class PartServer:
             "find": self.find,
             "has edges": self.has_edges,
             "remove": self.remove,
+            "changed encoders": lambda given: self.encoders.changed(self.part, given.fields),
+            "train encoders": lambda given: self.encoders.train(self.part, given.fields),
             "prepare": self.prepare,
             "row norms": self.row_norms,
             "gradient": self.gradient,
@@ -90,7 +106,9 @@ class PartServer:
         ranges = RowRanges(given["nodes"], self.group.size)
         arrays = checked_arrays(self.files, ranges, self.group.rank, columns=given["columns"])
         self.opened = RowPart(ranges, self.group.rank, arrays)
-        self.changed, self.losses = [], None
+        self.changed = []
+        self._forget_derived()
+        self.encoders.read_inputs(given["encoder_inputs"])
         self.features = (
             None
             if given["model"] is None
@@ -130,7 +148,7 @@ class PartServer:
             raise InputError("no features are stored with the part")
         followed = follow_part(part, self.features, change, self.group)
         self.changed.append(followed)
-        self.losses = None
+        self._forget_derived()
         return self._about(removed=change.removed, affected=followed.affected, values=change.values)
 
     # -- the objective -------------------------------------------------------------------------------------------
@@ -142,9 +160,16 @@ class PartServer:
         if self.features is None or self.features.settings != settings:
             self.features = propagate_part(part, settings, self.group)
         self.bias = bool(given["bias"])
+        self._embed(message)
         self.losses = PartLosses(
-            part, self.features, loss=as_loss(given["loss"]), classes=given["classes"], bias=self.bias
+            part,
+            self.features,
+            loss=as_loss(given["loss"]),
+            classes=given["classes"],
+            bias=self.bias,
+            embeddings=self.embedded.of(self.features.train_rows),
         )
+        self.encoders.forget_parts()
         return Message(
             {
                 "defects": self.features.squared_defects(part),
@@ -163,6 +188,10 @@ class PartServer:
     def row_norms(self, message: Message) -> Message:
         norms = np.linalg.norm(self._bounds(), axis=1) + message.fields["error"]
         squares = np.square(norms) + (1.0 if self.bias else 0.0)
+        assert self.features is not None
+        rows = self.features.train_rows
+        embeddings = self.embedded.of(rows[self.part.roles[rows] == TRAIN])
+        squares += 0.0 if embeddings is None else np.square(embeddings).sum(axis=1)
         return Message({"norms": [float(np.sqrt(squares).sum()), float(squares.sum())]})
 
     def _losses(self) -> PartLosses:
@@ -182,6 +211,17 @@ class PartServer:
 
     # -- scores --------------------------------------------------------------------------------------------------
 
+    def _embed(self, message: Message) -> None:
+        """The embeddings of training rows and of those that may be scored, by the encoders of a message, if any."""
+        assert self.features is not None
+        if "encoders" not in message.fields:
+            self.embedded.forget()
+            return
+        rows = self.part.rows_with(message.fields["scored"])
+        rows = rows[self._hashes(rows).argsort()[:MOST_SCORED].numpy()]
+        classes = int(message.fields["classes"])
+        self.embedded.compute(self.part, message, np.union1d(self.features.train_rows, rows), classes=classes)
+
     def _hashes(self, rows: np.ndarray) -> Tensor:
         return salted(node_hashes(torch.from_numpy(rows + self.part.start)), salt("scored"))
 
@@ -196,10 +236,14 @@ class PartServer:
         rows = part.rows_with(message.fields["role"])
         rows = rows[(self._hashes(rows) <= message.fields["last"]).numpy()]
         powers, columns = len(features.settings.powers), part.attributes.shape[1]
-        classes = theta.numel() // (powers * columns + (1 if self.bias else 0))
-        weight = theta[: powers * columns * classes].view(powers, columns, classes).numpy()
-        logits = part_logits(part, features, weight, rows, self.group)
-        logits += theta[powers * columns * classes :].numpy() if self.bias else 0.0
+        self._embed(message)
+        embeddings = self.embedded.of(rows)
+        width = 0 if embeddings is None else embeddings.shape[1]
+        weights = theta.numpy()[: (width + powers * columns) * message.fields["classes"]]
+        first, weight = np.split(weights.reshape(-1, message.fields["classes"]), [width])
+        logits = part_logits(part, features, weight.reshape(powers, columns, -1), rows, self.group)
+        logits += theta.numpy()[weights.size :] if self.bias else 0.0
+        logits += 0.0 if embeddings is None else embeddings @ first
         targets = torch.from_numpy(np.array(part.targets[rows]))
         return Message({}, {"logits": torch.from_numpy(logits), "targets": targets})
 
@@ -208,7 +252,7 @@ class PartServer:
     def write(self, message: Message) -> Message:
         """Writes the part, with its features, into a new folder that no run names yet."""
         self.files = new_part(Path(message.fields["folder"]), self.group.rank, self.part, self.features)
-        return Message({"digest": self.files.digest})
+        return Message({"digest": self.files.digest, "inputs": self.encoders.written_inputs()})
 
     def sweep(self, message: Message) -> Message:
         """Removes this rank's parts in other folders than the run's own."""
@@ -227,7 +271,8 @@ class PartServer:
             for hop in range(len(self.features.hops)):
                 rows = np.unique(np.concatenate([one.hops[hop] for one in self.changed]))
                 changes |= {name: (rows, arrays[name][rows]) for name in (f"hop-{hop + 1}", f"defect-{hop + 1}")}
-        return Message({"digest": write_journal(self.files, changes, state=message.fields["state"]).digest})
+        digest = write_journal(self.files, changes, state=message.fields["state"]).digest
+        return Message({"digest": digest, "inputs": self.encoders.written_inputs()})
 
     def _changed(self) -> dict[str, np.ndarray]:
         return self.part.changed_rows
@@ -244,6 +289,7 @@ class PartServer:
         if not self.part.check_records():
             raise Mismatch(f"the part of rank {self.group.rank} is not that of its digest")
         self.features = None  # nothing that is stored beside the records is used
+        self._forget_derived()
         return Message()
 
     def search(self, message: Message) -> Message:

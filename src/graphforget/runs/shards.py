@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from graphforget.distributed.group import Message
+from graphforget.distributed.ranks import Ranks
 from graphforget.errors import InputError, OtherVersion
 from graphforget.files import read_bytes
 from graphforget.graph.distributed_graph import GraphFacts
@@ -26,6 +30,7 @@ class Shards:
     folder: str  # in RUN.parts
     state: str  # of the parts in this folder; a journal of another state was never committed
     digests: tuple[str, ...]
+    encoder_inputs: tuple[str, ...] | None = None  # of a stacked model: digests of what each encoder was trained on
     format: int = FORMAT
 
 
@@ -55,3 +60,31 @@ def read_shards(place: Path, run: RunFile) -> Shards:
     if shards.folder.isalnum():
         return shards
     raise DamagedRun(f"{place} is damaged: {SHARDS} names no folder with parts")
+
+
+# -- the parts of a run, written by all ranks --------------------------------------------------------------------------
+
+
+def written_parts(ranks: Ranks, run: str | Path, facts: GraphFacts) -> Shards:
+    """Every rank writes its part, as it is in memory, into a new folder beside the run."""
+    token, state = uuid.uuid4().hex, uuid.uuid4().hex
+    replies = ranks.call("write", {"folder": str(parts_folder(run) / token)})
+    return Shards(facts=facts, folder=token, state=state, **_digests(replies))
+
+
+def staged_parts(ranks: Ranks, shards: Shards) -> Shards:
+    """Every rank writes a journal of what changed in its memory."""
+    state = uuid.uuid4().hex
+    return dataclasses.replace(shards, state=state, **_digests(ranks.call("stage", {"state": state})))
+
+
+def sweep_parts(ranks: Ranks, run: str | Path, shards: Shards) -> None:
+    """Removes the folders with parts that are no longer, or never were, those of the run."""
+    ranks.call("sweep", {"folder": str(parts_folder(run)), "keep": shards.folder})
+
+
+def _digests(replies: list[Message]) -> dict[str, Any]:
+    """The digests of the parts that ranks have written, and of what encoders were trained on, if there are any."""
+    inputs = dict(one for reply in replies for one in reply.fields["inputs"])
+    encoders = tuple(inputs[number] for number in sorted(inputs)) or None
+    return {"digests": tuple(reply.fields["digest"] for reply in replies), "encoder_inputs": encoders}

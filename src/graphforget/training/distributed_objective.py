@@ -18,30 +18,54 @@ from graphforget.graph.graph import Graph
 from graphforget.linalg.solution import Product
 from graphforget.models.fixed import FixedPropagation
 from graphforget.models.parameters import trainable
-from graphforget.models.propagated import UNIT, summed_defects
+from graphforget.models.part_embeddings import EncoderSet, stacked_on_ranks
+from graphforget.models.propagated import UNIT, Settings, summed_defects
+from graphforget.models.stacked import Stacked
 from graphforget.training.loss_sum import LossSum
 from graphforget.training.losses import Loss, is_convex, is_recorded
 from graphforget.training.objective import Objective
 
 
+def fixed_features(module: FixedPropagation | Stacked) -> FixedPropagation:
+    """The model itself, or the fixed features of a stacked one."""
+    fixed: FixedPropagation = module.fixed if isinstance(module, Stacked) else module
+    return fixed
+
+
+def settings_on_ranks(settings: Settings) -> dict[str, Any]:
+    """What the ranks propagate, as fields of a call."""
+    names = {"powers": list(settings.powers), "scales": list(settings.scales)}
+    return names | {"scale_rows": settings.scale_rows}
+
+
+def model_on_ranks(module: nn.Module, graph: DistributedGraph) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What the ranks need of a model beside its weights, as fields and tensors: encoders, if it has any."""
+    stacked = stacked_on_ranks(module)
+    if stacked is None:
+        return {}, {}
+    given = EncoderSet.of(stacked)
+    return {"encoders": given.fields, "scored": graph.scored_role}, given.tensors
+
+
 class DistributedLossSum(LossSum):
     """The losses of all training rows. Each rank has those of its own rows."""
 
-    def __init__(self, module: FixedPropagation, graph: DistributedGraph, loss: Loss) -> None:
+    def __init__(self, module: FixedPropagation | Stacked, graph: DistributedGraph, loss: Loss) -> None:
         self.like = torch.empty(0, dtype=torch.float64)
         self.module, self.affine_model, self.loss = module, module, loss
         self.size = sum(parameter.numel() for _, parameter in trainable(module))
         self.graph = graph
-        settings = module.propagated_settings
+        fixed = fixed_features(module)
+        settings = fixed.propagated_settings
+        more, tensors = model_on_ranks(module, graph)
         self.settings: dict[str, Any] = {
-            "powers": list(settings.powers),
-            "scales": list(settings.scales),
-            "scale_rows": settings.scale_rows,
-            "bias": module.bias is not None,
-            "classes": module.weight.shape[2],
+            **settings_on_ranks(settings),
+            "bias": fixed.bias is not None,
+            "classes": fixed.weight.shape[2],
             "loss": loss.name,
+            **more,
         }
-        replies = graph.call("prepare", self.settings)
+        replies = graph.call("prepare", self.settings, tensors)
         squares = [sum(parts) for parts in zip(*(reply.fields["defects"] for reply in replies), strict=True)]
         defects = [1.01 * math.sqrt(one) for one in squares]
         size = math.sqrt(sum(reply.fields["size"] for reply in replies))
@@ -82,7 +106,10 @@ class DistributedLossSum(LossSum):
 
     @property
     def longest_sum(self) -> int:
-        return self.module.longest_sum(self.graph.num_training)  # type: ignore[operator]
+        module: Any = self.module
+        summed = self.graph.num_nodes if isinstance(module, Stacked) else self.graph.num_training
+        longest: int = module.longest_sum(summed)
+        return longest
 
     @property
     def num_rows(self) -> int:
@@ -96,7 +123,7 @@ class DistributedLossSum(LossSum):
 class DistributedObjective(Objective):
     """`F` on the training rows of all ranks. Gradients and curvature products are in float64."""
 
-    def __init__(self, module: FixedPropagation, graph: DistributedGraph, *, mu: float, loss: Loss) -> None:
+    def __init__(self, module: FixedPropagation | Stacked, graph: DistributedGraph, *, mu: float, loss: Loss) -> None:
         if not (is_convex(loss) and is_recorded(loss.name)):
             raise InputError(f"the loss is {loss.name!r}, and on several ranks there are built-in losses only")
         self.graph, self.mu, self.m, self.objective_noise_vector = graph, mu, graph.num_training, None
@@ -134,9 +161,11 @@ def objective_on(module: nn.Module, graph: Graph, *, mu: float, loss: Loss, **mo
     """The objective of a model on a graph, wherever its rows lie. `more` is as for `Objective`."""
     if not isinstance(graph, DistributedGraph):
         return Objective(module, graph, mu=mu, loss=loss, **more)
-    if not isinstance(module, FixedPropagation) or not module.symmetric_propagation:
+    stacked = stacked_on_ranks(module)
+    known = stacked if stacked is not None else module
+    if not isinstance(known, FixedPropagation | Stacked) or not known.symmetric_propagation:
         name = type(module).__name__
-        raise InputError(f"the model is a {name}, and on several ranks there are sgc and sign")
+        raise InputError(f"the model is a {name}, and on several ranks there are sgc, sign and stacked networks")
     if more.get("objective_noise_vector") is not None:
         raise InputError("noise in the objective is not possible on several ranks")
-    return DistributedObjective(module, graph, mu=mu, loss=loss)
+    return DistributedObjective(known, graph, mu=mu, loss=loss)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import dataclasses
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from graphforget.errors import InputError, Refused
+from graphforget.graph.distributed_graph import DistributedGraph
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
 from graphforget.models.built_in import is_built_in
@@ -24,6 +25,7 @@ from graphforget.models.propagation import normalised_adjacency
 from graphforget.models.stacked_model import StackedModel
 from graphforget.progress import Progress
 from graphforget.request.request import Request
+from graphforget.training.distributed_encoders import changed_on_ranks, trained_on_ranks
 from graphforget.training.environment import environment
 from graphforget.training.fit import blockers_after_training, deterministic, fit_one
 from graphforget.training.losses import Loss
@@ -81,25 +83,30 @@ def with_encoders(
     Returns the copy, and everything that training found in the encoders that rules out a certificate.
     """
     numbers = list(parts)
-    old = module.encoders or Encoders((nn.Module(),) * module.num_parts, (0.0,) * module.num_parts)
     module = copy.deepcopy(module)
-    module.drop_members(graph)
-    part_of = module.part_of(graph, seed=recipe.seed) if numbers else torch.zeros(0)
+    old = module.encoders or Encoders((nn.Module(),) * module.num_parts, (0.0,) * module.num_parts)
     modules, scales = list(old.modules), list(old.scales)
     blockers: list[str] = []
-    for done, number in enumerate(numbers):
-        if progress is not None:
-            progress("encoders", done, len(numbers))
-        modules[number], scales[number], found = _trained_encoder(
-            module, graph.induced(part_of == number), recipe, loss, number, device=device
-        )
-        blockers += found
+    if isinstance(graph, DistributedGraph):
+        made, blockers = trained_on_ranks(module, graph, recipe, loss, numbers) if numbers else ({}, [])
+        for number, (encoder, scale) in made.items():
+            modules[number], scales[number] = encoder, scale
+    else:
+        module.drop_members(graph)
+        part_of = module.part_of(graph, seed=recipe.seed) if numbers else torch.zeros(0)
+        for done, number in enumerate(numbers):
+            if progress is not None:
+                progress("encoders", done, len(numbers))
+            modules[number], scales[number], found = trained_encoder(
+                module, graph.induced(part_of == number), recipe, loss, number, device=device
+            )
+            blockers += found
     if numbers:
         module.encoders = Encoders(tuple(modules), tuple(scales))
     return module, tuple(dict.fromkeys(blockers))
 
 
-def _trained_encoder(
+def trained_encoder(
     module: StackedModel, part: Graph, recipe: Recipe, loss: Loss, number: int, *, device: str
 ) -> tuple[nn.Module, float, tuple[str, ...]]:
     """The encoder of one part, the mean row norm of its embedding there, and what rules out a certificate.
@@ -108,7 +115,7 @@ def _trained_encoder(
     """
     own = encoder_recipe(module, recipe, number)
     fresh = made_by_seed(module.make, own.seed)
-    inspection = Inspection(_training_reach(module), (), fits_statistics=not module.built_in_modules)
+    inspection = Inspection(training_reach(module), (), fits_statistics=not module.built_in_modules)
     part = input_of_view(part, inspection.reach, module.encoder_view)
     if not items_of(fresh, part).train_mask.any() or part.num_nodes < FEWEST:
         return fresh.double().eval(), 0.0, ()
@@ -166,14 +173,18 @@ def touched_parts(
     module, recipe = trained.stacked, trained.recipe
     if recipe.environment != environment(device=device):
         return list(range(module.num_parts))
+    if isinstance(retained, DistributedGraph):
+        assert request is not None
+        named = _named_parts(lambda rows: module.hashed_part_of(rows, seed=recipe.seed), graph, request)
+        return changed_on_ranks(retained, recipe, named)  # also if none is named: every rank is checked
     before, after = (module.part_of(one, seed=recipe.seed) for one in (graph, retained))
-    reach = _training_reach(module)
+    reach = training_reach(module)
 
     def touched(number: int) -> bool:
         parts = graph.induced(before == number), retained.induced(after == number)
         return not same_training_input(*parts, reach, view=module.encoder_view)
 
-    parts = range(module.num_parts) if request is None else _named_parts(before, graph, request)
+    parts = range(module.num_parts) if request is None else _named_parts(lambda rows: before[rows], graph, request)
     return [number for number in parts if touched(number)]
 
 
@@ -203,16 +214,16 @@ def with_replayed_encoders(
     return dataclasses.replace(trained, module=module)
 
 
-def _named_parts(part_of: Tensor, graph: Graph, request: Request) -> list[int]:
+def _named_parts(part_of: Callable[[Tensor], Tensor], graph: Graph, request: Request) -> list[int]:
     """The parts that hold something that the request names: no other part can change."""
     resolved = request.resolve(graph)
-    source, target = part_of[torch.cat([resolved.edges, resolved.weight_edges], dim=1)]
+    source, target = part_of(torch.cat([resolved.edges, resolved.weight_edges], dim=1))
     rows = torch.cat([resolved.node_rows, resolved.full_rows, resolved.partial_rows, resolved.label_rows])
-    named = torch.cat([part_of[rows], source[source == target]]).unique()
+    named = torch.cat([part_of(rows), source[source == target]]).unique()
     return named[named >= 0].tolist()
 
 
-def _training_reach(module: StackedModel) -> Reach:
+def training_reach(module: StackedModel) -> Reach:
     """How far an encoder's training reads; a module of a user may read the whole of its part."""
     return module.encoder_reach if module.built_in_modules else Reach(None)
 

@@ -32,7 +32,17 @@ class PartLosses:
     method gives a row for each subtree of blocks that the rank has.
     """
 
-    def __init__(self, part: RowPart, features: PartFeatures, *, loss: Loss, classes: int, bias: bool) -> None:
+    def __init__(
+        self,
+        part: RowPart,
+        features: PartFeatures,
+        *,
+        loss: Loss,
+        classes: int,
+        bias: bool,
+        embeddings: np.ndarray | None = None,
+    ) -> None:
+        """`embeddings` are those of the training rows of `features`, which stand before the features."""
         self.loss, self._classes, self._bias = loss, classes, bias
         self.subtrees = part.ranges.subtrees_of(part.rank)
         self._blocks: dict[int, tuple[BlockedFeatures, Tensor]] = {}
@@ -41,11 +51,11 @@ class PartLosses:
             first, last = np.searchsorted(features.train_rows + part.start, [block * size, (block + 1) * size])
             rows = slice(int(first), int(last))
             values = features.training[rows]
+            values = values if embeddings is None else np.concatenate([embeddings[rows], values], axis=1)
             values = values if stays[rows].all() else values[stays[rows]]
             labels = torch.from_numpy(np.array(part.targets[features.train_rows[rows][stays[rows]]]))
             self._blocks[block] = self._of_rows(aligned(np.asarray(values))), as_numbers(labels, FLOAT64)
         self._curvature: dict[int, list[Callable[[Tensor], Tensor]]] = {}
-        self.size = features.training.shape[1] * classes + (classes if bias else 0)
 
     def _of_rows(self, values: Tensor) -> BlockedFeatures:
         return BlockedFeatures(lambda: values, classes=self._classes, bias=self._bias)

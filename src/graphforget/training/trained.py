@@ -33,7 +33,7 @@ from graphforget.models.sharded import Sharded, as_ensemble
 from graphforget.models.stacked_model import StackedModel
 from graphforget.privacy.salt import new_salt
 from graphforget.request.hashed_items import HashedItems
-from graphforget.training.distributed_objective import objective_on
+from graphforget.training.distributed_objective import model_on_ranks, objective_on
 from graphforget.training.losses import Loss, is_convex
 from graphforget.training.objective import Objective
 from graphforget.training.recipe import UPDATE, HistoryEntry, Recipe
@@ -332,7 +332,8 @@ class Trained:
         """All scores by name (`training/scores.py`) on the items of `mask`, the test items by default."""
         items = self.items(graph)
         if isinstance(graph, DistributedGraph):
-            return scores(self.score_kind(graph), *graph.scored_outputs(self.theta))
+            more = model_on_ranks(self.module, graph)
+            return scores(self.score_kind(graph), *graph.scored_outputs(self.theta, *more))
         mask = items.test_mask if mask is None else mask
         if not mask.any():
             raise InputError(f"there is no {items.word} to score, the mask is empty")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 from typing import Any
 
 import numpy as np
@@ -75,6 +77,22 @@ def same_training_input(before: Graph, after: Graph, reach: Reach, *, view: Item
     given = (name for name in optional if getattr(first, name) is not None)
     names = ("numbers", "train_mask", "y", "edge_index", *given)
     return _equal(first.x, second.x) and all(_equal(getattr(first, name), getattr(second, name)) for name in names)
+
+
+def input_digest(graph: Graph, reach: Reach) -> str:
+    """SHA-256 of the training input of a graph without weights of edges, for a model of this reach. It is private.
+
+    Two graphs with one digest have the same training input, number for number.
+    """
+    part = training_input(graph, reach)
+    sparse = part.x.layout == torch.sparse_csr
+    x = (part.x.crow_indices(), part.x.col_indices(), part.x.values()) if sparse else (part.x,)
+    settings = [graph.num_classes, graph.directed]
+    sha = hashlib.sha256(json.dumps(settings).encode())
+    for tensor in (part.numbers, part.train_mask, part.y, part.edge_index, *x):
+        sha.update(json.dumps([str(tensor.dtype), list(tensor.shape)]).encode())
+        sha.update(np.ascontiguousarray(tensor.numpy()).data)
+    return sha.hexdigest()
 
 
 def _hops(graph: Graph, reach: Reach) -> np.ndarray:

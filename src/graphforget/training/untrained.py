@@ -9,10 +9,11 @@ from typing import Any
 from torch import nn
 
 from graphforget.errors import InputError
+from graphforget.graph.distributed_graph import DistributedGraph
 from graphforget.graph.graph import Graph
 from graphforget.models.built_in import as_composite, as_stacked
 from graphforget.models.constructions import Construction
-from graphforget.models.items import LINK, NODE, ItemModel
+from graphforget.models.items import LINK, NODE, ItemModel, items_of
 from graphforget.models.mini_batches import BATCH_OPTIONS
 from graphforget.models.parameters import trainable
 from graphforget.models.registry import build, entry_of
@@ -71,13 +72,14 @@ def _built(graph: Graph, name: str, seed: int, options: dict[str, Any]) -> tuple
         options = _with_relations(graph, options)
     module = build(name, **shape, **options)
     if type(module) is Stacked and "attribute_scale" not in options:
-        options = options | {"attribute_scale": default_attribute_scale(graph.train_rows.numel())}
+        options = options | {"attribute_scale": default_attribute_scale(items_of(module, graph).num_training)}
         module = build(name, **shape, **options)
     stacked, composite = as_stacked(module), as_composite(module)
     if stacked is not None and isinstance(parts, Mapping):
         stacked.set_members(graph, {str(part): nodes for part, nodes in parts.items()})
     if type(module) is Stacked:
-        module.choose_mini_batches(graph, seed=seed)
+        if not isinstance(graph, DistributedGraph):  # ranks train on whole parts
+            module.choose_mini_batches(graph, seed=seed)
         options = {name: value for name, value in options.items() if name not in BATCH_OPTIONS}  # now in its settings
     return module, options if composite is None else composite.settings | options
 

@@ -184,7 +184,8 @@ def _time_epochs(task: Task, epochs: int, parts: list[int]) -> float:
         short = dataclasses.replace(trained, recipe=recipe)
         with_network(short, trained.theta, task.graph, device=task.device)
     else:
-        with_encoders(trained.stacked, task.graph, recipe, trained.loss, parts, device=task.device)
+        there = task.retained if isinstance(task.graph, DistributedGraph) else task.graph
+        with_encoders(trained.stacked, there, recipe, trained.loss, parts, device=task.device)
     return time.perf_counter() - started
 
 
@@ -252,7 +253,9 @@ def _training_seconds(trained: Trained) -> float | None:
 
 def _gradient_seconds(task: Task) -> float:
     """The time of one gradient of the objective, measured now."""
-    theta, objective = task.theta, task.after if isinstance(task.graph, DistributedGraph) else task.before
+    on_ranks = isinstance(task.graph, DistributedGraph)
+    theta = task.theta
+    objective = task.trained.objective(task.retained) if on_ranks else task.before
     objective.gradient(theta)  # the first one also prepares the graph
     started = time.perf_counter()
     objective.gradient(theta)
