@@ -197,7 +197,8 @@ def test_training_anew_gives_the_same_encoders_and_claim(results: Results) -> No
     for name in ("encoders", "digest"):
         assert fallback[name] == step[name]
     for name in PUBLIC:
-        assert fallback["certificate"].get(name) == step["certificate"].get(name), name
+        if name != "algorithms":  # a rehearsal has no trees from which absence is shown
+            assert fallback["certificate"].get(name) == step["certificate"].get(name), name
     centre = torch.tensor(step["centre"], dtype=torch.float64)
     assert apart(fallback["centre"], centre) <= fallback["distance"] + step["distance"]
 
