@@ -517,7 +517,10 @@ REFUSED: list[tuple[list[str], str]] = [
     (["--data", ""], "nodes.csv does not exist"),
     (["--data", "occupied"], "nodes.csv does not exist"),
     (["--data", "file.txt"], "is neither a dataset"),
-    (["--model", "transformer"], "there is no model 'transformer', only sgc, sign, cgu, gcn"),
+    (
+        ["--model", "transformer"],
+        "there is no model 'transformer', only sgc, sign, relational-sign, cgu, scalegun",
+    ),
     (["--model", ""], "there is no model ''"),
     (["--split", "half"], "split 'half' is not known, there are random, public, given"),
     (["--split", "public"], "has no 'public' split"),

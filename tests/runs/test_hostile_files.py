@@ -405,7 +405,7 @@ def test_a_reader_of_a_ledger_leaves_no_trace(place: Path) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_parameters_are_counted_without_any(name: str) -> None:
     options: dict[str, Any] = {"shards": 3} if name.startswith("sharded") else {}
-    fixed = ("sgc", "sign", "cgu", "sharded-sgc", "link-sgc", "link-sign", "graph-sign")
+    fixed = ("sgc", "sign", "relational-sign", "cgu", "scalegun", "sharded-sgc", "link-sgc", "link-sign", "graph-sign")
     options |= {"hops": 3} if name in fixed else {"rounds": 2} if name == "graph-wl" else {"hidden": 4}
     module = build(name, columns=5, classes=3, **options)
     counted = count_parameters(name, columns=5, classes=3, options=options)

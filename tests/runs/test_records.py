@@ -29,7 +29,7 @@ from graphforget.certificates.chain import START, Chain
 from graphforget.certificates.ledger import Ledger
 from graphforget.certificates.signing import entry_signer
 from graphforget.privacy.gaussian import composed_ratio, epsilon_of
-from graphforget.runs import apply, verify, write
+from graphforget.runs import answering, verify, write
 from graphforget.runs.history import read_history
 from graphforget.runs.layout import ANNEX, CERTIFICATE, LEDGER, OUTCOME, PROOFS, RELEASED, SUPPRESSED
 from graphforget.runs.locks import parent_lock
@@ -631,7 +631,7 @@ def test_an_answer_elsewhere_takes_model_and_record_of_one_state(
     gf.answer(run, gone(4))
     other = gf.unlearn(*gf.load_run(run), gone(5))
     writer = threading.Thread(target=lambda: gf.save_outcome(run, other, after=run, force=True))
-    meanwhile(monkeypatch, apply, "history_of", partial(start_and_wait, writer))
+    meanwhile(monkeypatch, answering, "history_of", partial(start_and_wait, writer))
     gf.answer(run, gone(6), out=tmp_path / "new")
     monkeypatch.undo()
     writer.join()

@@ -115,7 +115,9 @@ def test_unlinking_is_compared_with_and_answers_no_request() -> None:
 
 @pytest.mark.parametrize("model", ["cgu", "scalegun", "sharded-gcn", "nonsense"])
 def test_only_plain_models_are_compared_on(model: str) -> None:
-    with pytest.raises(gf.InputError, match=f"^model '{model}' cannot be compared on, only sgc, sign, gcn"):
+    with pytest.raises(
+        gf.InputError, match=f"^model '{model}' cannot be compared on, only sgc, sign, relational-sign,"
+    ):
         contenders(model)
 
 

@@ -134,7 +134,8 @@ def test_the_bound_counts_what_a_small_error_does_to_a_slope() -> None:
 
 
 def test_the_claims_bound_counts_the_errors_of_the_features_before_and_after() -> None:
-    graph, given = random_graph(5, nodes=40, edges=80), {"method": "scalegun", "epsilon": 1e6, "rmax": 0.02}
+    graph = random_graph(5, nodes=40, edges=80)
+    given: dict[str, Any] = {"method": "scalegun", "epsilon": 1e6, "rmax": 0.02}
     trained = gf.train(graph, "scalegun", **TRAINING)
     module, request = module_of(trained), gf.Request(labels=[4])
     outcome = gf.unlearn(trained, graph, request, **given)

@@ -480,7 +480,8 @@ def test_a_maker_of_fresh_modules_goes_to_retraining(wanted: dict[str, Any]) -> 
         ({"otherwise": None}, "otherwise is None, it must be one of retrain, refuse"),
         (
             {"method": "automatic"},
-            "there is no method 'automatic', only auto, newton, retrain, idea, grapheraser, gif, ceu, cgu, ascent",
+            "there is no method 'automatic', only auto, newton, retrain, idea, grapheraser, gif, ceu, cgu, scalegun, "
+            "gnndelete, megu, ascent",
         ),
     ],
 )

@@ -10,7 +10,7 @@ from graphforget.certificates.chain import Entry
 from graphforget.certificates.conditions import sentence
 from graphforget.certificates.releases import Composition
 from graphforget.cli.console import say, show, show_pairs
-from graphforget.request.hashed_items import in_words
+from graphforget.request.kinds import in_words
 from graphforget.training.score_names import SCORES, SHOWN, shown_score, stored_scores
 
 if TYPE_CHECKING:

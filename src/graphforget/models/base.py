@@ -74,9 +74,11 @@ class GraphModel(nn.Module):
 
 def reads_edge_weight(module: nn.Module) -> bool:
     """Whether a module takes the weights of edges: a model of this package that does, or a third parameter."""
-    if isinstance(module, GraphModel):  # a subclass of a user may have its own propagation
-        return module.takes_edge_weight and [*signature(module.propagation).parameters][3:4] == ["edge_weight"]
-    return [*signature(module.forward).parameters][2:3] == ["edge_weight"]
+    called_with_it = [*signature(module.forward).parameters][2:3] == ["edge_weight"]
+    if isinstance(module, GraphModel):  # a user may have replaced its propagation or its `forward`
+        own = [*signature(module.propagation).parameters][3:4] == ["edge_weight"]
+        return called_with_it and module.takes_edge_weight and own
+    return called_with_it
 
 
 class NormalisedModel(GraphModel):

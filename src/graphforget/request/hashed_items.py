@@ -14,7 +14,6 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from graphforget.errors import InputError
-from graphforget.graph.edge_arrays import FORGOTTEN_WEIGHT
 from graphforget.privacy.salt import new_salt
 from graphforget.request.spelling import canonical_name
 from graphforget.validation import read_fields
@@ -190,13 +189,6 @@ def count_items(request: Request) -> dict[str, int]:
     return {kind: count for kind, count in counts.items() if count}
 
 
-def in_words(counts: dict[str, int]) -> str:
-    """The counts of `count_items` in words, such as "2 deleted items (1 node, 1 label)"."""
-    words = ", ".join(f"{count:,} {kind}{'s' * (count != 1)}" for kind, count in counts.items())
-    total = sum(counts.values())
-    return f"{total:,} deleted item{'s' * (total != 1)} ({words})"
-
-
 def beyond(found: Request, there: Request) -> Request | None:
     """What a request names and another one does not; None if that is nothing."""
     from graphforget.request.request import Request
@@ -224,6 +216,8 @@ def _weighted_edges(graph: Graph) -> Tensor:
     """The edges that weigh something else than 1."""
     if graph.edge_weight is None:
         return graph.edge_index[:, :0]
+    from graphforget.graph.edge_arrays import FORGOTTEN_WEIGHT  # with torch, which the ledger does without
+
     return graph.edge_index[:, graph.edge_weight != FORGOTTEN_WEIGHT]
 
 

@@ -14,7 +14,8 @@ from graphforget.errors import InputError, Refused
 from graphforget.graph.graph import Graph
 from graphforget.graph.schema import MARK, is_typed
 from graphforget.progress import Progress
-from graphforget.request.hashed_items import HashedItems, beyond, count_items, in_words
+from graphforget.request.hashed_items import HashedItems, beyond, count_items
+from graphforget.request.kinds import in_words
 from graphforget.request.request import Request
 from graphforget.request.spelling import mentions
 from graphforget.training.recipe import UPDATE
