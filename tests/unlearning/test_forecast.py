@@ -88,8 +88,8 @@ def test_the_forecast_is_private_and_decides_nothing(monkeypatch: pytest.MonkeyP
     def no_forecast(task: object) -> None:
         raise AssertionError("a request asked for the forecast")
 
-    monkeypatch.setattr(plans, "forecast", no_forecast)
-    monkeypatch.setattr(forecasts, "forecast", no_forecast)
+    monkeypatch.setattr(plans, "forecast_of", no_forecast)
+    monkeypatch.setattr(forecasts, "forecast_of", no_forecast)
     outcome = gf.unlearn(trained, graph, ruin)
     assert outcome.level == "certified"
     assert "forecast" not in json.dumps(outcome.public())

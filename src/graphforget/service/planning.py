@@ -60,9 +60,11 @@ def plan_received(service: Service, models: OpenModels, holder: Holder) -> int:
         except Exception as error:  # a run directory that cannot be read, say: it is tried again after the lease
             log.error("request %s could not be planned: %s", request.id, type(error).__name__)
     _keep_out(claimed, registered, models, parts)
+    first = {request.id for request in claimed if request.state == RECEIVED}
     with service.database.write() as session:
-        for request in session.scalars(select(SubjectRequest).where(SubjectRequest.id.in_(parts))):
-            if request.leased_by == holder.name:  # not so if it was cancelled
+        for request in session.scalars(select(SubjectRequest).where(SubjectRequest.id.in_(parts)).with_for_update()):
+            # A first plan counts even if it took longer than the lease: two slow workers would else never end.
+            if request.state == RECEIVED if request.id in first else request.leased_by == holder.name:
                 give_back(request, holder)
                 problem = problems[request.id]
                 if problem:
@@ -152,7 +154,7 @@ def _part(request: SubjectRequest, model: Model, models: OpenModels) -> Part:
         if held is None:
             part.state = NOTHING_HELD
             return part
-        part.plan = plan(opened.trained, opened.graph, held).to_dict()
+        part.plan = plan(opened.trained, opened.graph, held, forecast=False).to_dict()
         if part.plan["level"] is None:
             part.state, part.reason = REFUSED, part.plan["meaning"]
     except InputError as error:

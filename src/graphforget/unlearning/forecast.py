@@ -51,7 +51,7 @@ class Forecast:
         )
 
 
-def forecast(task: Task) -> Forecast | None:
+def forecast_of(task: Task) -> Forecast | None:
     """The forecast of a request; None for ensembles, graphs in parts, values to predict, and items without scores.
 
     The step is that of Newton's method, with the Gauss-Newton matrix for a model that is not convex, and with the

@@ -23,7 +23,7 @@ from graphforget.training.boosting import with_network
 from graphforget.training.encoders import touched_parts, with_encoders
 from graphforget.training.trained import Trained
 from graphforget.unlearning.catalogue import AUTO
-from graphforget.unlearning.forecast import Forecast, forecast
+from graphforget.unlearning.forecast import Forecast, forecast_of
 from graphforget.unlearning.registry import named_choice
 from graphforget.unlearning.selection import RETRAIN, Choice, LevelPolicy, Otherwise, choose, expected_choice
 from graphforget.unlearning.task import Task
@@ -88,6 +88,7 @@ def plan(
     level: Level | None = None,
     otherwise: Otherwise = "retrain",
     device: str = "cpu",
+    forecast: bool = True,
     **options: Any,
 ) -> Plan:
     """Says what `unlearn` would do with the same arguments: the footprint, the expected level, the expected time.
@@ -102,6 +103,7 @@ def plan(
         level: The lowest acceptable level.
         otherwise: "retrain" or "refuse", if the level cannot be reached.
         device: The torch device to compute on.
+        forecast: Whether to forecast the score, which costs a Newton step.
         **options: Options of the method.
 
     Returns:
@@ -121,7 +123,9 @@ def plan(
     named = named_choice(method, options)
     merged = (named.method if named else RETRAIN).checked_request(trained, graph, as_requests(request))
     task = Task.of(trained, graph, merged, device=device)
-    return Plan(**expected(task, policy, named, options), **_counts(task), forecast=forecast(task))
+    return Plan(
+        **expected(task, policy, named, options), **_counts(task), forecast=forecast_of(task) if forecast else None
+    )
 
 
 def expected(task: Task, policy: LevelPolicy, named: Choice | None, options: Mapping[str, Any]) -> dict[str, Any]:
