@@ -521,7 +521,8 @@ def test_damage_is_told_in_one_sentence(damage: str, run: Path) -> None:
 @pytest.mark.parametrize("file", sorted(FILES))
 def test_a_missing_file_is_named(file: str, run: Path) -> None:
     (run / file).unlink()
-    with pytest.raises(gf.InputError, match=rf"^{run} is not a run directory: .*{file} is missing$"):
+    problem = "is not a run directory" if file == "run.json" else "is damaged"
+    with pytest.raises(gf.InputError, match=rf"^{run} {problem}: .*{file} is missing$"):
         gf.load_run(run)
 
 
