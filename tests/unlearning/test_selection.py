@@ -215,7 +215,8 @@ def test_a_model_that_is_not_convex_never_comes_out_certified(
 ) -> None:
     trained, graph = trained_on(model)
     assert not trained.certifiable
-    for wanted in ({}, {"method": "idea"}, {"method": "retrain"}):
+    choices: tuple[dict[str, Any], ...] = ({}, {"method": "idea"}, {"method": "retrain"})
+    for wanted in choices:
         _, outcome = came_out(trained, graph, NODES, level=level, otherwise=otherwise, **wanted)
         assert outcome is None or outcome.level != "certified"
         assert outcome is None or outcome.method != "newton"
