@@ -64,7 +64,8 @@ def plan_received(service: Service, models: OpenModels, holder: Holder) -> int:
     with service.database.write() as session:
         for request in session.scalars(select(SubjectRequest).where(SubjectRequest.id.in_(parts)).with_for_update()):
             # A first plan counts even if it took longer than the lease: two slow workers would else never end.
-            if request.state == RECEIVED if request.id in first else request.leased_by == holder.name:
+            still_ours = request.state == RECEIVED if request.id in first else request.leased_by == holder.name
+            if still_ours:
                 give_back(request, holder)
                 problem = problems[request.id]
                 if problem:
