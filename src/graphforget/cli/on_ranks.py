@@ -48,7 +48,7 @@ def run_on_ranks(command: Callable[[], int]) -> int:
 
 
 def exit_from_ranks(code: int) -> NoReturn:
-    """Ends this process at once: a thread of gloo that still holds a tensor can abort an interpreter that shuts down."""
+    """Ends this process at once: a thread of gloo with a tensor can abort an interpreter that shuts down."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
