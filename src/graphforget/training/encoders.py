@@ -22,12 +22,13 @@ from graphforget.models.inspection import Inspection, attribute_state
 from graphforget.models.items import items_of, view_of
 from graphforget.models.mini_batches import MiniBatches
 from graphforget.models.propagation import normalised_adjacency
+from graphforget.models.registry import is_affine
 from graphforget.models.stacked_model import StackedModel
 from graphforget.progress import Progress
 from graphforget.request.request import Request
 from graphforget.training.distributed_encoders import changed_on_ranks, trained_on_ranks
 from graphforget.training.environment import environment
-from graphforget.training.fit import blockers_after_training, deterministic, fit_one
+from graphforget.training.fit import blockers_after_training, deterministic, fit_one, train_by_adam
 from graphforget.training.losses import Loss
 from graphforget.training.recipe import Recipe, derived_seed
 from graphforget.training.sampling import train_in_batches
@@ -140,11 +141,14 @@ def _fitted(
     device: str,
 ) -> tuple[nn.Module, tuple[str, ...]]:
     """A fresh encoder trained on the whole of its part or in mini-batches, and what rules out a certificate."""
-    if batches is None:
+    if batches is None and (recipe.polish_steps or is_affine(fresh)):
         fitted = fit_one(fresh, part, recipe, loss, inspection, device=device)
         return fitted.module, fitted.certification_blockers
     before = None if is_built_in(fresh) else attribute_state(fresh)
-    unkeyed = train_in_batches(fresh, part, recipe, loss, batches, device=device)
+    if batches is None:
+        unkeyed = train_by_adam(fresh, part, recipe, loss, device=device)
+    else:
+        unkeyed = train_in_batches(fresh, part, recipe, loss, batches, device=device)
     encoder = fresh.double().eval().cpu()
     return encoder, blockers_after_training(inspection, before, encoder, loss, unkeyed=unkeyed)
 
