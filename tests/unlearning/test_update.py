@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 import graphforget as gf
 from cases import changed_rows, graphs, make, present, random_graph, reach_of, requests, with_targets
 from collection_cases import random_collection
+from graphforget.graph import digest as digest_module
+from graphforget.graph.records import record_hashes
 from graphforget.request.change import change_footprint
 from graphforget.training.state import same_tensors
 
@@ -131,6 +133,54 @@ def test_outside_the_footprint_of_a_growth_nothing_changes(name: str, data: st.D
     added = set(whole.numbers[found.added].tolist())
     assert added == set(whole.numbers[whole.train_mask].tolist()) - set(before.numbers[before.train_mask].tolist())
     assert found.removed.numel() == 0
+
+
+def reversed_rows(graph: gf.Graph) -> gf.Graph:
+    """The same records, the last first."""
+    order = torch.arange(graph.num_nodes - 1, -1, -1)
+    arrays: dict[str, Any] = {n: getattr(graph, n)[order] for n in ("y", "train_mask", "val_mask", "test_mask")}
+    arrays |= {} if graph.edge_weight is None else {"edge_weight": graph.edge_weight}
+    assert graph.subject_ids is not None
+    return gf.Graph.create(
+        x=graph.x.to_dense()[order],
+        edges=graph.num_nodes - 1 - graph.edge_index,
+        num_classes=graph.num_classes,
+        sparse=graph.has_sparse_attributes,
+        directed=graph.directed,
+        subject_ids=graph.subject_ids[::-1],
+        **arrays,
+    )
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_the_digest_of_the_next_state_is_that_of_its_records(data: st.DataObject) -> None:
+    whole = named(data.draw(graphs()))
+    more, less = (whole.without(data.draw(requests(whole))) for _ in range(2))
+    assert more.digest  # so that the next digest may follow from it
+    others = [less, corrected(less) if less.num_nodes > 3 and not less.directed else less]
+    others += [dataclasses.replace(less, subject_ids=(*(less.subject_ids or ())[:-1], "somebody else"))]
+    others += [reversed_rows(less)] if less.edge_relations is None and less.graph_numbers is None else []
+    for new in others:
+        after = more.next_state(new)
+        assert after.digest == dataclasses.replace(after).digest
+
+
+def test_only_records_that_differ_are_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, whole = grown()
+    hashed: list[int] = []
+    assert before.digest
+
+    def counted(graph: gf.Graph, rows: np.ndarray | None = None) -> np.ndarray:
+        hashed.append(graph.num_nodes if rows is None else len(rows))
+        return record_hashes(graph, rows)
+
+    monkeypatch.setattr(digest_module, "record_hashes", counted)
+    after = before.next_state(whole)
+    assert after.digest
+    new = [whole.row_of_subject[name] for name in ("person-5", "person-20")]
+    neighbours = set(whole.edge_index[0, torch.isin(whole.edge_index[1], torch.tensor(new))].tolist())
+    assert hashed == [len(neighbours | set(new))]
 
 
 def test_numbers_stay_and_new_ones_follow_the_highest_that_stays() -> None:

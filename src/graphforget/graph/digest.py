@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from graphforget.graph.differences import equal_records
 from graphforget.graph.edge_arrays import has_edge_arrays
 from graphforget.graph.record_tree import HASH, RecordTree
 from graphforget.graph.records import header, record_hashes
@@ -64,13 +66,11 @@ def digest(graph: Graph) -> str:
 def digest_tree(graph: Graph) -> GraphDigest:
     """The graph's digest with its tree. It is computed once a graph, from another one where `follow` says so."""
     if TREE not in graph.__dict__:
-        earlier = graph.__dict__.pop(FOLLOWS, None)
-        if earlier is None:
-            tree = GraphDigest(RecordTree.of(graph.numbers.numpy(), record_hashes(graph)), header(graph))
+        follows: Callable[[Graph], GraphDigest] | None = graph.__dict__.pop(FOLLOWS, None)
+        if follows is None:
+            remember(graph, record_hashes(graph))
         else:
-            parent, changed_numbers, gone_numbers = earlier
-            tree = parent.updated(graph, changed_numbers, gone_numbers)
-        graph.__dict__[TREE] = tree
+            graph.__dict__[TREE] = follows(graph)
     result: GraphDigest = graph.__dict__[TREE]
     return result
 
@@ -82,7 +82,27 @@ def follow(parent: Graph, graph_after: Graph, changed_numbers: np.ndarray, gone_
     """
     tree = parent.__dict__.get(TREE)
     if tree is not None:
-        graph_after.__dict__[FOLLOWS] = (tree, changed_numbers, gone_numbers)
+        following: Any = {"changed_numbers": changed_numbers, "gone_numbers": gone_numbers}
+        graph_after.__dict__[FOLLOWS] = partial(tree.updated, **following)
+
+
+def follow_state(earlier: Graph, later: Graph) -> None:
+    """Lets the digest of the next state of a graph hash the records alone that are not in the graph before it.
+
+    For a graph whose digest is known. The later one may have nodes that the earlier one has not.
+    """
+    tree = earlier.__dict__.get(TREE)
+    if tree is not None:
+        later.__dict__[FOLLOWS] = partial(_of_next_state, tree, earlier)
+
+
+def _of_next_state(tree: GraphDigest, earlier: Graph, later: Graph) -> GraphDigest:
+    rows, same = equal_records(earlier, later)
+    leaves = np.empty((later.num_nodes, HASH), dtype=np.uint8)
+    leaves[same] = tree.tree.leaves(earlier.numbers.numpy()[rows])
+    others = np.setdiff1d(np.arange(later.num_nodes), same, assume_unique=True)
+    leaves[others] = record_hashes(later, others)
+    return GraphDigest(RecordTree.of(later.numbers.numpy(), leaves), header(later))
 
 
 def remember(graph: Graph, leaves: np.ndarray) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from graphforget.errors import InputError
+from graphforget.graph.digest import follow_state
 from graphforget.graph.edge_arrays import RELATIONS, WEIGHT
 from graphforget.graph.schema import is_typed, target_type
 from graphforget.graph.surgery import reordered, with_classes, with_relations
@@ -38,7 +41,9 @@ def next_state(graph: Graph, new: Graph) -> Graph:
         new, x=_stored_as(new.x, graph.x), column_names=graph.column_names, notes=(), **settings
     )
     after = reordered(after, numbers) if numbers is not None else after
-    return dataclasses.replace(after, next_number=max(graph.free_number, after.free_number))
+    after = dataclasses.replace(after, next_number=max(graph.free_number, after.free_number))
+    follow_state(graph, after)
+    return after
 
 
 def with_sides_of(new: Graph, graph: Graph) -> Graph:
@@ -56,7 +61,8 @@ def with_sides_of(new: Graph, graph: Graph) -> Graph:
 def _known_rows(graph: Graph, new: Graph) -> Tensor:
     """The row in `graph` of each node of `new`; -1 for a new one."""
     if new.subject_ids is not None:
-        return torch.tensor([graph.row_of_subject.get(subject, -1) for subject in new.subject_ids])
+        rows = map(graph.row_of_subject.get, new.subject_ids, itertools.repeat(-1))
+        return torch.from_numpy(np.fromiter(rows, dtype=np.int64, count=new.num_nodes))
     place = torch.searchsorted(graph.numbers, new.numbers).clamp_max(graph.num_nodes - 1)
     return torch.where(graph.numbers[place] == new.numbers, place, -1)
 
