@@ -2,9 +2,11 @@
 
     git worktree add ../before COMMIT
     OMP_NUM_THREADS=1 python benchmarks/one_node_before.py ../before
+    OMP_NUM_THREADS=1 python benchmarks/one_node_before.py ../before --model sign --data dense --requests 8
 
-Each checkout has a process of its own. They take turns, request by request, on the same nodes, so that whatever else
-slows the machine slows both. `releases=1` promises what the other checkout promises; the default promises more.
+`dense` is a synthetic graph with 7,650 nodes, 119,000 edges, 745 dense columns and 8 classes. Each checkout has a
+process of its own. They take turns, request by request, on the same nodes, so that whatever else slows the machine
+slows both. `releases=1` promises what the other checkout promises; the default promises more.
 """
 
 from __future__ import annotations
@@ -21,13 +23,16 @@ from typing import Any
 WARM_UP = 3
 
 
-def work(data: str, releases: int) -> None:
+DENSE: dict[str, int] = {"nodes": 7_650, "edges": 119_000, "columns": 745, "classes": 8}
+
+
+def work(data: str, model: str, releases: int) -> None:
     """Answers a request for every node number on standard input with its CPU seconds."""
     import graphforget as gf
 
-    graph = gf.load(data)
+    graph = gf.synthetic(**DENSE, seed=0) if data == "dense" else gf.load(data)
     more: dict[str, Any] = {"releases": releases} if releases else {}
-    trained = gf.train(graph, "sgc", **more)
+    trained = gf.train(graph, model, **more)
     print(graph.num_nodes, flush=True)
     for line in sys.stdin:
         request = gf.Request(nodes=[int(line)])
@@ -39,8 +44,8 @@ def work(data: str, releases: int) -> None:
 class Worker:
     """A process that answers requests with the package of one checkout."""
 
-    def __init__(self, checkout: Path, data: str, releases: int) -> None:
-        command = [sys.executable, __file__, "--work", data, "--releases", str(releases)]
+    def __init__(self, checkout: Path, data: str, model: str, releases: int) -> None:
+        command = [sys.executable, __file__, "--work", data, "--model", model, "--releases", str(releases)]
         environment = os.environ | {"PYTHONPATH": str(checkout / "src")}
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True)
@@ -61,18 +66,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before", nargs="?", type=Path, help="the other checkout")
     parser.add_argument("--data", nargs="+", default=["cora", "pubmed"])
+    parser.add_argument("--model", default="sgc", choices=["sgc", "sign"])
     parser.add_argument("--requests", type=int, default=40)
     parser.add_argument("--work", help=argparse.SUPPRESS)
     parser.add_argument("--releases", type=int, default=0, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.work:
-        work(arguments.work, arguments.releases)
+        work(arguments.work, arguments.model, arguments.releases)
         return
     here = Path(__file__).resolve().parents[1]
     print("| data | before | releases=1 | ratio | default | ratio | products |")
     print("|---|---|---|---|---|---|---|")
     for data in arguments.data:
-        workers = [Worker(arguments.before.resolve(), data, 0), Worker(here, data, 1), Worker(here, data, 0)]
+        sides = ((arguments.before.resolve(), 0), (here, 1), (here, 0))
+        workers = [Worker(checkout, data, arguments.model, releases) for checkout, releases in sides]
         step = max(1, workers[0].nodes // (arguments.requests + WARM_UP))
         rows = [[worker.seconds(number * step) for worker in workers] for number in range(arguments.requests + WARM_UP)]
         timed = rows[WARM_UP:]
