@@ -16,13 +16,13 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 import graphforget as gf
 from cases import COLUMNS, changed_rows, dense_cases, graphs, logits, make, random_graph, reach_of, requests, weighted
-from graphforget.certificates.residual import rounding_allowance
 from graphforget.models.fixed import FixedPropagation
 from graphforget.models.gat import GATLayer
 from graphforget.models.gcn import GCN
 from graphforget.models.plain_copies import plain_copy
 from graphforget.models.propagation import normalised_adjacency
 from graphforget.training.objective import Objective
+from graphforget.training.rounding import rounding_allowance
 
 WEIGHTED = ("sgc", "sgc-3", "sign", "gcn", "gat", "linearised-gcn", "own weighted")
 QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
