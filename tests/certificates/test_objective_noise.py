@@ -24,7 +24,6 @@ from torch.nn import functional
 
 import graphforget as gf
 from cases import CLASSES, COLUMNS, changed_rows, dense_cases, dense_rows, graphs, make, present, random_graph, requests
-from graphforget.certificates.residual import rounding_allowance
 from graphforget.linalg.sparse import converted
 from graphforget.models.fixed import SGC, SIGN, FixedPropagation, MeanSGC
 from graphforget.models.inputs import model_inputs
@@ -36,6 +35,7 @@ from graphforget.runs.layout import DamagedRun
 from graphforget.runs.write import rewrite_checksums
 from graphforget.training.losses import BUILT_IN, CrossEntropy, Loss, OneVsRest, as_loss, is_convex
 from graphforget.training.objective import Objective
+from graphforget.training.rounding import rounding_allowance
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

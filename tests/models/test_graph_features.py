@@ -13,11 +13,11 @@ import torch
 
 import graphforget as gf
 from collection_cases import random_collection
-from graphforget.certificates.residual import rounding_allowance
 from graphforget.graph.hashing import salt
 from graphforget.models.graph_features import sign_features, wl_colours, wl_features
 from graphforget.models.items import items_of
 from graphforget.models.registry import build
+from graphforget.training.rounding import rounding_allowance
 
 CASES = [
     {"sparse": sparse, "directed": directed, "mixed": mixed}

@@ -12,13 +12,13 @@ from torch import Tensor
 
 import graphforget as gf
 from cases import present, random_graph
-from graphforget.certificates.residual import rounding_allowance
 from graphforget.graph.schema import schema_of
 from graphforget.models.inputs import model_inputs
 from graphforget.models.plain_copies import plain_copy
 from graphforget.models.registry import build
 from graphforget.models.relation_paths import MOST_PATHS
 from graphforget.models.relational import RelationalSIGN
+from graphforget.training.rounding import rounding_allowance
 from hetero_cases import (
     CLASSES,
     TARGET,

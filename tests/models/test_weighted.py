@@ -16,13 +16,13 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 import graphforget as gf
 from cases import COLUMNS, changed_rows, dense_cases, graphs, logits, make, random_graph, reach_of, requests, weighted
-from graphforget.certificates.residual import rounding_allowance
 from graphforget.models.fixed import FixedPropagation
 from graphforget.models.gat import GATLayer
 from graphforget.models.gcn import GCN
 from graphforget.models.plain_copies import plain_copy
 from graphforget.models.propagation import normalised_adjacency
 from graphforget.training.objective import Objective
+from graphforget.training.rounding import rounding_allowance
 
 WEIGHTED = ("sgc", "sgc-3", "sign", "gcn", "gat", "linearised-gcn", "own weighted")
 QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -264,3 +264,14 @@ def test_the_allowance_covers_weights_that_a_sum_loses() -> None:
     error = float(np.sqrt(((computed.numpy().astype(long) - exact) ** 2).sum()))
     allowance = rounding_allowance(objective, theta, gradient_norm=float(computed.norm()))
     assert 1000 * 2.0**-53 < error <= allowance  # far over what a few roundings do
+
+
+@pytest.mark.parametrize("hops", [1, 4])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_allowance_counts_a_hop_twice_where_weights_are_summed_up(hops: int, sparse: bool) -> None:
+    """docs/maths.md, section 9: `2n + 10` in place of `n` terms, because an entry of `S` comes from sums itself."""
+    nodes, powers = 30, tuple(range(hops + 1))
+    graph = random_graph(3, nodes=nodes, edges=60, sparse=sparse, directed=True)
+    module = FixedPropagation(COLUMNS, 3, powers=powers).double()
+    terms = [Objective(module, one, mu=1e-3).data.longest_sum for one in (graph, weighted(graph, 3))]
+    assert terms == [(hops + 3) * (summed + len(powers) * COLUMNS + 10) for summed in (nodes, 2 * nodes + 10)]

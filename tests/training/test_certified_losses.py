@@ -18,10 +18,11 @@ import graphforget as gf
 from cases import CLASSES, dense_rows, random_graph
 from graphforget.certificates.claims.residual_ball import DECLARED_CONVEX, ResidualBall
 from graphforget.certificates.levels import Level
-from graphforget.certificates.residual import residual, rounding_allowance
+from graphforget.certificates.residual import residual
 from graphforget.models.fixed import SGC
 from graphforget.training.losses import CrossEntropy
 from graphforget.training.objective import Objective
+from graphforget.training.rounding import rounding_allowance
 
 REQUEST = gf.Request(nodes=[4])
 WEIGHTS = (0.5, 4.0, 20.0)

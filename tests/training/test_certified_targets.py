@@ -17,11 +17,12 @@ from torch_geometric.nn import GCN
 import graphforget as gf
 from cases import dense_rows, graphs, random_graph, requests, with_targets
 from graphforget.certificates.claims.residual_ball import ResidualBall
-from graphforget.certificates.residual import residual, rounding_allowance
+from graphforget.certificates.residual import residual
 from graphforget.models.fixed import SGC, SIGN
 from graphforget.models.registry import build
 from graphforget.training.losses import Logistic, Loss, SquaredError
 from graphforget.training.objective import Objective
+from graphforget.training.rounding import rounding_allowance
 from graphforget.unlearning.distance import optimum
 
 KINDS = ("labels", "values")

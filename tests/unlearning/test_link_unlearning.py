@@ -15,7 +15,6 @@ from torch import Tensor
 import graphforget as gf
 from cases import COLUMNS, claim_of, random_graph, requests
 from graphforget.certificates.claims.residual_ball import ResidualBall
-from graphforget.certificates.residual import rounding_allowance
 from graphforget.linalg.newton import newton_cg
 from graphforget.linalg.sparse import BoundedMatrix
 from graphforget.models.link import LinkFixed
@@ -23,6 +22,7 @@ from graphforget.models.pair_features import FLOOR
 from graphforget.models.registry import build
 from graphforget.privacy.gaussian import tolerance
 from graphforget.training.losses import as_loss
+from graphforget.training.rounding import rounding_allowance
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -33,6 +33,7 @@ from graphforget.training.fit import fit_one
 from graphforget.training.loss_checks import check_loss, loss_for
 from graphforget.training.losses import Loss, LossFunction, SquaredError, assumed_convex
 from graphforget.training.recipe import RELEASES, Recipe
+from graphforget.training.rounding import notes_on_rounding
 from graphforget.training.score_names import SCORES, SHARES, SHOWN
 from graphforget.training.shards import fit_shards
 from graphforget.training.trained import Trained
@@ -129,7 +130,8 @@ def train(
         **options: Options of a built-in model, such as `hidden=32`.
 
     Returns:
-        The trained model. Its `notes` warn if the noise costs more than two points of its score.
+        The trained model. Its `notes` warn if the noise costs more than two points of its score, or if rounding is
+        over the tolerance of a release.
 
     Raises:
         InputError: A parameter is out of its range, or the model or the loss cannot be trained on this graph.
@@ -266,7 +268,7 @@ def _notes(trained: Trained, graph: Graph) -> list[str]:
         )
     if recipe.sigma and recipe.delta > 1 / m:
         notes.append(f"delta = {recipe.delta:g} is over 1 / {m}, one over the number of training {items.word}s")
-    notes += _notes_on_size(items.y[items.train_rows])
+    notes += _notes_on_size(items.y[items.train_rows]) + notes_on_rounding(trained, graph)
     scored = trained.scored_mask(graph)
     if not (recipe.sigma or recipe.floor) or scored is None:
         return notes

@@ -190,8 +190,8 @@ class Trained:
     def residual(self) -> float:
         """`||grad F|| / mu`; for a strongly convex objective an upper bound on the distance to its minimiser.
 
-        Measured in float64 and without an allowance for its rounding, which `train` keeps far below the tolerance;
-        a certificate adds one (`certificates/residual.py`).
+        Measured in float64 and without an allowance for its rounding. A certificate adds one
+        (`training/rounding.py`), and training warns if it is over the tolerance of a release.
         """
         return self.gradient_norm / self.recipe.mu
 

@@ -12,7 +12,6 @@ from torch import Tensor
 from graphforget.certificates.claims.base import Claim
 from graphforget.certificates.claims.objective_noise import gradient_residual_bound, linear_one_vs_rest
 from graphforget.certificates.conditions import sentence
-from graphforget.certificates.residual import rounding_allowance
 from graphforget.errors import InputError, Refused
 from graphforget.linalg.cg import conjugate_gradient
 from graphforget.linalg.lanczos import extreme_eigenvalues
@@ -20,6 +19,7 @@ from graphforget.models.fixed import FixedPropagation
 from graphforget.privacy.gaussian import mu_gdp
 from graphforget.training.objective import Objective
 from graphforget.training.retraining import trained_anew
+from graphforget.training.rounding import rounding_allowance
 from graphforget.training.trained import Trained
 from graphforget.unlearning.catalogue import CGU
 from graphforget.unlearning.method import Method

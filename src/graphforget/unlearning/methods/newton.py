@@ -13,7 +13,7 @@ from graphforget.certificates.claims.combined import Combined
 from graphforget.certificates.claims.empirical import Empirical
 from graphforget.certificates.claims.residual_ball import ResidualBall
 from graphforget.certificates.levels import Level
-from graphforget.certificates.residual import feature_rounding_share, residual, rounding_allowance
+from graphforget.certificates.residual import feature_rounding_share, residual
 from graphforget.errors import InputError, Refused
 from graphforget.graph.graph import Graph
 from graphforget.privacy.gaussian import LARGEST_DELTA, tolerance
@@ -22,6 +22,7 @@ from graphforget.training.losses import is_convex
 from graphforget.training.objective import Objective, minimise
 from graphforget.training.recipe import ROUNDING_FLOOR
 from graphforget.training.retraining import trained_anew
+from graphforget.training.rounding import rounding_allowance
 from graphforget.training.trained import Trained
 from graphforget.unlearning.catalogue import NEWTON
 from graphforget.unlearning.method import Method
