@@ -40,6 +40,11 @@ def stored(trial: Trial, id: str) -> SubjectRequest:
         return session.get_one(SubjectRequest, id)
 
 
+def plans(trial: Trial, id: str) -> list[dict[str, Any]]:
+    response = trial.client.get(f"/v2/requests/{id}/plan", headers=trial.headers("read"))
+    return list(response.json()["models"])
+
+
 def more(trial: Trial, id: str) -> dict[str, Any]:
     return dict(trial.status(id)["extensions"]["graphforget"])
 
@@ -375,10 +380,14 @@ def test_identities_become_keyed_hashes_and_are_purged_after_the_set_days(new_tr
     trial.worker._purged = 0
     trial.work()
     assert stored(trial, id).identity_hashes is not None
+    assert plans(trial, id)[0]["plan"]["nodes"] == 1
     trial.clock.time += 2 * DAY
     trial.worker._purged = 0
     trial.work()
     assert (stored(trial, id).identity_hashes, stored(trial, id).content_hash) == (None, None)
+    assert plans(trial, id) == [{"model": "patients", "state": "verified", "plan": None}]
+    results = trial.client.get(f"/v2/requests/{id}/results", headers=trial.headers("read"))
+    assert results.json()["certificates"][0]["ledger_id"] is None
     for file in trial.service.home.glob("service.sqlite*"):
         assert b"patient-0017" not in file.read_bytes() or file.name.endswith("-wal")
 
