@@ -19,11 +19,11 @@ from graphforget.certificates.chain import REFUSED
 from graphforget.certificates.conditions import sentence
 from graphforget.certificates.document import Certificate
 from graphforget.certificates.releases import Composition, compose_since_training
-from graphforget.errors import Mismatch
+from graphforget.errors import InputError, Mismatch
 from graphforget.graph.graph import Graph
 from graphforget.json_files import parse_json
 from graphforget.models.items import GRAPH, LINK, NODE
-from graphforget.runs.history import read_history
+from graphforget.runs.history import history_of, read_history
 from graphforget.runs.layout import open_run
 from graphforget.runs.read import read_graph
 from graphforget.runs.verify import verify_run
@@ -63,10 +63,12 @@ def card_content(
         InputError: The run has answered no request.
         Mismatch: The verification fails.
     """
+    head = _head(run)
     verification = verify_run(run, key=key, **own)
-    history = read_history(run)
     with open_run(run) as place:
-        graph = read_graph(place)
+        history, graph = history_of(place), read_graph(place)
+    if history.head != head:
+        raise InputError(f"{run} answered a request in the meantime, so this state was not verified: try again")
     answered = [entry for entry in history.entries if entry.level != REFUSED]
     public = parse_json(answered[-1].answer)
     certificate = Certificate.from_dict(public["certificate"])
@@ -88,6 +90,14 @@ def card_content(
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:  # a forged answer can lack any field
         raise Mismatch(f"the last answer of {run} cannot be shown: {type(error).__name__}: {error}") from error
+
+
+def _head(run: str | Path) -> str | None:
+    """The head of the ledger; None if it cannot be read, which the verification says better."""
+    try:
+        return read_history(run).head
+    except (InputError, Mismatch):
+        return None
 
 
 def _guarantee(certificate: Certificate, composed: Composition, *, requests: int) -> dict[str, Any]:
