@@ -19,6 +19,7 @@ class ThreadGroup(Group):
 
     def __init__(self, rank: int, size: int, barrier: threading.Barrier, box: dict[int, list[np.ndarray]]) -> None:
         self.rank, self.size, self.traffic = rank, size, Traffic()
+        self.restarts, self._purpose, self._device, self._folder = 0, "control", None, None
         self._barrier, self._box = barrier, box
 
     def exchange(self, parts: Sequence[np.ndarray], *, purpose: str) -> list[np.ndarray]:

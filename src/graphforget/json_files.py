@@ -62,6 +62,12 @@ def parse_json(content: bytes | str, *, name: str = "the file") -> Any:
     raise JsonError(f"{name} is nested more than {DEEPEST} deep")
 
 
+def check_values(content: bytes, name: str) -> None:
+    """Raises `JsonError` for JSON with more values than `parse_json` reads. Nobody could read what was written."""
+    if len(content) > MOST and sum(map(content.count, (b",", b"[", b"{"))) > MOST:
+        raise JsonError(f"{name} would have more than the {MOST:,} values that can be read")
+
+
 def _number(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):

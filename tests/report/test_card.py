@@ -10,6 +10,7 @@ import yaml
 
 import graphforget as gf
 from cases import Run, RunJson
+from graphforget.report import card
 from graphforget.report.card import card_content, card_markdown
 
 
@@ -46,6 +47,19 @@ def test_a_card_states_the_level_the_epsilon_so_far_and_the_counts(answered: Pat
     assert front_matter(text)["tags"] == ["graph-ml", "machine-unlearning"]
     for heading in ("Guarantee", "Intended use", "Limits", "Data sheet"):
         assert f"\n## {heading}\n" in text
+
+
+def test_a_card_is_of_the_state_that_was_verified(answered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service answers rounds in place, whatever else reads the run."""
+
+    def verified_and_moved_on(run: Path, **options: Any) -> Any:
+        found = gf.verify_run(run, **options)
+        gf.answer(run, gf.Request(nodes=["patient-0017"]))
+        return found
+
+    monkeypatch.setattr(card, "verify_run", verified_and_moved_on)
+    with pytest.raises(gf.InputError, match="in the meantime"):
+        card_content(answered)
 
 
 def test_a_card_names_nobody(answered: Path, run: Run) -> None:

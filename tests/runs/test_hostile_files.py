@@ -517,6 +517,19 @@ def test_what_could_not_be_read_is_not_written(place: Path, monkeypatch: pytest.
     assert snapshot(place.parent) == before
 
 
+def test_more_values_than_can_be_read_are_not_written(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request names few bytes and many values: 5 million hashes are 370 MB, which is under the limit of the file."""
+    values = sum(map((place / "annex.json").read_text().count, ",[{"))
+    gf.verify_run(place)
+    before = snapshot(place.parent)
+    monkeypatch.setattr(safe_json, "MOST", values + 200)
+    node = gf.load_run(place)[1].name_of(0)
+    with pytest.raises(gf.InputError, match=r"\.json would have more than the \d+ values that can be read"):
+        gf.answer(place, [gf.Request(attributes={node: [0]}) for _ in range(80)])
+    assert snapshot(place.parent) == before
+    gf.verify_run(place)
+
+
 def test_an_answer_is_repeated_only_from_a_ledger_that_holds(good: Path, tmp_path: Path) -> None:
     run = copied(good, tmp_path / "run")
     gf.answer(run, gf.Request(nodes=[15]), request_id="one")

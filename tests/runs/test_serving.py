@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from safetensors import safe_open
 import graphforget as gf
 from cases import Run, random_graph, with_targets
 from collection_cases import random_collection
+from graphforget.runs import released
+from graphforget.runs.layout import open_run
 
 
 @pytest.fixture
@@ -55,6 +59,32 @@ def test_a_release_carries_the_id_of_its_certificate(patients: Path, run: Run, t
     done = run("export", patients, "--out", tmp_path / "served", "--json")
     assert done.code == 0, done.stderr
     assert torch.load(tmp_path / "served" / "model.pt", weights_only=True)["certificate"] == certificate
+
+
+def test_weights_and_the_id_of_their_certificate_are_of_one_state(
+    patients: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service answers rounds in place, whatever else reads the run."""
+    gf.answer(patients, gf.Request(nodes=["patient-0017"]))
+    asked = iter(["patient-0018", "patient-0021"])
+
+    @contextmanager
+    def moves_on(folder: Path) -> Iterator[Path]:
+        with open_run(folder) as place:
+            yield place
+        gf.answer(patients, gf.Request(nodes=[next(asked)]))
+
+    for read in (lambda: gf.predict_run(patients).certificate, lambda: _exported(patients, tmp_path / "served")):
+        first = gf.Certificate.read(patients / "certificate.json").id
+        with monkeypatch.context() as patch:
+            patch.setattr(released, "open_run", moves_on)
+            assert read() == first
+        assert gf.Certificate.read(patients / "certificate.json").id != first
+
+
+def _exported(run: Path, folder: Path) -> str:
+    content = torch.load(gf.export_released(run, folder) / "model.pt", weights_only=True)
+    return str(content["certificate"])
 
 
 @pytest.mark.parametrize("kind", ["labels", "values", "graphs", "links"])

@@ -207,6 +207,24 @@ def test_an_annex_that_readmits_without_a_reason_is_found(clinic: tuple[Path, Pa
         )
 
 
+def test_a_run_that_readmitted_is_verified_after_a_refusal_too(
+    clinic: tuple[Path, Path, gf.Graph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The annex of the update is held against its own certificate, not against the refusal after it."""
+    _, graph = gf.load_run(clinic[0])
+    run = gf.save_run(clinic[0].with_name("floor"), gf.train(graph, "sgc", floor=0.0), graph)
+    gf.answer(run, gf.Request(nodes=["patient-07"]))
+    gf.update_run(run, graph, readmit="consent of 3 May")
+    monkeypatch.setattr(gf.Trained, "utility", lambda self, graph: -1.0)
+    for _ in range(2):
+        with pytest.raises(gf.Refused):
+            gf.answer(run, gf.Request(nodes=["patient-05"]))
+    with pytest.raises(gf.FloorMissed):
+        gf.answer(run, gf.Request(nodes=["patient-06"]))
+    assert [entry.level for entry in read_history(run).entries] == ["certified"] * 2 + ["refused"] * 2
+    assert gf.verify_run(run)
+
+
 def test_what_an_earlier_version_deleted_is_refused_too(clinic: tuple[Path, Path, gf.Graph]) -> None:
     """Its runs have annexes, and no list of hashes."""
     folder, data, _ = clinic

@@ -169,6 +169,11 @@ def test_every_response_has_secure_headers(new_trial: Make) -> None:
     answer = trial.client.post("/page/sign-in", data={"token": trial.tokens["read"]}, follow_redirects=False)
     cookie = answer.headers["set-cookie"].lower()
     assert all(word in cookie for word in ("secure", "httponly", "samesite=strict", "__host-"))
+    kept = {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
+    csrf = trial.client.get("/page/queue", headers=kept).text.split('name="csrf" value="')[1].partition('"')[0]
+    left = trial.client.post("/page/sign-out", data={"csrf": csrf}, headers=kept, follow_redirects=False)
+    gone = left.headers["set-cookie"].lower()
+    assert all(word in gone for word in ("secure", "max-age=0", "__host-"))  # without "secure" no browser removes it
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from sqlalchemy import select
 
 import graphforget as gf
 from graphforget.certificates.ledger import Ledger
+from graphforget.runs import absent
 from graphforget.service import batches
 from graphforget.service.identities import SubjectNames, without_names
 from graphforget.service.registration import register_model
@@ -37,6 +38,11 @@ def ledger_ids(trial: Trial, name: str = "patients") -> list[str]:
 def stored(trial: Trial, id: str) -> SubjectRequest:
     with trial.service.database.read() as session:
         return session.get_one(SubjectRequest, id)
+
+
+def plans(trial: Trial, id: str) -> list[dict[str, Any]]:
+    response = trial.client.get(f"/v2/requests/{id}/plan", headers=trial.headers("read"))
+    return list(response.json()["models"])
 
 
 def more(trial: Trial, id: str) -> dict[str, Any]:
@@ -162,6 +168,43 @@ def test_who_is_absent_and_asks_together_with_somebody_who_is_not_is_kept_out(ne
     with pytest.raises(gf.Refused, match=r"1 deleted item \(1 node\)"):
         gf.update_run(run, grown(trial, "newcomer-1"))
     gf.verify_run(run)
+
+
+def test_a_full_list_of_who_is_kept_out_blocks_nobody_who_is_held(
+    new_trial: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else whoever may submit could fill the list, until no release of the model can be written."""
+    trial = new_trial(approve_losses=10**6)
+    run = trial.service.home / "runs" / "patients"
+    first = trial.submit("newcomer-1", "newcomer-2")
+    trial.work()
+    monkeypatch.setattr(absent, "MOST", 4)
+    more_names, held = trial.submit("newcomer-3", "newcomer-4", "newcomer-5"), trial.submit("patient-0017", "unknown-1")
+    known = trial.submit("newcomer-2")  # is on the list already
+    trial.work()
+    assert [more(trial, id)["result"] for id in (first, known)] == ["nothing_held"] * 2
+    assert (trial.state(more_names), "is full" in more(trial, more_names)["reason"]) == ("refused", True)
+    trial.next_round()
+    assert more(trial, held)["result"] == "forgotten"
+    listed = gf.load_run(run)[0].never_again
+    assert listed is not None
+    assert listed.size <= 4
+    monkeypatch.setattr(absent, "MOST", 3)
+    trial.next_round()
+    late = trial.submit("patient-0018", "unknown-2")
+    trial.work()
+    trial.next_round()
+    assert more(trial, late)["result"] == "forgotten"  # they were held, and are gone
+    gf.verify_run(run)
+
+
+def test_a_request_that_names_too_many_pairs_is_refused(new_trial: Make) -> None:
+    """Each pair is hashed for each model, so a small body would fill memory and disk."""
+    trial = new_trial()
+    names = [f"other-{number}" for number in range(100)]
+    for people, code in ((10, 201), (11, 400)):
+        body = request_body(*names[:people], extension={"edges": names})
+        assert trial.client.post("/v2/requests", json=body, headers=trial.headers("submit")).status_code == code
 
 
 def test_only_the_models_that_hold_the_person_answer(new_trial: Make) -> None:
@@ -337,10 +380,14 @@ def test_identities_become_keyed_hashes_and_are_purged_after_the_set_days(new_tr
     trial.worker._purged = 0
     trial.work()
     assert stored(trial, id).identity_hashes is not None
+    assert plans(trial, id)[0]["plan"]["nodes"] == 1
     trial.clock.time += 2 * DAY
     trial.worker._purged = 0
     trial.work()
     assert (stored(trial, id).identity_hashes, stored(trial, id).content_hash) == (None, None)
+    assert plans(trial, id) == [{"model": "patients", "state": "verified", "plan": None}]
+    results = trial.client.get(f"/v2/requests/{id}/results", headers=trial.headers("read"))
+    assert results.json()["certificates"][0]["ledger_id"] is None
     for file in trial.service.home.glob("service.sqlite*"):
         assert b"patient-0017" not in file.read_bytes() or file.name.endswith("-wal")
 

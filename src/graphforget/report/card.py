@@ -19,15 +19,16 @@ from graphforget.certificates.chain import REFUSED
 from graphforget.certificates.conditions import sentence
 from graphforget.certificates.document import Certificate
 from graphforget.certificates.releases import Composition, compose_since_training
-from graphforget.errors import Mismatch
+from graphforget.errors import InputError, Mismatch
 from graphforget.graph.graph import Graph
 from graphforget.json_files import parse_json
 from graphforget.models.items import GRAPH, LINK, NODE
-from graphforget.runs.history import read_history
+from graphforget.runs.history import History, history_of, read_history
 from graphforget.runs.layout import open_run
 from graphforget.runs.read import read_graph
 from graphforget.runs.verify import verify_run
 from graphforget.training.score_names import SHOWN, shown_score, stored_scores
+from graphforget.verification.verify import Verification
 
 LIMITS = (
     "The scores are those of the test part of one graph. Nothing is known of other graphs, or of groups within it.",
@@ -63,10 +64,7 @@ def card_content(
         InputError: The run has answered no request.
         Mismatch: The verification fails.
     """
-    verification = verify_run(run, key=key, **own)
-    history = read_history(run)
-    with open_run(run) as place:
-        graph = read_graph(place)
+    verification, history, graph = _verified(run, key=key, **own)
     answered = [entry for entry in history.entries if entry.level != REFUSED]
     public = parse_json(answered[-1].answer)
     certificate = Certificate.from_dict(public["certificate"])
@@ -88,6 +86,25 @@ def card_content(
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:  # a forged answer can lack any field
         raise Mismatch(f"the last answer of {run} cannot be shown: {type(error).__name__}: {error}") from error
+
+
+def _verified(run: str | Path, *, key: Ed25519PublicKey | None, **own: Any) -> tuple[Verification, History, Graph]:
+    """The verification of a run, with the history and the graph of the state that was verified."""
+    head = _head(run)
+    verification = verify_run(run, key=key, **own)
+    with open_run(run) as place:
+        history, graph = history_of(place), read_graph(place)
+    if history.head != head:
+        raise InputError(f"{run} answered a request in the meantime, so this state was not verified: try again")
+    return verification, history, graph
+
+
+def _head(run: str | Path) -> str | None:
+    """The head of the ledger; None if it cannot be read, which the verification says better."""
+    try:
+        return read_history(run).head
+    except (InputError, Mismatch):
+        return None
 
 
 def _guarantee(certificate: Certificate, composed: Composition, *, requests: int) -> dict[str, Any]:

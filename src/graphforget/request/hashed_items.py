@@ -90,7 +90,12 @@ class HashedItems:
 
     @property
     def empty(self) -> bool:
-        return not any(getattr(self, name) for name in _KINDS)
+        return self.size == 0
+
+    @property
+    def size(self) -> int:
+        """How many hashes there are."""
+        return sum(len(getattr(self, name)) for name in _KINDS)
 
     def with_request(self, graph: Graph, request: Request) -> HashedItems:
         """The hashes with those of everything that a request names."""

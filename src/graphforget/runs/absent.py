@@ -14,6 +14,12 @@ from graphforget.runs.locks import run_lock
 from graphforget.runs.run_file import read_absent, read_run_file, read_suppressed
 from graphforget.runs.write import write_absent
 
+MOST = 2**22  # hashes of both lists of a run, 310 MB as JSON: the next releases need room in suppressed.json
+
+
+class ListFull(InputError):
+    """A run directory can keep nobody else out."""
+
 
 def keep_out(run: str | Path, hashed: Callable[[bytes], HashedItems]) -> None:
     """Adds keyed hashes to what no update of a run directory brings in by itself. It names nobody.
@@ -25,6 +31,7 @@ def keep_out(run: str | Path, hashed: Callable[[bytes], HashedItems]) -> None:
         hashed: Gives the hashes under the key of the run's lists.
 
     Raises:
+        ListFull: The lists would become too long, and the next release could not be written.
         InputError: The run directory cannot be read or written.
     """
     folder = Path(run).resolve()
@@ -36,7 +43,10 @@ def keep_out(run: str | Path, hashed: Callable[[bytes], HashedItems]) -> None:
             listed = suppressed or absent
             key = new_salt() if listed is None else listed.key
             kept_out, more = absent or HashedItems(key), hashed(key)
-            if not kept_out.joined(suppressed or kept_out).covers(more):
+            before = kept_out.joined(suppressed or kept_out)
+            if not before.covers(more):
+                if before.joined(more).size > MOST:
+                    raise ListFull(f"{folder} has a list of {before.size:,} hashes, up to {MOST:,} are possible")
                 try:
                     write_absent(place, kept_out.joined(more))
                 except OSError as error:

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import torch
 
-from graphforget.certificates.document import Certificate
 from graphforget.errors import InputError
 from graphforget.files import error_reason
 from graphforget.models import plain
 from graphforget.models.plain_copies import describe, plain_copy
 from graphforget.models.registry import MODELS
-from graphforget.runs.layout import CERTIFICATE, open_run
-from graphforget.runs.released import load_released
+from graphforget.runs.layout import open_run
+from graphforget.runs.released import certified_release
 from graphforget.runs.run_file import read_run_file
 
 
@@ -41,9 +40,7 @@ def export_released(run: str | Path, folder: str | Path) -> Path:
         model = read_run_file(place).recipe.model
     if model not in MODELS:
         raise InputError(f"this model is a {model}, and only built-in models can be exported: load it in Python")
-    released, _ = load_released(run)
-    with open_run(run) as place:
-        certificate = Certificate.read(place / CERTIFICATE)
+    released, _, certificate = certified_release(run)
     plain_copy(released.module)  # refuses what cannot be exported
     settings, state = describe(released.module)
     content = {"settings": settings, "state_dict": state, "certificate": certificate.id}

@@ -10,15 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from graphforget.certificates.document import Certificate
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.graph.schema import ANY, rows_of_type
 from graphforget.models.constructions import OwnModel
 from graphforget.models.items import GRAPH, LINK
 from graphforget.models.relational import RelationalSIGN
-from graphforget.runs.layout import CERTIFICATE, open_run
-from graphforget.runs.released import load_released
+from graphforget.runs.released import certified_release
 from graphforget.training.losses import Loss, LossFunction
 
 
@@ -61,9 +59,8 @@ def predict_run(
     Raises:
         InputError: The run has released nothing, or a node is not in its graph, or the model answers for other things.
     """
-    released, graph = load_released(run, model=model, loss=loss)
-    with open_run(run) as place:
-        certificate = Certificate.read(place / CERTIFICATE).id
+    released, graph, document = certified_release(run, model=model, loss=loss)
+    certificate = document.id
     items = released.items(graph)
     if (items.word == LINK) != (pairs is not None) or (pairs is not None and nodes is not None):
         needed = "pairs of nodes are needed (--pairs)" if items.word == LINK else "it takes no pairs"

@@ -54,11 +54,19 @@ def load_released(
     Raises:
         InputError: The run cannot be read, or has released nothing.
     """
+    released, graph, _ = certified_release(folder, model=model, loss=loss)
+    return released, graph
+
+
+def certified_release(
+    folder: str | Path, *, model: OwnModel | None = None, loss: Loss | LossFunction | None = None
+) -> tuple[Trained, Graph, Certificate]:
+    """What `load_released` gives, with the certificate of these weights: the run may have moved on since."""
     with open_run(folder) as place:
         trained, graph = read_run(place, model=model, loss=loss)
         theta = released_weights(place, trained)
-        sigma = Certificate.read(place / CERTIFICATE).sigma
-    return trained.released(theta, graph, noise=float(sigma or 0.0)), graph
+        certificate = Certificate.read(place / CERTIFICATE)
+    return trained.released(theta, graph, noise=float(certificate.sigma or 0.0)), graph, certificate
 
 
 def released_weights(folder: Path, trained: Trained) -> Tensor:

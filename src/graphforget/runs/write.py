@@ -20,6 +20,7 @@ from graphforget.errors import InputError
 from graphforget.files import error_reason
 from graphforget.graph.distributed_graph import DistributedGraph
 from graphforget.graph.graph import Graph
+from graphforget.json_files import check_values
 from graphforget.models.deletion import DeletionModel
 from graphforget.request.hashed_items import HashedItems
 from graphforget.runs.arrays import is_large, write_arrays
@@ -227,6 +228,8 @@ def _check_sizes(folder: Path) -> None:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_size > LIMITS[path.name]:
                 raise InputError(f"{path.name} would have more than the {LIMITS[path.name]:,} bytes that can be read")
+            if path.suffix == ".json":
+                check_values(file.read(), path.name)
             os.fsync(file.fileno())
 
 

@@ -21,6 +21,7 @@ from graphforget.service.tables import Model, SubjectRequest, Token
 from graphforget.service.tokens import APPROVE, READ, allows
 
 OLDEST = 10 * 366 * DAY  # how long ago a person can have asked
+MOST_PAIRS = 1000  # of an identity and a relation or a column: each is looked up, and kept out if it is absent
 
 
 class Conflict(InputError):
@@ -61,7 +62,7 @@ def accept(session: Session, service: Service, given: Submission, token: Token |
     Raises:
         Conflict: The id was used for another request.
         Forbidden: A dry run shows its plan, which is for who may read.
-        InputError: A model or a callback is not allowed.
+        InputError: A model or a callback is not allowed, or too much is named.
     """
     if given.dry_run and not (token and allows(token, READ)):
         raise Forbidden("a dry run needs a token with the scope read")
@@ -72,6 +73,9 @@ def accept(session: Session, service: Service, given: Submission, token: Token |
         if known.content_hash != content_hash or known.token_id != (token and token.id):
             raise Conflict("this subject_request_id was used for another request")
         return known, False
+    listed = len(given.scope.get("edges") or ()) + len(given.scope.get("columns") or ())
+    if len(given.identities) * listed > MOST_PAIRS:
+        raise InputError(f"identities times relations and columns are over {MOST_PAIRS:,}, send several requests")
     _check_models(session, given.scope.get("models") or ())
     for url in given.callback_urls:
         check_callback(service.settings, url)

@@ -15,7 +15,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from graphforget.errors import InputError
 from graphforget.request.hashed_items import HashedItems
 from graphforget.request.request import Request
-from graphforget.runs.absent import keep_out
+from graphforget.runs.absent import ListFull, keep_out
 from graphforget.service.completion import finish, finish_if_answered
 from graphforget.service.held_data import absent_items, has_column, held_request
 from graphforget.service.identities import without_names
@@ -30,6 +30,7 @@ from graphforget.unlearning.plan import plan
 
 MOST = 100  # requests that are planned in one transaction
 LATE = "the model was registered while the request was being answered, so a person has to submit it again"
+FULL = "the list of who is kept out of a model is full, so nobody can be added: the operator has to make room"
 PROVEN = ("exact", "certified")
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ def plan_received(service: Service, models: OpenModels, holder: Holder) -> int:
             parts[request.id] = [_part(request, model, models) for model in new]
         except Exception as error:  # a run directory that cannot be read, say: it is tried again after the lease
             log.error("request %s could not be planned: %s", request.id, type(error).__name__)
-    _keep_out(claimed, registered, models, parts)
+    _keep_out(claimed, registered, models, parts, problems)
     first = {request.id for request in claimed if request.state == RECEIVED}
     with service.database.write() as session:
         for request in session.scalars(select(SubjectRequest).where(SubjectRequest.id.in_(parts)).with_for_update()):
@@ -76,11 +77,16 @@ def plan_received(service: Service, models: OpenModels, holder: Holder) -> int:
 
 
 def _keep_out(
-    claimed: Sequence[SubjectRequest], registered: Sequence[Model], models: OpenModels, parts: dict[str, list[Part]]
+    claimed: Sequence[SubjectRequest],
+    registered: Sequence[Model],
+    models: OpenModels,
+    parts: dict[str, list[Part]],
+    problems: dict[str, str | None],
 ) -> None:
     """Keeps out who is absent and whose request ends now. For requests that wait for a person the round does it.
 
-    Requests for which that fails are taken from `parts`, and tried again after the lease.
+    Requests for which that fails are taken from `parts`, and tried again after the lease. A list that is full is a
+    problem of new ones, which are refused: they must not look answered.
     """
     by_model: dict[int, list[SubjectRequest]] = {}
     for request in claimed:
@@ -94,17 +100,21 @@ def _keep_out(
     for model in registered:
         absent = by_model.get(model.id, [])
         try:
-            keep_out_absent(model, models, absent)
+            full = keep_out_absent(model, models, absent)
+            problems |= {request.id: FULL for request in full if request.state == RECEIVED}
         except Exception as error:
             log.error("model %s could not keep out who is absent: %s", model.name, type(error).__name__)
             for request in absent:
                 parts.pop(request.id, None)
 
 
-def keep_out_absent(model: Model, models: OpenModels, absent: Sequence[SubjectRequest]) -> None:
-    """Keeps out of a model who asks while it holds nothing of them, before their requests end as answered."""
+def keep_out_absent(model: Model, models: OpenModels, absent: Sequence[SubjectRequest]) -> list[SubjectRequest]:
+    """Keeps out of a model who asks while it holds nothing of them, before their requests end as answered.
+
+    Returns the requests for which its list has no room.
+    """
     if not absent:
-        return
+        return []
     graph = models.get(model.run).graph
 
     def hashed(key: bytes) -> HashedItems:
@@ -113,7 +123,14 @@ def keep_out_absent(model: Model, models: OpenModels, absent: Sequence[SubjectRe
         )
         return reduce(HashedItems.joined, listed, HashedItems(key))
 
-    keep_out(model.run, hashed)
+    try:
+        keep_out(model.run, hashed)
+    except ListFull:
+        if len(absent) > 1:  # there may be room for some of them
+            return list(chain.from_iterable(keep_out_absent(model, models, [one]) for one in absent))
+        log.error("model %s cannot keep out who is absent, its list is full", model.name)
+        return list(absent)
+    return []
 
 
 def _is_unseen() -> ColumnElement[bool]:

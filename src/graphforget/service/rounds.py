@@ -146,7 +146,8 @@ def _answer(service: Service, models: OpenModels, model: Model, due: Sequence[Pa
 def _keep_out(model: Model, models: OpenModels, asked: Mapping[str, Part], gone: set[str]) -> None:
     """Keeps out of every model those of the round of whom it holds nothing, before their requests end.
 
-    `gone` are the requests of whose people this model holds nothing, or nothing any more.
+    `gone` are the requests of whose people this model holds nothing, or nothing any more. A list that is full stops
+    nobody: what a person approved was done.
     """
     absent: dict[int, tuple[Model, list[SubjectRequest]]] = {}
     if gone:  # an update may have taken them out, and another one could bring them in again

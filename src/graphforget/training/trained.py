@@ -38,7 +38,7 @@ from graphforget.training.losses import Loss, is_convex
 from graphforget.training.objective import Objective
 from graphforget.training.recipe import UPDATE, HistoryEntry, Recipe
 from graphforget.training.score_names import SCORES, ScoreKind
-from graphforget.training.scores import can_score, scores
+from graphforget.training.scores import can_score, scores, without_last_digits
 from graphforget.training.sharded_objective import ShardedObjective
 from graphforget.training.state import digest_of, untrained_state
 from graphforget.validation import written_fields
@@ -329,11 +329,14 @@ class Trained:
         return can_score(self.score_kind(graph), items.y[items.test_mask if mask is None else mask])
 
     def scores(self, graph: Graph, mask: Tensor | None = None) -> dict[str, float]:
-        """All scores by name (`training/scores.py`) on the items of `mask`, the test items by default."""
+        """All scores by name (`training/scores.py`) on the items of `mask`, the test items by default.
+
+        On several ranks they have six digits, because the last digits there would tell of earlier deletions.
+        """
         items = self.items(graph)
         if isinstance(graph, DistributedGraph):
             more = model_on_ranks(self.module, graph)
-            return scores(self.score_kind(graph), *graph.scored_outputs(self.theta, *more))
+            return without_last_digits(scores(self.score_kind(graph), *graph.scored_outputs(self.theta, *more)))
         mask = items.test_mask if mask is None else mask
         if not mask.any():
             raise InputError(f"there is no {items.word} to score, the mask is empty")

@@ -315,7 +315,8 @@ def _ledger(evidence: Evidence) -> str | None:
     own = [annex.digest for annex in evidence.annexes if annex.released][-len(stated) :]
     if evidence.annexes and own != stated:  # those of an earlier format stand before them
         raise Mismatch("the ledger and the annexes are about different requests")
-    for annex, certificate in zip(reversed(evidence.annexes), reversed(ledger.certificates), strict=False):
+    answered = ledger.certificates[: last + 1]  # the annexes of refusals since then are not among the evidence
+    for annex, certificate in zip(reversed(evidence.annexes), reversed(answered), strict=False):
         reasons = () if certificate is None else certificate.chosen
         if annex.released and annex.readmitted is not None and READMIT not in reasons:
             raise Mismatch("an annex readmits deleted data without a reason in its certificate")

@@ -58,7 +58,8 @@ def enter(request: Request, service: OpenService, token: Field = "") -> Response
 def leave(request: Request, service: OpenService, visitor: Sender) -> Response:
     sign_out(service, request.cookies.get(cookie_name(service), ""))
     response = RedirectResponse(LOGIN, 303)
-    response.delete_cookie(cookie_name(service))
+    secure = service.settings.is_secure  # a browser ignores what else it is told about a cookie with this prefix
+    response.delete_cookie(cookie_name(service), httponly=True, secure=secure, samesite="strict")
     return response
 
 
