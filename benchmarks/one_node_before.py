@@ -23,7 +23,7 @@ from typing import Any
 WARM_UP = 3
 
 
-DENSE: dict[str, int] = {"nodes": 7_650, "edges": 119_000, "columns": 745, "classes": 8}
+DENSE: dict[str, Any] = {"nodes": 7_650, "edges": 119_000, "columns": 745, "classes": 8}
 
 
 def work(data: str, model: str, releases: int) -> None:
