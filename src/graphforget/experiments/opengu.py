@@ -19,7 +19,7 @@ from graphforget.experiments.cells import Cell, Row
 from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.paper import published
 from graphforget.experiments.random_splits import SHARE, TRAIN, node_request, split_graph
-from graphforget.experiments.settings import DELTA, EPSILON, TITLES
+from graphforget.experiments.settings import CERTIFIED, DELTA, EPSILON, TITLES
 from graphforget.experiments.table import Bar, Spread, Table, TableEntry
 from graphforget.graph.collection import numbers_of_graphs
 from graphforget.graph.links import SUPERVISED, edge_sides
@@ -31,7 +31,6 @@ NAME = "opengu"
 NODE_DATA = ("cora", "citeseer", "pubmed", "cs", "minesweeper", "tolokers")
 LINK_DATA = ("cora", "citeseer", "pubmed", "physics")
 GRAPH_DATA = ("mutag", "nci1")
-CERTIFIED = ("sgc", "sign", "stacked-gcn")
 CHOSEN = {  # the settings that validation nodes decide between
     "sign": [{"hops": hops, "mu": mu} for hops in (2, 3, 4) for mu in (1e-4, 3e-4)],
     "stacked-gcn": [
