@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -70,6 +71,36 @@ def test_settings_are_chosen_without_test_nodes(monkeypatch: pytest.MonkeyPatch,
     assert [row["chosen mu"] for row in rows] == [1e-4, 1e-4]
     assert rows[0]["score"] > 80 > 20 > rows[1]["score"]
     assert rows[0]["level"] == "certified"
+
+
+@pytest.mark.parametrize("model", opengu.LINK_MODELS)
+@pytest.mark.parametrize("releases", [1, 64])
+def test_links_are_released_with_a_certificate(
+    model: str, releases: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes: list[gf.Outcome] = []
+    unlearn = gf.unlearn
+
+    def watching(*given: Any) -> gf.Outcome:
+        outcomes.append(unlearn(*given))
+        return outcomes[-1]
+
+    monkeypatch.setattr(gf, "unlearn", watching)
+    monkeypatch.setattr(opengu, "ONE_RELEASE", "patients" if releases == 1 else "physics")
+    row = opengu.links(store=tmp_path, part="link", data="patients", model=model, seed=0)
+    (outcome,) = outcomes
+    assert outcome.trained.recipe.releases == releases
+    assert row == {"level": "certified", "score": 100 * outcome.released.scores(outcome.graph)["auc"]}
+    assert 50 < row["score"] <= 100
+    # A tenth of the edges that are not held out for test (20 %) or validation (5 %).
+    assert 2140 - outcome.graph.num_edges == pytest.approx(0.1 * 0.75 * 2140, rel=0.05)
+
+
+@pytest.mark.parametrize("model", opengu.GRAPH_MODELS)
+def test_every_graph_model_has_a_row(model: str) -> None:
+    rows = [{"part": "graph", "data": "mutag", "model": model, "seed": 0, "score": 80.0}]
+    texts = {line[1]: line for line in opengu.table(rows).texts if line[0].startswith("graph")}
+    assert "80.0*" in texts[f"{model}, certified, released"]
 
 
 def test_the_best_epoch_is_no_worse_than_the_last(tmp_path: Path) -> None:

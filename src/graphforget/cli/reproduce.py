@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -56,7 +57,7 @@ def reproduce(
     plan = ReproductionPlan(out, quick=quick, jobs=jobs, seeds=seeds, only=only, run=not render)
     computed = {one.name: _compute(one, plan, quiet=as_json) for one in _selected(name, plan)}
     results = [computed[each] for each in NAMES if each in computed]  # in the order of the paper
-    pages = engine.write_pages(results, plan) if name.lower() == ALL else ()
+    pages = engine.write_pages(_with_finished(computed, plan), plan) if name.lower() == ALL else ()
     if as_json:
         summaries = [result.summary() for result in results]
         print(json.dumps({"results": summaries, "out": str(out), "pages": [str(path) for path in pages]}))
@@ -80,6 +81,17 @@ def _selected(name: str, plan: ReproductionPlan) -> list[Experiment]:
         first = experiments[0].cells(quick=plan.quick, seeds=plan.seeds)[0].label
         raise InputError(f"no cell of {name} has {plan.only!r} in its name, the first is {first!r}")
     return chosen
+
+
+def _with_finished(computed: dict[str, Result], plan: ReproductionPlan) -> list[Result]:
+    """These results, and those of experiments with finished cells of which nothing was chosen now."""
+    from graphforget.experiments import reproduce as engine
+
+    shown = dict(computed)
+    for one in registry.find(ALL):
+        if one.name not in shown and engine.recorded(one, plan):
+            shown[one.name] = engine.reproduce(one, dataclasses.replace(plan, run=False))
+    return [shown[each] for each in NAMES if each in shown]
 
 
 def _compute(experiment: Experiment, plan: ReproductionPlan, *, quiet: bool) -> Result:

@@ -25,7 +25,7 @@ from graphforget.graph.collection import numbers_of_graphs
 from graphforget.graph.links import SUPERVISED, edge_sides
 from graphforget.graph.split import hold_out
 from graphforget.models.inputs import model_inputs
-from graphforget.models.link import LinkFixed
+from graphforget.models.link_view import LinkView
 
 NAME = "opengu"
 NODE_DATA = ("cora", "citeseer", "pubmed", "cs", "minesweeper", "tolokers")
@@ -39,7 +39,10 @@ CHOSEN = {  # the settings that validation nodes decide between
     ],
 }
 HELD_OUT, HELD_OUT_DRAWS = 0.2, 3
-LINK_MODELS, GRAPH_MODELS = ("link-sign",), ("graph-wl",)
+LINK_MODELS = ("link-sign", "link-sgc", "link-stacked-gcn")
+GRAPH_MODELS = ("graph-wl", "graph-sign", "graph-stacked-gin")
+LARGE_LINKS = ("link-sign", "link-sgc")  # the models that are run on Physics
+ONE_RELEASE = "physics"  # where the guarantee of links is for one release
 ADAM = {"epochs": 100, "learning_rate": 0.05, "weight_decay": 1e-6}  # OpenGU's schedule for SGC
 PEERS = {  # published rows by part of the table
     "node": ("SGU", "CEU", "IDEA", "CGU", "ScaleGUN", "D2DGN", "MEGU", "best"),
@@ -66,7 +69,9 @@ NOTES = (
     "The other rows have no epochs to choose from.",
     "Links: a fifth of the edges is held out for test and 5 % for validation, a tenth of the other edges is deleted, "
     "and the score is the AUC on held-out edges and unlinked pairs. OpenGU splits directed columns, so one direction "
-    "of an edge can survive; here an edge is one item. Its candidates for unlinked pairs are not described.",
+    "of an edge can survive; here an edge is one item. Its candidates for unlinked pairs are not described. On Physics "
+    "the guarantee is for one release and not for 64 together, because the rounding allowance of so many pairs is "
+    "above the tolerance of 64 releases, and the stacked model is left out, which would take too long.",
     "Graphs: the first 80 % of the graphs train, as in OpenGU, whose lists are not shuffled. The request blanks the "
     "attributes of a tenth of the nodes of the training graphs.",
     "Datasets of OpenGU that are not at hand: ogbn-arxiv, Flickr, Chameleon (nodes), DBLP, Questions (links), AIDS "
@@ -85,7 +90,8 @@ def cells(*, quick: bool, seeds: int) -> list[Cell]:
             result += [Cell(_key("chosen", data, model, seed), 12 * COSTS[data], chosen_nodes) for model in CHOSEN]
             result.append(Cell(_key("adam", data, "sgc", seed), COSTS[data], adam_nodes))
         for data in LINK_DATA:
-            result += [Cell(_key("link", data, model, seed), 3 * COSTS[data], links) for model in LINK_MODELS]
+            models = LARGE_LINKS if data == "physics" else LINK_MODELS
+            result += [Cell(_key("link", data, model, seed), 3 * COSTS[data], links) for model in models]
         for data in GRAPH_DATA:
             result += [Cell(_key("graph", data, model, seed), 10, graphs) for model in GRAPH_MODELS]
     return result
@@ -155,9 +161,11 @@ def adam_nodes(*, store: Path, part: str, data: str, model: str, seed: int) -> R
 def links(*, store: Path, part: str, data: str, model: str, seed: int) -> Row:
     """AUC on held-out links after a tenth of the training edges is deleted."""
     graph = gf.load(data, seed=seed)
-    trained = gf.train(graph, model, seed=seed, split_seed=seed, test=1 - TRAIN)
-    assert isinstance(trained.module, LinkFixed)
-    pairs, sides = edge_sides(graph, trained.module.view.settings)
+    options: dict[str, Any] = {"releases": 1} if data == ONE_RELEASE else {}
+    trained = gf.train(graph, model, seed=seed, split_seed=seed, test=1 - TRAIN, **options)
+    view = getattr(trained.module, "view", None)
+    assert isinstance(view, LinkView)
+    pairs, sides = edge_sides(graph, view.settings)
     known = pairs[sides <= SUPERVISED].tolist()
     drawn = random.Random(f"edges {seed}").sample(known, int(SHARE * len(known)))
     outcome = gf.unlearn(trained, graph, gf.Request(edges=[(graph.name_of(u), graph.name_of(v)) for u, v in drawn]))

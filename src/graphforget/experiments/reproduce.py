@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import shlex
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,8 @@ from graphforget.runs.locks import try_lock
 from graphforget.validation import written_fields
 
 STORE = "models"
+GROUPED = ("part", "model", "method", "kind", "data")  # the names by which missing cells are listed
+MOST_GROUPS = 20
 QUICK = "Short form: one seed, fewer epochs, requests and graphs. It shows only that everything runs."
 
 
@@ -110,6 +113,12 @@ def reproduce(
     return _write_result(experiment, plan, cells, record)
 
 
+def recorded(experiment: Experiment, plan: ReproductionPlan) -> bool:
+    """Whether cells of the experiment are finished."""
+    cells = experiment.cells(quick=plan.quick, seeds=plan.seeds)
+    return bool(Record(plan.path(experiment.name, ".jsonl")).rows(cells))
+
+
 def write_pages(results: Sequence[Result], plan: ReproductionPlan) -> tuple[Path, Path]:
     """One Markdown page and one HTML page with all results; the HTML page loads nothing."""
     sections = [result.section for result in results]
@@ -144,7 +153,7 @@ def _write_result(experiment: Experiment, plan: ReproductionPlan, cells: Sequenc
         command=plan.command(experiment.name),
         machine="; ".join(machines),
         made=_span(origins),
-        missing=" ".join(part for part in (_missing(len(rows), len(cells), errors), record.left_out) if part),
+        missing=" ".join(part for part in (_missing(cells, record), record.left_out) if part),
         picture=picture.name if figure is not None else None,
         svg=inline(figure) if figure is not None else None,
         caption=experiment.caption,
@@ -188,11 +197,26 @@ def _span(origins: Sequence[Origin]) -> str:
     return " to ".join(dict.fromkeys((days[0], days[-1]))) if days else ""
 
 
-def _missing(done: int, total: int, errors: dict[str, str]) -> str:
-    if done == total:
+def _missing(cells: Sequence[Cell], record: Record) -> str:
+    """A sentence about the cells that are not there: how many, which, and why some failed."""
+    missing = [cell for cell in cells if not record.has(cell)]
+    if not missing:
         return ""
-    failed = "".join(f" {label} failed: {reason}." for label, reason in errors.items())
-    return f"{total - done} of {total} cells are not there yet.{failed}"
+    groups = _groups(missing)
+    named = "; ".join(f"{group} ({count})" for group, count in groups.items())
+    failed = "".join(f" {label} failed: {reason}." for label, reason in record.errors(missing).items())
+    return f"{len(missing)} of {len(cells)} cells are not there yet: {named}.{failed}"
+
+
+def _groups(cells: Sequence[Cell]) -> Counter[str]:
+    """What cells are of, without their seeds and the sizes of their requests; without datasets if that is too long."""
+    for names in (GROUPED, GROUPED[:-1]):
+        groups = Counter(
+            " ".join(str(cell.key[name]) for name in names if name in cell.key) or cell.label for cell in cells
+        )
+        if len(groups) <= MOST_GROUPS:
+            break
+    return groups
 
 
 def _png(figure: Figure) -> bytes:
