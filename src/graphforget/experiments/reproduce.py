@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -35,29 +36,44 @@ QUICK = "Short form: one seed, fewer epochs, requests and graphs. It shows only 
 
 @dataclass(frozen=True)
 class ReproductionPlan:
-    """Where results are written and which cells are computed: those with `only` in their label, if it is given."""
+    """Where results are written and which cells are computed: those with `only` in their label, if it is given.
+
+    `methods` are compared beside those of an experiment, as pairs of model and method.
+    """
 
     out: Path
     quick: bool = False
     jobs: int = 2
     seeds: int = 3
     only: str | None = None
+    methods: tuple[tuple[str, str], ...] = ()
     run: bool = True  # False: write the tables of the recorded cells only
 
     def path(self, name: str, ending: str) -> Path:
         return self.out / f"{name}{'-quick' if self.quick else ''}{ending}"
 
+    def cells(self, experiment: Experiment) -> list[Cell]:
+        """Its cells, and those of the further methods if it compares methods."""
+        size: Any = {"quick": self.quick, "seeds": self.seeds}
+        result = experiment.cells(**size)
+        for pair in self.methods if experiment.further is not None else ():
+            assert experiment.further is not None
+            known = [cell.key for cell in result]
+            result += [cell for cell in experiment.further(*pair, **size) if cell.key not in known]
+        return result
+
     def chosen(self, experiment: Experiment) -> list[Cell]:
         """The cells to compute, unless they are recorded already."""
-        cells = experiment.cells(quick=self.quick, seeds=self.seeds)
+        cells = self.cells(experiment)
         return [cell for cell in cells if self.run and (self.only is None or self.only in cell.label)]
 
-    def command(self, name: str) -> str:
-        """The command that repeats this."""
+    def command(self, name: str, *, further: bool = False) -> str:
+        """The command that repeats this; with its further methods if the experiment compares them."""
         parts = ["graphforget reproduce", name, "--quick" if self.quick else ""]
         outside = self.out.is_absolute() or ".." in self.out.parts
         out = self.out.name if outside else str(self.out)  # paths of this machine are not published
         parts += [f"--seeds {self.seeds}" if self.seeds != 3 and not self.quick else "", f"--out {shlex.quote(out)}"]
+        parts += [f"--method {method}:{model}" for model, method in self.methods if further]
         return " ".join(part for part in parts if part)
 
 
@@ -94,7 +110,7 @@ def reproduce(
 
     After an interrupt it still writes the table of the finished cells.
     """
-    cells = experiment.cells(quick=plan.quick, seeds=plan.seeds)
+    cells = plan.cells(experiment)
     record = Record(plan.path(experiment.name, ".jsonl"))
     _table_and_figure(experiment, cells, record)  # so that an unusable record is refused now
     if not plan.run and not record.rows(cells):
@@ -115,7 +131,7 @@ def reproduce(
 
 def recorded(experiment: Experiment, plan: ReproductionPlan) -> bool:
     """Whether cells of the experiment are finished."""
-    cells = experiment.cells(quick=plan.quick, seeds=plan.seeds)
+    cells = plan.cells(experiment)
     return bool(Record(plan.path(experiment.name, ".jsonl")).rows(cells))
 
 
@@ -150,7 +166,7 @@ def _write_result(experiment: Experiment, plan: ReproductionPlan, cells: Sequenc
         rows=tuple(tuple(row) for row in table.texts),
         notes=table.all_notes,
         bars=tuple((bar.text, bar.met) for bar in table.bars),
-        command=plan.command(experiment.name),
+        command=plan.command(experiment.name, further=experiment.further is not None),
         machine="; ".join(machines),
         made=_span(origins),
         missing=" ".join(part for part in (_missing(cells, record), record.left_out) if part),
