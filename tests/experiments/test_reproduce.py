@@ -40,7 +40,7 @@ from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.fingerprint import fingerprint
 from graphforget.experiments.machine import describe, machine
 from graphforget.experiments.registry import experiment
-from graphforget.experiments.reproduce import ReproductionPlan, reproduce, write_pages
+from graphforget.experiments.reproduce import ReproductionPlan, _commits, reproduce, write_pages
 from graphforget.experiments.table import Bar, Spread, Table, TableEntry
 from graphforget.report.charts import Line, Panel, line_chart
 from graphforget.report.results import Section, markdown, page
@@ -156,6 +156,26 @@ def test_days_and_machines_are_those_of_the_cells(tmp_path: Path) -> None:
     assert section.machine == f"{describe({'cores': 64})}; {describe(machine())}"
 
 
+def test_results_name_the_commits_whose_code_computed_the_cells(tmp_path: Path) -> None:
+    reproduce(TOY, ReproductionPlan(tmp_path, seeds=3), pool=threads)
+    lines = [json.loads(line) for line in (tmp_path / "toy.jsonl").read_text().splitlines()]
+
+    def told(*commits: str | None) -> str:
+        written = (line | {"commit": commit} for line, commit in zip(lines, commits, strict=True))
+        (tmp_path / "toy.jsonl").write_text("".join(json.dumps(line) + "\n" for line in written))
+        return reproduce(TOY, ReproductionPlan(tmp_path, run=False), pool=threads).section.commits
+
+    clean, other = "a" * 40, "b" * 40
+    assert told(clean, clean, clean) == "commit aaaaaaaaaa"
+    assert told(clean, clean, other + "+") == "commits aaaaaaaaaa (2), bbbbbbbbbb+ (1)"
+    assert told(clean, None, None) == "commit aaaaaaaaaa (1), not recorded (2)"
+    assert told(None, None, None) == "commit not recorded"
+    document = json.loads((tmp_path / "toy.json").read_text())
+    assert document["commits"] == "commit not recorded"
+    assert "commit not recorded." in (tmp_path / "toy.md").read_text()
+    assert _commits([], 0) == ""
+
+
 def test_the_command_that_is_shown_names_no_folder_of_this_machine(tmp_path: Path) -> None:
     assert ReproductionPlan(Path("docs/results")).command("toy") == "graphforget reproduce toy --out docs/results"
     assert ReproductionPlan(Path("my results")).command("toy") == "graphforget reproduce toy --out 'my results'"
@@ -207,6 +227,7 @@ def _section(**changes: Any) -> Section:
         "command": "graphforget reproduce toy",
         "machine": "2 cores",
         "made": "2026-01-01",
+        "commits": "commit abcdef0123",
         "missing": "",
         "picture": None,
         "svg": None,

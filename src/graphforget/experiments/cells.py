@@ -46,10 +46,11 @@ class CellOutcome:
 
 @dataclass(frozen=True)
 class Origin:
-    """When a cell was computed (ISO time) and on which machine."""
+    """When a cell was computed (ISO time), on which machine, and by the code of which commit, if that is known."""
 
     made: str
     machine: dict[str, str | int]
+    commit: str | None = None
 
 
 class Record:
@@ -138,7 +139,10 @@ class Record:
             self._rows[name] = key | content["found"]
             self._errors.pop(name, None)
             if isinstance(content.get("made"), str) and isinstance(content.get("machine"), dict):
-                self._origins[name] = Origin(content["made"], content["machine"])
+                told = content.get("commit")
+                self._origins[name] = Origin(
+                    content["made"], content["machine"], told if isinstance(told, str) else None
+                )
         elif "error" in content:
             self._errors[name] = str(content["error"])
 

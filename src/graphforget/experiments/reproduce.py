@@ -31,6 +31,7 @@ from graphforget.validation import written_fields
 STORE = "models"
 GROUPED = ("part", "model", "method", "kind", "data")  # the names by which missing cells are listed
 MOST_GROUPS = 20
+HASH = 10  # characters of a commit that are shown
 QUICK = "Short form: one seed, fewer epochs, requests and graphs. It shows only that everything runs."
 
 
@@ -169,6 +170,7 @@ def _write_result(experiment: Experiment, plan: ReproductionPlan, cells: Sequenc
         command=plan.command(experiment.name, further=experiment.further is not None),
         machine="; ".join(machines),
         made=_span(origins),
+        commits=_commits(origins, len(rows)),
         missing=" ".join(part for part in (_missing(cells, record), record.left_out) if part),
         picture=picture.name if figure is not None else None,
         svg=inline(figure) if figure is not None else None,
@@ -179,6 +181,7 @@ def _write_result(experiment: Experiment, plan: ReproductionPlan, cells: Sequenc
         "command": section.command,
         "machines": machines,
         "made": section.made,
+        "commits": section.commits,
         "quick": plan.quick,
         "cells": {"done": len(rows), "total": len(cells), "errors": errors},
         "table": table.to_dict(),
@@ -211,6 +214,16 @@ def _span(origins: Sequence[Origin]) -> str:
     """The first and the last day on which cells were computed."""
     days = sorted({origin.made[:10] for origin in origins})
     return " to ".join(dict.fromkeys((days[0], days[-1]))) if days else ""
+
+
+def _commits(origins: Sequence[Origin], cells: int) -> str:
+    """The commits whose code computed the cells, with the number of cells if there are several."""
+    counts = Counter(origin.commit[:HASH] + "+" * origin.commit.endswith("+") for origin in origins if origin.commit)
+    unknown = cells - counts.total()
+    if not counts:
+        return "commit not recorded" if cells else ""
+    named = [f"{commit} ({count})" if len(counts) > 1 or unknown else commit for commit, count in counts.items()]
+    return f"commit{'s' * (len(named) > 1)} {', '.join(named)}" + (f", not recorded ({unknown})" if unknown else "")
 
 
 def _missing(cells: Sequence[Cell], record: Record) -> str:
