@@ -66,8 +66,8 @@ def test_published_cells_are_cells_of_the_experiments(name: str) -> None:
     path = RESULTS / f"{name}.jsonl"
     if not path.exists():
         pytest.skip(f"nothing of {name} is computed yet")
-    cells = experiment_of(name).cells(quick=False, seeds=3)
-    assert len(Record(path).rows(cells)) == len(Record(path).rows())
+    record = Record(path, recipe=experiment_of(name).recipe)
+    assert len(record.rows(experiment_of(name).cells(quick=False, seeds=3))) == len(record.rows())
 
 
 # -- cells by direct calls ---------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from graphforget.experiments.bases import f1_percent
 from graphforget.experiments.cells import Cell, Key, Row
 from graphforget.experiments.contestants import NO_OP
 from graphforget.experiments.experiment import Experiment
+from graphforget.experiments.fingerprint import QUICK
 from graphforget.experiments.memory import with_peak_memory
 from graphforget.experiments.random_splits import WORKLOADS, node_request, split_graph
 from graphforget.experiments.settings import TITLES
@@ -136,5 +137,11 @@ def _order(key: tuple[str, str, str, str]) -> tuple[int, int, str, bool, str]:
 
 
 EXPERIMENT = Experiment(
-    NAME, "fidelity, distances, time and memory on skewed workloads", cells, table, alone=True, further=further
+    NAME,
+    "fidelity, distances, time and memory on skewed workloads",
+    cells,
+    table,
+    alone=True,
+    further=further,
+    recipe=QUICK,
 )

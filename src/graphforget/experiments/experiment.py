@@ -9,6 +9,7 @@ from typing import Protocol
 from matplotlib.figure import Figure
 
 from graphforget.experiments.cells import Cell, Row
+from graphforget.experiments.fingerprint import RECIPE
 from graphforget.experiments.table import Table
 
 
@@ -35,3 +36,4 @@ class Experiment:
     caption: str = ""  # of the figure
     alone: bool = False
     further: FurtherCells | None = None
+    recipe: str = RECIPE

@@ -13,6 +13,7 @@ from graphforget.audits.rows import METHOD, NO_OP, RETRAINED, rows_of
 from graphforget.experiments.bases import draw_request, load_graph
 from graphforget.experiments.cells import Cell, Key, Row
 from graphforget.experiments.experiment import Experiment
+from graphforget.experiments.fingerprint import QUICK
 from graphforget.experiments.random_splits import node_request, split_graph
 from graphforget.experiments.settings import TITLES
 from graphforget.experiments.table import Spread, Table, TableEntry
@@ -158,4 +159,6 @@ def table(rows: Sequence[Row]) -> Table:
     return Table("Newer attacks, and inject-then-delete", heads, tuple(lines), NOTES)
 
 
-EXPERIMENT = Experiment(NAME, "newer attacks with controls, and inject-then-delete", cells, table, further=further)
+EXPERIMENT = Experiment(
+    NAME, "newer attacks with controls, and inject-then-delete", cells, table, further=further, recipe=QUICK
+)

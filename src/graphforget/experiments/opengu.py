@@ -17,6 +17,7 @@ import graphforget as gf
 from graphforget.experiments.bases import f1_percent, f1_percent_with_noise
 from graphforget.experiments.cells import Cell, Row
 from graphforget.experiments.experiment import Experiment
+from graphforget.experiments.fingerprint import QUICK
 from graphforget.experiments.paper import published
 from graphforget.experiments.random_splits import SHARE, TRAIN, node_request, split_graph
 from graphforget.experiments.settings import CERTIFIED, DELTA, EPSILON, TITLES
@@ -238,4 +239,4 @@ def _bars(rows: Sequence[Row]) -> tuple[Bar, ...]:
     )
 
 
-EXPERIMENT = Experiment(NAME, "the protocol of OpenGU: nodes, links and graphs", cells, table)
+EXPERIMENT = Experiment(NAME, "the protocol of OpenGU: nodes, links and graphs", cells, table, recipe=QUICK)

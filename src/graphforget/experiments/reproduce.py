@@ -112,7 +112,7 @@ def reproduce(
     After an interrupt it still writes the table of the finished cells.
     """
     cells = plan.cells(experiment)
-    record = Record(plan.path(experiment.name, ".jsonl"))
+    record = _record(experiment, plan)
     _table_and_figure(experiment, cells, record)  # so that an unusable record is refused now
     if not plan.run and not record.rows(cells):
         message = f"{record.path} holds no cell of this experiment with these settings. {record.left_out}"
@@ -133,7 +133,11 @@ def reproduce(
 def recorded(experiment: Experiment, plan: ReproductionPlan) -> bool:
     """Whether cells of the experiment are finished."""
     cells = plan.cells(experiment)
-    return bool(Record(plan.path(experiment.name, ".jsonl")).rows(cells))
+    return bool(_record(experiment, plan).rows(cells))
+
+
+def _record(experiment: Experiment, plan: ReproductionPlan) -> Record:
+    return Record(plan.path(experiment.name, ".jsonl"), recipe=experiment.recipe)
 
 
 def write_pages(results: Sequence[Result], plan: ReproductionPlan) -> tuple[Path, Path]:
