@@ -123,6 +123,33 @@ def test_published_numbers_of_opengu_by_hand() -> None:
         assert number.source.startswith("OpenGU")
 
 
+def test_the_bars_take_the_rows_with_the_most_choices() -> None:
+    keys = [(part, model) for part in ("node", "chosen", "wider") for model in ("sign", "stacked-gcn")]
+    scores = dict(zip(keys, (95.0, 95.0, 80.0, 80.0, 87.0, 88.5), strict=True))
+    rows = [
+        {"part": part, "data": "cora", "model": model, "seed": 0, "score": score}
+        for (part, model), score in scores.items()
+    ]
+    near = opengu.table(rows).bars[1]
+    assert near.met
+    assert "Cora, -0.76 points" in near.detail
+    texts = {(line[0], line[1]): line[2] for line in opengu.table(rows).texts}
+    assert texts["node, micro-F1", "stacked GCN, certified, the same, up to 8 hops"] == "88.5*"
+
+
+def test_the_wider_choice_holds_the_other_one_and_is_made_for_its_own_cells(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for model, choices in opengu.CHOSEN.items():
+        assert all(settings in opengu.WIDER[model] for settings in choices)
+        assert max(settings["hops"] for settings in opengu.WIDER[model]) == 8
+    monkeypatch.setitem(opengu.CHOSEN, "sign", [{"hops": 2}])
+    monkeypatch.setitem(opengu.WIDER, "sign", [{"hops": 1}])
+    for part, hops in (("chosen", 2), ("wider", 1)):
+        row = opengu.chosen_nodes(store=tmp_path, part=part, data="patients", model="sign", seed=0)
+        assert row["chosen hops"] == hops
+
+
 def test_the_bars_take_the_better_model_and_name_the_worst_dataset() -> None:
     scores = {("citeseer", "sign"): 76.0, ("citeseer", "stacked-gcn"): 77.5, ("cora", "sign"): 88.0}
     scores |= {("cora", "stacked-gcn"): 87.0, ("pubmed", "sign"): 80.0}  # only one model of PubMed is there
