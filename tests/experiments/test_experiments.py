@@ -24,7 +24,7 @@ from graphforget.experiments import figure_bounds, table1, table_datasets
 from graphforget.experiments.bases import base, sharded, untrained_shards
 from graphforget.experiments.cells import Cell, CellOutcome, Record, Row
 from graphforget.experiments.experiment import Experiment
-from graphforget.experiments.fingerprint import fingerprint
+from graphforget.experiments.fingerprint import FIRST, QUICK, fingerprint
 from graphforget.experiments.machine import machine
 from graphforget.experiments.paper import published
 from graphforget.experiments.registry import NAMES, cost, find
@@ -170,10 +170,44 @@ RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 
 def test_published_cells_are_of_todays_settings() -> None:
     """A quicker default recipe or a further model must not turn them into cells of other settings."""
-    records = [RESULTS / f"{name}.jsonl" for name in NAMES if (RESULTS / f"{name}.jsonl").exists()]
+    records = {name: RESULTS / f"{name}.jsonl" for name in NAMES if (RESULTS / f"{name}.jsonl").exists()}
     assert records
-    for path in records:
-        assert "other settings" not in Record(path).left_out
+    for name, path in records.items():
+        assert "other settings" not in Record(path, recipe=experiment_of(name).recipe).left_out
+
+
+def test_cells_with_the_default_recipe_follow_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell is of the settings of its own model; one that stores none is of those when they were first stored."""
+    path, gcn = tmp_path / "cells.jsonl", MODELS["gcn"]
+    for model in ("gcn", "sgc"):
+        Record(path, recipe=QUICK).keep(Cell({"model": model}, 1.0, square), CellOutcome({"double": 1}, 1.0))
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        monkeypatch.setitem(FIRST, f"{line['key']['model']}, quick", line["model_settings"])
+    older = tmp_path / "older.jsonl"
+    for line in lines:
+        del line["model_settings"]
+    older.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for stored in (path, older):
+        assert len(Record(stored, recipe=QUICK).rows()) == 2
+    monkeypatch.setitem(MODELS, "gcn", dataclasses.replace(gcn, epochs=gcn.epochs + 1))
+    for stored in (path, older):
+        assert [row["model"] for row in Record(stored, recipe=QUICK).rows()] == ["sgc"]
+        assert len(Record(older).rows()) == 2  # the paper's recipe has not changed
+
+
+def test_a_stacked_model_is_followed_in_the_tables_of_the_paper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not in the fingerprint, so that it cannot turn the cells of other models into cells of other settings."""
+    path, stacked = tmp_path / "cells.jsonl", MODELS["stacked-gcn"]
+    for model in ("gcn", "stacked-gcn"):
+        Record(path).keep(Cell({"model": model}, 1.0, square), CellOutcome({"double": 1}, 1.0))
+    base(tmp_path, "patients", "stacked-gcn", 0)
+    monkeypatch.setitem(MODELS, "stacked-gcn", dataclasses.replace(stacked, mu=2 * stacked.mu))
+    assert [row["model"] for row in Record(path).rows()] == ["gcn"]
+    trained, _ = base(tmp_path, "patients", "stacked-gcn", 0)
+    assert trained.recipe.mu == 2 * stacked.mu
 
 
 def test_the_fingerprint_follows_the_papers_recipe_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

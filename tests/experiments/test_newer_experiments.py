@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -72,6 +73,36 @@ def test_settings_are_chosen_without_test_nodes(monkeypatch: pytest.MonkeyPatch,
     assert rows[0]["level"] == "certified"
 
 
+@pytest.mark.parametrize("model", opengu.LINK_MODELS)
+@pytest.mark.parametrize("releases", [1, 64])
+def test_links_are_released_with_a_certificate(
+    model: str, releases: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes: list[gf.Outcome] = []
+    unlearn = gf.unlearn
+
+    def watching(*given: Any) -> gf.Outcome:
+        outcomes.append(unlearn(*given))
+        return outcomes[-1]
+
+    monkeypatch.setattr(gf, "unlearn", watching)
+    monkeypatch.setattr(opengu, "ONE_RELEASE", "patients" if releases == 1 else "physics")
+    row = opengu.links(store=tmp_path, part="link", data="patients", model=model, seed=0)
+    (outcome,) = outcomes
+    assert outcome.trained.recipe.releases == releases
+    assert row == {"level": "certified", "score": 100 * outcome.released.scores(outcome.graph)["auc"]}
+    assert 50 < row["score"] <= 100
+    # A tenth of the edges that are not held out for test (20 %) or validation (5 %).
+    assert 2140 - outcome.graph.num_edges == pytest.approx(0.1 * 0.75 * 2140, rel=0.05)
+
+
+@pytest.mark.parametrize("model", opengu.GRAPH_MODELS)
+def test_every_graph_model_has_a_row(model: str) -> None:
+    rows = [{"part": "graph", "data": "mutag", "model": model, "seed": 0, "score": 80.0}]
+    texts = {line[1]: line for line in opengu.table(rows).texts if line[0].startswith("graph")}
+    assert "80.0*" in texts[f"{model}, certified, released"]
+
+
 def test_the_best_epoch_is_no_worse_than_the_last(tmp_path: Path) -> None:
     row = opengu.adam_nodes(store=tmp_path, part="adam", data="patients", model="sgc", seed=0)
     assert row["best"] >= row["last"] > 80
@@ -90,6 +121,33 @@ def test_published_numbers_of_opengu_by_hand() -> None:
         assert number is not None
         assert number.mean == value
         assert number.source.startswith("OpenGU")
+
+
+def test_the_bars_take_the_rows_with_the_most_choices() -> None:
+    keys = [(part, model) for part in ("node", "chosen", "wider") for model in ("sign", "stacked-gcn")]
+    scores = dict(zip(keys, (95.0, 95.0, 80.0, 80.0, 87.0, 88.5), strict=True))
+    rows = [
+        {"part": part, "data": "cora", "model": model, "seed": 0, "score": score}
+        for (part, model), score in scores.items()
+    ]
+    near = opengu.table(rows).bars[1]
+    assert near.met
+    assert "Cora, -0.76 points" in near.detail
+    texts = {(line[0], line[1]): line[2] for line in opengu.table(rows).texts}
+    assert texts["node, micro-F1", "stacked GCN, certified, the same, up to 8 hops"] == "88.5*"
+
+
+def test_the_wider_choice_holds_the_other_one_and_is_made_for_its_own_cells(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for model, choices in opengu.CHOSEN.items():
+        assert all(settings in opengu.WIDER[model] for settings in choices)
+        assert max(settings["hops"] for settings in opengu.WIDER[model]) == 8
+    monkeypatch.setitem(opengu.CHOSEN, "sign", [{"hops": 2}])
+    monkeypatch.setitem(opengu.WIDER, "sign", [{"hops": 1}])
+    for part, hops in (("chosen", 2), ("wider", 1)):
+        row = opengu.chosen_nodes(store=tmp_path, part=part, data="patients", model="sign", seed=0)
+        assert row["chosen hops"] == hops
 
 
 def test_the_bars_take_the_better_model_and_name_the_worst_dataset() -> None:

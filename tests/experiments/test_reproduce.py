@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import shutil
 import socket
@@ -39,7 +40,7 @@ from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.fingerprint import fingerprint
 from graphforget.experiments.machine import describe, machine
 from graphforget.experiments.registry import experiment
-from graphforget.experiments.reproduce import ReproductionPlan, reproduce, write_pages
+from graphforget.experiments.reproduce import ReproductionPlan, _commits, reproduce, write_pages
 from graphforget.experiments.table import Bar, Spread, Table, TableEntry
 from graphforget.report.charts import Line, Panel, line_chart
 from graphforget.report.results import Section, markdown, page
@@ -104,9 +105,32 @@ def test_a_failing_cell_is_told_everywhere_and_the_rest_is_there(tmp_path: Path)
     result = reproduce(TOY, ReproductionPlan(tmp_path, seeds=5), pool=threads)
     assert (result.done, result.total) == (4, 5)
     assert list(result.errors) == ["number=3"]
-    assert "1 of 5 cells are not there yet. number=3 failed: ValueError" in (tmp_path / "toy.md").read_text()
+    told = "1 of 5 cells are not there yet: number=3 (1). number=3 failed: ValueError"
+    assert told in (tmp_path / "toy.md").read_text()
     _, html = write_pages([result], ReproductionPlan(tmp_path, seeds=5))
     assert "three &lt;b&gt;" in html.read_text()
+
+
+def _models(*, quick: bool, seeds: int, models: int = 2) -> list[Cell]:
+    places = [(f"model-{model}", data, seed) for model in range(models) for data in ("a", "b") for seed in range(seeds)]
+    return [
+        Cell({"model": model, "data": data, "seed": seed, "number": 1}, 1.0, of_model) for model, data, seed in places
+    ]
+
+
+def of_model(*, store: Path, model: str, data: str, seed: int, number: int) -> Row:
+    return {"double": 2 * number}
+
+
+def test_missing_cells_are_named_without_their_seeds(tmp_path: Path) -> None:
+    experiment = dataclasses.replace(TOY, cells=_models)
+    only = ReproductionPlan(tmp_path, only="model=model-0 data=a")
+    missing = reproduce(experiment, only, pool=threads).section.missing
+    assert missing == "9 of 12 cells are not there yet: model-0 b (3); model-1 a (3); model-1 b (3)."
+    many = dataclasses.replace(TOY, cells=functools.partial(_models, models=12))
+    missing = reproduce(many, only, pool=threads).section.missing
+    assert missing.startswith("69 of 72 cells are not there yet: model-0 (3); model-1 (6); model-2 (6); ")
+    assert reproduce(experiment, ReproductionPlan(tmp_path), pool=threads).section.missing == ""
 
 
 @pytest.mark.slow
@@ -130,6 +154,26 @@ def test_days_and_machines_are_those_of_the_cells(tmp_path: Path) -> None:
     section = reproduce(TOY, ReproductionPlan(tmp_path, seeds=2, run=False), pool=threads).section
     assert section.made == "2025-01-31 to 2025-03-01"
     assert section.machine == f"{describe({'cores': 64})}; {describe(machine())}"
+
+
+def test_results_name_the_commits_whose_code_computed_the_cells(tmp_path: Path) -> None:
+    reproduce(TOY, ReproductionPlan(tmp_path, seeds=3), pool=threads)
+    lines = [json.loads(line) for line in (tmp_path / "toy.jsonl").read_text().splitlines()]
+
+    def told(*commits: str | None) -> str:
+        written = (line | {"commit": commit} for line, commit in zip(lines, commits, strict=True))
+        (tmp_path / "toy.jsonl").write_text("".join(json.dumps(line) + "\n" for line in written))
+        return reproduce(TOY, ReproductionPlan(tmp_path, run=False), pool=threads).section.commits
+
+    clean, other = "a" * 40, "b" * 40
+    assert told(clean, clean, clean) == "commit aaaaaaaaaa"
+    assert told(clean, clean, other + "+") == "commits aaaaaaaaaa (2), bbbbbbbbbb+ (1)"
+    assert told(clean, None, None) == "commit aaaaaaaaaa (1), not recorded (2)"
+    assert told(None, None, None) == "commit not recorded"
+    document = json.loads((tmp_path / "toy.json").read_text())
+    assert document["commits"] == "commit not recorded"
+    assert "commit not recorded." in (tmp_path / "toy.md").read_text()
+    assert _commits([], 0) == ""
 
 
 def test_the_command_that_is_shown_names_no_folder_of_this_machine(tmp_path: Path) -> None:
@@ -183,6 +227,7 @@ def _section(**changes: Any) -> Section:
         "command": "graphforget reproduce toy",
         "machine": "2 cores",
         "made": "2026-01-01",
+        "commits": "commit abcdef0123",
         "missing": "",
         "picture": None,
         "svg": None,
@@ -326,7 +371,7 @@ def app(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
     monkeypatch.setattr(
         engine,
         "reproduce",
-        lambda experiment, plan, report: reproduce(experiment, plan, report=report, pool=threads),
+        lambda experiment, plan, report=None: reproduce(experiment, plan, report=report, pool=threads),
     )
     return made
 
@@ -353,6 +398,23 @@ def test_the_command_refuses_a_file_for_a_folder(app: typer.Typer, tmp_path: Pat
     ran = CliRunner().invoke(app, ["reproduce", "toy", "--out", str(tmp_path / "file")])
     assert isinstance(ran.exception, InputError)
     assert "is not a folder" in str(ran.exception)
+
+
+@pytest.mark.slow
+def test_pages_of_all_keep_the_experiments_of_which_nothing_was_chosen(
+    app: typer.Typer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = dataclasses.replace(TOY, name="other", cells=lambda **options: [Cell({"number": 7}, 1.0, doubled)])
+    never = dataclasses.replace(TOY, name="never", cells=lambda **options: [Cell({"number": 9}, 1.0, doubled)])
+    monkeypatch.setattr(registry, "find", lambda name: [TOY, other, never])
+    monkeypatch.setattr(cli_reproduce, "NAMES", ("toy", "other", "never"))
+    for only in ("number=7", "number=1"):
+        ran = CliRunner().invoke(app, ["reproduce", "all", "--only", only, "--out", str(tmp_path)])
+        assert ran.exit_code == 0, ran.output
+    page = (tmp_path / "README.md").read_text()
+    assert "reproduce toy" in page
+    assert "reproduce other" in page
+    assert "reproduce never" not in page
 
 
 @pytest.mark.slow

@@ -17,6 +17,9 @@ import pytest
 import graphforget as gf
 from cases import ENVIRONMENT, Run
 from graphforget.audits.plugged import plugged_attacks
+from graphforget.experiments import benchmark_2026, newer_attacks
+from graphforget.experiments.cells import Row
+from graphforget.experiments.reproduce import ReproductionPlan
 from graphforget.plugins import PluginWarning
 from graphforget.testing import check_request, example_graph, example_requests
 from graphforget.unlearning.registry import plugged_methods
@@ -362,3 +365,41 @@ def test_the_example_package_is_installed_passes_its_tests_and_is_compared_with(
     rows = json.loads(comparison)["rows"]
     assert [row["method"] for row in rows] == ["retrain", "no_op", "descent"]
     assert rows[2]["level"] == "empirical"
+
+
+def test_reproduce_compares_a_method_of_another_package(install: Callable[..., None], tmp_path: Path) -> None:
+    install({"planted": "Planted"}, method())
+    plan = ReproductionPlan(tmp_path, methods=(("sgc", "planted"),))
+    key: Row = {"data": "patients", "model": "sgc", "method": "planted", "seed": 0}
+    for experiment, sizes in ((benchmark_2026.EXPERIMENT, 30), (newer_attacks.EXPERIMENT, 18)):
+        added = [cell for cell in plan.cells(experiment) if cell.key["method"] == "planted"]
+        assert len(added) == sizes
+        assert len(plan.cells(experiment)) == len(experiment.cells(quick=False, seeds=3)) + sizes  # no cell twice
+    compared = benchmark_2026.compared(store=tmp_path, workload="random", **key)
+    assert compared["level"] == "empirical"
+    (line,) = benchmark_2026.table([key | {"data": "cora", "workload": "random"} | compared]).texts
+    assert line[:4] == ["Cora", "random", "SGC", "planted"]
+    attacked = newer_attacks.attacked(store=tmp_path, kind="nodes", **key)
+    lines = newer_attacks.table([key | {"data": "cora", "kind": "nodes"} | attacked]).texts
+    assert {(each[1], each[2]) for each in lines} == {("SGC, planted", "output change"), ("SGC, planted", "recall")}
+
+
+def test_reproduce_names_experiments_that_take_further_methods(install: Callable[..., None], run: Run) -> None:
+    install({"planted": "Planted"}, method())
+    for given, told in (
+        (
+            ("table1", "--method", "planted"),
+            "table1 compares no further methods, only benchmark-2026 and newer-attacks",
+        ),
+        (("benchmark-2026", "--method", "nobody"), "there is no method 'nobody'"),
+        (("benchmark-2026", "--method", "planted:no-model"), "there is no model 'no-model'"),
+    ):
+        done = run("reproduce", *given)
+        assert done.code == 2
+        assert told in " ".join(done.stderr.split())
+
+
+def test_the_command_of_a_result_names_its_further_methods(tmp_path: Path) -> None:
+    plan = ReproductionPlan(Path("results"), methods=(("sgc", "planted"),))
+    assert plan.command("benchmark-2026", further=True).endswith(" --out results --method planted:sgc")
+    assert plan.command("table1") == "graphforget reproduce table1 --out results"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from graphforget.experiments.runner import CellProgress
 
 FAILED = 1
+DEFAULT_MODEL = "gcn"
 
 
 def reproduce(
@@ -36,6 +38,13 @@ def reproduce(
     seeds: Annotated[int, typer.Option(min=1, max=100, help="Splits to average over; the short form has one.")] = 3,
     only: Annotated[
         str | None, typer.Option(help="Compute only cells with this in their name, such as 'data=cora'.")
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="METHOD[:MODEL]",
+            help="Also compare this method, such as one of another package, on this model (gcn). Can be repeated.",
+        ),
     ] = None,
     render: Annotated[
         bool, typer.Option("--render", help="Compute nothing, write the tables of the finished cells.")
@@ -53,10 +62,11 @@ def reproduce(
 
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is not a folder, results need one")
-    plan = ReproductionPlan(out, quick=quick, jobs=jobs, seeds=seeds, only=only, run=not render)
+    methods = _pairs(method or [], name)
+    plan = ReproductionPlan(out, quick=quick, jobs=jobs, seeds=seeds, only=only, methods=methods, run=not render)
     computed = {one.name: _compute(one, plan, quiet=as_json) for one in _selected(name, plan)}
     results = [computed[each] for each in NAMES if each in computed]  # in the order of the paper
-    pages = engine.write_pages(results, plan) if name.lower() == ALL else ()
+    pages = engine.write_pages(_with_finished(computed, plan), plan) if name.lower() == ALL else ()
     if as_json:
         summaries = [result.summary() for result in results]
         print(json.dumps({"results": summaries, "out": str(out), "pages": [str(path) for path in pages]}))
@@ -65,6 +75,20 @@ def reproduce(
             _show(result, plan)
     if any(result.errors for result in results):
         raise typer.Exit(FAILED)
+
+
+def _pairs(methods: list[str], name: str) -> tuple[tuple[str, str], ...]:
+    """Pairs of model and method, whose names are known."""
+    from graphforget.models.registry import entry_of
+    from graphforget.unlearning.registry import find
+
+    if methods and all(each.further is None for each in registry.find(name)):
+        able = " and ".join(each for each in NAMES if registry.experiment(each).further is not None)
+        raise InputError(f"{name} compares no further methods, only {able} do")
+    parts = [each.partition(":") for each in methods]
+    return tuple(
+        dict.fromkeys((entry_of(model or DEFAULT_MODEL).name, find(method).name) for method, _, model in parts)
+    )
 
 
 def _selected(name: str, plan: ReproductionPlan) -> list[Experiment]:
@@ -77,9 +101,20 @@ def _selected(name: str, plan: ReproductionPlan) -> list[Experiment]:
         return stored
     chosen = [each for each in experiments if plan.chosen(each)]
     if not chosen:
-        first = experiments[0].cells(quick=plan.quick, seeds=plan.seeds)[0].label
+        first = plan.cells(experiments[0])[0].label
         raise InputError(f"no cell of {name} has {plan.only!r} in its name, the first is {first!r}")
     return chosen
+
+
+def _with_finished(computed: dict[str, Result], plan: ReproductionPlan) -> list[Result]:
+    """These results, and those of experiments with finished cells of which nothing was chosen now."""
+    from graphforget.experiments import reproduce as engine
+
+    shown = dict(computed)
+    for one in registry.find(ALL):
+        if one.name not in shown and engine.recorded(one, plan):
+            shown[one.name] = engine.reproduce(one, dataclasses.replace(plan, run=False))
+    return [shown[each] for each in NAMES if each in shown]
 
 
 def _compute(experiment: Experiment, plan: ReproductionPlan, *, quiet: bool) -> Result:
@@ -108,7 +143,7 @@ def _show(result: Result, plan: ReproductionPlan) -> None:
 
 
 def _cost(experiment: Experiment, plan: ReproductionPlan) -> float:
-    return registry.cost(experiment, quick=plan.quick, seeds=plan.seeds, jobs=plan.jobs)
+    return sum(cell.cost for cell in plan.cells(experiment)) / (1 if experiment.alone else plan.jobs)
 
 
 @contextmanager

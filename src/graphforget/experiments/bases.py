@@ -14,7 +14,7 @@ from torch import Tensor
 
 import graphforget as gf
 from graphforget.errors import InputError
-from graphforget.experiments.fingerprint import RECIPE, fingerprint
+from graphforget.experiments.fingerprint import RECIPE, fingerprint, further_settings
 from graphforget.experiments.settings import SHARDS, percent
 from graphforget.models.inspection import Inspection
 from graphforget.models.registry import build
@@ -74,7 +74,8 @@ def _cached(
     store: Path, name: str, model: str, seed: int, graph: gf.Graph, make: Callable[[], gf.Trained]
 ) -> tuple[gf.Trained, gf.Graph]:
     """The model that is stored under this name if it is this one on this graph; else it is made and stored."""
-    name = f"{name}-{fingerprint()}"
+    own = further_settings(model, RECIPE)
+    name = f"{name}-{fingerprint()}" + (f"-{own}" if own is not None else "")
     run, lock = store / name, store / f".{name}.lock"
     lock.mkdir(parents=True, exist_ok=True)
     with run_lock(lock):

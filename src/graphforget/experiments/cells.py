@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from graphforget.errors import InputError
-from graphforget.experiments.fingerprint import fingerprint
+from graphforget.experiments.fingerprint import RECIPE, fingerprint, further_settings, same_settings
 from graphforget.experiments.machine import commit, machine
 
 Key = dict[str, str | int | float]
@@ -46,10 +46,11 @@ class CellOutcome:
 
 @dataclass(frozen=True)
 class Origin:
-    """When a cell was computed (ISO time) and on which machine."""
+    """When a cell was computed (ISO time), on which machine, and by the code of which commit, if that is known."""
 
     made: str
     machine: dict[str, str | int]
+    commit: str | None = None
 
 
 class Record:
@@ -60,8 +61,8 @@ class Record:
     counts both.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, *, recipe: str = RECIPE) -> None:
+        self.path, self.recipe = path, recipe
         self._rows: dict[str, Row] = {}
         self._origins: dict[str, Origin] = {}
         self._errors: dict[str, str] = {}
@@ -109,7 +110,9 @@ class Record:
             return
         made = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         line = {"key": cell.key, "found": _finite(outcome.values), "seconds": round(outcome.seconds, 3), "made": made}
-        self._append(line | {"machine": machine(), "commit": commit(), "settings": fingerprint()})
+        own = further_settings(cell.key.get("model"), self.recipe)
+        line |= {"machine": machine(), "commit": commit(), "settings": fingerprint()}
+        self._append(line | ({} if own is None else {"model_settings": own}))
 
     def _append(self, line: Row) -> None:
         text = json.dumps(line, allow_nan=False)
@@ -132,13 +135,18 @@ class Record:
         except (ValueError, TypeError, KeyError, RecursionError):
             self._unreadable += 1
             return
-        if isinstance(content.get("found"), dict) and content.get("settings") != fingerprint():
+        known = content.get("settings") == fingerprint()
+        known = known and same_settings(key.get("model"), self.recipe, content.get("model_settings"))
+        if isinstance(content.get("found"), dict) and not known:
             self._other_settings.add(name)
         elif isinstance(content.get("found"), dict):
             self._rows[name] = key | content["found"]
             self._errors.pop(name, None)
             if isinstance(content.get("made"), str) and isinstance(content.get("machine"), dict):
-                self._origins[name] = Origin(content["made"], content["machine"])
+                told = content.get("commit")
+                self._origins[name] = Origin(
+                    content["made"], content["machine"], told if isinstance(told, str) else None
+                )
         elif "error" in content:
             self._errors[name] = str(content["error"])
 

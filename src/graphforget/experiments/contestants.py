@@ -11,6 +11,7 @@ from graphforget.experiments.fingerprint import RECIPE
 from graphforget.experiments.settings import DELTA, EPSILON, PARTITIONS
 
 NO_OP = "nothing"  # the old weights, queried like the others; the key in stored cells
+CERTIFIED_METHODS = (NO_OP, "retrain", "newton")  # those that are run on certified models without a column of peers
 
 
 def methods_of(model: str) -> list[str]:

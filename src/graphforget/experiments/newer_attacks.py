@@ -13,6 +13,7 @@ from graphforget.audits.rows import METHOD, NO_OP, RETRAINED, rows_of
 from graphforget.experiments.bases import draw_request, load_graph
 from graphforget.experiments.cells import Cell, Key, Row
 from graphforget.experiments.experiment import Experiment
+from graphforget.experiments.fingerprint import QUICK
 from graphforget.experiments.random_splits import node_request, split_graph
 from graphforget.experiments.settings import TITLES
 from graphforget.experiments.table import Spread, Table, TableEntry
@@ -55,12 +56,21 @@ NOTES = (
 
 def cells(*, quick: bool, seeds: int) -> list[Cell]:
     if quick:
-        return [_cell("cora", "sgc", "newton", kind, 0) for kind in WORK]
+        return further("sgc", "newton", quick=True, seeds=1)
+    return _of_pairs(contestants(), DATA, seeds)
+
+
+def further(model: str, method: str, *, quick: bool, seeds: int) -> list[Cell]:
+    """The cells of any other method."""
+    return _of_pairs([(model, method)], DATA[:1] if quick else DATA, 1 if quick else seeds)
+
+
+def _of_pairs(pairs: Sequence[tuple[str, str]], datasets: Sequence[str], seeds: int) -> list[Cell]:
     return [
         _cell(data, model, method, kind, seed)
         for seed in range(seeds)
-        for data in DATA
-        for model, method in contestants()
+        for data in datasets
+        for model, method in pairs
         for kind in WORK
     ]
 
@@ -134,7 +144,8 @@ def table(rows: Sequence[Row]) -> Table:
     lines: list[tuple[str | TableEntry, ...]] = []
     attacks = (*NODE_ATTACKS, *EDGE_ATTACKS, *INJECTIONS, *(f"{name} {FORECAST}" for name in INJECTIONS))
     keys = list(dict.fromkeys((row["data"], row["model"], row["method"]) for row in rows))
-    for data, model, method in sorted(keys, key=lambda key: (DATA.index(key[0]), contestants().index(key[1:]))):
+    known = {pair: place for place, pair in enumerate(contestants())}
+    for data, model, method in sorted(keys, key=lambda key: (DATA.index(key[0]), known.get(key[1:], len(known)))):
         selected = [row for row in rows if (row["data"], row["model"], row["method"]) == (data, model, method)]
         for attack in attacks:
             entries = [
@@ -142,10 +153,12 @@ def table(rows: Sequence[Row]) -> Table:
                 for field in (NO_OP, RETRAINED, METHOD, "gap", "low", "high")
             ]
             if any(entry.ours is not None for entry in entries):
-                name = f"{TITLES[model]}, {TITLES.get(method, method)}"
+                name = f"{TITLES.get(model, model)}, {TITLES.get(method, method)}"
                 lines.append((TITLES[data], name, attack, *entries))
     heads = ("data", "model and method", "attack", NO_OP, RETRAINED, METHOD, "gap", "gap, low", "gap, high")
     return Table("Newer attacks, and inject-then-delete", heads, tuple(lines), NOTES)
 
 
-EXPERIMENT = Experiment(NAME, "newer attacks with controls, and inject-then-delete", cells, table)
+EXPERIMENT = Experiment(
+    NAME, "newer attacks with controls, and inject-then-delete", cells, table, further=further, recipe=QUICK
+)

@@ -17,21 +17,21 @@ import graphforget as gf
 from graphforget.experiments.bases import f1_percent, f1_percent_with_noise
 from graphforget.experiments.cells import Cell, Row
 from graphforget.experiments.experiment import Experiment
+from graphforget.experiments.fingerprint import QUICK
 from graphforget.experiments.paper import published
 from graphforget.experiments.random_splits import SHARE, TRAIN, node_request, split_graph
-from graphforget.experiments.settings import DELTA, EPSILON, TITLES
+from graphforget.experiments.settings import CERTIFIED, DELTA, EPSILON, TITLES
 from graphforget.experiments.table import Bar, Spread, Table, TableEntry
 from graphforget.graph.collection import numbers_of_graphs
 from graphforget.graph.links import SUPERVISED, edge_sides
 from graphforget.graph.split import hold_out
 from graphforget.models.inputs import model_inputs
-from graphforget.models.link import LinkFixed
+from graphforget.models.link_view import LinkView
 
 NAME = "opengu"
 NODE_DATA = ("cora", "citeseer", "pubmed", "cs", "minesweeper", "tolokers")
 LINK_DATA = ("cora", "citeseer", "pubmed", "physics")
 GRAPH_DATA = ("mutag", "nci1")
-CERTIFIED = ("sgc", "sign", "stacked-gcn")
 CHOSEN = {  # the settings that validation nodes decide between
     "sign": [{"hops": hops, "mu": mu} for hops in (2, 3, 4) for mu in (1e-4, 3e-4)],
     "stacked-gcn": [
@@ -39,14 +39,26 @@ CHOSEN = {  # the settings that validation nodes decide between
         for hops, norm, mu in itertools.product((2, 3), (0.3, 1.0), (1e-4, 3e-4))
     ],
 }
+WIDER_DATA = ("cora", "citeseer")  # where validation chose the most hops of `CHOSEN` with every seed
+WIDER = {
+    "sign": [{"hops": hops, "mu": mu} for hops in (2, 3, 4, 6, 8) for mu in (1e-4, 3e-4)],
+    "stacked-gcn": [
+        {"hops": hops, "embedding_norm": norm, "mu": mu}
+        for hops, norm, mu in itertools.product((2, 3, 4, 6, 8), (0.3, 1.0), (1e-4, 3e-4))
+    ],
+}
 HELD_OUT, HELD_OUT_DRAWS = 0.2, 3
-LINK_MODELS, GRAPH_MODELS = ("link-sign",), ("graph-wl",)
+LINK_MODELS = ("link-sign", "link-sgc", "link-stacked-gcn")
+GRAPH_MODELS = ("graph-wl", "graph-sign", "graph-stacked-gin")
+LARGE_LINKS = ("link-sign", "link-sgc")  # the models that are run on Physics
+ONE_RELEASE = "physics"  # where the guarantee of links is for one release
 ADAM = {"epochs": 100, "learning_rate": 0.05, "weight_decay": 1e-6}  # OpenGU's schedule for SGC
 PEERS = {  # published rows by part of the table
     "node": ("SGU", "CEU", "IDEA", "CGU", "ScaleGUN", "D2DGN", "MEGU", "best"),
     "link": ("GIF", "IDEA", "GNNDelete"),
     "graph": ("GIF", "IDEA", "GST"),
 }
+PARTS = ("wider", "chosen", "node")  # of the certified rows by which the goals are judged, the first that is there
 SCORES = {"node": "micro-F1", "link": "AUC", "graph": "accuracy"}
 COSTS = {"cora": 3, "citeseer": 4, "pubmed": 12, "cs": 40, "minesweeper": 8, "tolokers": 20, "physics": 60}
 
@@ -60,14 +72,17 @@ NOTES = (
     "Certified rows are released weights at epsilon = 1, delta = 1e-5, as a mean over 20 draws of the noise. In rows "
     "'settings by validation', hops, mu and the size of embeddings are chosen by the mean score on three held-out "
     "fifths of the retained training nodes, never on test nodes. A guarantee covers settings that are fixed before the "
-    "request, so in use such a choice is made before it. The goals below are judged by these rows, and by the default "
-    "settings on datasets where they are not there yet.",
+    "request, so in use such a choice is made before it. On Cora and CiteSeer validation chose the most "
+    "hops that were offered, 4 and 3, with every seed, so further rows offer up to 8. The goals are judged by the "
+    "rows with the most choices, and by the default settings on datasets where they are not there yet.",
     "OpenGU reports the best test score over the epochs, which looks at the test nodes. The rows 'Adam' are SGC "
     "retrained by its schedule (100 epochs, learning rate 0.05, weight decay 1e-6), with the last and the best epoch. "
     "The other rows have no epochs to choose from.",
     "Links: a fifth of the edges is held out for test and 5 % for validation, a tenth of the other edges is deleted, "
     "and the score is the AUC on held-out edges and unlinked pairs. OpenGU splits directed columns, so one direction "
-    "of an edge can survive; here an edge is one item. Its candidates for unlinked pairs are not described.",
+    "of an edge can survive; here an edge is one item. Its candidates for unlinked pairs are not described. On Physics "
+    "the guarantee is for one release and not for 64 together, because the rounding allowance of so many pairs is "
+    "above the tolerance of 64 releases, and the stacked model is left out, which would take too long.",
     "Graphs: the first 80 % of the graphs train, as in OpenGU, whose lists are not shuffled. The request blanks the "
     "attributes of a tenth of the nodes of the training graphs.",
     "Datasets of OpenGU that are not at hand: ogbn-arxiv, Flickr, Chameleon (nodes), DBLP, Questions (links), AIDS "
@@ -84,9 +99,12 @@ def cells(*, quick: bool, seeds: int) -> list[Cell]:
         for data in NODE_DATA:
             result += [Cell(_key("node", data, model, seed), COSTS[data], certified_nodes) for model in CERTIFIED]
             result += [Cell(_key("chosen", data, model, seed), 12 * COSTS[data], chosen_nodes) for model in CHOSEN]
+            if data in WIDER_DATA:
+                result += [Cell(_key("wider", data, model, seed), 40 * COSTS[data], chosen_nodes) for model in WIDER]
             result.append(Cell(_key("adam", data, "sgc", seed), COSTS[data], adam_nodes))
         for data in LINK_DATA:
-            result += [Cell(_key("link", data, model, seed), 3 * COSTS[data], links) for model in LINK_MODELS]
+            models = LARGE_LINKS if data == "physics" else LINK_MODELS
+            result += [Cell(_key("link", data, model, seed), 3 * COSTS[data], links) for model in models]
         for data in GRAPH_DATA:
             result += [Cell(_key("graph", data, model, seed), 10, graphs) for model in GRAPH_MODELS]
     return result
@@ -112,7 +130,7 @@ def chosen_nodes(*, store: Path, part: str, data: str, model: str, seed: int) ->
             gf.train(held, model, seed=seed, **settings).micro_f1(held, held.val_mask) for held in parts
         )
 
-    best = max(CHOSEN[model], key=validation)
+    best = max((WIDER if part == "wider" else CHOSEN)[model], key=validation)
     return _released(graph, model, seed, best) | {f"chosen {name}": value for name, value in best.items()}
 
 
@@ -156,9 +174,11 @@ def adam_nodes(*, store: Path, part: str, data: str, model: str, seed: int) -> R
 def links(*, store: Path, part: str, data: str, model: str, seed: int) -> Row:
     """AUC on held-out links after a tenth of the training edges is deleted."""
     graph = gf.load(data, seed=seed)
-    trained = gf.train(graph, model, seed=seed, split_seed=seed, test=1 - TRAIN)
-    assert isinstance(trained.module, LinkFixed)
-    pairs, sides = edge_sides(graph, trained.module.view.settings)
+    options: dict[str, Any] = {"releases": 1} if data == ONE_RELEASE else {}
+    trained = gf.train(graph, model, seed=seed, split_seed=seed, test=1 - TRAIN, **options)
+    view = getattr(trained.module, "view", None)
+    assert isinstance(view, LinkView)
+    pairs, sides = edge_sides(graph, view.settings)
     known = pairs[sides <= SUPERVISED].tolist()
     drawn = random.Random(f"edges {seed}").sample(known, int(SHARE * len(known)))
     outcome = gf.unlearn(trained, graph, gf.Request(edges=[(graph.name_of(u), graph.name_of(v)) for u, v in drawn]))
@@ -190,6 +210,7 @@ def table(rows: Sequence[Row]) -> Table:
         ours["node"] += [(f"{title}, re-training without noise", "node", model, "retrain")]
         if model in CHOSEN:
             ours["node"] += [(f"{title}, certified, settings by validation", "chosen", model, "score")]
+            ours["node"] += [(f"{title}, certified, the same, up to 8 hops", "wider", model, "score")]
     ours["node"] += [(f"SGC, Adam, {epoch} epoch", "adam", "sgc", epoch) for epoch in ("last", "best")]
     ours["link"] = [(f"{model}, certified, released", "link", model, "score") for model in LINK_MODELS]
     ours["graph"] = [(f"{model}, certified, released", "graph", model, "score") for model in GRAPH_MODELS]
@@ -211,12 +232,13 @@ def _spread(rows: Sequence[Row], part: str, data: str, model: str, field: str) -
 def _bars(rows: Sequence[Row]) -> tuple[Bar, ...]:
     """The better of SIGN and stacked GCN against the best published number.
 
-    Each has its settings by validation or, as long as these cells are not there, its default settings.
+    Each has its settings by validation, among the most there are, or, as long as these cells are not there, its default
+    settings.
     """
     above: dict[str, float] = {}
     for name in ("cora", "citeseer", "pubmed", "cs"):
         spreads = [
-            _spread(rows, "chosen", name, model, "score") or _spread(rows, "node", name, model, "score")
+            next((spread for part in PARTS if (spread := _spread(rows, part, name, model, "score")) is not None), None)
             for model in CHOSEN
         ]
         best, means = published(NAME, "node", "best", name), [spread.mean for spread in spreads if spread is not None]
@@ -231,4 +253,4 @@ def _bars(rows: Sequence[Row]) -> tuple[Bar, ...]:
     )
 
 
-EXPERIMENT = Experiment(NAME, "the protocol of OpenGU: nodes, links and graphs", cells, table)
+EXPERIMENT = Experiment(NAME, "the protocol of OpenGU: nodes, links and graphs", cells, table, recipe=QUICK)

@@ -6,9 +6,11 @@ import dataclasses
 import io
 import json
 import shlex
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -27,34 +29,52 @@ from graphforget.runs.locks import try_lock
 from graphforget.validation import written_fields
 
 STORE = "models"
+GROUPED = ("part", "model", "method", "kind", "data")  # the names by which missing cells are listed
+MOST_GROUPS = 20
+HASH = 10  # characters of a commit that are shown
 QUICK = "Short form: one seed, fewer epochs, requests and graphs. It shows only that everything runs."
 
 
 @dataclass(frozen=True)
 class ReproductionPlan:
-    """Where results are written and which cells are computed: those with `only` in their label, if it is given."""
+    """Where results are written and which cells are computed: those with `only` in their label, if it is given.
+
+    `methods` are compared beside those of an experiment, as pairs of model and method.
+    """
 
     out: Path
     quick: bool = False
     jobs: int = 2
     seeds: int = 3
     only: str | None = None
+    methods: tuple[tuple[str, str], ...] = ()
     run: bool = True  # False: write the tables of the recorded cells only
 
     def path(self, name: str, ending: str) -> Path:
         return self.out / f"{name}{'-quick' if self.quick else ''}{ending}"
 
+    def cells(self, experiment: Experiment) -> list[Cell]:
+        """Its cells, and those of the further methods if it compares methods."""
+        size: Any = {"quick": self.quick, "seeds": self.seeds}
+        result = experiment.cells(**size)
+        for pair in self.methods if experiment.further is not None else ():
+            assert experiment.further is not None
+            known = [cell.key for cell in result]
+            result += [cell for cell in experiment.further(*pair, **size) if cell.key not in known]
+        return result
+
     def chosen(self, experiment: Experiment) -> list[Cell]:
         """The cells to compute, unless they are recorded already."""
-        cells = experiment.cells(quick=self.quick, seeds=self.seeds)
+        cells = self.cells(experiment)
         return [cell for cell in cells if self.run and (self.only is None or self.only in cell.label)]
 
-    def command(self, name: str) -> str:
-        """The command that repeats this."""
+    def command(self, name: str, *, further: bool = False) -> str:
+        """The command that repeats this; with its further methods if the experiment compares them."""
         parts = ["graphforget reproduce", name, "--quick" if self.quick else ""]
         outside = self.out.is_absolute() or ".." in self.out.parts
         out = self.out.name if outside else str(self.out)  # paths of this machine are not published
         parts += [f"--seeds {self.seeds}" if self.seeds != 3 and not self.quick else "", f"--out {shlex.quote(out)}"]
+        parts += [f"--method {method}:{model}" for model, method in self.methods if further]
         return " ".join(part for part in parts if part)
 
 
@@ -91,8 +111,8 @@ def reproduce(
 
     After an interrupt it still writes the table of the finished cells.
     """
-    cells = experiment.cells(quick=plan.quick, seeds=plan.seeds)
-    record = Record(plan.path(experiment.name, ".jsonl"))
+    cells = plan.cells(experiment)
+    record = _record(experiment, plan)
     _table_and_figure(experiment, cells, record)  # so that an unusable record is refused now
     if not plan.run and not record.rows(cells):
         message = f"{record.path} holds no cell of this experiment with these settings. {record.left_out}"
@@ -108,6 +128,16 @@ def reproduce(
             _write_result(experiment, plan, cells, record)
             raise
     return _write_result(experiment, plan, cells, record)
+
+
+def recorded(experiment: Experiment, plan: ReproductionPlan) -> bool:
+    """Whether cells of the experiment are finished."""
+    cells = plan.cells(experiment)
+    return bool(_record(experiment, plan).rows(cells))
+
+
+def _record(experiment: Experiment, plan: ReproductionPlan) -> Record:
+    return Record(plan.path(experiment.name, ".jsonl"), recipe=experiment.recipe)
 
 
 def write_pages(results: Sequence[Result], plan: ReproductionPlan) -> tuple[Path, Path]:
@@ -141,10 +171,11 @@ def _write_result(experiment: Experiment, plan: ReproductionPlan, cells: Sequenc
         rows=tuple(tuple(row) for row in table.texts),
         notes=table.all_notes,
         bars=tuple((bar.text, bar.met) for bar in table.bars),
-        command=plan.command(experiment.name),
+        command=plan.command(experiment.name, further=experiment.further is not None),
         machine="; ".join(machines),
         made=_span(origins),
-        missing=" ".join(part for part in (_missing(len(rows), len(cells), errors), record.left_out) if part),
+        commits=_commits(origins, len(rows)),
+        missing=" ".join(part for part in (_missing(cells, record), record.left_out) if part),
         picture=picture.name if figure is not None else None,
         svg=inline(figure) if figure is not None else None,
         caption=experiment.caption,
@@ -154,6 +185,7 @@ def _write_result(experiment: Experiment, plan: ReproductionPlan, cells: Sequenc
         "command": section.command,
         "machines": machines,
         "made": section.made,
+        "commits": section.commits,
         "quick": plan.quick,
         "cells": {"done": len(rows), "total": len(cells), "errors": errors},
         "table": table.to_dict(),
@@ -188,11 +220,36 @@ def _span(origins: Sequence[Origin]) -> str:
     return " to ".join(dict.fromkeys((days[0], days[-1]))) if days else ""
 
 
-def _missing(done: int, total: int, errors: dict[str, str]) -> str:
-    if done == total:
+def _commits(origins: Sequence[Origin], cells: int) -> str:
+    """The commits whose code computed the cells, with the number of cells if there are several."""
+    counts = Counter(origin.commit[:HASH] + "+" * origin.commit.endswith("+") for origin in origins if origin.commit)
+    unknown = cells - counts.total()
+    if not counts:
+        return "commit not recorded" if cells else ""
+    named = [f"{commit} ({count})" if len(counts) > 1 or unknown else commit for commit, count in counts.items()]
+    return f"commit{'s' * (len(named) > 1)} {', '.join(named)}" + (f", not recorded ({unknown})" if unknown else "")
+
+
+def _missing(cells: Sequence[Cell], record: Record) -> str:
+    """A sentence about the cells that are not there: how many, which, and why some failed."""
+    missing = [cell for cell in cells if not record.has(cell)]
+    if not missing:
         return ""
-    failed = "".join(f" {label} failed: {reason}." for label, reason in errors.items())
-    return f"{total - done} of {total} cells are not there yet.{failed}"
+    groups = _groups(missing)
+    named = "; ".join(f"{group} ({count})" for group, count in groups.items())
+    failed = "".join(f" {label} failed: {reason}." for label, reason in record.errors(missing).items())
+    return f"{len(missing)} of {len(cells)} cells are not there yet: {named}.{failed}"
+
+
+def _groups(cells: Sequence[Cell]) -> Counter[str]:
+    """What cells are of, without their seeds and the sizes of their requests; without datasets if that is too long."""
+    for names in (GROUPED, GROUPED[:-1]):
+        groups = Counter(
+            " ".join(str(cell.key[name]) for name in names if name in cell.key) or cell.label for cell in cells
+        )
+        if len(groups) <= MOST_GROUPS:
+            break
+    return groups
 
 
 def _png(figure: Figure) -> bytes:

@@ -17,6 +17,7 @@ from graphforget.experiments.cells import Cell, Row
 from graphforget.experiments.experiment import Experiment
 from graphforget.experiments.paper import published
 from graphforget.experiments.settings import (
+    CERTIFIED,
     DATA,
     DELTA,
     EPSILON,
@@ -35,7 +36,6 @@ from graphforget.experiments.table import Bar, IdeaScores, Spread, Table, TableE
 NAME = "table-edge-accuracy"
 METHODS = {"idea": TITLES["idea"], "idea_noised": "IDEA, with the paper's noise", "retrain": TITLES["retrain"]}
 METHODS |= {"nothing": TITLES["nothing"]}
-CERTIFIED = ("sgc", "sign", "stacked-gcn")
 IN_PAPER = {"idea_noised": "idea", "retrain": "retrain"}
 
 NOTES = (

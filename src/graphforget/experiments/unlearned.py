@@ -7,11 +7,10 @@ from typing import Any
 import graphforget as gf
 from graphforget.audits.populations import ByMethod
 from graphforget.experiments.contestants import NO_OP
-from graphforget.experiments.settings import DELTA, EPSILON
+from graphforget.experiments.settings import CERTIFIED, DELTA, EPSILON
 from graphforget.unlearning.outcome import Outcome
 from graphforget.unlearning.registry import METHODS
 
-CERTIFIED = ("sgc", "sign", "stacked-gcn")
 UNCERTIFIED = ("idea", "gif", "ascent", "gnndelete", "megu")  # on a GCN, as far as they are there
 SCALEGUN = "scalegun"
 LONG = ("gnndelete",)  # minutes on a core

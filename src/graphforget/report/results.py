@@ -29,6 +29,7 @@ class Section:
     command: str
     machine: str
     made: str  # the day or days
+    commits: str  # of the code that computed the cells, in words
     missing: str  # which cells are missing, in words
     picture: str | None  # the name of a PNG beside the Markdown
     svg: Markup | None  # the same picture for the HTML page
@@ -37,7 +38,7 @@ class Section:
 
 def markdown(section: Section, *, level: int = 1) -> str:
     """The section as Markdown, its heading of the given level."""
-    origin = (f"`{section.command}`", section.machine, section.made)
+    origin = (f"`{section.command}`", section.machine, section.made, section.commits)
     parts = [f"{'#' * level} {section.title}", _wrapped(", ".join(part for part in origin if part) + ".")]
     if section.missing:
         parts.append(_wrapped(f"**{_escaped(section.missing)}**"))
