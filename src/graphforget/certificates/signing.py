@@ -60,9 +60,14 @@ def private_key(path: str | Path) -> Ed25519PrivateKey:
     """
     try:
         open_to_others = Path(path).stat().st_mode & 0o077
-        key = serialization.load_pem_private_key(_pem(path), password=None)
-    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        content = _pem(path)
+    except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read as a private key: {error_reason(error)}") from error
+    try:
+        key = serialization.load_pem_private_key(content, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:  # its message speaks of PEM and passwords
+        hint = "it has a password or is not such a key, 'graphforget keygen' makes one"
+        raise InputError(f"{path} cannot be read as a private key: {hint}") from error
     if not isinstance(key, Ed25519PrivateKey):
         raise InputError(f"{path} holds a {type(key).__name__}, an {ALGORITHM} private key is needed")
     if open_to_others:
@@ -77,9 +82,14 @@ def public_key(path: str | Path) -> Ed25519PublicKey:
         InputError: The file cannot be read as such a key.
     """
     try:
-        key = serialization.load_pem_public_key(_pem(path))
-    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        content = _pem(path)
+    except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read as a public key: {error_reason(error)}") from error
+    try:
+        key = serialization.load_pem_public_key(content)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        hint = "it is not such a key; 'graphforget keygen' writes it beside the private key, with the ending .pub"
+        raise InputError(f"{path} cannot be read as a public key: {hint}") from error
     if not isinstance(key, Ed25519PublicKey):
         raise InputError(f"{path} holds a {type(key).__name__}, an {ALGORITHM} public key is needed")
     return key
