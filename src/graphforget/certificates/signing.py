@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
+from typing import Any
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -95,6 +96,18 @@ def public_key(path: str | Path) -> Ed25519PublicKey:
     return key
 
 
+def check_private_key(key: Any) -> None:
+    """Raises `InputError` for anything but an Ed25519 private key, such as the path of one."""
+    if not isinstance(key, Ed25519PrivateKey):
+        raise InputError(f"the key is a {type(key).__name__}, a private key is needed as gf.private_key(path) reads it")
+
+
+def check_public_key(key: Any) -> None:
+    """Raises `InputError` for anything but an Ed25519 public key, such as the path of one."""
+    if not isinstance(key, Ed25519PublicKey):
+        raise InputError(f"the key is a {type(key).__name__}, a public key is needed as gf.public_key(path) reads it")
+
+
 def signed(certificate: Certificate, key: Ed25519PrivateKey) -> Certificate:
     """Signs a certificate.
 
@@ -105,6 +118,7 @@ def signed(certificate: Certificate, key: Ed25519PrivateKey) -> Certificate:
     Returns:
         The certificate with a signature over everything else in it.
     """
+    check_private_key(key)
     bare = dataclasses.replace(certificate, signature=None)
     signature = {
         "algorithm": ALGORITHM,
@@ -141,6 +155,8 @@ def check_signature(certificate: Certificate, key: Ed25519PublicKey | None = Non
 
     Without a key, a valid signature shows only that nothing changed since somebody signed it.
     """
+    if key is not None:
+        check_public_key(key)
     signature = certificate.signature
     if signature is None:
         raise Mismatch("the certificate is not signed")
