@@ -64,6 +64,7 @@ def of_model(
     if number == len(requests):
         planned, _ = plan_on_ranks(together, run, requests[:1])
         result["plan"] = planned.to_dict()
+        result["plan of one kind"] = plan_on_ranks(together, run, requests[1:2])[0].to_dict()
         fallen_back = rehearse_on_ranks(together, run, requests[:1], method="newton", steps=1)
         result["fallback"] = step_of(fallen_back) | {"retrained": fallen_back.details["retrained"]}
     for place, request in enumerate(requests[:number]):

@@ -41,8 +41,10 @@ def as_whole_number(value: Any) -> int | None:
 def whole_number(value: Any, label: str) -> int:
     """The value as an int from 0 that fits into 64 bits. `label` names it in the error message."""
     number = as_whole_number(value)
-    if number is None or number >= 2**63:
+    if number is None:
         raise InputError(f"{label} is {value!r}, a whole number from 0 is needed")
+    if number >= 2**63:
+        raise InputError(f"{label} is {value!r}, whole numbers below 2^63 are possible")
     return number
 
 

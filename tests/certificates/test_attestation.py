@@ -17,7 +17,7 @@ from securesystemslib.exceptions import VerificationError
 from securesystemslib.signer import SSlibKey  # type: ignore[attr-defined]
 
 import graphforget as gf
-from cases import RunJson, random_graph
+from cases import Run, RunJson, random_graph
 from graphforget.certificates import attestation as attestations
 from graphforget.verification.attestation import verify_attestation_file
 
@@ -83,6 +83,19 @@ def test_the_command_verify_reads_it(
     assert result["ok"]
     assert public.hex()[:16] in result["checks"]["envelope"]
     assert "released weights" in result["checks"]
+
+
+@pytest.mark.parametrize(
+    "option", [("--head", "0" * 64), ("--data", "patients"), ("--before", "run"), ("--replay",), ("--module", "a:B")]
+)
+def test_the_command_verify_refuses_what_it_would_not_check(
+    option: tuple[str, ...], attested: dict[str, Any], tmp_path: Path, run: Run
+) -> None:
+    place = tmp_path / "attestation.json"
+    place.write_text(json.dumps(attested))
+    ran = run("verify", str(place), *option)
+    assert (ran.code, ran.stdout) == (2, "")
+    assert f"{option[0]} needs a run directory" in ran.stderr
 
 
 def changed_statement(attested: dict[str, Any]) -> dict[str, Any]:

@@ -201,6 +201,14 @@ def test_wrong_files_are_told_in_one_sentence(tmp_path: Path) -> None:
                 with pytest.raises(gf.InputError, match=f"^{path} (cannot be read as|holds)") as caught:
                     read(path)
                 assert "\n" not in str(caught.value), name
+                assert "http" not in str(caught.value), name
+
+
+def test_a_file_that_is_no_key_is_answered_with_what_makes_one(tmp_path: Path) -> None:
+    files = wrong_files(tmp_path)
+    for read in (gf.private_key, gf.public_key):
+        with pytest.raises(gf.InputError, match="'graphforget keygen'"):
+            read(files["noise"])
 
 
 # -- signatures ------------------------------------------------------------------------------------------------------

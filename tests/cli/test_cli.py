@@ -324,6 +324,29 @@ def test_an_existing_run_is_kept_unless_forced(run: Run, club: Path, space: Path
     assert os.listdir(space) == ["run"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("train", "--out", "/"), "the root of the file system"),
+        (("verify", "/"), "the root of the file system"),
+        (("verify", "run", "--target", "paper"), "--target is given without --data"),
+        (("train", "--seed", "9" * 30), "below 2^63"),
+        (("train", "--option", "hops=two"), "hops is 'two', a whole number"),
+        (("train", "--option", "hops=-1"), "hops is -1, a whole number"),
+        (("train", "--model", "gcn", "--hidden", "99999999999999"), "more memory than there is"),
+    ],
+)
+def test_what_is_wrong_is_said_in_the_words_of_who_asked(
+    arguments: tuple[str, ...], word: str, run: Run, club: Path, space: Path
+) -> None:
+    data = ("--data", club) if arguments[0] == "train" else ()
+    ran = run(*arguments, *data)
+    assert (ran.code, ran.stdout) == (2, "")
+    assert word in ran.stderr
+    assert ran.stderr.count("\n") == 1
+    assert os.listdir(space) == []
+
+
 def test_a_place_that_is_taken_is_refused_before_any_work(
     run: Run, space: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

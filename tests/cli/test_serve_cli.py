@@ -46,6 +46,9 @@ def test_a_service_is_made_with_a_model_and_a_token(home: Path, tmp_path: Path, 
         (("model", "x", "nowhere"), "nowhere"),
         (("model", "x", "nowhere", "--identity-type", "name"), "type of identities"),
         (("model", "x", "nowhere", "--mlflow", "name"), "NAME:VERSION"),
+        (("model", "x", "nowhere", "--purge", " "), "purge list"),
+        (("migrate", "--to", "nowhere"), "revision 'nowhere'"),
+        (("migrate", "--to", "nowhere", "--down"), "revision 'nowhere'"),
     ],
 )
 def test_bad_input_is_one_sentence_and_code_2(home: Path, run: Run, arguments: tuple[str, ...], word: str) -> None:

@@ -134,9 +134,12 @@ def test_one_machine_agrees(results: Results, graph: gf.Graph, requests: dict[st
 def test_the_plan_is_that_of_one_machine(results: Results, graph: gf.Graph, requests: dict[str, gf.Request]) -> None:
     trained = gf.train(graph, "stacked-gcn", epochs=EPOCHS)
     planned = gf.plan(trained, graph, requests[KINDS[0]]).to_dict()
-    names = ("method", "level", "nodes", "training_nodes", "edges", "values", "labels", "encoders", "renewed_encoders")
-    for name in names:
+    counted = ("nodes", "training_nodes", "edges", "values", "labels", "affected", "untouched")
+    for name in ("method", "level", "encoders", "renewed_encoders", *counted):
         assert results[2]["stacked-gcn"]["plan"][name] == planned[name], name
+    of_one_kind = gf.plan(trained, graph, requests[KINDS[1]]).to_dict()
+    for name in ("affected", "affected_by"):
+        assert results[2]["stacked-gcn"]["plan of one kind"][name] == of_one_kind[name] != 0, name
 
 
 @pytest.mark.slow

@@ -69,6 +69,11 @@ def _figure(rows: Sequence[Row]) -> Figure:
     return line_chart([Panel("p", [Line("double", [1, 2], [1.0, None])])], "x", "y")
 
 
+def test_the_numbers_at_an_axis_do_not_overlap() -> None:
+    chart = line_chart([Panel("p", [Line("one", [0, 1, 30, 63, 64], [1.0] * 5)])], "x", "y", log_y=False)
+    assert list(chart.axes[0].get_xticks()) == [0, 30, 64]
+
+
 TOY = Experiment("toy", "numbers, doubled", _cells, _table, _figure, "Doubles.")
 
 

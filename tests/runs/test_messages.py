@@ -7,8 +7,10 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 import graphforget as gf
 from cases import random_graph
@@ -69,3 +71,29 @@ def test_two_objectives_that_differ_look_different(run: Path) -> None:
     values = re.search(r"the objective is (\S+) instead of (\S+)$", str(error.value))
     assert values is not None
     assert values[1] != values[2]
+
+
+def test_the_path_of_a_key_is_no_key(run: Path, tmp_path: Path) -> None:
+    private, public = gf.make_keys(tmp_path / "key")
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    with pytest.raises(gf.InputError, match=r"the key is a PosixPath, a private key is needed as gf\.private_key"):
+        gf.answer(run, gf.Request(nodes=[5]), key=private)  # type: ignore[call-overload]
+    with pytest.raises(gf.InputError, match=r"the key is a str, a public key is needed as gf\.public_key"):
+        gf.verify_run(run, key=str(public))  # type: ignore[arg-type]
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+
+
+def test_a_class_in_place_of_a_model_is_answered_with_what_to_write() -> None:
+    graph = random_graph(3, nodes=20, edges=30)
+
+    class MyGNN(torch.nn.Module):
+        pass
+
+    with pytest.raises(gf.InputError, match=r"the model is a class, .* MyGNN\(\.\.\.\) or gf\.stacked\(MyGNN\)"):
+        gf.train(graph, MyGNN)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", [{"epsilon": "1"}, {"delta": "x"}], ids=str)
+def test_a_guarantee_that_is_text_is_bad_input(given: dict[str, Any]) -> None:
+    with pytest.raises(gf.InputError, match="number"):
+        gf.train(random_graph(3, nodes=20, edges=30), "sgc", **given)

@@ -209,6 +209,36 @@ def test_a_bad_body_is_an_error_400_that_repeats_nothing_of_it(new_trial: Make, 
     assert "10.0.0.1" not in response.text
 
 
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"subject_request_type": "access"}, "body.subject_request_type is not 'erasure'"),
+        ({"subject_request_id": "1"}, "body.subject_request_id is not a random UUID (version 4) in lower case"),
+        ({"subject_identities": []}, "body.subject_identities has fewer than 1 entries"),
+        ({"submitted_time": "yesterday"}, "body.submitted_time is not a time such as 2026-01-31T12:00:00Z"),
+        ({"columns": ["age"]}, "body has a field that belongs into extensions.graphforget"),
+        ({"extensions": {"graphforget": {"ada": 1}}}, "body.extensions.graphforget has a field that is not known"),
+        ({"regulation": None}, "body.regulation is not 'gdpr' or 'ccpa'"),
+    ],
+)
+def test_a_bad_body_is_told_in_one_sentence(new_trial: Make, change: dict[str, Any], sentence: str) -> None:
+    trial = new_trial()
+    body = request_body("patient-0017") | change
+    answer = trial.client.post("/v2/requests", json=body, headers=trial.headers("submit")).json()
+    assert answer["error"]["message"].startswith(f"the request is not valid: {sentence}")
+    assert "ada" not in json.dumps(answer)
+
+
+def test_a_body_that_is_no_json_and_an_address_that_is_none_are_told(new_trial: Make) -> None:
+    trial = new_trial()
+    headers = trial.headers("submit") | {"Content-Type": "application/json"}
+    broken = trial.client.post("/v2/requests", content=b"{", headers=headers)
+    assert broken.json()["error"]["message"] == "the request is not valid: body is not JSON"
+    wrong = trial.client.get("/v2/requests/1", headers=headers)
+    assert wrong.json()["error"]["message"] == "the request is not valid: path.id is not a UUID in lower case"
+    assert trial.client.get("/nowhere").json()["error"]["message"] == "there is no such address"
+
+
 def test_a_large_body_is_refused(new_trial: Make) -> None:
     trial = new_trial()
     headers = trial.headers("submit") | {"Content-Type": "application/json"}

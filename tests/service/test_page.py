@@ -58,6 +58,21 @@ def test_pictures_are_images_of_their_own(trial: Trial) -> None:
     assert ElementTree.fromstring(trial.client.get(address).content).tag == "{http://www.w3.org/2000/svg}svg"
 
 
+def test_a_certificate_begins_in_plain_words(trial: Trial) -> None:
+    id = trial.submit("patient-0017")
+    trial.work()
+    trial.decide(id)
+    trial.next_round()
+    sign_in(trial)
+    (address,) = set(re.findall(r'href="(/page/releases/[0-9a-f]{64})"', trial.client.get("/page/models").text))
+    page = trial.client.get(address).text
+    always_shown = re.sub(r"<details>.*?</details>", "", page, flags=re.DOTALL)
+    assert "without the deleted data and has the same noise" in always_shown
+    assert "checks were made after the release" in always_shown
+    assert not any(word in always_shown for word in ("indistinguishable from the optimum", "tolerance", "N(0,"))
+    assert "tolerance" in page
+
+
 def test_a_form_without_the_value_of_its_session_changes_nothing(trial: Trial) -> None:
     csrf = sign_in(trial)
     id = trial.submit("patient-0017")

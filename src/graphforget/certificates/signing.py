@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
+from typing import Any
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -60,9 +61,14 @@ def private_key(path: str | Path) -> Ed25519PrivateKey:
     """
     try:
         open_to_others = Path(path).stat().st_mode & 0o077
-        key = serialization.load_pem_private_key(_pem(path), password=None)
-    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        content = _pem(path)
+    except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read as a private key: {error_reason(error)}") from error
+    try:
+        key = serialization.load_pem_private_key(content, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:  # its message speaks of PEM and passwords
+        hint = "it has a password or is not such a key, 'graphforget keygen' makes one"
+        raise InputError(f"{path} cannot be read as a private key: {hint}") from error
     if not isinstance(key, Ed25519PrivateKey):
         raise InputError(f"{path} holds a {type(key).__name__}, an {ALGORITHM} private key is needed")
     if open_to_others:
@@ -77,12 +83,29 @@ def public_key(path: str | Path) -> Ed25519PublicKey:
         InputError: The file cannot be read as such a key.
     """
     try:
-        key = serialization.load_pem_public_key(_pem(path))
-    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        content = _pem(path)
+    except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read as a public key: {error_reason(error)}") from error
+    try:
+        key = serialization.load_pem_public_key(content)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        hint = "it is not such a key; 'graphforget keygen' writes it beside the private key, with the ending .pub"
+        raise InputError(f"{path} cannot be read as a public key: {hint}") from error
     if not isinstance(key, Ed25519PublicKey):
         raise InputError(f"{path} holds a {type(key).__name__}, an {ALGORITHM} public key is needed")
     return key
+
+
+def check_private_key(key: Any) -> None:
+    """Raises `InputError` for anything but an Ed25519 private key, such as the path of one."""
+    if not isinstance(key, Ed25519PrivateKey):
+        raise InputError(f"the key is a {type(key).__name__}, a private key is needed as gf.private_key(path) reads it")
+
+
+def check_public_key(key: Any) -> None:
+    """Raises `InputError` for anything but an Ed25519 public key, such as the path of one."""
+    if not isinstance(key, Ed25519PublicKey):
+        raise InputError(f"the key is a {type(key).__name__}, a public key is needed as gf.public_key(path) reads it")
 
 
 def signed(certificate: Certificate, key: Ed25519PrivateKey) -> Certificate:
@@ -95,6 +118,7 @@ def signed(certificate: Certificate, key: Ed25519PrivateKey) -> Certificate:
     Returns:
         The certificate with a signature over everything else in it.
     """
+    check_private_key(key)
     bare = dataclasses.replace(certificate, signature=None)
     signature = {
         "algorithm": ALGORITHM,
@@ -131,6 +155,8 @@ def check_signature(certificate: Certificate, key: Ed25519PublicKey | None = Non
 
     Without a key, a valid signature shows only that nothing changed since somebody signed it.
     """
+    if key is not None:
+        check_public_key(key)
     signature = certificate.signature
     if signature is None:
         raise Mismatch("the certificate is not signed")

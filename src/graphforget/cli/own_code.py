@@ -87,7 +87,9 @@ def made_module(path: str, options: list[str] | None) -> OwnModel:
     try:
         module = make(**given)
     except Exception as error:
-        raise InputError(f"{path} makes no module of --module-option {given}: {_one_line(error)}") from error
+        how = "with the arguments of --module-option" if given else "without arguments"
+        hint = "" if given else "; give them by --module-option name=value, or name a model such as gf.stacked(MyGNN)"
+        raise InputError(f"{path} cannot be called {how}: {_one_line(error)}{hint}") from error
     if not isinstance(module, nn.Module | Construction):
         raise InputError(f"{path} makes a {type(module).__name__}, a torch.nn.Module is needed")
     return module

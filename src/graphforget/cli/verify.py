@@ -50,7 +50,10 @@ def verify(
     The output is public if all checks hold. The sentence about a failure is private.
     """
     signer = None if key is None else gf.public_key(key)
+    if target is not None and data is None:
+        raise InputError("--target is given without --data")
     if run.is_file():
+        _only_for_runs(data=data, before=before, head=head, replay=replay, module=module, loss=loss, retrain=retrain)
         _attestation(run, signer, released, as_json=as_json)
         return
     if released is not None:
@@ -72,6 +75,13 @@ def verify(
         _say_mismatch(mismatch, as_json=as_json)
         raise
     _say_result(result, as_json=as_json)
+
+
+def _only_for_runs(**given: Any) -> None:
+    """Raises `InputError` for an option that the check of an attestation would leave out."""
+    name = next((name for name, value in given.items() if value not in (None, False)), None)
+    if name is not None:
+        raise InputError(f"--{name} needs a run directory, and the file of an attestation is given")
 
 
 def _attestation(path: Path, key: Ed25519PublicKey | None, released: Path | None, *, as_json: bool) -> None:

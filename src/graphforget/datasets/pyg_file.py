@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,7 +67,8 @@ def _read(path: Path) -> Data | list[Data]:
     check_uncompressed(path)
     try:
         # Unchecked, a sparse tensor with indices out of range would pass and read foreign memory later.
-        with safe, torch.sparse.check_sparse_tensor_invariants():
+        ignored = warnings.catch_warnings(action="ignore")  # of a damaged file, which is refused anyway
+        with safe, torch.sparse.check_sparse_tensor_invariants(), ignored:
             data = torch.load(path, map_location="cpu", weights_only=True)
         collection = isinstance(data, list) and bool(data) and all(isinstance(one, Data) for one in data)
         size = path.stat().st_size

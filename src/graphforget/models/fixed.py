@@ -18,6 +18,7 @@ from graphforget.models.affine import AffineModel
 from graphforget.models.base import NormalisedModel
 from graphforget.models.propagated import PropagatedFeatures, Settings
 from graphforget.models.propagation import mean_adjacency
+from graphforget.validation import whole_number
 
 FEW_ROWS = 0.75  # of all rows of features; up to this share the rows of training nodes are copied
 
@@ -215,11 +216,16 @@ class _FixedJacobian(Jacobian):
         return self._module.transposed(everywhere.index_copy_(0, self._rows, u), *self._inputs)
 
 
+def _whole_hops(hops: Any) -> int:
+    """A number of hops that a model can have. `None`, the reach of a model that reads everything, is not one."""
+    return Reach(whole_number(hops, "hops")).hops or 0
+
+
 class SGC(FixedPropagation):
     """Simplified graph convolution, `S^K X W + b` (Wu et al. 2019)."""
 
     def __init__(self, columns: int, classes: int, *, hops: int = 2, scale_rows: bool = True) -> None:
-        super().__init__(columns, classes, powers=(hops,), scale_rows=scale_rows)
+        super().__init__(columns, classes, powers=(_whole_hops(hops),), scale_rows=scale_rows)
 
 
 class MeanSGC(FixedPropagation):
@@ -233,7 +239,7 @@ class MeanSGC(FixedPropagation):
     takes_edge_weight = False
 
     def __init__(self, columns: int, classes: int, *, hops: int = 2, scale_rows: bool = True) -> None:
-        super().__init__(columns, classes, powers=(hops,), scale_rows=scale_rows, bias=False)
+        super().__init__(columns, classes, powers=(_whole_hops(hops),), scale_rows=scale_rows, bias=False)
         self.reach = Reach(hops, degree_normalised=False)
 
     def propagation(
@@ -247,9 +253,9 @@ class SIGN(FixedPropagation):
     """`X W_0 + S X W_1 + ... + S^K X W_K + b`, a linear SIGN (Frasca et al. 2020)."""
 
     def __init__(self, columns: int, classes: int, *, hops: int = 3, scale_rows: bool = True) -> None:
-        super().__init__(columns, classes, powers=tuple(range((Reach(hops).hops or 0) + 1)), scale_rows=scale_rows)
+        super().__init__(columns, classes, powers=tuple(range(_whole_hops(hops) + 1)), scale_rows=scale_rows)
 
 
 def sgc_without_bias(columns: int, classes: int, *, hops: int = 2, scale_rows: bool = True) -> FixedPropagation:
     """`S^K X W`, as ScaleGUN has it."""
-    return FixedPropagation(columns, classes, powers=(hops,), scale_rows=scale_rows, bias=False)
+    return FixedPropagation(columns, classes, powers=(_whole_hops(hops),), scale_rows=scale_rows, bias=False)

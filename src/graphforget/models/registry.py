@@ -322,8 +322,8 @@ def build(name: str, *, columns: int, classes: int, seed: int = 0, **options: An
             if isinstance(error, InputError):
                 raise
             message = " ".join(str(error).split())
-            unknown = re.search(r"unexpected keyword argument '(\w+)'", message)
-            if unknown:
+            message = "they need more memory than there is" if "allocate memory" in message else message
+            if unknown := re.search(r"unexpected keyword argument '(\w+)'", message):
                 raise InputError(f"model {entry.name!r} has no option {unknown[1]!r}") from error
             raise InputError(f"model {entry.name!r} does not take these options: {message}") from error
 

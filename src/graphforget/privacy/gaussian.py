@@ -249,10 +249,10 @@ def _check_guarantee(epsilon: float, delta: float) -> None:
 
 
 def _check_epsilon(epsilon: float) -> None:
-    if not 0 < epsilon < math.inf:
+    if isinstance(epsilon, str) or not 0 < epsilon < math.inf:
         raise InputError(f"epsilon is {epsilon}, a finite number above 0 is needed")
 
 
 def _check_delta(delta: float) -> None:
-    if not 0 < delta < 1:
+    if isinstance(delta, str) or not 0 < delta < 1:
         raise InputError(f"delta is {delta}, a number between 0 and 1 is needed")

@@ -33,6 +33,7 @@ _LOOKS: tuple[Look, ...] = (
 )
 _OURS: Look = ("#000000", "^", "-")
 _ACROSS = 3  # panels side by side
+_NEAREST = 0.05  # of the axis, between two ticks
 _GRID: dict[str, Any] = {"color": "#e4e4e4", "linewidth": 0.6}
 
 
@@ -85,12 +86,24 @@ def line_chart(
             _log_scale(each, [y for line in panel.lines for y in line.y if y is not None])
         each.xaxis.set_minor_locator(NullLocator())
         ticks = sorted({x for line in panel.lines for x in line.x})
+        ticks = ticks if log_x else _apart(ticks)
         each.set_xticks(ticks if len(ticks) <= 6 else ticks[1::2])
         each.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         each.set_xlabel(x_label if index + across >= len(panels) else "")
         each.set_ylabel(y_label if index % across == 0 else "")
     _legend(figure, handles)
     return figure
+
+
+def _apart(ticks: Sequence[float]) -> list[float]:
+    """The ticks whose labels do not overlap on a linear axis. The first and the last are always among them."""
+    if not ticks:
+        return []
+    nearest = _NEAREST * (ticks[-1] - ticks[0])
+    kept = [ticks[0]]
+    for tick in ticks[1:-1]:
+        kept += [tick] if tick - kept[-1] >= nearest and ticks[-1] - tick >= nearest else []
+    return kept + list(ticks[1:][-1:])
 
 
 def _log_scale(axes: Axes, values: Sequence[float]) -> None:

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from graphforget.certificates.chain import REFUSED, Entry
 from graphforget.certificates.entry_fields import check_id, check_time
 from graphforget.certificates.issue import Filing
+from graphforget.certificates.signing import check_private_key
 from graphforget.errors import FloorMissed, InputError, Refused
 from graphforget.graph.graph import Graph
 from graphforget.models.constructions import OwnModel
@@ -72,6 +73,8 @@ class Asking:
     made: str | None = None
 
     def __post_init__(self) -> None:
+        if self.key is not None:
+            check_private_key(self.key)
         if self.out is not None and self.target.resolve() == self.run.resolve():
             message = f"{self.out} is the run itself"
             raise InputError(f"{message}: for its next state use --in-place (out=None) instead of --out")

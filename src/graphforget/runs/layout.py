@@ -129,6 +129,8 @@ def real_path(folder: str | Path) -> Path:
         folder.exists()
     except OSError as error:
         raise InputError(f"{folder} cannot be used: {error_reason(error)}") from error
+    if not folder.name:
+        raise InputError(f"{folder} is the root of the file system, which cannot be a run directory")
     return folder
 
 

@@ -10,12 +10,14 @@ from typing import Any
 
 from alembic import command
 from alembic.config import Config
+from alembic.util.exc import CommandError
 from sqlalchemy import Engine, create_engine, event, inspect
 from sqlalchemy.engine import Connection, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Session
 
 from graphforget.errors import InputError
+from graphforget.files import error_reason
 from graphforget.service.settings import DATABASE, Settings
 
 WAIT = 30  # seconds for another process to finish writing
@@ -24,6 +26,15 @@ HEAD = "head"
 
 def database_url(home: Path, settings: Settings) -> str:
     return settings.database or f"sqlite:///{(home / DATABASE).absolute()}"
+
+
+@contextmanager
+def _known_revision(revision: str) -> Iterator[None]:
+    """Alembic's error of a revision that it does not know, as one sentence."""
+    try:
+        yield
+    except CommandError as error:
+        raise InputError(f"the tables cannot be moved to revision {revision!r}: {error_reason(error)}") from error
 
 
 class Database:
@@ -59,10 +70,12 @@ class Database:
 
     def migrate(self, revision: str = HEAD) -> None:
         """Moves the tables up to a revision, with everything in them."""
-        command.upgrade(self._alembic(), revision)
+        with _known_revision(revision):
+            command.upgrade(self._alembic(), revision)
 
     def downgrade(self, revision: str) -> None:
-        command.downgrade(self._alembic(), revision)
+        with _known_revision(revision):
+            command.downgrade(self._alembic(), revision)
 
     @property
     def has_tables(self) -> bool:

@@ -34,6 +34,9 @@ def register_model(
         raise InputError(f"the model's name is {name[:80]!r}, up to 80 characters that can be printed are needed")
     if identity_type not in TYPES:
         raise InputError(f"the type of identities is {identity_type!r}, one of {', '.join(TYPES)} is needed")
+    blank = any(not label.strip() or not label.isprintable() for label in purge)
+    if blank:
+        raise InputError("a label of the purge list is blank, or has characters that cannot be printed")
     registered_name, _, version = (mlflow or "").rpartition(":")
     if mlflow is not None and not (registered_name and version):
         raise InputError(f"the MLflow version is {mlflow!r}, NAME:VERSION is needed")

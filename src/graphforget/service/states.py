@@ -29,6 +29,13 @@ OPENDSR = {
     **dict.fromkeys((REFUSED, CANCELLED), "cancelled"),
 }
 
+MEANINGS = {  # of the levels of a certificate, for the person who reads it first
+    "exact": "The released model is the one that training without the deleted data gives, bit for bit.",
+    "certified": "The released model is almost indistinguishable from one that was trained without the deleted data "
+    "and has the same noise. The words of the certificate state how closely.",
+    "conditional": "The guarantee holds only if the conditions in the words of the certificate hold.",
+    "empirical": "There is no guarantee.",
+}
 WORDS = {
     RECEIVED: "Received",
     PLANNED: "Waits for approval",

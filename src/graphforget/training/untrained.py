@@ -40,7 +40,9 @@ def untrained_module(
     if isinstance(model, str):
         return model.lower(), *_built(graph, model, seed, options)
     if not isinstance(model, nn.Module | Construction):
-        raise InputError(f"the model is a {type(model).__name__}, a name or a torch.nn.Module is needed")
+        word = "class" if isinstance(model, type) else type(model).__name__
+        hint = f": {model.__name__}(...) or gf.stacked({model.__name__})" if isinstance(model, type) else ""
+        raise InputError(f"the model is a {word}, a name or a torch.nn.Module is needed{hint}")
     if options:
         raise InputError(f"option {next(iter(options))!r} belongs to built-in models, set it on your module instead")
     if isinstance(model, Construction):

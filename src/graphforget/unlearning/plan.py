@@ -220,7 +220,7 @@ def _affected_by_kind(task: Task) -> dict[Kind, int]:
 def _affected(task: Task, request: Request) -> int:
     """How many training losses one part of the request may change."""
     if request.kinds == task.request.kinds:  # all of it
-        return task.touched.affected.numel()
+        return task.touched.num_affected
     graph, trained = task.graph, task.trained
     retained = task.retained if trained.items(graph).word == NODE else graph.without(request)  # nodes need no other
     return item_footprint(trained.module, graph, retained, request, trained.reach).affected.numel()

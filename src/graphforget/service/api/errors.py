@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from graphforget.errors import InputError
-from graphforget.service.api.schemas import ErrorBody
+from graphforget.service.api.schemas import ANY_UUID, UUID4, ErrorBody
 from graphforget.service.intake import Conflict, Forbidden
 from graphforget.service.rendering import render
 
@@ -26,6 +26,27 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     429: {"model": ErrorBody, "description": "Too many requests; Retry-After says when to come again."},
 }
 PAGE = "/page/"  # what people look at
+NOT_FOUND = "Not Found"  # starlette's words for an address without a route
+PATTERNS = {UUID4: "is not a random UUID (version 4) in lower case", ANY_UUID: "is not a UUID in lower case"}
+WORDS = {  # of pydantic's errors, with what the schema asks for
+    "missing": "is missing",
+    "json_invalid": "is not JSON",
+    "literal_error": "is not {expected}",
+    "extra_forbidden": "has a field that is not known",
+    "too_short": "has fewer than {min_length} entries",
+    "too_long": "has more than {max_length} entries",
+    "string_too_short": "is empty",
+    "string_too_long": "has more than {max_length} characters",
+    "string_type": "is not text",
+    "list_type": "is not a list",
+    "bool_type": "is neither true nor false",
+    "bool_parsing": "is neither true nor false",
+    "model_attributes_type": "is not a JSON object",
+    "timezone_aware": "has no time zone",
+    "datetime_from_date_parsing": "is not a time such as 2026-01-31T12:00:00Z",
+    "datetime_parsing": "is not a time such as 2026-01-31T12:00:00Z",
+    "datetime_type": "is not a time such as 2026-01-31T12:00:00Z",
+}
 log = logging.getLogger(__name__)
 
 
@@ -56,16 +77,35 @@ def _answer(
 
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    problems = [
-        {"domain": ".".join(str(part)[:40] for part in one["loc"][:6]), "reason": "invalid", "message": one["type"]}
-        for one in error.errors()[:20]
-    ]
-    return _answer(request, 400, "the request is not valid", problems)
+    problems = [{"domain": _place(one), "reason": "invalid", "message": _sentence(one)} for one in error.errors()[:20]]
+    first = problems[0]
+    return _answer(request, 400, f"the request is not valid: {first['domain']} {first['message']}", problems)
+
+
+def _place(problem: Any) -> str:
+    """Where in the request it is. The name of an unknown field is what the caller sent, so it is left out."""
+    place = problem["loc"]
+    if problem["type"] == "extra_forbidden":
+        place = place[:-1]
+    elif problem["type"] == "json_invalid":
+        place = place[:1]
+    return ".".join(str(part) for part in place[:6])
+
+
+def _sentence(problem: Any) -> str:
+    """What is wrong, after the name of the place. Only what the schema says: never what the caller sent."""
+    kind, context = problem["type"], problem.get("ctx", {})
+    if kind == "value_error":  # one of our own sentences
+        return str(context["error"])
+    if kind == "string_pattern_mismatch":
+        return PATTERNS.get(context["pattern"], "does not have the needed form")
+    return WORDS.get(kind, "does not have the needed form").format(**context)
 
 
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return _answer(request, error.status_code, str(error.detail), None, **(error.headers or {}))
+    detail = "there is no such address" if error.detail == NOT_FOUND else str(error.detail)
+    return _answer(request, error.status_code, detail, None, **(error.headers or {}))
 
 
 async def _input(request: Request, error: Exception) -> Response:

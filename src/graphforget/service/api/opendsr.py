@@ -13,8 +13,8 @@ from starlette.exceptions import HTTPException
 
 from graphforget.service.api.errors import ERRORS
 from graphforget.service.api.schemas import (
+    ANY_UUID,
     SUPPORTED_FORMATS,
-    UUID4,
     Cancelled,
     Discovery,
     NewRequest,
@@ -35,7 +35,7 @@ from graphforget.service.tokens import APPROVE, READ, SUBMIT, allows
 router = APIRouter(tags=["OpenDSR"], responses=ERRORS)
 Submitter = Annotated[Token, Depends(require(SUBMIT))]
 Reader = Annotated[Token, Depends(require(SUBMIT, READ))]
-Id = Annotated[str, Path(description="The id of the request.", pattern=UUID4.replace("-4", "-[0-9a-f]", 1))]
+Id = Annotated[str, Path(description="The id of the request.", pattern=ANY_UUID)]
 
 
 def signed_json(service: Service, content: Mapping[str, Any], code: int = 200) -> Response:

@@ -12,12 +12,13 @@ from graphforget.service.tokens import SCOPES
 
 MOST_NAMES = 100  # identities, relations, columns or callbacks of one request
 UUID4 = r"^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
+ANY_UUID = UUID4.replace("-4", "-[0-9a-f]", 1)
 
 
 def _printable(text: str) -> str:
     """Control characters and halves of surrogate pairs cannot be stored."""
     if not text.isprintable() or not text.strip():
-        raise ValueError("characters that can be printed are needed")
+        raise ValueError("is blank or has characters that cannot be printed")
     return text
 
 
@@ -41,7 +42,7 @@ class OuterBody(Body):
     def _nothing_of_the_extension(cls, given: Any) -> Any:
         if isinstance(given, dict) and not given.keys().isdisjoint(Extension.model_fields):
             names = ", ".join(Extension.model_fields)
-            raise ValueError(f"{names} belong into extensions.graphforget")
+            raise ValueError(f"has a field that belongs into extensions.graphforget: one of {names}")
         return given
 
 

@@ -20,7 +20,7 @@ from graphforget.service.queue import PAGE, queue_rows
 from graphforget.service.releases import ledger_id_of
 from graphforget.service.rendering import render
 from graphforget.service.security import OpenService
-from graphforget.service.states import FINAL, OPEN, WORDS
+from graphforget.service.states import FINAL, MEANINGS, OPEN, WORDS
 from graphforget.service.tables import Delivery, Event, Model, Part, Release, SubjectRequest
 from graphforget.service.tokens import ADMIN, APPROVE, READ
 from graphforget.service.web.sessions import SignedIn
@@ -159,13 +159,15 @@ def release(digest: Digest, service: OpenService, visitor: SignedIn) -> HTMLResp
     with service.database.read() as session:
         found = release_of(session, digest)
         model, purges = found.model, found.purges
+    certificate = Certificate.from_dict(found.certificate)
     return render(
         "release",
         visitor,
         release=found,
         model=model,
         purges=purges,
-        certificate=Certificate.from_dict(found.certificate),
+        certificate=certificate,
+        meaning=MEANINGS[certificate.level],
         text=json.dumps(found.certificate, indent=2),
     )
 
