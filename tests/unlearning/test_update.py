@@ -12,8 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import graphforget as gf
-from cases import changed_rows, graphs, make, present, random_graph, reach_of, requests, with_targets
+from cases import changed_rows, graphs, make, present, random_graph, reach_of, requests, weighted, with_targets
 from collection_cases import random_collection
+from graphforget.graph import digest as digest_module
+from graphforget.graph.differences import kept_records
+from graphforget.graph.records import record_hashes
 from graphforget.request.change import change_footprint
 from graphforget.training.state import same_tensors
 
@@ -233,6 +236,58 @@ def test_methods_whose_bounds_do_not_cover_growth_are_refused() -> None:
     with pytest.raises(gf.InputError, match="the graph was updated since training"):
         gf.unlearn(outcome.trained, outcome.graph, gf.Request(nodes=["person-7"]), method="idea", level="empirical")
     assert gf.unlearn(outcome.trained, outcome.graph, gf.Request(nodes=["person-7"])).level == "certified"
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_the_digest_of_the_next_state_follows_from_the_records_that_differ(data: st.DataObject) -> None:
+    """Against the same graph hashed anew. Its nodes come in another order, and some have numbers of those that left."""
+    whole = data.draw(graphs())
+    if data.draw(st.booleans()):
+        whole = weighted(whole, data.draw(st.integers(0, 99)))
+    if data.draw(st.booleans()):
+        whole = named(whole)
+    before, new = (whole.without(data.draw(requests(whole))) for _ in range(2))
+    if whole.subject_ids is not None and data.draw(st.booleans()):
+        new = dataclasses.replace(new, subject_ids=(*present(new.subject_ids)[:-1], "somebody"))
+    y = new.y.clone()
+    y[-1] = (y[-1] + data.draw(st.integers(0, 1))) % new.num_classes
+    new = dataclasses.replace(new, y=y, test_mask=new.test_mask & data.draw(st.booleans()), x=_sometimes(data, new.x))
+    assert before.digest
+    after = before.next_state(new)
+    fresh = dataclasses.replace(after)
+    kept = kept_records(before, after)
+    assert after.digest == fresh.digest
+    old = dict(zip(before.numbers.tolist(), map(bytes, record_hashes(before)), strict=True))
+    same = [
+        old.get(number) == bytes(value)
+        for number, value in zip(after.numbers.tolist(), record_hashes(fresh), strict=True)
+    ]
+    assert kept.tolist() == same
+
+
+def _sometimes(data: st.DataObject, x: torch.Tensor) -> torch.Tensor:
+    """The attributes, or others at one node."""
+    if data.draw(st.booleans()):
+        return x
+    changed = x.to_dense().clone()
+    changed[0, 1] += 1
+    return changed if x.layout == torch.strided else changed.to_sparse_csr()
+
+
+def test_an_update_hashes_what_changed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, whole = grown()
+    trained = gf.train(before, "sgc")
+    hashed: list[int] = []
+
+    def counted(of: gf.Graph, rows: np.ndarray | None = None) -> np.ndarray:
+        hashed.append(of.num_nodes if rows is None else len(rows))
+        return record_hashes(of, rows)
+
+    monkeypatch.setattr(digest_module, "record_hashes", counted)
+    gf.update(trained, before, dataclasses.replace(whole))
+    lists = {int(v) for u, v in whole.edge_index.T.tolist() if {u, v} & {5, 20}}
+    assert hashed == [len(lists | {5, 20})]
 
 
 def test_an_update_verifies_as_a_request_does() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from graphforget.graph.differences import kept_records
 from graphforget.graph.edge_arrays import has_edge_arrays
 from graphforget.graph.record_tree import HASH, RecordTree
 from graphforget.graph.records import header, record_hashes
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 DIGEST = "graphforget-graph-4"  # the algorithm of `digest`
 DIGEST_OF_FORMAT_3 = "graphforget-graph-3"  # the algorithm in certificates of earlier versions
 TREE = "digest_tree"  # the name of a cache on the graph
-FOLLOWS = "digest_follows"  # and of what its digest follows from
+FOLLOWS = "digest_follows"  # and of a function that makes it from that of another graph
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +56,14 @@ class GraphDigest:
         leaves = np.concatenate([hashes, np.zeros((len(gone), HASH), dtype=np.uint8)])
         return GraphDigest(self.tree.updated(np.concatenate([changed, gone]), leaves), header(graph_after))
 
+    def of_next_state(self, graph_after: Graph, *, graph: Graph) -> GraphDigest:
+        """The digest of the next state of `graph`, whose digest this is. Only records that differ are hashed."""
+        kept, numbers = kept_records(graph, graph_after), graph_after.numbers.numpy()
+        leaves = np.empty((graph_after.num_nodes, HASH), dtype=np.uint8)
+        leaves[kept] = self.tree.leaves(numbers[kept])
+        leaves[~kept] = record_hashes(graph_after, np.flatnonzero(~kept))
+        return GraphDigest(RecordTree.of(numbers, leaves), header(graph_after))
+
 
 def digest(graph: Graph) -> str:
     """The same for any order of nodes and edges, and for sparse or dense attributes."""
@@ -62,17 +71,16 @@ def digest(graph: Graph) -> str:
 
 
 def digest_tree(graph: Graph) -> GraphDigest:
-    """The graph's digest with its tree. It is computed once a graph, from another one where `follow` says so."""
+    """The graph's digest with its tree. It is computed once a graph, where it can be from that of another one."""
     if TREE not in graph.__dict__:
-        earlier = graph.__dict__.pop(FOLLOWS, None)
-        if earlier is None:
-            tree = GraphDigest(RecordTree.of(graph.numbers.numpy(), record_hashes(graph)), header(graph))
-        else:
-            parent, changed_numbers, gone_numbers = earlier
-            tree = parent.updated(graph, changed_numbers, gone_numbers)
-        graph.__dict__[TREE] = tree
+        make = graph.__dict__.pop(FOLLOWS, _of_records)
+        graph.__dict__[TREE] = make(graph)
     result: GraphDigest = graph.__dict__[TREE]
     return result
+
+
+def _of_records(graph: Graph) -> GraphDigest:
+    return GraphDigest(RecordTree.of(graph.numbers.numpy(), record_hashes(graph)), header(graph))
 
 
 def follow(parent: Graph, graph_after: Graph, changed_numbers: np.ndarray, gone_numbers: np.ndarray) -> None:
@@ -82,7 +90,16 @@ def follow(parent: Graph, graph_after: Graph, changed_numbers: np.ndarray, gone_
     """
     tree = parent.__dict__.get(TREE)
     if tree is not None:
-        graph_after.__dict__[FOLLOWS] = (tree, changed_numbers, gone_numbers)
+        graph_after.__dict__[FOLLOWS] = partial(
+            tree.updated, changed_numbers=changed_numbers, gone_numbers=gone_numbers
+        )
+
+
+def follow_state(graph: Graph, graph_after: Graph) -> None:
+    """Lets the digest of the next state of a graph follow from that of the graph, if that is known already."""
+    tree = graph.__dict__.get(TREE)
+    if tree is not None:
+        graph_after.__dict__[FOLLOWS] = partial(tree.of_next_state, graph=graph)
 
 
 def remember(graph: Graph, leaves: np.ndarray) -> None:

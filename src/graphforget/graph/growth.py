@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from graphforget.errors import InputError
+from graphforget.graph.digest import follow_state
 from graphforget.graph.edge_arrays import RELATIONS, WEIGHT
 from graphforget.graph.schema import is_typed, target_type
 from graphforget.graph.surgery import reordered, with_classes, with_relations
@@ -38,7 +39,9 @@ def next_state(graph: Graph, new: Graph) -> Graph:
         new, x=_stored_as(new.x, graph.x), column_names=graph.column_names, notes=(), **settings
     )
     after = reordered(after, numbers) if numbers is not None else after
-    return dataclasses.replace(after, next_number=max(graph.free_number, after.free_number))
+    after = dataclasses.replace(after, next_number=max(graph.free_number, after.free_number))
+    follow_state(graph, after)
+    return after
 
 
 def with_sides_of(new: Graph, graph: Graph) -> Graph:

@@ -6,12 +6,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from graphforget.graph.edge_arrays import edge_arrays
+from graphforget.graph.differences import different, different_attributes, edge_keys, reweighted
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
-from graphforget.linalg.sparse import to_scipy
 from graphforget.request.footprint import Footprint
 
 
@@ -24,9 +22,9 @@ def change_footprint(before: Graph, after: Graph, reach: Reach) -> Footprint:
     numbers = np.union1d(before.numbers.numpy(), after.numbers.numpy())
     n = numbers.size
     places = [np.searchsorted(numbers, one.numbers.numpy()) for one in (before, after)]
-    first, second = _edge_keys(before, after, numbers)
+    first, second = edge_keys(before, after, numbers)
     common, *common_places = np.intersect1d(first, second, True, return_indices=True)
-    other = np.concatenate([np.setxor1d(first, second, True), common[_reweighted(before, after, *common_places)]])
+    other = np.concatenate([np.setxor1d(first, second, True), common[reweighted(before, after, *common_places)]])
     source, target = common % n, common // n
     both_ways = reach.both_ways and before.directed
     relinked = np.zeros(n, dtype=bool)
@@ -36,7 +34,7 @@ def change_footprint(before: Graph, after: Graph, reach: Reach) -> Footprint:
     stays = _mask(n, places[0]) & _mask(n, places[1])
     changed = np.zeros(n, dtype=bool)
     rows = [np.searchsorted(place, np.flatnonzero(stays)) for place in places]
-    changed[np.flatnonzero(stays)[_different_attributes(before, after, *rows)]] = True
+    changed[np.flatnonzero(stays)[different_attributes(before, after, *rows)]] = True
     if reach.hops is None:
         changed = np.full(n, (changed | relinked).any() or not stays.all())
     for _ in range(reach.hops or 0):
@@ -49,20 +47,11 @@ def change_footprint(before: Graph, after: Graph, reach: Reach) -> Footprint:
     changed &= stays
     trains = [_mask(n, place[graph.train_mask.numpy()]) for graph, place in zip((before, after), places, strict=True)]
     relabelled = np.zeros(n, dtype=bool)
-    relabelled[np.flatnonzero(stays)[_different(before.y, after.y, *rows)]] = True
+    relabelled[np.flatnonzero(stays)[different(before.y, after.y, *rows)]] = True
     masks = trains[0] & ~trains[1], trains[0] & trains[1] & (changed | relabelled), changed
     added = np.searchsorted(places[1], np.flatnonzero(trains[1] & ~trains[0]))
     removed, affected, reached = (torch.from_numpy(np.searchsorted(places[0], mask.nonzero()[0])) for mask in masks)
     return Footprint(removed, affected, reached, torch.from_numpy(added))
-
-
-def _reweighted(before: Graph, after: Graph, columns: np.ndarray, later_columns: np.ndarray) -> np.ndarray:
-    """A mask of the edges of both graphs with another weight or other relations."""
-    different = np.zeros(columns.size, dtype=bool)
-    later = edge_arrays(after)
-    for name, array in edge_arrays(before).items():
-        different |= array.numpy()[columns] != later[name].numpy()[later_columns]
-    return different
 
 
 def count_changes(before: Graph, after: Graph) -> dict[str, Any]:
@@ -73,44 +62,20 @@ def count_changes(before: Graph, after: Graph) -> dict[str, Any]:
     numbers = [graph.numbers.numpy() for graph in (before, after)]
     common = np.intersect1d(numbers[0], numbers[1], True)
     rows = [np.searchsorted(listed, common) for listed in numbers]
-    first, second = _edge_keys(before, after, np.union1d(*numbers))
+    first, second = edge_keys(before, after, np.union1d(*numbers))
     both, *columns = np.intersect1d(first, second, True, return_indices=True)
     return {
         "new_nodes": numbers[1].size - common.size,
         "lost_nodes": numbers[0].size - common.size,
         "new_edges": second.size - both.size,
         "lost_edges": first.size - both.size,
-        "changed_edges": int(_reweighted(before, after, *columns).sum()),
-        "changed_attributes": int(_different_attributes(before, after, *rows).sum()),
-        "changed_labels": int(_different(before.y, after.y, *rows).sum()),
+        "changed_edges": int(reweighted(before, after, *columns).sum()),
+        "changed_attributes": int(different_attributes(before, after, *rows).sum()),
+        "changed_labels": int(different(before.y, after.y, *rows).sum()),
     }
-
-
-def _edge_keys(before: Graph, after: Graph, numbers: np.ndarray) -> list[np.ndarray]:
-    """One key for each edge of both graphs, the same in both; `numbers` are those of the nodes of both, ascending."""
-    keys = []
-    for graph in (before, after):
-        source, target = np.searchsorted(numbers, graph.numbers.numpy())[graph.edge_index.numpy()]
-        keys.append(target * numbers.size + source)
-    return keys
 
 
 def _mask(n: int, places: np.ndarray) -> np.ndarray:
     mask = np.zeros(n, dtype=bool)
     mask[places] = True
     return mask
-
-
-def _different_attributes(before: Graph, after: Graph, rows: np.ndarray, later_rows: np.ndarray) -> np.ndarray:
-    """A mask of the nodes with other attributes; the rows are those of the same nodes."""
-    if not before.has_sparse_attributes:
-        return _different(before.x, after.x, rows, later_rows)
-    difference = (to_scipy(before.x)[rows] != to_scipy(after.x)[later_rows]).tocsr()
-    different: np.ndarray = np.diff(difference.indptr) > 0
-    return different
-
-
-def _different(before: Tensor, after: Tensor, rows: np.ndarray, later_rows: np.ndarray) -> np.ndarray:
-    first, second = (values.numpy()[some] for values, some in ((before, rows), (after, later_rows)))
-    same = (first == second) | ((first != first) & (second != second))  # NaN: no value
-    return ~same if same.ndim == 1 else ~same.all(axis=1)
