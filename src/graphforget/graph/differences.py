@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 SIDES = ("train_mask", "val_mask", "test_mask")
 
 
+def numbers_of_both(before: Graph, after: Graph) -> np.ndarray:
+    """The numbers of the nodes of one of the graphs or both, ascending."""
+    numbers = np.sort(np.concatenate([before.numbers.numpy(), after.numbers.numpy()]), kind="stable")
+    return numbers[np.diff(numbers, prepend=-1) > 0]
+
+
 def edge_keys(before: Graph, after: Graph, numbers: np.ndarray) -> list[np.ndarray]:
     """One key for each edge of both graphs, the same in both; `numbers` are those of the nodes of both, ascending."""
     keys = []
@@ -53,7 +59,8 @@ def different(before: Tensor, after: Tensor, rows: np.ndarray, later_rows: np.nd
 
 def kept_records(before: Graph, after: Graph) -> np.ndarray:
     """A mask of the nodes of `after`, a next state of `before`, that have the same record in both (`records.py`)."""
-    numbers, common = (join(before.numbers.numpy(), after.numbers.numpy()) for join in (np.union1d, np.intersect1d))
+    numbers = numbers_of_both(before, after)
+    common = np.intersect1d(before.numbers.numpy(), after.numbers.numpy(), True)
     rows, later_rows = (np.searchsorted(one.numbers.numpy(), common) for one in (before, after))
     others = different_attributes(before, after, rows, later_rows) | _renamed(before, after, rows, later_rows)
     for name in ("y", *SIDES):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphforget.graph.differences import different, different_attributes, edge_keys, reweighted
+from graphforget.graph.differences import different, different_attributes, edge_keys, numbers_of_both, reweighted
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
 from graphforget.request.footprint import Footprint
@@ -19,7 +19,7 @@ def change_footprint(before: Graph, after: Graph, reach: Reach) -> Footprint:
     Follows the layers as `footprint` does, over the edges that both graphs have. Whoever lost or gained an incoming
     edge, or has one with another weight or other relations, has another output.
     """
-    numbers = np.union1d(before.numbers.numpy(), after.numbers.numpy())
+    numbers = numbers_of_both(before, after)
     n = numbers.size
     places = [np.searchsorted(numbers, one.numbers.numpy()) for one in (before, after)]
     first, second = edge_keys(before, after, numbers)
@@ -62,7 +62,7 @@ def count_changes(before: Graph, after: Graph) -> dict[str, Any]:
     numbers = [graph.numbers.numpy() for graph in (before, after)]
     common = np.intersect1d(numbers[0], numbers[1], True)
     rows = [np.searchsorted(listed, common) for listed in numbers]
-    first, second = edge_keys(before, after, np.union1d(*numbers))
+    first, second = edge_keys(before, after, numbers_of_both(before, after))
     both, *columns = np.intersect1d(first, second, True, return_indices=True)
     return {
         "new_nodes": numbers[1].size - common.size,
