@@ -85,6 +85,21 @@ def test_it_ends_where_training_on_the_new_graph_ends(model: str, sparse: bool) 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("model", ["sgc", "sign", "linearised-gcn", "stacked-gcn", "boosted-gcn"])
+def test_graphs_with_directions_and_weights_grow_and_shrink_at_once(model: str) -> None:
+    for seed in range(4):
+        whole = random_graph(seed, nodes=40, edges=70, directed=bool(seed % 2), sparse=seed < 2)
+        whole = named(weighted(whole, seed, most=1.0) if seed != 1 else whole)
+        rng = np.random.default_rng(seed)
+        absent = [[f"person-{row}" for row in rng.choice(np.arange(3, 40), 4, replace=False)] for _ in range(2)]
+        before, new = (whole.without(gf.Request(nodes=nodes)) for nodes in absent)
+        new = new.without(gf.Request(labels=[name for name in ("person-2",) if name in present(new.subject_ids)]))
+        outcome = gf.update(gf.train(before, model, **MODELS[model]), before, new)
+        check_answer(outcome, model)
+        gf.verify(outcome.certificate, outcome.trained, outcome.graph, annexes=[outcome.annex])
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("model", MODELS)
 def test_nothing_but_removals_is_a_request(model: str, sparse: bool) -> None:
