@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import random
+import shutil
 import time
 from pathlib import Path
 
 import pytest
 
 import graphforget as gf
-from distributed_cases import check_answered_once, copied, killed_once, on_ranks, result_of, sharded, weights
+from distributed_cases import (
+    ENVIRONMENT,
+    check_answered_once,
+    copied,
+    killed_once,
+    on_ranks,
+    result_of,
+    sharded,
+    weights,
+)
+from graphforget.distributed.part_files import part_folder
 
 RANKS = 2
 
@@ -54,6 +67,50 @@ def test_a_damaged_part_is_one_sentence_and_exit_code_2(place: Path, damage: str
     assert len(sentences) == 1
     assert words in sentences[0]
     assert "part-0001" in sentences[0]
+    assert not (run / "ledger.sqlite").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command", ["verify", pytest.param("plan", marks=pytest.mark.long), pytest.param("train", marks=pytest.mark.long)]
+)
+def test_every_command_ends_with_one_sentence_and_exit_code_2(place: Path, command: str) -> None:
+    """A byte of the second part was changed; for training, of the part that `shard` wrote."""
+    run, shards = copied(place, f"bad-{command}"), place / f"shards-of-{command}"
+    shutil.copytree(place / f"shards-{RANKS}", shards)
+    parts = shards if command == "train" else next((place / f"{run.name}.parts").iterdir())
+    with (part_folder(parts, 1) / "indices.bin").open("r+b") as file:
+        file.seek(500)
+        file.write(b"\xfe")
+    words: dict[str, list[str | Path]] = {
+        "verify": [run],
+        "plan": [run, place / "request.json"],
+        "train": ["--data", shards, "--out", place / "trained-on-damage"],
+    }
+    done = on_ranks(RANKS, command, *words[command], restarts=2)
+    assert done.returncode == 2, done.stderr
+    (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("graphforget:")]
+    assert "part-0001" in sentence
+    assert "indices.bin is not the file that was written" in sentence
+    assert "Traceback" not in done.stderr
+    assert not (place / "trained-on-damage").exists()
+
+
+@pytest.mark.slow
+def test_a_rank_with_other_versions_is_one_sentence_and_exit_code_2(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 1 alone takes its Python for another one."""
+    code = "import os, platform\nif os.environ.get('RANK') == '1':\n    platform.python_version = lambda: '3.0.0'\n"
+    (tmp_path / "sitecustomize.py").write_text(code)
+    path = os.pathsep.join([str(tmp_path), *filter(None, [ENVIRONMENT.get("PYTHONPATH")])])
+    monkeypatch.setitem(ENVIRONMENT, "PYTHONPATH", path)
+    run = copied(place, "other-versions")
+    done = on_ranks(RANKS, "unlearn", run, place / "request.json", "--in-place", restarts=2)
+    assert done.returncode == 2, done.stderr
+    (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("graphforget:")]
+    assert f"rank 1 has python 3.0.0, rank 0 has {platform.python_version()}: all ranks need the same" in sentence
+    assert "Traceback" not in done.stderr
     assert not (run / "ledger.sqlite").exists()
 
 
