@@ -48,6 +48,12 @@ def test_a_changed_byte_is_found(tmp_path: Path) -> None:
         open_part(folder)
 
 
+def replaced(path: Path, put: Callable[[Path], None]) -> None:
+    """Something else in its place; the file stays beside it."""
+    path.rename(path.with_suffix(".x"))
+    put(path)
+
+
 def flipped(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -60,10 +66,10 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
     "longer": lambda path: path.write_bytes(path.read_bytes() + b"x"),
     "empty": lambda path: path.write_bytes(b""),
     "gone": Path.unlink,
-    "a folder": lambda path: (path.unlink(), path.mkdir()),
-    "a pipe": lambda path: (path.unlink(), os.mkfifo(path)),
-    "a link to it": lambda path: (path.rename(path.with_suffix(".x")), path.symlink_to(f"{path.stem}.x")),
-    "a broken link": lambda path: (path.unlink(), path.symlink_to("nowhere")),
+    "a folder": lambda path: replaced(path, Path.mkdir),
+    "a pipe": lambda path: replaced(path, os.mkfifo),
+    "a link to it": lambda path: replaced(path, lambda place: place.symlink_to(f"{place.stem}.x")),
+    "a broken link": lambda path: replaced(path, lambda place: place.symlink_to("nowhere")),
     "other bytes": lambda path: path.write_bytes(b"\xff\xfe\x00" * 10),
 }
 

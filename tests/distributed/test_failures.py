@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 import graphforget as gf
 from distributed_cases import (
@@ -24,6 +26,7 @@ from distributed_cases import (
     weights,
 )
 from graphforget.distributed.part_files import part_folder
+from graphforget.models import plain
 
 RANKS = 2
 
@@ -201,6 +204,33 @@ def test_a_killed_training_goes_on(place: Path) -> None:
     assert done is not None
     assert done.returncode == 0, done.stderr
     assert bool((weights(place / "trained") == weights(place / "run")).all())
+
+
+@pytest.mark.slow
+def test_a_released_model_is_exported_in_one_process(undisturbed: tuple[Path, float], tmp_path: Path) -> None:
+    """The graph stays in its parts. The logits are those of one machine with the released weights."""
+    run = undisturbed[0]
+    folder = gf.export_released(run, tmp_path / "served")
+    served = plain.load(folder / "model.pt")
+    graph = gf.synthetic(nodes=3000, edges=18000, columns=24, classes=6, train=0.6)
+    released = load_file(run / "released.safetensors")["theta"]
+    expected = gf.train(graph, "sign").with_weights(released).logits(graph)
+    with torch.no_grad():
+        logits = served(graph.x.to_dense().double(), graph.edge_index)
+    torch.testing.assert_close(logits, expected, rtol=1e-9, atol=1e-9)
+    assert served.certificate == gf.Certificate.read(run / "certificate.json").id
+    changed = copied(run.parent, "changed-release", of=run.name)
+    save_file({"theta": released[:-1]}, changed / "released.safetensors")
+    with pytest.raises(gf.InputError, match="does not hold as many weights"):
+        gf.export_released(changed, tmp_path / "other")
+
+
+@pytest.mark.slow
+def test_a_run_in_parts_that_has_released_nothing_is_not_exported(place: Path, tmp_path: Path) -> None:
+    with pytest.raises(gf.InputError, match="has not answered any request"):
+        gf.export_released(place / "run", tmp_path / "served")
+    with pytest.raises(gf.InputError, match="what works with it is train, plan, unlearn, verify and prove-absence"):
+        gf.predict_run(place / "run")
 
 
 @pytest.mark.slow

@@ -178,7 +178,7 @@ def _read_own(path: Path, target: str | None) -> Graph:
     from graphforget.datasets.tu import read_tu, tu_name
 
     if is_sharded(path):
-        raise InputError(f"{path} is a graph in parts: start the command on its ranks, with torchrun")
+        raise InputError(f"{path} is a graph in parts: train on it with 'graphforget launch'")
     if path.is_dir() and target is not None:
         raise InputError(f"the target is {target!r}, which only a PyG file with a HeteroData needs")
     if path.is_dir():
