@@ -323,8 +323,9 @@ def test_relations_attributes_and_hashed_identities_are_understood(new_trial: Ma
 
 
 def test_identities_become_keyed_hashes_and_are_purged_after_the_set_days(new_trial: Make) -> None:
-    trial = new_trial(approve_losses=10**6, keep_identities_days=3)
-    id, again = trial.submit("patient-0017"), trial.submit("patient-0017")
+    trial = new_trial(approve_losses=10**6, keep_identities_days=3, callback_hosts=("tickets.example",))
+    url = "https://tickets.example/status/of-the-case"
+    id, again = trial.submit("patient-0017", status_callback_urls=[url]), trial.submit("patient-0017")
     trial.work()
     assert stored(trial, id).identities is not None
     trial.next_round()
@@ -336,11 +337,12 @@ def test_identities_become_keyed_hashes_and_are_purged_after_the_set_days(new_tr
     trial.clock.time += 2 * DAY
     trial.worker._purged = 0
     trial.work()
-    assert stored(trial, id).identity_hashes is not None
+    assert (stored(trial, id).identity_hashes is not None, stored(trial, id).callback_urls) == (True, [url])
     trial.clock.time += 2 * DAY
     trial.worker._purged = 0
     trial.work()
     assert (stored(trial, id).identity_hashes, stored(trial, id).content_hash) == (None, None)
+    assert stored(trial, id).callback_urls == []
     for file in trial.service.home.glob("service.sqlite*"):
         assert b"patient-0017" not in file.read_bytes() or file.name.endswith("-wal")
 

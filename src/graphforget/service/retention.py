@@ -1,6 +1,8 @@
-"""Removes what has been kept for the set number of days: keyed hashes of identities, sessions, old deliveries."""
+"""Removes what has been kept for the set number of days: keyed hashes of identities, callbacks, old sessions."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from sqlalchemy import delete, null, update
 
@@ -14,7 +16,11 @@ def purge_expired(service: Service) -> int:
     before = service.now - service.settings.keep_identities_days * DAY
     expired = (SubjectRequest.finished <= before) & SubjectRequest.content_hash.is_not(None)
     with service.database.write() as session:
-        nothing = {"identity_hashes": null(), "content_hash": None}
+        nothing: dict[str, Any] = {
+            "identity_hashes": null(),
+            "content_hash": None,
+            "callback_urls": [],
+        }  # an address may name a person
         purged: int = session.execute(update(SubjectRequest).where(expired).values(**nothing)).rowcount  # type: ignore[attr-defined]
         session.execute(delete(WebSession).where(WebSession.expires <= service.now))
         session.execute(delete(Delivery).where(Delivery.delivered <= before))
