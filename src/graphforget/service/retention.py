@@ -19,8 +19,8 @@ def purge_expired(service: Service) -> int:
         nothing: dict[str, Any] = {
             "identity_hashes": null(),
             "content_hash": None,
-            "callback_urls": [],
-        }  # an address may name a person
+            "callback_urls": [],  # an address may name a person
+        }
         purged: int = session.execute(update(SubjectRequest).where(expired).values(**nothing)).rowcount  # type: ignore[attr-defined]
         session.execute(delete(WebSession).where(WebSession.expires <= service.now))
         session.execute(delete(Delivery).where(Delivery.delivered <= before))
