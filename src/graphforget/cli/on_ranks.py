@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from graphforget.errors import InputError
 
@@ -45,6 +45,16 @@ def run_on_ranks(command: Callable[[], int]) -> int:
         together.stop(code)
     group.leave()
     return code
+
+
+def end_rank(code: int) -> NoReturn:
+    """Ends the process of a rank at once: a thread of gloo may be left, with which the usual end would abort it.
+
+    torchrun would take that for a rank that died, after the command was done.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def check_command() -> None:
