@@ -18,7 +18,6 @@ from graphforget.distributed.group import Group
 from graphforget.distributed.launch import STORE
 from graphforget.distributed.local_launch import run_ranks
 
-ABORTED = "import atexit, os\n'RANK' in os.environ and atexit.register(os.abort)\n"
 LISTENS = "0A"  # a state in /proc/net/tcp
 LOOPBACK = ("0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F")
 
