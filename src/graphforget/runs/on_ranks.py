@@ -47,10 +47,18 @@ from graphforget.runs.locks import run_lock
 from graphforget.runs.pending import PendingRequests
 from graphforget.runs.proofs import last_certificate, no_trees, proof_of, read_trees
 from graphforget.runs.rank_proofs import RankCommit, check_rank_trees, rank_trees_of
-from graphforget.runs.read import read_weights, trained_of
+from graphforget.runs.read import trained_of
 from graphforget.runs.run_file import RunFile, read_absent, read_run_file, read_suppressed
 from graphforget.runs.save import save_refusal, save_release
-from graphforget.runs.shards import parts_folder, read_shards, shards_bytes, staged_parts, sweep_parts, written_parts
+from graphforget.runs.shards import (
+    parts_folder,
+    read_shards,
+    read_weights,
+    shards_bytes,
+    staged_parts,
+    sweep_parts,
+    written_parts,
+)
 from graphforget.runs.state import check_state
 from graphforget.runs.verify import verify_run
 from graphforget.runs.write import write_run

@@ -145,17 +145,6 @@ def _check_objective(folder: Path, trained: Trained, graph: Graph, *, own: bool)
         raise InputError(f"{message}, so the given model or loss is not the one of the training")
 
 
-def read_weights(folder: Path, run: RunFile) -> dict[str, Tensor]:
-    """The tensors of weights.safetensors, after a check of their checksum, for a run whose graph is in parts."""
-    try:
-        weights, content = read_tensors(folder / "weights.safetensors", largest=LARGEST)
-    except FileNotFoundError as error:
-        raise DamagedRun(f"{folder} is damaged: {error.filename} is missing") from error
-    if checksum(content) != run.sha256.get("weights.safetensors"):
-        raise DamagedRun(f"{folder} is damaged: weights.safetensors is not the file that was written")
-    return weights
-
-
 def read_graph(folder: Path) -> Graph:
     """The graph of a run that the caller has opened. The checksums of all files are checked, the model is not."""
     return _files(folder, read_run_file(folder))[0]

@@ -15,9 +15,9 @@ from graphforget.graph.graph import Graph
 from graphforget.models.constructions import OwnModel
 from graphforget.runs.history import read_history
 from graphforget.runs.layout import CERTIFICATE, LARGEST, RELEASED, SHARDS, open_run
-from graphforget.runs.read import read_run, read_weights, trained_of
+from graphforget.runs.read import read_run, trained_of
 from graphforget.runs.run_file import read_run_file
-from graphforget.runs.shards import read_shards
+from graphforget.runs.shards import read_shards, read_weights
 from graphforget.runs.tensors import metadata_of, read_tensors
 from graphforget.training.losses import Loss, LossFunction
 from graphforget.training.state import same_tensors
