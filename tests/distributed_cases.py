@@ -48,11 +48,11 @@ def sharded(graph: gf.Graph, folder: Path, *numbers: int) -> dict[int, Path]:
     return places
 
 
-def copied(place: Path, name: str) -> Path:
-    """A copy of the run, with its parts."""
+def copied(place: Path, name: str, *, of: str = "run") -> Path:
+    """A copy of a run, with its parts."""
     run = place / name
-    shutil.copytree(place / "run", run)
-    shutil.copytree(place / "run.parts", place / f"{name}.parts")
+    shutil.copytree(place / of, run)
+    shutil.copytree(place / f"{of}.parts", place / f"{name}.parts")
     return run
 
 

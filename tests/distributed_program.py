@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import graphforget as gf
-from graphforget.cli.on_ranks import exit_from_ranks, ranks, run_on_ranks
+from graphforget.cli.on_ranks import end_rank, ranks, run_on_ranks
 from graphforget.runs.answering import Answer
 from graphforget.runs.on_ranks import answer_on_ranks, counters, plan_on_ranks, train_on_ranks, verify_on_ranks
 
@@ -62,4 +62,4 @@ def program() -> int:
 
 
 if __name__ == "__main__":
-    exit_from_ranks(run_on_ranks(program))
+    end_rank(run_on_ranks(program))

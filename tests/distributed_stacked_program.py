@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import graphforget as gf
-from graphforget.cli.on_ranks import exit_from_ranks, ranks, run_on_ranks
+from graphforget.cli.on_ranks import end_rank, ranks, run_on_ranks
 from graphforget.distributed.ranks import Ranks
 from graphforget.runs.on_ranks import (
     answer_on_ranks,
@@ -80,4 +80,4 @@ def of_model(
 
 
 if __name__ == "__main__":
-    exit_from_ranks(run_on_ranks(program))
+    end_rank(run_on_ranks(program))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import csv
+import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +46,50 @@ def test_a_changed_byte_is_found(tmp_path: Path) -> None:
     (folder / "attributes.bin").write_bytes(bytes(content))
     with pytest.raises(gf.InputError, match="attributes.bin is not the file that was written"):
         open_part(folder)
+
+
+def replaced(path: Path, put: Callable[[Path], None]) -> None:
+    """Something else in its place; the file stays beside it."""
+    path.rename(path.with_suffix(".x"))
+    put(path)
+
+
+def flipped(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content))
+
+
+DAMAGES: dict[str, Callable[[Path], Any]] = {
+    "flipped": flipped,
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:-2]),
+    "longer": lambda path: path.write_bytes(path.read_bytes() + b"x"),
+    "empty": lambda path: path.write_bytes(b""),
+    "gone": Path.unlink,
+    "a folder": lambda path: replaced(path, Path.mkdir),
+    "a pipe": lambda path: replaced(path, os.mkfifo),
+    "a link to it": lambda path: replaced(path, lambda place: place.symlink_to(f"{place.stem}.x")),
+    "a broken link": lambda path: replaced(path, lambda place: place.symlink_to("nowhere")),
+    "other bytes": lambda path: path.write_bytes(b"\xff\xfe\x00" * 10),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_any_damage_to_any_file_of_a_part_is_one_sentence(tmp_path: Path, damage: str) -> None:
+    manifest = shard(gf.load("patients"), tmp_path / "s", parts=2)
+    names = sorted(path.name for path in part_folder(tmp_path / "s", 1).iterdir())
+    assert len(names) == 10
+    for name in names:
+        shutil.copytree(tmp_path / "s", tmp_path / name)
+        folder = part_folder(tmp_path / name, 1)
+        DAMAGES[damage](folder / name)
+        with pytest.raises(gf.InputError) as refused:
+            open_part(folder, digest=manifest.digests[1])
+        assert "\n" not in str(refused.value)
+        assert "part-0001" in str(refused.value)
+    DAMAGES[damage](tmp_path / "s" / "manifest.json")
+    with pytest.raises(gf.InputError):
+        read_manifest(tmp_path / "s")
 
 
 def test_directed_graphs_and_existing_folders_are_refused(tmp_path: Path) -> None:

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import random
+import shutil
 import time
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 import graphforget as gf
-from distributed_cases import check_answered_once, copied, killed_once, on_ranks, result_of, sharded, weights
+from distributed_cases import (
+    ENVIRONMENT,
+    check_answered_once,
+    copied,
+    killed_once,
+    on_ranks,
+    result_of,
+    sharded,
+    weights,
+)
+from graphforget.distributed.part_files import part_folder
+from graphforget.models import plain
 
 RANKS = 2
 
@@ -54,6 +70,50 @@ def test_a_damaged_part_is_one_sentence_and_exit_code_2(place: Path, damage: str
     assert len(sentences) == 1
     assert words in sentences[0]
     assert "part-0001" in sentences[0]
+    assert not (run / "ledger.sqlite").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command", ["verify", pytest.param("plan", marks=pytest.mark.long), pytest.param("train", marks=pytest.mark.long)]
+)
+def test_every_command_ends_with_one_sentence_and_exit_code_2(place: Path, command: str) -> None:
+    """A byte of the second part was changed; for training, of the part that `shard` wrote."""
+    run, shards = copied(place, f"bad-{command}"), place / f"shards-of-{command}"
+    shutil.copytree(place / f"shards-{RANKS}", shards)
+    parts = shards if command == "train" else next((place / f"{run.name}.parts").iterdir())
+    with (part_folder(parts, 1) / "indices.bin").open("r+b") as file:
+        file.seek(500)
+        file.write(b"\xfe")
+    words: dict[str, list[str | Path]] = {
+        "verify": [run],
+        "plan": [run, place / "request.json"],
+        "train": ["--data", shards, "--out", place / "trained-on-damage"],
+    }
+    done = on_ranks(RANKS, command, *words[command], restarts=2)
+    assert done.returncode == 2, done.stderr
+    (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("graphforget:")]
+    assert "part-0001" in sentence
+    assert "indices.bin is not the file that was written" in sentence
+    assert "Traceback" not in done.stderr
+    assert not (place / "trained-on-damage").exists()
+
+
+@pytest.mark.slow
+def test_a_rank_with_other_versions_is_one_sentence_and_exit_code_2(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 1 alone takes its Python for another one."""
+    code = "import os, platform\nif os.environ.get('RANK') == '1':\n    platform.python_version = lambda: '3.0.0'\n"
+    (tmp_path / "sitecustomize.py").write_text(code)
+    path = os.pathsep.join([str(tmp_path), *filter(None, [ENVIRONMENT.get("PYTHONPATH")])])
+    monkeypatch.setitem(ENVIRONMENT, "PYTHONPATH", path)
+    run = copied(place, "other-versions")
+    done = on_ranks(RANKS, "unlearn", run, place / "request.json", "--in-place", restarts=2)
+    assert done.returncode == 2, done.stderr
+    (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("graphforget:")]
+    assert f"rank 1 has python 3.0.0, rank 0 has {platform.python_version()}: all ranks need the same" in sentence
+    assert "Traceback" not in done.stderr
     assert not (run / "ledger.sqlite").exists()
 
 
@@ -144,6 +204,33 @@ def test_a_killed_training_goes_on(place: Path) -> None:
     assert done is not None
     assert done.returncode == 0, done.stderr
     assert bool((weights(place / "trained") == weights(place / "run")).all())
+
+
+@pytest.mark.slow
+def test_a_released_model_is_exported_in_one_process(undisturbed: tuple[Path, float], tmp_path: Path) -> None:
+    """The graph stays in its parts. The logits are those of one machine with the released weights."""
+    run = undisturbed[0]
+    folder = gf.export_released(run, tmp_path / "served")
+    served = plain.load(folder / "model.pt")
+    graph = gf.synthetic(nodes=3000, edges=18000, columns=24, classes=6, train=0.6)
+    released = load_file(run / "released.safetensors")["theta"]
+    expected = gf.train(graph, "sign").with_weights(released).logits(graph)
+    with torch.no_grad():
+        logits = served(graph.x.to_dense().double(), graph.edge_index)
+    torch.testing.assert_close(logits, expected, rtol=1e-9, atol=1e-9)
+    assert served.certificate == gf.Certificate.read(run / "certificate.json").id
+    changed = copied(run.parent, "changed-release", of=run.name)
+    save_file({"theta": released[:-1]}, changed / "released.safetensors")
+    with pytest.raises(gf.InputError, match="does not hold as many weights"):
+        gf.export_released(changed, tmp_path / "other")
+
+
+@pytest.mark.slow
+def test_a_run_in_parts_that_has_released_nothing_is_not_exported(place: Path, tmp_path: Path) -> None:
+    with pytest.raises(gf.InputError, match="has not answered any request"):
+        gf.export_released(place / "run", tmp_path / "served")
+    with pytest.raises(gf.InputError, match="what works with it is train, plan, unlearn, verify and prove-absence"):
+        gf.predict_run(place / "run")
 
 
 @pytest.mark.slow

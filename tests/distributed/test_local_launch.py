@@ -15,6 +15,7 @@ import pytest
 import graphforget as gf
 from distributed_cases import ENVIRONMENT, result_of, sharded
 from graphforget.distributed.group import Group
+from graphforget.distributed.launch import STORE
 from graphforget.distributed.local_launch import run_ranks
 
 LISTENS = "0A"  # a state in /proc/net/tcp
@@ -102,6 +103,21 @@ def test_exit_codes_and_restarts(tmp_path: Path, program: str, code: int, starts
     assert run_ranks(words, 2, max_restarts=2, say=said.append) == code
     assert time.monotonic() - started < 30
     assert len(list(tmp_path.iterdir())) == starts
+
+
+@pytest.mark.slow
+def test_what_goes_wrong_at_the_end_of_a_process_does_not_change_the_exit_code(shards: Path, tmp_path: Path) -> None:
+    """Under load, a thread of gloo sometimes aborted a rank after the command was done."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import atexit, os\n'RANK' in os.environ and atexit.register(os.abort)\n"
+    )
+    path = os.pathsep.join([str(tmp_path), *filter(None, [ENVIRONMENT.get("PYTHONPATH")])])
+    one = {"RANK": "0", "WORLD_SIZE": "1", STORE: str(tmp_path), "TORCHELASTIC_RESTART_COUNT": "0"}
+    words = [sys.executable, "-m", "graphforget", "train", "--data", str(shards), "--out", str(tmp_path / "run")]
+    given = ENVIRONMENT | one | {"PYTHONPATH": path}
+    done = subprocess.run(words, env=given, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2
+    assert done.stderr.endswith("has 2 parts, and 1 ranks were started: start as many ranks as there are parts\n")
 
 
 class PlantedStore:

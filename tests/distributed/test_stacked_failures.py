@@ -8,10 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 import graphforget as gf
 from distributed_cases import check_answered_once, copied, killed_once, on_ranks, result_of, sharded
+from graphforget.models import plain
 
 RANKS = 2
 TRAIN = ("--model", "stacked-gcn", "--epochs", "8", "--hidden", "8", "--option", "parts=3", "--json")
@@ -84,3 +86,17 @@ def test_what_ranks_cannot_do_is_one_sentence(place: tuple[Path, float]) -> None
     done = on_ranks(RANKS, "verify", folder / "answered", "--replay")
     assert done.returncode == 2
     assert "--replay is not possible on several ranks" in done.stderr
+
+
+@pytest.mark.long
+def test_the_released_model_is_exported_with_its_encoders(place: tuple[Path, float], tmp_path: Path) -> None:
+    """In one process, against an answer on one machine whose head is the released one."""
+    run = place[0] / "answered"
+    served = plain.load(gf.export_released(run, tmp_path / "served") / "model.pt")
+    graph = gf.synthetic(nodes=800, edges=4000, columns=12, classes=4, train=0.6)
+    trained = gf.train(graph, "stacked-gcn", epochs=8, hidden=8, parts=3)
+    outcome = gf.unlearn(trained, graph, gf.Request(nodes=[5, 700], attributes={77: "all"}, labels=[400]))
+    expected = outcome.trained.with_weights(load_file(run / "released.safetensors")["theta"]).logits(outcome.graph)
+    with torch.no_grad():
+        logits = served(outcome.graph.x.to_dense().double(), outcome.graph.edge_index)
+    torch.testing.assert_close(logits, expected, rtol=1e-9, atol=1e-9)

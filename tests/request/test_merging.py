@@ -7,29 +7,32 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphforget as gf
-from cases import CLASSES, graphs, random_graph, requests
+from cases import CLASSES, graphs, random_graph, requests, weighted
 from collection_cases import random_collection
+from hetero_cases import random_hetero, random_hetero_request
 
 
 def still_there(request: gf.Request, graph: gf.Graph) -> gf.Request | None:
-    """The part of a request that an earlier one has left in the graph; numbers of nodes stay what they are."""
-    numbers = set(graph.numbers.tolist())
-    ends = {tuple(graph.numbers[pair].tolist()) for pair in graph.edge_index.T}
-    nodes = [node for node in request.nodes if node in numbers]
-    edges = [edge for edge in request.edges if edge in ends]
-    attributes: dict[Any, Any] = {node: c for node, c in request.attributes.items() if node in numbers}
-    labels = [node for node in request.labels if node in numbers]
-    if not (nodes or edges or attributes or labels):
+    """The part of a request that an earlier one has left in the graph; names and numbers stay what they are."""
+    names = [graph.name_of(row) for row in range(graph.num_nodes)]
+    there = set(names)
+    ends = {(names[u], names[v]) for u, v in graph.edge_index.T.tolist()}
+    nodes = [node for node in request.nodes if node in there]
+    edges, weights = ([edge for edge in listed if edge in ends] for listed in (request.edges, request.edge_weights))
+    attributes: dict[Any, Any] = {node: c for node, c in request.attributes.items() if node in there}
+    labels = [node for node in request.labels if node in there]
+    if not (nodes or edges or attributes or labels or weights):
         return None
-    return gf.Request(nodes, edges, attributes, labels=labels)
+    return gf.Request(nodes, edges, attributes, labels=labels, edge_weights=weights)
 
 
 def check_merge(graph: gf.Graph, listed: list[gf.Request]) -> None:
-    assume(len({node for request in listed for node in request.nodes}) < graph.num_nodes)
+    if len({node for request in listed for node in request.nodes}) >= graph.num_nodes:
+        return  # nothing would be left
     after = graph
     for request in listed:
         part = still_there(request, after)
@@ -44,11 +47,26 @@ def test_the_retained_graph_is_that_of_one_request_after_the_other(data: st.Data
     check_merge(graph, [data.draw(requests(graph)) for _ in range(3)])
 
 
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_edge_weights_are_merged_with_everything_else(data: st.DataObject) -> None:
+    graph = weighted(data.draw(graphs()), data.draw(st.integers(0, 99)))
+    check_merge(graph, [data.draw(requests(graph)) for _ in range(3)])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_requests_on_nodes_of_any_type_are_merged(seed: int) -> None:
+    graph = random_hetero(seed, papers=20, directed=bool(seed % 2))
+    check_merge(graph, [random_hetero_request(graph, 10 * seed + number) for number in range(3)])
+
+
 @pytest.mark.long
 @settings(max_examples=2000, deadline=None)
 @given(st.data())
 def test_the_retained_graph_is_that_of_one_request_after_the_other_in_many_cases(data: st.DataObject) -> None:
     graph = data.draw(graphs())
+    if data.draw(st.booleans()):
+        graph = weighted(graph, data.draw(st.integers(0, 99)))
     check_merge(graph, [data.draw(requests(graph)) for _ in range(data.draw(st.integers(1, 5)))])
 
 

@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 import graphforget as gf
-from cases import CLASSES, COLUMNS, Run, graphs, present, random_graph, requests
+from cases import CLASSES, COLUMNS, Run, graphs, present, random_graph, requests, weighted
 from graphforget.request.hashed_items import HashedItems
 from graphforget.runs import arrays
 from graphforget.runs.history import read_history
 from graphforget.runs.update import _refuse_deleted
+from hetero_cases import random_hetero, random_hetero_request
 
 
 def write_csv(folder: Path, graph: gf.Graph, *, without: tuple[str, ...] = ()) -> Path:
@@ -239,7 +240,18 @@ def test_what_an_earlier_version_deleted_is_refused_too(clinic: tuple[Path, Path
 @given(data=st.data())
 def test_hashes_know_again_what_comes_back_and_nothing_else(data: st.DataObject) -> None:
     graph = data.draw(graphs())
-    request = data.draw(requests(graph))
+    if data.draw(st.booleans()):
+        graph = weighted(graph, data.draw(st.integers(0, 99)))
+    check_hashes(graph, data.draw(requests(graph)))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_hashes_know_again_nodes_of_any_type(seed: int) -> None:
+    graph = random_hetero(seed, papers=20, directed=seed % 3 == 0, weighted=bool(seed % 2), reverse=seed % 5 == 0)
+    check_hashes(graph, random_hetero_request(graph, seed))
+
+
+def check_hashes(graph: gf.Graph, request: gf.Request) -> None:
     hashed = HashedItems.from_dict(json.loads(json.dumps(HashedItems.of(graph, request).to_dict())))
     after = graph.without(request)
     assert hashed.found_in(after) is None

@@ -16,11 +16,12 @@ from sqlalchemy import func, inspect, select, text
 
 import graphforget as gf
 from graphforget.certificates.ledger import Ledger
+from graphforget.service.connectors.fides import CALLBACK_PATH
 from graphforget.service.database import Database
 from graphforget.service.leases import Holder, claim
 from graphforget.service.service import open_service
 from graphforget.service.states import COMPLETED, FINAL
-from graphforget.service.tables import Base, Model, Part, Purge, Release, SubjectRequest
+from graphforget.service.tables import Base, Delivery, Purge, SubjectRequest
 from graphforget.service.worker import Worker
 from service_cases import Trial, request_body
 
@@ -33,13 +34,18 @@ def count(database: Database, table: type[Base]) -> int:
 
 
 def test_migrations_go_down_and_up_with_data_in_the_tables(new_trial: Make, database: str | None) -> None:
-    trial = new_trial(database=database, approve_losses=10**6)
-    ids = [trial.submit(f"patient-{number:04d}") for number in (17, 18)]
+    trial = new_trial(database=database, approve_losses=10**6, callback_hosts=("tickets.example",))
+    url = "https://tickets.example/status"
+    ids = [trial.submit(f"patient-{number:04d}", status_callback_urls=[url]) for number in (17, 18)]
+    trial.client.post("/page/sign-in", data={"token": trial.tokens["admin"]})
     trial.work()
     trial.next_round()
     waiting = trial.submit("patient-0019")
     tables = trial.service.database
-    before = {table: count(tables, table) for table in (Model, SubjectRequest, Release, Part)}
+    mapped = [mapper.class_ for mapper in Base.registry.mappers]
+    before = {table: count(tables, table) for table in mapped if table is not Purge}
+    assert len(before) == 8
+    assert all(before.values())
     assert count(tables, Purge) == 3
     tables.downgrade("0001")
     assert "purges" not in inspect(tables.engine).get_table_names()
@@ -138,3 +144,21 @@ def test_the_same_request_from_two_callers_at_once_is_stored_once(new_trial: Mak
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(post, range(24))) == {201}
     assert count(trial.service.database, SubjectRequest) == 1
+
+
+def test_fides_that_sends_an_erasure_several_times_at_once_is_called_back_once(
+    new_trial: Make, postgres: Callable[[], str]
+) -> None:
+    trial = new_trial(database=postgres(), fides_url="https://fides.example")
+    headers = trial.headers("submit") | {"reply-to": CALLBACK_PATH, "reply-to-token": "x"}
+
+    def post(number: int) -> tuple[int, str]:
+        body = {"request": f"pri_{number % 4}", "identity_value": "patient-0017"}
+        response = trial.client.post("/v2/fides/erasures", json=body, headers=headers)
+        return response.status_code, response.text
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(post, range(64)))
+    assert {code for code, _ in answers} == {202}
+    assert len({text for _, text in answers}) == 4
+    assert (count(trial.service.database, SubjectRequest), count(trial.service.database, Delivery)) == (4, 4)

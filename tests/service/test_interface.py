@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import logging
+import re
 import stat
 import sys
 from collections.abc import Callable
@@ -19,15 +20,17 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from fastapi.testclient import TestClient
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
+from schemathesis import GenerationMode
+from schemathesis.checks import CHECKS
 
 import graphforget as gf
 from graphforget.service.app import create_app
-from graphforget.service.secret_files import read_secrets
+from graphforget.service.secret_files import read_secrets, write_secret
 from graphforget.service.security import LARGEST_BODY, RateLimit
 from graphforget.service.service import open_service
 from graphforget.service.settings import Settings, read_settings, write_settings
-from graphforget.service.tables import SubjectRequest, Token
+from graphforget.service.tables import Release, SubjectRequest, Token
 from service_cases import Trial, request_body
 
 Make = Callable[..., Trial]
@@ -298,35 +301,77 @@ def test_wrong_settings_are_refused(new_trial: Make, name: str, value: Any) -> N
         open_service(home)
 
 
-@pytest.mark.slow
-def test_generated_requests_never_make_an_error_500(new_trial: Make) -> None:
-    """Schemathesis sends valid and invalid requests to every operation of the description."""
-    trial = new_trial(requests_per_minute=10**6, logins_per_minute=1000)
-    trial.submit("patient-0017")
+CONFORMS = ("not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance")
+WITHOUT_INPUT = ("/v2/discovery", "/v2/certificate.pem", "/v2/health")  # nothing of them can be invalid
+
+
+def send_generated(trial: Trial, cases: Any, examples: int) -> set[int]:
+    """Sends generated calls, and returns their codes. Answers must be as described, and none an error 500."""
+    codes: set[int] = set()
+    checks = [check for check in CHECKS.get_all() if check.__name__ in CONFORMS]
+
+    @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(case=cases)
+    def send(case: Any) -> None:
+        response = case.call(headers=trial.headers("admin"))
+        codes.add(response.status_code)
+        case.validate_response(response, checks=checks)
+
+    send()
+    return codes
+
+
+@pytest.fixture
+def described(new_trial: Make) -> tuple[Trial, list[Any], dict[str, list[Any]]]:
+    """A service with every connector, the operations of its description, and names of things that it holds."""
+    trial = new_trial(
+        requests_per_minute=10**6,
+        logins_per_minute=1000,
+        incoming_webhook_secret_file="incoming.key",
+        fides_url="https://fides.example",
+    )
+    write_secret(trial.service.home / "incoming.key", b"a secret of a webhook")
+    answered, planned, refused = (trial.submit(f"patient-{number:04d}") for number in (17, 18, 19))
     trial.work()
+    trial.decide(answered)
+    trial.decide(refused, "refuse", reason="a mistake")
+    trial.next_round()
+    with trial.service.database.read() as session:
+        digest = session.query(Release).one().certificate_digest
     schema = schemathesis.openapi.from_asgi("/openapi.json", create_app(trial.service))
-    headers = trial.headers("admin")
-    operations: list[Any] = list(schema.get_all_operations())
+    listed: list[Any] = list(schema.get_all_operations())
+    operations = [one.ok() for one in listed]
     assert len(operations) >= 15
-    failures: list[str] = []
+    return trial, operations, {"id": [answered, planned, refused], "digest": [digest], "number": [1]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", list(GenerationMode))
+def test_generated_requests_never_make_an_error_500(
+    described: tuple[Trial, list[Any], dict[str, list[Any]]], mode: GenerationMode
+) -> None:
+    """Schemathesis sends valid or invalid requests to every operation of the description."""
+    trial, operations, _ = described
     for operation in operations:
-        made = operation.ok()
-
-        @settings(max_examples=25, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-        @_given(made)
-        def send(case: Any) -> None:
-            response = case.call(headers=headers)
-            if response.status_code >= 500:
-                failures.append(f"{case.method} {case.path}")
-
-        send()
-    assert failures == []
+        if mode is GenerationMode.POSITIVE or operation.path not in WITHOUT_INPUT:
+            send_generated(trial, operation.as_strategy(generation_mode=mode), 20)
 
 
-def _given(operation: Any) -> Any:
-    from hypothesis import given
-
-    return given(case=operation.as_strategy())
+@pytest.mark.slow
+def test_generated_requests_about_what_is_there_never_make_an_error_500(
+    described: tuple[Trial, list[Any], dict[str, list[Any]]],
+) -> None:
+    """The service holds an answered request, one that waits and a refused one, a release and its purges."""
+    trial, operations, known = described
+    codes: dict[str, set[int]] = {}
+    for operation in operations:
+        for name in re.findall(r"{(\w+)}", operation.path):
+            for value in known[name]:
+                cases = operation.as_strategy(path_parameters={name: value})
+                codes.setdefault(operation.label, set()).update(send_generated(trial, cases, 3))
+    assert len(codes) >= 8
+    assert all(min(some) < 300 for label, some in codes.items() if label.startswith("GET")), codes
+    assert not any(404 in some for some in codes.values()), codes
 
 
 def test_the_interface_is_described_for_people_and_machines(new_trial: Make) -> None:

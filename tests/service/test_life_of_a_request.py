@@ -366,8 +366,9 @@ def test_relations_attributes_and_hashed_identities_are_understood(new_trial: Ma
 
 
 def test_identities_become_keyed_hashes_and_are_purged_after_the_set_days(new_trial: Make) -> None:
-    trial = new_trial(approve_losses=10**6, keep_identities_days=3)
-    id, again = trial.submit("patient-0017"), trial.submit("patient-0017")
+    trial = new_trial(approve_losses=10**6, keep_identities_days=3, callback_hosts=("tickets.example",))
+    url = "https://tickets.example/status/of-the-case"
+    id, again = trial.submit("patient-0017", status_callback_urls=[url]), trial.submit("patient-0017")
     trial.work()
     assert stored(trial, id).identities is not None
     trial.next_round()
@@ -381,6 +382,7 @@ def test_identities_become_keyed_hashes_and_are_purged_after_the_set_days(new_tr
     trial.work()
     assert stored(trial, id).identity_hashes is not None
     assert plans(trial, id)[0]["plan"]["nodes"] == 1
+    assert (stored(trial, id).identity_hashes is not None, stored(trial, id).callback_urls) == (True, [url])
     trial.clock.time += 2 * DAY
     trial.worker._purged = 0
     trial.work()
@@ -388,6 +390,7 @@ def test_identities_become_keyed_hashes_and_are_purged_after_the_set_days(new_tr
     assert plans(trial, id) == [{"model": "patients", "state": "verified", "plan": None}]
     results = trial.client.get(f"/v2/requests/{id}/results", headers=trial.headers("read"))
     assert results.json()["certificates"][0]["ledger_id"] is None
+    assert stored(trial, id).callback_urls == []
     for file in trial.service.home.glob("service.sqlite*"):
         assert b"patient-0017" not in file.read_bytes() or file.name.endswith("-wal")
 

@@ -22,7 +22,7 @@ from graphforget.cli.keys import keygen
 from graphforget.cli.launch import launch
 from graphforget.cli.ledger import ledger
 from graphforget.cli.listing import datasets, methods, models
-from graphforget.cli.on_ranks import check_command, exit_from_ranks, run_on_ranks
+from graphforget.cli.on_ranks import check_command, end_rank, run_on_ranks
 from graphforget.cli.predict import export, predict
 from graphforget.cli.report import report
 from graphforget.cli.reproduce import reproduce
@@ -85,7 +85,7 @@ app.add_typer(serve_app)
 def main() -> None:
     """The entry point: every error ends with one sentence and its exit code. Under torchrun, so does every rank."""
     if is_launched():
-        exit_from_ranks(run_on_ranks(_run))
+        end_rank(run_on_ranks(_run))
     sys.exit(_run())
 
 

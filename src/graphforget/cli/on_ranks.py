@@ -47,8 +47,11 @@ def run_on_ranks(command: Callable[[], int]) -> int:
     return code
 
 
-def exit_from_ranks(code: int) -> NoReturn:
-    """Ends this process at once: a thread of gloo with a tensor can abort an interpreter that shuts down."""
+def end_rank(code: int) -> NoReturn:
+    """Ends the process of a rank at once: a thread of gloo may be left, with which the usual end would abort it.
+
+    torchrun would take that for a rank that died, after the command was done.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

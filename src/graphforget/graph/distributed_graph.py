@@ -46,6 +46,43 @@ class GraphFacts:
     sparse_attributes: bool = False  # whether one machine keeps them sparse, which decides last digits of a training
 
 
+def _fields_without_rows(facts: GraphFacts) -> dict[str, Any]:
+    """The fields of a graph of which no row is in this process."""
+    kind, wide = EMPTY_TARGETS[facts.targets]
+    none = torch.zeros(0, dtype=torch.bool)
+    return {
+        "x": torch.zeros(0, facts.num_columns),
+        "edge_index": torch.zeros(2, 0, dtype=torch.int64),
+        "y": torch.zeros((0, facts.num_classes) if wide else (0,), dtype=kind),
+        "train_mask": none,
+        "val_mask": none,
+        "test_mask": none,
+        "num_classes": facts.num_classes,
+        "directed": False,
+        "is_symmetric": True,
+        "overlay": None,
+        "numbers": torch.zeros(0, dtype=torch.int64),
+        "next_number": facts.nodes,
+        "subject_ids": () if facts.has_subjects else None,
+        "column_names": facts.column_names,
+        "class_names": facts.class_names,
+        "name": facts.name,
+        "digit_ids": facts.digit_ids,
+        "notes": (),
+        "graph_numbers": None,
+        "graph_ids": None,
+        "edge_weight": None,
+        "edge_relations": None,
+        "relation_names": None,
+        "has_sparse_attributes": False,
+    }
+
+
+def without_rows(facts: GraphFacts) -> Graph:
+    """A graph with the columns and classes of these facts, and without any node: enough to build a model for it."""
+    return Graph.lazy({}, **_fields_without_rows(facts))
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class DistributedGraph(Graph):
     """A graph on the ranks. Its tensors have no row, and its rows are node numbers. Make one with `of`."""
@@ -61,33 +98,9 @@ class DistributedGraph(Graph):
     @classmethod
     def of(cls, facts: GraphFacts, ranks: Ranks, replies: list[Message]) -> DistributedGraph:
         """From what the ranks answer about their parts: counts, and hashes of subtrees of records."""
-        kind, wide = EMPTY_TARGETS[facts.targets]
-        none = torch.zeros(0, dtype=torch.bool)
         return cls.lazy(
             {},
-            x=torch.zeros(0, facts.num_columns),
-            edge_index=torch.zeros(2, 0, dtype=torch.int64),
-            y=torch.zeros((0, facts.num_classes) if wide else (0,), dtype=kind),
-            train_mask=none,
-            val_mask=none,
-            test_mask=none,
-            num_classes=facts.num_classes,
-            directed=False,
-            is_symmetric=True,
-            overlay=None,
-            numbers=torch.zeros(0, dtype=torch.int64),
-            next_number=facts.nodes,
-            subject_ids=() if facts.has_subjects else None,
-            column_names=facts.column_names,
-            class_names=facts.class_names,
-            name=facts.name,
-            digit_ids=facts.digit_ids,
-            notes=(),
-            graph_numbers=None,
-            graph_ids=None,
-            edge_weight=None,
-            edge_relations=None,
-            relation_names=None,
+            **_fields_without_rows(facts),
             facts=facts,
             ranks=ranks,
             ranges=RowRanges(facts.nodes, ranks.group.size),
@@ -99,7 +112,6 @@ class DistributedGraph(Graph):
             ),
             checkpoint=None,
             place=ranks.graphs,
-            has_sparse_attributes=False,
             _known={},
         )
 

@@ -17,6 +17,7 @@ from graphforget.models.gin import GIN
 from graphforget.models.items import ItemModel
 from graphforget.models.linearised import Linearised
 from graphforget.models.plain_items import Described, describe_on_items, encoder_state, under
+from graphforget.models.published import PublishedEraser
 from graphforget.models.relational import RelationalSIGN
 from graphforget.models.sage import SAGE
 from graphforget.models.sharded import Sharded
@@ -137,6 +138,8 @@ def _boosted(module: Boosted) -> Described:
 
 
 def _sharded(module: Sharded) -> Described:
+    if isinstance(module, PublishedEraser):
+        raise InputError(f"a {type(module).__name__} repeats a table of the paper and cannot be exported")
     if module.aggregation == "majority":
         raise InputError("an ensemble that votes by majority cannot be exported, only one that takes the mean")
     parts = [describe(one) for one in module.models]

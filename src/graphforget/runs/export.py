@@ -13,7 +13,7 @@ from graphforget.models import plain
 from graphforget.models.plain_copies import describe, plain_copy
 from graphforget.models.registry import MODELS
 from graphforget.runs.layout import open_run
-from graphforget.runs.released import certified_release
+from graphforget.runs.released import released_module
 from graphforget.runs.run_file import read_run_file
 
 
@@ -26,7 +26,7 @@ def export_released(run: str | Path, folder: str | Path) -> Path:
     it is public, as the release is.
 
     Args:
-        run: The run directory. It has answered a request.
+        run: The run directory. It has answered a request. Its graph may be in parts.
         folder: A new folder to write.
 
     Returns:
@@ -40,9 +40,9 @@ def export_released(run: str | Path, folder: str | Path) -> Path:
         model = read_run_file(place).recipe.model
     if model not in MODELS:
         raise InputError(f"this model is a {model}, and only built-in models can be exported: load it in Python")
-    released, _, certificate = certified_release(run)
-    plain_copy(released.module)  # refuses what cannot be exported
-    settings, state = describe(released.module)
+    module, certificate = released_module(run)
+    plain_copy(module)  # refuses what cannot be exported
+    settings, state = describe(module)
     content = {"settings": settings, "state_dict": state, "certificate": certificate.id}
     try:
         folder.mkdir(parents=True)

@@ -33,14 +33,12 @@ from graphforget.request.request import Request
 from graphforget.runs.answering import Answer, checked_ids, first_answers
 from graphforget.runs.history import history_of
 from graphforget.runs.layout import (
-    LARGEST,
     LEDGER,
     PROOFS,
     SHARDS,
     DamagedRun,
     check_free,
     check_writable,
-    checksum,
     open_run,
     real_path,
     recover,
@@ -52,9 +50,16 @@ from graphforget.runs.rank_proofs import RankCommit, check_rank_trees, rank_tree
 from graphforget.runs.read import trained_of
 from graphforget.runs.run_file import RunFile, read_absent, read_run_file, read_suppressed
 from graphforget.runs.save import save_refusal, save_release
-from graphforget.runs.shards import parts_folder, read_shards, shards_bytes, staged_parts, sweep_parts, written_parts
+from graphforget.runs.shards import (
+    parts_folder,
+    read_shards,
+    read_weights,
+    shards_bytes,
+    staged_parts,
+    sweep_parts,
+    written_parts,
+)
 from graphforget.runs.state import check_state
-from graphforget.runs.tensors import read_tensors
 from graphforget.runs.verify import verify_run
 from graphforget.runs.write import write_run
 from graphforget.training.distributed_objective import fixed_features, settings_on_ranks
@@ -134,12 +139,7 @@ def _read(ranks: Ranks, place: Path) -> tuple[Trained, DistributedGraph]:
     """The model of a run, and its graph on the ranks."""
     run = read_run_file(place)
     shards = read_shards(place, run)
-    try:
-        weights, content = read_tensors(place / "weights.safetensors", largest=LARGEST)
-    except FileNotFoundError as error:
-        raise DamagedRun(f"{place} is damaged: {error.filename} is missing") from error
-    if checksum(content) != run.sha256.get("weights.safetensors"):
-        raise DamagedRun(f"{place} is damaged: weights.safetensors is not the file that was written")
+    weights = read_weights(place, run)
     model = _feature_settings(run, shards.facts)
     folder = parts_folder(place) / shards.folder
     inputs = None if shards.encoder_inputs is None else list(shards.encoder_inputs)

@@ -153,7 +153,8 @@ def read_graph(folder: Path) -> Graph:
 def _files(folder: Path, run: RunFile) -> tuple[Graph, dict[str, Tensor]]:
     """The content of the other files, after a check of their types, their sizes and their checksums in run.json."""
     if SHARDS in run.sha256:
-        raise InputError(f"the graph of {folder} is in parts: start the command with 'graphforget launch' or torchrun")
+        commands = "train, plan, unlearn, verify and prove-absence ('graphforget launch'), and export"
+        raise InputError(f"the graph of {folder} is in parts: what works with it is {commands}")
     try:
         foreign = [name for name in run.sha256 if name not in LIMITS]
         if foreign:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from graphforget.certificates.document import Certificate
 from graphforget.certificates.releases import Composition, compose_since_training
 from graphforget.errors import InputError
+from graphforget.graph.distributed_graph import without_rows
 from graphforget.graph.graph import Graph
 from graphforget.models.constructions import OwnModel
 from graphforget.runs.history import read_history
-from graphforget.runs.layout import CERTIFICATE, LARGEST, RELEASED, open_run
-from graphforget.runs.read import read_run
+from graphforget.runs.layout import CERTIFICATE, LARGEST, RELEASED, SHARDS, open_run
+from graphforget.runs.read import read_run, trained_of
+from graphforget.runs.run_file import read_run_file
+from graphforget.runs.shards import read_shards, read_weights
 from graphforget.runs.tensors import metadata_of, read_tensors
 from graphforget.training.losses import Loss, LossFunction
 from graphforget.training.state import same_tensors
@@ -67,6 +70,24 @@ def certified_release(
         theta = released_weights(place, trained)
         certificate = Certificate.read(place / CERTIFICATE)
     return trained.released(theta, graph, noise=float(certificate.sigma or 0.0)), graph, certificate
+
+
+def released_module(folder: str | Path) -> tuple[nn.Module, Certificate]:
+    """The module of the released model of a run directory, and the certificate of its weights.
+
+    It needs no graph, so the graph may be in parts.
+
+    Raises:
+        InputError: The run cannot be read, or has released nothing.
+    """
+    with open_run(folder) as place:
+        run = read_run_file(place)
+        if SHARDS in run.sha256:
+            trained = trained_of(run, read_weights(place, run), without_rows(read_shards(place, run).facts), None, None)
+            released = trained.with_weights(released_weights(place, trained))
+            return released.module, Certificate.read(place / CERTIFICATE)
+    alone, _, certificate = certified_release(folder)
+    return alone.module, certificate
 
 
 def released_weights(folder: Path, trained: Trained) -> Tensor:

@@ -8,15 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from graphforget.distributed.group import Message
 from graphforget.distributed.ranks import Ranks
 from graphforget.errors import InputError, OtherVersion
 from graphforget.files import read_bytes
 from graphforget.graph.distributed_graph import GraphFacts
 from graphforget.json_files import parse_json
-from graphforget.runs.layout import LIMITS, SHARDS, DamagedRun, checksum, real_path
+from graphforget.runs.layout import LARGEST, LIMITS, SHARDS, DamagedRun, checksum, real_path
 from graphforget.runs.run_file import RunFile
 from graphforget.runs.save import json_bytes
+from graphforget.runs.tensors import read_tensors
 from graphforget.validation import read_fields
 
 FORMAT = 2
@@ -60,6 +63,17 @@ def read_shards(place: Path, run: RunFile) -> Shards:
     if shards.folder.isalnum():
         return shards
     raise DamagedRun(f"{place} is damaged: {SHARDS} names no folder with parts")
+
+
+def read_weights(folder: Path, run: RunFile) -> dict[str, Tensor]:
+    """The tensors of weights.safetensors, after a check of their checksum, for a run whose graph is in parts."""
+    try:
+        weights, content = read_tensors(folder / "weights.safetensors", largest=LARGEST)
+    except FileNotFoundError as error:
+        raise DamagedRun(f"{folder} is damaged: {error.filename} is missing") from error
+    if checksum(content) != run.sha256.get("weights.safetensors"):
+        raise DamagedRun(f"{folder} is damaged: weights.safetensors is not the file that was written")
+    return weights
 
 
 # -- the parts of a run, written by all ranks --------------------------------------------------------------------------

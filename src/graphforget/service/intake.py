@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -46,14 +47,29 @@ class Submission:
     dry_run: bool = False
 
 
-def accept_once(service: Service, given: Submission, token: Token | None) -> SubjectRequest:
-    """Stores a request in a transaction of its own. If another caller stores the same one at once, theirs stays."""
+def accept_once(
+    service: Service,
+    given: Submission,
+    token: Token | None,
+    *,
+    if_new: Callable[[Session, SubjectRequest], None] = lambda session, request: None,
+) -> SubjectRequest:
+    """Stores a request in a transaction of its own. If another caller stores the same one at once, theirs stays.
+
+    `if_new` stores what goes with a new request, in the same transaction.
+    """
+
+    def store() -> SubjectRequest:
+        with service.database.write() as session:
+            request, is_new = accept(session, service, given, token)
+            if is_new:
+                if_new(session, request)
+            return request
+
     try:
-        with service.database.write() as session:
-            return accept(session, service, given, token)[0]
+        return store()
     except IntegrityError:
-        with service.database.write() as session:
-            return accept(session, service, given, token)[0]
+        return store()
 
 
 def accept(session: Session, service: Service, given: Submission, token: Token | None) -> tuple[SubjectRequest, bool]:

@@ -1,6 +1,8 @@
-"""Removes what has been kept for the set number of days: hashes of identities, plans, sessions, old deliveries."""
+"""Removes what has been kept for the set number of days: hashes of identities, plans, callbacks, old sessions."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from sqlalchemy import delete, null, select, update
 
@@ -16,7 +18,11 @@ def purge_expired(service: Service) -> int:
     with service.database.write() as session:
         of_these = Part.request_id.in_(select(SubjectRequest.id).where(expired))
         session.execute(update(Part).where(of_these).values(plan=null()))  # it counts what was held of the person
-        nothing = {"identity_hashes": null(), "content_hash": None}
+        nothing: dict[str, Any] = {
+            "identity_hashes": null(),
+            "content_hash": None,
+            "callback_urls": [],  # an address may name a person
+        }
         purged: int = session.execute(update(SubjectRequest).where(expired).values(**nothing)).rowcount  # type: ignore[attr-defined]
         session.execute(delete(WebSession).where(WebSession.expires <= service.now))
         session.execute(delete(Delivery).where(Delivery.delivered <= before))

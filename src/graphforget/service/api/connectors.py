@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Header, Response
 from pydantic import ValidationError
+from sqlalchemy.orm import Session
 from starlette.exceptions import HTTPException
 
 from graphforget.errors import InputError
@@ -14,10 +15,11 @@ from graphforget.service.api.opendsr import Submitter, raw_body, received, submi
 from graphforget.service.api.schemas import FidesErasure, NewRequest, Received
 from graphforget.service.connectors.fides import check_reply, request_id
 from graphforget.service.connectors.webhook import check_signature
-from graphforget.service.intake import Submission, accept
+from graphforget.service.intake import Submission, accept_once
 from graphforget.service.notices import enqueue
 from graphforget.service.secret_files import read_secret
 from graphforget.service.security import OpenService
+from graphforget.service.tables import SubjectRequest
 
 router = APIRouter(tags=["connectors"], responses=ERRORS)
 TokenHeader = Annotated[str | None, Header(max_length=4000)]
@@ -67,8 +69,8 @@ def fides(
         scope={},
         submitted=service.now,
     )
-    with service.database.write() as session:
-        request, is_new = accept(session, service, erasure, token)
-        if is_new:  # held back until the erasure is done
-            enqueue(session, service, "fides", url, {}, request_id=request.id, secret=reply_to_token, held=True)
-    return {"subject_request_id": request.id}
+
+    def call_back(session: Session, request: SubjectRequest) -> None:  # held back until the erasure is done
+        enqueue(session, service, "fides", url, {}, request_id=request.id, secret=reply_to_token, held=True)
+
+    return {"subject_request_id": accept_once(service, erasure, token, if_new=call_back).id}
