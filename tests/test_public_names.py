@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,3 +92,22 @@ def test_another_name_is_an_attribute_error() -> None:
     for name in ("no_such_name", "SGC"):
         with pytest.raises(AttributeError, match=name):
             getattr(gf, name)
+
+
+ANYTHING: Any = None
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda folder: gf.load(ANYTHING), "the dataset is a NoneType, a name or a path is needed"),
+        (lambda folder: gf.inspect(ANYTHING, columns=3), "the module is a NoneType, a torch.nn.Module is needed"),
+        (lambda folder: gf.verify(*3 * [ANYTHING]), "the certificate is a NoneType, a graphforget.Certificate is need"),
+        (lambda folder: gf.save_run(folder / "run", *2 * [ANYTHING]), "the model is a NoneType, a graphforget.Trained"),
+        (lambda folder: gf.update(*3 * [ANYTHING]), "the model is a NoneType, a graphforget.Trained is needed"),
+    ],
+)
+def test_arguments_of_another_kind_are_one_sentence(tmp_path: Path, call: Callable[[Path], object], words: str) -> None:
+    with pytest.raises(gf.InputError, match=f"^{words}"):
+        call(tmp_path)
+    assert not list(tmp_path.iterdir())

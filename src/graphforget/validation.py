@@ -55,6 +55,12 @@ def positive_number(value: Any, label: str) -> float:
     return float(value)
 
 
+def check_instance(value: Any, kind: type, label: str) -> None:
+    """Raises `InputError` unless it is an instance of this public class of the package."""
+    if not isinstance(value, kind):
+        raise InputError(f"the {label} is a {type(value).__name__}, a graphforget.{kind.__name__} is needed")
+
+
 def check_from_zero(value: float, label: str) -> None:
     """Raises `InputError` for a negative number or NaN; infinity is allowed."""
     if not value >= 0:

@@ -148,6 +148,8 @@ def load(
     """
     if split is not None and split not in SPLITS:
         raise InputError(f"split {split!r} is not known, there are {', '.join(SPLITS)}")
+    if not isinstance(name_or_path, str | Path):
+        raise InputError(f"the dataset is a {type(name_or_path).__name__}, a name or a path is needed")
     name = name_or_path.lower() if isinstance(name_or_path, str) else ""
     if name in DATASETS:
         if target is not None:

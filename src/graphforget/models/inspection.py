@@ -57,8 +57,10 @@ def inspect(
         The reach, and everything in the module that rules out a certificate.
 
     Raises:
-        InputError: The module does not run, caches graphs, or refutes its declared reach.
+        InputError: It is no module, does not run, caches graphs, or refutes its declared reach.
     """
+    if not isinstance(module, nn.Module):
+        raise InputError(f"the module is a {type(module).__name__}, a torch.nn.Module is needed")
     if is_built_in(module):
         if declared is not None:
             raise InputError(f"the reach of {type(module).__name__} is known, declare one only for your own modules")

@@ -52,6 +52,7 @@ from graphforget.runs.tensors import OPTIONAL, RELEASED_STATE, STATE, TENSORS
 from graphforget.training.environment import versions
 from graphforget.training.state import untrained_state
 from graphforget.training.trained import Trained
+from graphforget.validation import check_instance
 
 
 def save_run(folder: str | Path, trained: Trained, graph: Graph, *, force: bool = False) -> Path:
@@ -67,8 +68,11 @@ def save_run(folder: str | Path, trained: Trained, graph: Graph, *, force: bool 
         The path of the run directory.
 
     Raises:
-        InputError: The folder exists and `force` is not set, holds a ledger, or cannot be written.
+        InputError: The folder exists and `force` is not set, holds a ledger, or cannot be written; or an argument is of
+            another kind.
     """
+    check_instance(trained, Trained, "model")
+    check_instance(graph, Graph, "graph")
     with run_lock(real_path(folder)):
         check_free(folder, force=force)
         if (real_path(folder) / LEDGER).exists():

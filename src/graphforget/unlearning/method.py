@@ -37,6 +37,7 @@ from graphforget.unlearning.release import (
     write_certificate,
 )
 from graphforget.unlearning.task import Task
+from graphforget.validation import check_instance
 
 Options = TypeVar("Options")
 UNPROVEN = (
@@ -136,10 +137,8 @@ class Method(ABC, Generic[Options]):
 
     def check_model(self, trained: Trained, graph: Graph) -> None:
         """Raises `InputError` if the method cannot change this model, or the graph is not the one that it stands on."""
-        if not isinstance(trained, Trained):
-            raise InputError(f"the model is a {type(trained).__name__}, a graphforget.Trained is needed")
-        if not isinstance(graph, Graph):
-            raise InputError(f"the graph is a {type(graph).__name__}, a graphforget.Graph is needed")
+        check_instance(trained, Trained, "model")
+        check_instance(graph, Graph, "graph")
         if trained.noise:
             raise InputError("these are released weights with noise, go on from those without it (outcome.trained)")
         if trained.recipe.objective_noise and trained.objective_noise_vector is None:

@@ -24,6 +24,7 @@ from graphforget.unlearning.catalogue import AUTO
 from graphforget.unlearning.outcome import Outcome
 from graphforget.unlearning.selection import NEWTON, RETRAIN, Choice, Otherwise
 from graphforget.unlearning.settings import Settings
+from graphforget.validation import check_instance
 
 LONGEST_REASON = 500
 
@@ -128,8 +129,7 @@ def next_state(trained: Trained, graph: Graph, new_graph: Graph, named: Choice |
         name = named.method.name
         raise InputError(f"method {name!r} cannot update a graph, only {NEWTON.name!r} and {RETRAIN.name!r} can")
     (named.method if named else RETRAIN).check_model(trained, graph)
-    if not isinstance(new_graph, Graph):
-        raise InputError(f"the new graph is a {type(new_graph).__name__}, a graphforget.Graph is needed")
+    check_instance(new_graph, Graph, "new graph")
     after = graph.next_state(new_graph)
     if not trust_ids:
         _check_ids(trained, graph, after)

@@ -26,6 +26,7 @@ from graphforget.privacy.noise import grid
 from graphforget.progress import Progress
 from graphforget.training.state import same_tensors
 from graphforget.training.trained import Trained
+from graphforget.validation import check_instance
 from graphforget.verification.entries import check_entries
 from graphforget.verification.evidence import Evidence
 from graphforget.verification.noise import check_fresh, check_gaussian, largest_detected_sigma
@@ -103,7 +104,7 @@ def verify(
 
     Raises:
         Mismatch: Something does not match. The message names the first such thing.
-        InputError: A replay was asked for a certificate of another level.
+        InputError: An argument is of another kind, or a replay was asked for a certificate of another level.
         Refused: A replay is impossible, because the environment is not the one of the training.
 
     Example:
@@ -114,6 +115,9 @@ def verify(
         >>> "claim" in [check.name for check in verification.checks]
         True
     """
+    check_instance(certificate, Certificate, "certificate")
+    check_instance(trained, Trained, "model")
+    check_instance(graph, Graph, "graph")
     if isinstance(released, Trained):
         if not same_tensors(released.released_state, trained.released_state):
             raise Mismatch("the released model has another state beside its weights than the private one")
