@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -66,9 +67,12 @@ def certified_release(
 ) -> tuple[Trained, Graph, Certificate]:
     """What `load_released` gives, with the certificate of these weights: the run may have moved on since."""
     with open_run(folder) as place:
-        trained, graph = read_run(place, model=model, loss=loss)
-        theta = released_weights(place, trained)
-        certificate = Certificate.read(place / CERTIFICATE)
+        return _read_release(place, model=model, loss=loss)
+
+
+def _read_release(place: Path, **own: Any) -> tuple[Trained, Graph, Certificate]:
+    trained, graph = read_run(place, **own)
+    theta, certificate = released_weights(place, trained), Certificate.read(place / CERTIFICATE)
     return trained.released(theta, graph, noise=float(certificate.sigma or 0.0)), graph, certificate
 
 
@@ -82,12 +86,12 @@ def released_module(folder: str | Path) -> tuple[nn.Module, Certificate]:
     """
     with open_run(folder) as place:
         run = read_run_file(place)
-        if SHARDS in run.sha256:
-            trained = trained_of(run, read_weights(place, run), without_rows(read_shards(place, run).facts), None, None)
-            released = trained.with_weights(released_weights(place, trained))
-            return released.module, Certificate.read(place / CERTIFICATE)
-    alone, _, certificate = certified_release(folder)
-    return alone.module, certificate
+        if SHARDS not in run.sha256:
+            released, _, certificate = _read_release(place)
+            return released.module, certificate
+        trained = trained_of(run, read_weights(place, run), without_rows(read_shards(place, run).facts), None, None)
+        released = trained.with_weights(released_weights(place, trained))
+        return released.module, Certificate.read(place / CERTIFICATE)
 
 
 def released_weights(folder: Path, trained: Trained) -> Tensor:
