@@ -19,7 +19,7 @@ import torch
 
 import graphforget as gf
 from cases import Run
-from document_blocks import PAGES, PYTHON, ROOT, SHELL, Block, blocks_of
+from document_blocks import PAGES, PYTHON, ROOT, SHELL, Block, blocks_of, escaping_lines
 
 OUTSIDE = ("make", "pip", "curl", "torchrun")  # they would change the environment, or need a network
 ADVICE = "mend the block, or write <!-- not run: the reason --> on the line before it (tests/document_blocks.py)"
@@ -58,8 +58,17 @@ class Session:
                 pytest.fail(f"{block.place}: {type(error).__name__}: {error}; {ADVICE}", pytrace=False)
 
     def _python(self, code: str, block: Block) -> None:
+        printed: dict[int, list[str]] = {}
+
+        def record(*values: object, **_: Any) -> None:
+            printed.setdefault(sys._getframe(1).f_lineno, []).append(" ".join(map(str, values)))
+
+        self.names["print"] = record
         with contextlib.redirect_stdout(io.StringIO()):
             exec(compile(code, block.place, "exec"), self.names)
+        if code == block.code:
+            shown = {line: ", ".join(printed.get(line, ["nothing"])) for line in block.printed}
+            assert shown == block.printed, "a comment behind print is not what is printed"
 
     def _shell(self, code: str) -> None:
         """Commands of graphforget run in this process, which has loaded torch already; others in a shell."""
@@ -105,6 +114,30 @@ def test_every_block_names_its_language_and_every_mark_its_reason(page: Path) ->
             assert reason is None or len(reason.split()) >= 3, f"{block.place}: the mark gives no reason"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_command_escapes_in_an_indented_block(page: Path) -> None:
+    assert escaping_lines(page) == [], "write a fenced block, ```sh"
+
+
+def test_an_indented_command_is_refused(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    fenced = "```sh\ngraphforget a \\\n    python b\n```\n"
+    page.write_text(f"# Page\n\n{fenced}\n    some output\n\nUse `make demo`.\n")
+    assert escaping_lines(page) == []
+    escaping = ["    graphforget demo", "    make", "    A_1=1 python a.py", "\tpip install x", "    $ make a"]
+    escaping += ["   ```sh", "~~~sh"]
+    page.write_text("# Page\n\n" + fenced + "\n".join(escaping))
+    assert escaping_lines(page) == [f"page.md, line {7 + place}: {line}" for place, line in enumerate(escaping)]
+
+
+def test_the_documents_say_what_code_prints() -> None:
+    """The levels above all. Otherwise nothing would be compared."""
+    printed = [text for page in PAGES for block in blocks_of(page) for text in block.printed.values()]
+    assert printed.count("certified") > 5
+    levels = [line for page in PAGES for block in blocks_of(page) for line in block.code.splitlines()]
+    assert [line for line in levels if line.endswith(("# certified", "# exact")) and "print(" not in line] == []
+
+
 def test_measurements_name_scripts_that_exist() -> None:
     measured = [block for page in PAGES for block in blocks_of(page) if block.measures]
     assert len(measured) > 3
@@ -119,6 +152,11 @@ def test_a_block_that_fails_is_named_with_its_line(tmp_path: Path, run: Run, mon
     with pytest.raises(pytest.fail.Exception, match=r"page\.md, line 3: NameError.*not run"):
         _run_page(page, run, long=False)
     page.write_text("# Page\n\n<!-- run first: no_such_name = 1 -->\n```python\nno_such_name\n```\n")
+    _run_page(page, run, long=False)
+    page.write_text("# Page\n\n```python\nfor i in (1, 2):\n    print(i, 'a')  # 1 a, 2 a\nprint(3)  # 4\n```\n")
+    with pytest.raises(pytest.fail.Exception, match=r"line 3: AssertionError.*is not what is printed"):
+        _run_page(page, run, long=False)
+    page.write_text(page.read_text().replace("# 4", "# 3"))
     _run_page(page, run, long=False)
     page.write_text("# Page\n\n```sh\ngraphforget no-such-command\n```\n")
     with pytest.raises(pytest.fail.Exception, match=r"line 3: AssertionError.*ended with 2"):
