@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -63,6 +65,19 @@ def test_a_stored_notebook_is_whole_small_and_plain(path: Path) -> None:
     code = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert not any(line.startswith(("%", "!")) for source in code for line in source.splitlines())
     assert all(cell["execution_count"] for cell in notebook["cells"] if cell["cell_type"] == "code")
+
+
+def test_notebooks_are_spelled_with_the_settings_of_the_project(tmp_path: Path) -> None:
+    """`make lint` reads their cells and not the pictures in them. So does this test, with a fault in a cell."""
+    command = [sys.executable, "-m", "codespell_lib", "--toml", str(ROOT / "pyproject.toml")]
+    assert subprocess.run([*command, *map(str, NOTEBOOKS)], capture_output=True, text=True).stdout == ""
+    notebook = json.loads(NOTEBOOKS[0].read_text())
+    notebook["cells"][1]["source"].append("\n# it is t" + "eh model")
+    faulty = tmp_path / "faulty.ipynb"
+    faulty.write_text(json.dumps(notebook, indent=1))
+    ran = subprocess.run([*command, str(faulty)], capture_output=True, text=True)
+    assert ran.returncode != 0
+    assert "faulty.ipynb" in ran.stdout
 
 
 def test_the_notebooks_show_that_a_no_op_is_caught() -> None:
