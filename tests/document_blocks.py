@@ -9,6 +9,8 @@ A mark is an HTML comment on the line before a block, so readers do not see it:
 
 A block whose every command is a script in `benchmarks/` is a measurement and needs no mark: the script has to exist.
 
+A Python block that begins with `# NAME.py` is the content of a file, which the next blocks find in their folder.
+
 A comment behind a `print` is what the line prints, and is compared with it. Commands stand in fenced blocks alone: an
 indented block would escape the tests, and so would a fence that is indented.
 """
@@ -49,6 +51,12 @@ class Block:
     @property
     def place(self) -> str:
         return f"{self.page.relative_to(ROOT)}, line {self.line}"
+
+    @property
+    def file(self) -> str | None:
+        """The name of the file that the block is the content of; None if it runs."""
+        match = re.match(r"# (\w+\.py)\n", self.code) if self.language in PYTHON else None
+        return match[1] if match else None
 
     @property
     def printed(self) -> dict[int, str]:

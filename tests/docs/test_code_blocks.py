@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
+import os
 import shlex
 import subprocess
 import sys
@@ -18,11 +20,12 @@ import pytest
 import torch
 
 import graphforget as gf
-from cases import Run
+from cases import ENVIRONMENT, Run
 from document_blocks import PAGES, PYTHON, ROOT, SHELL, Block, blocks_of, escaping_lines
 
 OUTSIDE = ("make", "pip", "curl", "torchrun")  # they would change the environment, or need a network
 ADVICE = "mend the block, or write <!-- not run: the reason --> on the line before it (tests/document_blocks.py)"
+OWN_MODEL = ROOT / "docs" / "bring-your-own-model.md"
 RUNNABLE = [
     page
     for page in PAGES
@@ -51,6 +54,9 @@ class Session:
         self.run, self.names = run, {"gf": gf, "torch": torch, "__name__": "__main__"}
 
     def execute(self, block: Block) -> None:
+        if block.file is not None:
+            Path(block.file).write_text(block.code)
+            return
         for language, code in (*block.setup, (block.language, block.code)):
             try:
                 self._python(code, block) if language in PYTHON else self._shell(code)
@@ -82,8 +88,18 @@ class Session:
                 subprocess.run(["sh", "-ec", line], check=True, timeout=120)
 
 
+class Console(Session):
+    """The same with shell blocks as a reader types them: in a shell, with the installed command."""
+
+    def _shell(self, code: str) -> None:
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        ran = subprocess.run(["sh", "-ec", code], env=ENVIRONMENT | {"PATH": path}, capture_output=True, text=True)
+        assert ran.returncode == 0, ran.stderr
+
+
 def pages(long: bool) -> list[Any]:
     chosen = [page for page in RUNNABLE if any(block.long for block in blocks_of(page)) or not long]
+    chosen = [page for page in chosen if page != OWN_MODEL]  # it has tests of its own
     return [pytest.param(page, id=str(page.relative_to(ROOT))) for page in chosen]
 
 
@@ -99,8 +115,29 @@ def test_the_long_blocks_of_a_page_run(page: Path, run: Run, raw_data: Path) -> 
     _run_page(page, run, long=True)
 
 
-def _run_page(page: Path, run: Run, *, long: bool) -> None:
-    session = Session(run)
+@pytest.mark.slow
+def test_the_page_for_ones_own_model_leads_to_signed_certificates_that_verify(run: Run, raw_data: Path) -> None:
+    """Both ways of the page, word for word."""
+    _run_page(OWN_MODEL, run, long=False)
+    _check_own_models()
+
+
+@pytest.mark.long
+def test_the_page_for_ones_own_model_works_in_a_console(run: Run, raw_data: Path) -> None:
+    """As a reader follows it: each command is a process of its own, which has to find the file with the model."""
+    _run_page(OWN_MODEL, run, long=False, kind=Console)
+    _check_own_models()
+
+
+def _check_own_models() -> None:
+    for folder, key in (("runs/digits", "privacy-key.pub"), ("runs/mine", "my-key.pub")):
+        certificate = json.loads((Path(folder) / "certificate.json").read_text())
+        assert certificate["level"] == "certified", folder
+        assert certificate["signature"]["public_key"] == gf.public_key(key).public_bytes_raw().hex(), folder
+
+
+def _run_page(page: Path, run: Run, *, long: bool, kind: type[Session] = Session) -> None:
+    session = kind(run)
     for block in blocks_of(page):
         if block.language in PYTHON + SHELL and not (block.not_run or block.measures) and (long or not block.long):
             session.execute(block)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,8 @@ from document_blocks import ROOT
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 LARGEST = 200 * 1024  # bytes
+MOST_SECONDS = 120  # processor time of all notebooks together
+spent: dict[str, float] = {}  # by notebook
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +35,12 @@ def outputs(notebook: dict[str, Any], kind: str) -> list[dict[str, Any]]:
     return [one for cell in notebook["cells"] for one in cell.get("outputs", []) if one["output_type"] == kind]
 
 
+def cpu_seconds() -> float:
+    """Of this process and of those that it has waited for."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+
+
 def printed(notebook: dict[str, Any]) -> str:
     return "".join("".join(one["text"]) for one in outputs(notebook, "stream"))
 
@@ -46,7 +55,10 @@ def test_a_notebook_runs_and_draws(
     path: Path, runner: ModuleType, one_thread: None, raw_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    before = cpu_seconds()
     fresh, stored = runner.run_notebook(path), json.loads(path.read_text())
+    spent[path.stem] = cpu_seconds() - before
+    assert sum(spent.values()) < MOST_SECONDS, spent
     assert outputs(fresh, "display_data")
     assert len(outputs(fresh, "display_data")) == len(outputs(stored, "display_data"))
     levels = [line for line in printed(stored).splitlines() if line.startswith(("level:", "verdict:"))]
