@@ -24,7 +24,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from script_settings import Settings, differences, settings_of
+from script_settings import Settings, defaults_of, differences, settings_of
 
 import graphforget as gf
 from graphforget.experiments.cells import Record
@@ -33,6 +33,7 @@ from graphforget.experiments.registry import NAMES, experiment
 
 ROOT = Path(__file__).resolve().parents[2]
 REPRODUCE = "graphforget reproduce"
+COMPARE = "graphforget compare"
 SCRIPT = re.compile(r"(python |pytest )[^`]*?((?:benchmarks|docs|notebooks|tests)/(?:\w+/)*\w+\.py)([^`]*)")
 NO_NUMBERS = ("docs/site/provenance.py", "notebooks/run.py")  # scripts that make no table and no figure
 HASH = 10  # digits of a commit that are shown
@@ -64,6 +65,8 @@ def commands_of(text: str) -> list[tuple[str, str]]:
                 commands.append((f"{program}{script}", " ".join(rest.split("#")[0].split(" > ")[0].split())))
         named = re.findall(rf"{REPRODUCE} ([\w-]+)", code)
         commands += [(f"{REPRODUCE} {name}", "") for name in named if name in NAMES]
+        if code.startswith(f"{COMPARE} --") and f"`{code}`" in text:  # with its table; in a block it shows how to call
+            commands.append((COMPARE, code.removeprefix(COMPARE).strip()))
     return commands
 
 
@@ -88,6 +91,8 @@ def commands_in_documents() -> dict[str, dict[str, list[str]]]:
 
 def settings_now(command: str, arguments: list[str], *, root: Path = ROOT) -> Settings:
     """The settings of a script today. Of a file of tests, those of the tests that `-k` chooses."""
+    if command == COMPARE:
+        return defaults_of(gf.compare, gf.train, arguments=arguments)
     program, script = command.split()
     if program == "python":
         return settings_of(root / script, arguments=arguments)
@@ -210,9 +215,9 @@ def main() -> None:
     if option == "--run":
         command, words = _known(line), shlex.split(line)
         variables = dict(word.split("=", 1) for word in words if re.match(r"[A-Z_]+=", word))
-        program = [sys.executable, *(["-m", "pytest"] if command.startswith("pytest") else [])]
-        arguments = [word for word in words if word not in ("python", "pytest") and not re.match(r"[A-Z_]+=", word)]
-        subprocess.run([*program, *arguments], check=True, cwd=ROOT, env=os.environ | variables)
+        words = [word for word in words if not re.match(r"[A-Z_]+=", word)]
+        program = [sys.executable] if words[0] == "python" else [sys.executable, "-m", words[0]]
+        subprocess.run([*program, *words[1:]], check=True, cwd=ROOT, env=os.environ | variables)
         write(updated(read_register(), made=command))
     elif option == "--made":
         write(updated(read_register(), made=_known(line)))

@@ -12,7 +12,7 @@ import dataclasses
 import importlib
 import inspect
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,17 @@ def settings_of(script: Path, *, arguments: Iterable[str] = (), functions: str |
     given = sorted(set(filter(None, arguments)))
     result |= {f"{OWN}: arguments in the documents": "; ".join(given)} if given else {}
     words |= {word for line in given for word in line.split()}
+    for name in _models(words):
+        result |= {f"model {name}: {field}": value for field, value in _model_defaults(MODELS[name], words)}
+    return dict(sorted(result.items()))
+
+
+def defaults_of(*functions: Callable[..., Any], arguments: Iterable[str]) -> Settings:
+    """The defaults of functions of the package and of the models that the arguments of a command name."""
+    words = {word for line in arguments for word in line.split()}
+    result = {f"{OWN}: arguments in the documents": "; ".join(sorted(arguments))}
+    for function in functions:
+        result |= {f"gf.{function.__name__}: {name}": value for name, value in _signature_defaults(function)}
     for name in _models(words):
         result |= {f"model {name}: {field}": value for field, value in _model_defaults(MODELS[name], words)}
     return dict(sorted(result.items()))

@@ -41,21 +41,24 @@ def test_the_register_and_its_page_hold_all_commands_of_the_documents(provenance
 
 
 def test_every_command_can_be_run(provenance: ModuleType) -> None:
-    scripts = [name.split()[1] for name in provenance.read_register()]
+    scripts = [name.split()[1] for name in provenance.read_register() if name != provenance.COMPARE]
     assert len(scripts) > 20
     assert [name for name in scripts if not (ROOT / name).is_file()] == []
 
 
 def test_commands_are_read_from_code_and_never_from_sentences(provenance: ModuleType) -> None:
     page = """Run python benchmarks/one.py, or `A=1 python benchmarks/two.py --data
-cora`, `make`, `graphforget reproduce table1 --out x` and `graphforget reproduce`.
+cora`, `make`, `graphforget reproduce table1 --out x`, `graphforget reproduce`, `graphforget compare --data cora` and
+`graphforget compare`.
 
 ```sh
 python benchmarks/three.py --a 1 \\
     --b 2 > lines  # a comment
+graphforget compare --data cs
 ```
 """
     assert sorted(provenance.commands_of(page)) == [
+        ("graphforget compare", "--data cora"),
         ("graphforget reproduce table1", ""),
         ("python benchmarks/three.py", "--a 1 --b 2"),
         ("python benchmarks/two.py", "--data cora"),
@@ -121,6 +124,12 @@ def test_defaults_of_the_models_and_functions_that_a_script_names_are_settings(
         monkeypatch.setitem(MODELS, name, dataclasses.replace(MODELS[name], mu=0.5))
     now = script_settings.settings_of(script)
     assert script_settings.differences(stored, now) == ["model sgc: mu was 0.0001, it is 0.5"]
+
+
+def test_a_comparison_has_the_settings_of_its_models(provenance: ModuleType) -> None:
+    settings = provenance.settings_now(provenance.COMPARE, ["--data cora --model gcn --recipe paper"])
+    assert {"model gcn: mu", "model gcn: paper", "gf.train: epsilon"} <= settings.keys()
+    assert "model sgc: mu" not in settings
 
 
 def test_changed_and_unknown_settings_are_reported_apart(
