@@ -217,7 +217,8 @@ def main() -> None:
         variables = dict(word.split("=", 1) for word in words if re.match(r"[A-Z_]+=", word))
         words = [word for word in words if not re.match(r"[A-Z_]+=", word)]
         program = [sys.executable] if words[0] == "python" else [sys.executable, "-m", words[0]]
-        subprocess.run([*program, *words[1:]], check=True, cwd=ROOT, env=os.environ | variables)
+        if subprocess.run([*program, *words[1:]], cwd=ROOT, env=os.environ | variables).returncode:
+            sys.exit(f"{line!r} failed, nothing is recorded")
         write(updated(read_register(), made=command))
     elif option == "--made":
         write(updated(read_register(), made=_known(line)))
