@@ -57,6 +57,20 @@ def test_everything_that_the_checks_need_is_pinned() -> None:
     assert "torch==2.13.0" in lines
 
 
+def test_the_installation_page_names_the_versions_that_are_pinned() -> None:
+    pinned = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
+    page = (ROOT / "docs" / "installation.md").read_text()
+    assert f"| torch | {pinned['torch']}, on the CPU |" in page
+    assert f"| torch_geometric | {pinned['torch-geometric']} |" in page
+    assert f"pip install torch=={pinned['torch']}" in page
+    assert "| CUDA | never run |" in page
+    (asked,) = [name for name in PROJECT["project"]["dependencies"] if name.startswith("torch>=")]
+    least, below = re.findall(r"\d+\.\d+", asked)
+    assert least == pinned["torch"].rpartition(".")[0]
+    assert f"the package asks for {least}:" in page
+    assert float(below) > float(least)
+
+
 def _plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
