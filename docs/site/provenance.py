@@ -6,9 +6,9 @@ python docs/site/provenance.py --run COMMAND      # runs the command, and record
 python docs/site/provenance.py --made COMMAND     # records the settings of a command that has just run elsewhere
 
 A table or figure has its command beside it. The register docs/provenance.toml holds, for each command, the version and
-the commit that made its numbers, the day, and its settings (docs/site/script_settings.py). They are unknown for what
-was made before settings were recorded. Cells of `graphforget reproduce` hold their own settings, in docs/results.
-docs/provenance.md is written from both.
+the commit that made its numbers, the day, the arguments that it ran with, and its settings
+(docs/site/script_settings.py). They are unknown for what was made before settings were recorded. Cells of
+`graphforget reproduce` hold their own settings, in docs/results. docs/provenance.md is written from both.
 """
 
 from __future__ import annotations
@@ -113,8 +113,11 @@ def status(command: str, entry: dict[str, Any] | None, arguments: list[str]) -> 
         return "unknown", "not in the register, run 'python docs/site/provenance.py --update'"
     if "settings" not in entry:
         return "unknown", ""
-    phrases = differences(entry["settings"], settings_now(command, arguments))
-    return ("changed", "; ".join(phrases)) if phrases else ("same", "")
+    if phrases := differences(entry["settings"], settings_now(command, arguments)):
+        return "changed", "; ".join(phrases)
+    if missing := [line or "no arguments" for line in arguments if line not in entry["ran"]]:
+        return "unknown", f"not run with {', '.join(missing)}"
+    return "same", ""
 
 
 def _status_of_results(name: str) -> tuple[str, str]:
@@ -146,15 +149,17 @@ def provenance_page(register: Register) -> str:
     lines = [INTRODUCTION, "| command | version | made | settings | shown in |", "|---|---|---|---|---|"]
     for command, shown in commands_in_documents().items():
         pages = ", ".join(f"`{page}`" for page in shown["pages"])
-        version, made, settings = _of_results(command) or _of_script(register[command])
+        version, made, settings = _of_results(command) or _of_script(register[command], shown["arguments"])
         lines.append(f"| `{command}` | {version} | {made} | {settings} | {pages} |")
     return "\n".join(lines) + "\n"
 
 
-def _of_script(entry: dict[str, Any]) -> tuple[str, str, str]:
+def _of_script(entry: dict[str, Any], shown: list[str]) -> tuple[str, str, str]:
     if "settings" not in entry:
         return entry["version"], "", "not recorded"
-    return entry["version"], f"{entry['made']}, commit {entry['commit'] or 'not known'}", "recorded"
+    missing = sum(line not in entry["ran"] for line in shown)
+    settings = f"recorded, but for {missing} of {len(shown)} calls" if missing else "recorded"
+    return entry["version"], f"{entry['made']}, commit {entry['commit'] or 'not known'}", settings
 
 
 def _of_results(command: str) -> tuple[str, str, str] | None:
@@ -167,30 +172,35 @@ def _of_results(command: str) -> tuple[str, str, str] | None:
     return ", ".join(versions), made, "in each cell"
 
 
-def updated(register: Register, made: str | None = None) -> Register:
-    """The register with the commands of the documents; the settings of `made` as they are now."""
+def updated(register: Register, made: tuple[str, str] | None = None) -> Register:
+    """The register with the commands of the documents; the settings of `made`, a command and its arguments, as now."""
     entries: Register = {}
     for command, shown in commands_in_documents().items():
-        if command == made:
-            entries[command] = recorded_now(command, shown["arguments"])
+        if made is not None and command == made[0]:
+            entries[command] = recorded_now(command, shown["arguments"], ran=made[1], before=register.get(command))
         elif not command.startswith(REPRODUCE):
             entries[command] = register.get(command, {"version": gf.__version__})
     return entries
 
 
-def recorded_now(command: str, arguments: list[str]) -> dict[str, Any]:
+def recorded_now(
+    command: str, arguments: list[str], *, ran: str, before: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """The entry of a command that ran with some arguments just now. Other runs count if they had the same settings."""
     code = commit()
     short = code and code[:HASH] + "+" * code.endswith("+")
     made = datetime.datetime.now(datetime.UTC).date().isoformat()
     settings = settings_now(command, arguments)
-    return {"version": gf.__version__, "commit": short or "", "made": made, "settings": settings}
+    others = before["ran"] if before and "settings" in before and before["settings"] == settings else []
+    origin = {"version": gf.__version__, "commit": short or "", "made": made}
+    return {**origin, "ran": sorted({*others, ran}), "settings": settings}
 
 
 def write(register: Register) -> None:
     lines = ["# Written by docs/site/provenance.py. Settings that are not here were not recorded."]
     for command, entry in register.items():
         lines += ["", f"[{_quoted(command)}]"]
-        lines += [f"{name} = {_quoted(entry[name])}" for name in ("version", "commit", "made") if name in entry]
+        lines += [f"{name} = {_quoted(entry[name])}" for name in ("version", "commit", "made", "ran") if name in entry]
         if "settings" in entry:
             lines += ["", f"[{_quoted(command)}.settings]"]
             lines += [f"{_quoted(name)} = {_quoted(value)}" for name, value in entry["settings"].items()]
@@ -198,28 +208,31 @@ def write(register: Register) -> None:
     (ROOT / "docs" / "provenance.md").write_text(provenance_page(register))
 
 
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+def _quoted(value: str | list[str]) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
-def _known(line: str) -> str:
-    """The command of a line without variables and arguments. It has to be in the documents."""
-    commands = [command for command, _ in commands_of(f"`{line}`")]
-    if len(commands) != 1 or commands[0] not in commands_in_documents() or commands[0].startswith(REPRODUCE):
+def _known(line: str) -> tuple[str, str]:
+    """The command of a line without variables, and its arguments. Both have to be in the documents."""
+    named, commands = commands_in_documents(), commands_of(f"`{line}`")
+    if len(commands) != 1 or commands[0][0] not in named or commands[0][0].startswith(REPRODUCE):
         sys.exit(f"{line!r} is no script that the documents name")
-    return commands[0]
+    command, arguments = commands[0]
+    if arguments not in named[command]["arguments"]:
+        sys.exit(f"the documents do not name {command!r} with these arguments: {arguments!r}")
+    return command, arguments
 
 
 def main() -> None:
     option, line = "".join(sys.argv[1:2]), " ".join(sys.argv[2:])
     if option == "--run":
-        command, words = _known(line), shlex.split(line)
+        made, words = _known(line), shlex.split(line)
         variables = dict(word.split("=", 1) for word in words if re.match(r"[A-Z_]+=", word))
         words = [word for word in words if not re.match(r"[A-Z_]+=", word)]
         program = [sys.executable] if words[0] == "python" else [sys.executable, "-m", words[0]]
         if subprocess.run([*program, *words[1:]], cwd=ROOT, env=os.environ | variables).returncode:
             sys.exit(f"{line!r} failed, nothing is recorded")
-        write(updated(read_register(), made=command))
+        write(updated(read_register(), made=made))
     elif option == "--made":
         write(updated(read_register(), made=_known(line)))
     elif option == "--update":

@@ -126,6 +126,16 @@ def test_defaults_of_the_models_and_functions_that_a_script_names_are_settings(
     assert script_settings.differences(stored, now) == ["model sgc: mu was 0.0001, it is 0.5"]
 
 
+def test_a_call_with_other_arguments_is_unknown_until_it_has_run(provenance: ModuleType) -> None:
+    calls = ["", "--data cora"]
+    first = provenance.recorded_now(NOISE, calls, ran="")
+    assert provenance.status(NOISE, first, calls) == ("unknown", "not run with --data cora")
+    second = provenance.recorded_now(NOISE, calls, ran="--data cora", before=first)
+    assert provenance.status(NOISE, second, calls) == ("same", "")
+    older = first | {"settings": first["settings"] | {"script: DRAWS": "3"}}  # its numbers are not of these settings
+    assert provenance.recorded_now(NOISE, calls, ran="--data cora", before=older)["ran"] == ["--data cora"]
+
+
 def test_a_comparison_has_the_settings_of_its_models(provenance: ModuleType) -> None:
     settings = provenance.settings_now(provenance.COMPARE, ["--data cora --model gcn --recipe paper"])
     assert {"model gcn: mu", "model gcn: paper", "gf.train: epsilon"} <= settings.keys()
@@ -136,8 +146,8 @@ def test_changed_and_unknown_settings_are_reported_apart(
     provenance: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also with the real register: what is recorded there is compared setting by setting."""
-    entry = provenance.recorded_now(NOISE, [])
-    assert provenance.status(NOISE, entry, []) == ("same", "")
+    entry = provenance.recorded_now(NOISE, [""], ran="")
+    assert provenance.status(NOISE, entry, [""]) == ("same", "")
     changed = entry | {"settings": entry["settings"] | {"script: DRAWS": "3"}}
     assert provenance.status(NOISE, changed, []) == ("changed", "script: DRAWS was 3, it is 10")
     assert provenance.status(NOISE, {"version": "0.1.0"}, [])[0] == "unknown"
