@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -200,3 +203,87 @@ def running_service(home: Path, prepare: Callable[[int], T]) -> Iterator[tuple[s
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
+
+
+@dataclass
+class Call:
+    """What a stand-in was sent."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    time: float  # of a clock that never goes back
+    answered: bool  # else the connection was closed instead
+
+    @property
+    def content(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class StandIn:
+    """Another service: it keeps what it is sent, and answers with the next of its codes, then with 200."""
+
+    url: str = ""
+    calls: list[Call] = field(default_factory=list)
+    codes: list[int] = field(default_factory=list)
+    pause: float = 0.0  # seconds before each answer
+    lose_every: int = 0  # so many calls, it closes the connection instead of an answer
+
+    @property
+    def host(self) -> str:
+        return self.url.removeprefix("http://")
+
+
+@contextmanager
+def standing_in() -> Iterator[StandIn]:
+    """A stand-in that listens on a port of its own."""
+    state, lock = StandIn(), threading.Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            with lock:
+                answered = not state.lose_every or (len(state.calls) + 1) % state.lose_every > 0
+                call = Call(self.command, self.path, headers, body, time.monotonic(), answered)
+                state.calls.append(call)
+                code = state.codes.pop(0) if state.codes else 200
+            time.sleep(state.pause)
+            if not answered:
+                self.close_connection = True
+                return
+            self.send_response(code)
+            if code == 302:
+                self.send_header("Location", "/elsewhere")
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def do_GET(self) -> None:
+            """The client of MLflow first asks for the registered model."""
+            found = self.path.startswith("/api/2.0/mlflow/registered-models/get?name=readmission")
+            body = json.dumps({"registered_model": {"name": "readmission"}}).encode()
+            self.send_response(200 if found else 404)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """Silent."""
+
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, *_: Any) -> None:
+            """Silent: a sender may be killed."""
+
+    server = Server(("127.0.0.1", 0), Handler)
+    state.url = f"http://127.0.0.1:{server.server_port}"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield state
+    finally:
+        server.shutdown()
+        server.server_close()

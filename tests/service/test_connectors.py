@@ -7,9 +7,10 @@ import hashlib
 import hmac
 import json
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,85 +19,28 @@ import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from graphforget.errors import Mismatch
 from graphforget.service.connectors.fides import CALLBACK_PATH
 from graphforget.service.connectors.webhook import WINDOW
 from graphforget.service.registration import register_model
 from graphforget.service.secret_files import write_secret
+from graphforget.service.service import open_service
 from graphforget.service.settings import DAY, Webhook
 from graphforget.service.tables import Delivery, Release
-from service_cases import Trial, request_body
+from graphforget.service.worker import Worker
+from service_cases import StandIn, Trial, request_body, standing_in
 
 Make = Callable[..., Trial]
 CONNECTOR = Path(__file__).parents[2] / "src/graphforget/service/connectors/fides_connector"
 SECRET = b"a secret of a webhook"
 
 
-@dataclass
-class Call:
-    method: str
-    path: str
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def content(self) -> Any:
-        return json.loads(self.body)
-
-
-@dataclass
-class StandIn:
-    """Another service: it keeps what it is sent, and answers with the next of its codes, then with 200."""
-
-    url: str = ""
-    calls: list[Call] = field(default_factory=list)
-    codes: list[int] = field(default_factory=list)
-
-    @property
-    def host(self) -> str:
-        return self.url.removeprefix("http://")
-
-
 @pytest.fixture
 def stand_in() -> Iterator[StandIn]:
-    state = StandIn()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            state.calls.append(Call(self.command, self.path, headers, body))
-            code = state.codes.pop(0) if state.codes else 200
-            self.send_response(code)
-            if code == 302:
-                self.send_header("Location", "/elsewhere")
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", "2")
-            self.end_headers()
-            self.wfile.write(b"{}")
-
-        def do_GET(self) -> None:
-            """The client of MLflow first asks for the registered model."""
-            found = self.path.startswith("/api/2.0/mlflow/registered-models/get?name=readmission")
-            body = json.dumps({"registered_model": {"name": "readmission"}}).encode()
-            self.send_response(200 if found else 404)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            """Silent."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    state.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield state
-    server.shutdown()
-    server.server_close()
+    with standing_in() as other:
+        yield other
 
 
 def deliver(trial: Trial) -> None:
@@ -149,6 +93,43 @@ def test_a_callback_that_fails_is_tried_again_with_growing_pauses_and_never_lost
     count = len(stand_in.calls)
     deliver(trial)
     assert len(stand_in.calls) == count
+
+
+def test_a_slow_receiver_gets_no_message_twice_from_two_workers(new_trial: Make, stand_in: StandIn) -> None:
+    """The messages of a turn together take longer than a lease."""
+    trial = new_trial(callback_hosts=(stand_in.host,), insecure_callbacks=True)
+    ids = [trial.submit("nobody", status_callback_urls=[f"{stand_in.url}/status"]) for _ in range(5)]
+    trial.work()
+    stand_in.pause, began = 0.6, time.monotonic()
+    service = open_service(trial.service.home, clock=lambda: trial.clock.time + time.monotonic() - began)
+    workers = [Worker(service, lease_seconds=1) for _ in range(2)]
+
+    def turns(worker: Worker) -> None:
+        while time.monotonic() - began < 9 and len(stand_in.calls) < 12:
+            if not worker.deliver():
+                time.sleep(0.1)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(turns, workers))
+    service.database.close()
+    sent = Counter((call.content["subject_request_id"], call.content["request_status"]) for call in stand_in.calls)
+    assert sent == dict.fromkeys(((id, status) for id in ids for status in ("pending", "completed")), 1)
+
+
+def test_a_message_that_another_worker_has_taken_over_is_not_sent(new_trial: Make, stand_in: StandIn) -> None:
+    """A worker that stood still for longer than its lease goes on with its turn."""
+    trial = new_trial(callback_hosts=(stand_in.host,), insecure_callbacks=True)
+    for _ in range(2):
+        trial.submit("patient-0017", status_callback_urls=[f"{stand_in.url}/status"])
+    stand_in.pause = 1.0
+    turn = threading.Thread(target=trial.worker.deliver)
+    turn.start()
+    while not stand_in.calls:
+        time.sleep(0.01)
+    with trial.service.database.write() as session:
+        session.execute(update(Delivery).values(leased_by="another worker"))
+    turn.join()
+    assert len(stand_in.calls) == 1
 
 
 @pytest.mark.parametrize(

@@ -51,10 +51,21 @@ def deliver_due(service: Service, holder: Holder) -> int:
             now=service.now,
             most=MOST,
         )
-    with httpx.Client(timeout=TIMEOUT, follow_redirects=False, trust_env=False) as client:
+    if not due:
+        return 0
+    # A receiver may be slow. If a lease ended meanwhile, another worker would send the same message again.
+    keeping = holder.keeping(service, Delivery, *(delivery.id for delivery in due))
+    with keeping, httpx.Client(timeout=TIMEOUT, follow_redirects=False, trust_env=False) as client:
         for delivery in due:
-            _attempt(service, client, delivery, holder)
+            if _is_ours(service, delivery, holder):
+                _attempt(service, client, delivery, holder)
     return len(due)
+
+
+def _is_ours(service: Service, delivery: Delivery, holder: Holder) -> bool:
+    """Whether nobody has taken the message over, from a process that stood still for longer than its lease."""
+    with service.database.read() as session:
+        return session.scalar(select(Delivery.leased_by).where(Delivery.id == delivery.id)) == holder.name
 
 
 def _attempt(service: Service, client: httpx.Client, delivery: Delivery, holder: Holder) -> None:

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 
 import httpx
 
 from graphforget.errors import InputError
+from graphforget.service.connectors.posting import post_json
 from graphforget.service.service import Service
 from graphforget.service.tables import Delivery
 
@@ -34,4 +36,4 @@ def check_reply(service: Service, reply_to: str) -> str:
 def deliver_to_fides(service: Service, client: httpx.Client, delivery: Delivery) -> None:
     """Fides answers 400 to a second callback and also to one that it refuses, so a person has to look at it."""
     headers = {"Authorization": f"Bearer {delivery.secret}"}
-    client.post(delivery.url, json=delivery.body, headers=headers).raise_for_status()
+    post_json(client, delivery.url, json.dumps(delivery.body).encode(), headers)

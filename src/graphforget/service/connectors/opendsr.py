@@ -7,6 +7,7 @@ import json
 
 import httpx
 
+from graphforget.service.connectors.posting import post_json
 from graphforget.service.service import Service
 from graphforget.service.tables import Delivery
 
@@ -21,5 +22,4 @@ def signature_headers(service: Service, body: bytes) -> dict[str, str]:
 
 def deliver_to_controller(service: Service, client: httpx.Client, delivery: Delivery) -> None:
     body = json.dumps(delivery.body).encode()
-    headers = {"Content-Type": "application/json", **signature_headers(service, body)}
-    client.post(delivery.url, content=body, headers=headers).raise_for_status()
+    post_json(client, delivery.url, body, signature_headers(service, body))
