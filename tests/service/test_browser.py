@@ -122,12 +122,40 @@ class Page:
                 self.driver.set_window_size(size[0], min(height, TALLEST) + 150)
                 picture = Image.open(io.BytesIO(self.driver.get_screenshot_as_png()))
                 picture.convert("RGB").quantize(64).save(Path(folder) / f"{name}-{label}.png", optimize=True)
+        self.driver.execute_script("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+        for size, label in ((PHONE, "phone"), (DESK, "desk")):
+            self.driver.set_window_size(*size)
+            wide = self.driver.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
+            assert wide <= 1, f"{name} with everything opened is {wide} pixels too wide for a {label}"
         assert self.driver.execute_script(CONTRAST) == []
         unnamed = self.driver.execute_script(
             "return [...document.querySelectorAll('input:not([type=hidden]), select, textarea')]"
             ".filter(f => !f.labels.length).map(f => f.name)"
         )
         assert unnamed == [], f"fields without a label on {name}"
+
+    def sign_in(self, token: str) -> None:
+        self.open("/page/queue")
+        if "Sign in" in self.driver.title:
+            self.driver.find_element("id", "token").send_keys(token + "\n")
+            until(lambda: "Requests" in self.driver.title)
+
+    def tabs(self, most: int = 40) -> list[str]:
+        """The names or the words of what the Tab key reaches from the top of the page, in order."""
+        from selenium.webdriver import ActionChains, Keys
+
+        reached: list[str] = []
+        for _ in range(most):
+            ActionChains(self.driver).send_keys(Keys.TAB).perform()
+            words, outline = self.driver.execute_script(
+                "const at = document.activeElement;"
+                "return [at.name || at.innerText, at === document.body ? '' : getComputedStyle(at).outlineStyle]"
+            )
+            if outline == "" or words in reached[:1]:  # the end of the page
+                break
+            assert outline != "none", f"nobody sees that {words!r} has the keyboard"
+            reached.append(str(words))
+        return reached
 
 
 @pytest.mark.slow
@@ -173,15 +201,28 @@ def test_a_person_submits_approves_and_finds_the_certificate(browser: Any, place
 @pytest.mark.slow
 def test_all_controls_are_reached_by_the_tab_key(browser: Any, place: tuple[str, str]) -> None:
     page = Page(browser, place[0])
+    page.sign_in(place[1])
     page.open("/page/new")
-    if "Sign in" in browser.title:
-        browser.find_element("id", "token").send_keys(place[1] + "\n")
-        until(lambda: "Requests" in browser.title)
-        page.open("/page/new")
+    assert {"subject", "what", "names", "model", "dry_run", "Submit", "Sign out"} <= set(page.tabs())
+
+
+@pytest.mark.slow
+def test_a_request_is_approved_and_another_refused_by_the_keyboard_alone(browser: Any, place: tuple[str, str]) -> None:
     from selenium.webdriver import ActionChains, Keys
 
-    reached = set()
-    for _ in range(30):
-        ActionChains(browser).send_keys(Keys.TAB).perform()
-        reached.add(browser.execute_script("return document.activeElement.name || document.activeElement.innerText"))
-    assert {"subject", "what", "names", "model", "dry_run", "Submit", "Sign out"} <= reached
+    page = Page(browser, place[0])
+    page.sign_in(place[1])
+    for subject, end in (("patient-0101", "Approved"), ("patient-0102", "a mistake")):
+        page.open("/page/new")
+        browser.find_element("id", "subject").send_keys(subject + "\n")
+        until(lambda: browser.refresh() is None and "Waits for approval" in page.text)
+        order = page.tabs()
+        steps = ["Skip to the content", "Numbers", "What is not covered", "Approve", "reason", "Refuse"]
+        places = [order.index(words) for words in [*steps, "Cancel this request"]]
+        assert places == sorted(places)
+        assert places[3:6] == [places[3], places[3] + 1, places[3] + 2]
+        browser.refresh()
+        actions = ActionChains(browser).send_keys(Keys.TAB * (places[3] + 1))
+        typed = Keys.ENTER if end == "Approved" else f"{Keys.TAB}{end}{Keys.TAB}{Keys.ENTER}"
+        actions.send_keys(typed).perform()
+        until(lambda: end in page.text)  # noqa: B023

@@ -113,17 +113,27 @@ def models(service: OpenService, _token: Reader) -> dict[str, Any]:
 def certificate(digest: Digest, service: OpenService, _token: Reader) -> Response:
     """A certificate, as `certificate.json` of its run directory was. It is public."""
     with service.database.read() as session:
-        document = Certificate.from_dict(release_of(session, digest).certificate).to_dict()
-    headers = {"Content-Disposition": f'attachment; filename="certificate-{digest[:12]}.json"'}
-    return Response(public_json(document), headers=headers, media_type="application/json")
+        return certificate_file(release_of(session, digest))
 
 
 @router.get("/releases/{digest}/attestation", response_model=dict[str, Any])
 def attestation(digest: Digest, service: OpenService, _token: Reader) -> Response:
     """The certificate as an in-toto Statement in a DSSE envelope. It is public."""
     with service.database.read() as session:
-        content = attestation_bytes(release_of(session, digest, verified=True).attestation)
-    headers = {"Content-Disposition": f'attachment; filename="attestation-{digest[:12]}.json"'}
+        return attestation_file(release_of(session, digest, verified=True))
+
+
+def certificate_file(release: Release) -> Response:
+    document = Certificate.from_dict(release.certificate).to_dict()
+    return _download("certificate", release, public_json(document))
+
+
+def attestation_file(release: Release) -> Response:
+    return _download("attestation", release, attestation_bytes(release.attestation))
+
+
+def _download(name: str, release: Release, content: bytes) -> Response:
+    headers = {"Content-Disposition": f'attachment; filename="{name}-{release.certificate_digest[:12]}.json"'}
     return Response(content, headers=headers, media_type="application/json")
 
 
