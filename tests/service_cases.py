@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -12,13 +13,13 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 from fastapi.testclient import TestClient
@@ -37,7 +38,7 @@ from graphforget.service.tokens import make_token
 from graphforget.service.worker import Worker
 
 START = 1_790_000_000
-T = TypeVar("T")
+PRINTED = r"Open (http://\S+)/ and sign in with this token: (gft_\S+)\n"
 
 
 @dataclass
@@ -188,21 +189,25 @@ def wait_for(address: str, *, seconds: float = 60) -> None:
 
 
 @contextmanager
-def running_service(home: Path, prepare: Callable[[int], T]) -> Iterator[tuple[str, T]]:
-    """A server with its worker, as processes, on the service that `prepare` makes for a port."""
+def running_trial(home: Path, log: Path) -> Iterator[tuple[str, str]]:
+    """`graphforget serve trial` as a process: the address and the token that it prints."""
     port = free_port()
-    made = prepare(port)
-    process = start("serve", "--home", str(home), "--port", str(port), log=home / "log.txt")
+    process = start("serve", "trial", "--port", str(port), "--home", str(home), log=log)
     try:
-        wait_for(f"http://127.0.0.1:{port}")
-        yield f"http://127.0.0.1:{port}", made
-    finally:
+        deadline = time.monotonic() + 90
+        while not (printed := re.search(PRINTED, log.read_text())):
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, "nothing was printed"
+            time.sleep(0.1)
+        address, token = printed.groups()
+        assert address == f"http://127.0.0.1:{port}"
+        wait_for(address)
+        yield address, token
         process.terminate()
-        try:
-            process.wait(timeout=30)
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+        assert process.wait(timeout=60) == 0
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 @dataclass

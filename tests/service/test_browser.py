@@ -1,4 +1,4 @@
-"""The page in a real browser: submit, approve, certificate, at the sizes of a desk and of a phone, and by keyboard.
+"""What `make serve` starts, as a process, and its page in a real browser: at the sizes of a desk and of a phone.
 
 `GRAPHFORGET_SCREENSHOTS=docs/service pytest tests/service/test_browser.py` writes the pictures of docs/service.md.
 """
@@ -7,19 +7,24 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from PIL import Image
 from selenium.common.exceptions import WebDriverException
 
-from graphforget.service.trial import make_trial
-from service_cases import running_service
+import graphforget as gf
+from graphforget.certificates.chain import Entry
+from graphforget.certificates.ledger import Ledger
+from service_cases import request_body, running_trial
 
+ROOT = Path(__file__).parents[2]
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 FLAGS = (
     "--headless",
@@ -74,11 +79,18 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the service."""
+    return tmp_path_factory.mktemp("browser") / "service"
+
+
+@pytest.fixture(scope="module")
+def place(home: Path) -> Iterator[tuple[str, str]]:
     """The address of a running service on the patients graph, and a token."""
-    home = tmp_path_factory.mktemp("browser") / "service"
-    with running_service(home, lambda port: make_trial(home, port=port)) as (address, token):
+    log = home.with_name("printed.txt")
+    with running_trial(home, log) as (address, token):
         yield address, token
+    assert "patient-" not in log.read_text()
 
 
 def until(condition: Callable[[], Any], *, seconds: float = 40) -> Any:
@@ -196,6 +208,46 @@ def test_a_person_submits_approves_and_finds_the_certificate(browser: Any, place
     page.check("interface")
     for error in browser.get_log("browser"):
         assert error["level"] != "SEVERE", error
+
+
+def test_make_serve_starts_this_service() -> None:
+    assert re.search(r"^serve: .*\n\t\$\(BIN\)/graphforget serve trial$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_a_newcomer_signs_in_with_the_printed_token_and_goes_to_a_certificate(
+    place: tuple[str, str], home: Path
+) -> None:
+    """Without a browser."""
+    address, token = place
+    with httpx.Client(base_url=address, trust_env=False, follow_redirects=True, timeout=30) as page:
+        assert page.get("/").url.path == "/page/sign-in"
+        wrong = page.post("/page/sign-in", data={"token": token[:-1]})
+        assert (wrong.status_code, page.get("/page/queue").url.path) == (401, "/page/sign-in")
+        queue = page.post("/page/sign-in", data={"token": token})
+        assert (queue.status_code, queue.url.path) == (200, "/page/queue")
+        assert "<h1>Requests</h1>" in queue.text
+    headers = {"Authorization": f"Bearer {token}"}
+    with httpx.Client(base_url=f"{address}/v2", headers=headers, trust_env=False, timeout=30) as client:
+        submitted = client.post("/requests", json=request_body("patient-0033"))
+        assert submitted.status_code == 201
+        at = f"/requests/{submitted.json()['subject_request_id']}"
+
+        def state() -> str:
+            return str(client.get(at).json()["extensions"]["graphforget"]["state"])
+
+        until(lambda: state() == "planned")
+        assert client.post(f"{at}/decision", json={"decision": "approve"}).status_code == 200
+        until(lambda: state() == "completed")  # a round takes 15 seconds
+        (answer,) = client.get(f"{at}/results").json()["certificates"]
+    run = home / "runs" / "patients"
+    assert gf.Certificate.from_dict(answer["certificate"]).digest in {one.certificate_digest for one in entries(run)}
+    gf.verify_run(run, key=gf.public_key(home / "signing.key.pub"))
+
+
+def entries(run: Path) -> list[Entry]:
+    with Ledger(run / "ledger.sqlite", readonly=True) as ledger:
+        return list(ledger.entries())
 
 
 @pytest.mark.slow
