@@ -22,10 +22,12 @@ from graphforget.service.security import OpenService
 from graphforget.service.tables import SubjectRequest
 
 router = APIRouter(tags=["connectors"], responses=ERRORS)
+_SCHEMA = {"schema": {"$ref": "#/components/schemas/NewRequest"}}
+SIGNED_BODY = {"requestBody": {"required": True, "content": {"application/json": _SCHEMA}}}  # read after its signature
 TokenHeader = Annotated[str | None, Header(max_length=4000)]
 
 
-@router.post("/webhook", status_code=201, response_model=Received)
+@router.post("/webhook", status_code=201, response_model=Received, openapi_extra=SIGNED_BODY)
 def webhook(
     raw: Annotated[bytes, Depends(raw_body)],
     service: OpenService,
