@@ -183,6 +183,19 @@ def test_a_ticket_system_submits_with_a_signature_inside_the_window(new_trial: M
     assert len(queue) == 1
 
 
+def test_a_webhook_has_the_limits_of_a_token(new_trial: Make) -> None:
+    trial = new_trial(incoming_webhook_secret_file="incoming.key", requests_per_minute=3, logins_per_minute=2)
+    write_secret(trial.service.home / "incoming.key", SECRET)
+    body, now = json.dumps(request_body("patient-0017")).encode(), trial.service.now
+
+    def post(secret: bytes) -> int:
+        headers = signed_headers(now, body, secret)
+        return trial.client.post("/v2/webhook", content=body, headers=headers).status_code
+
+    assert [post(b"another secret, as long") for _ in range(4)] == [401, 401, 429, 429]
+    assert [post(SECRET) for _ in range(4)] == [201, 201, 201, 429]
+
+
 def test_without_a_secret_there_is_no_incoming_webhook(new_trial: Make) -> None:
     assert new_trial().client.post("/v2/webhook", content=b"{}").status_code == 404
 

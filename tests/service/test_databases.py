@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -19,13 +20,16 @@ from graphforget.certificates.ledger import Ledger
 from graphforget.service.connectors.fides import CALLBACK_PATH
 from graphforget.service.database import Database
 from graphforget.service.leases import Holder, claim
+from graphforget.service.notices import set_state
+from graphforget.service.planning import approve
 from graphforget.service.service import open_service
-from graphforget.service.states import COMPLETED, FINAL
+from graphforget.service.states import COMPLETED, FINAL, PLANNED
 from graphforget.service.tables import Base, Delivery, Purge, SubjectRequest
 from graphforget.service.worker import Worker
 from service_cases import Trial, request_body
 
 Make = Callable[..., Trial]
+T = TypeVar("T")
 
 
 def count(database: Database, table: type[Base]) -> int:
@@ -132,6 +136,48 @@ def test_two_workers_on_postgresql_never_answer_one_request_twice(
         with Ledger(trial.service.home / "runs" / name / "ledger.sqlite", readonly=True) as ledger:
             found = sorted(entry.request_id for entry in ledger.entries())
         assert found == sorted(trial.ledger_id(id, name) for id in ids)
+
+
+def meanwhile(act: Callable[[], T]) -> tuple[threading.Thread, list[T]]:
+    """Starts something that has to wait for a transaction of the caller. The list then holds its result."""
+    results: list[T] = []
+    thread = threading.Thread(target=lambda: results.append(act()))
+    thread.start()
+    thread.join(timeout=1.0)
+    assert thread.is_alive(), "it did not wait"
+    return thread, results
+
+
+def test_a_request_that_is_being_approved_is_not_cancelled(new_trial: Make, postgres: Callable[[], str]) -> None:
+    """Else its controller would be told of a cancellation, and a round would answer it."""
+    trial = new_trial(database=postgres())
+    id = trial.submit("patient-0017")
+    trial.work()
+    with trial.service.database.write() as session:
+        approve(session, trial.service, session.get_one(SubjectRequest, id, with_for_update=True), "somebody")
+        session.flush()
+        headers = trial.headers("submit")
+        thread, results = meanwhile(lambda: trial.client.delete(f"/v2/requests/{id}", headers=headers).status_code)
+    thread.join()
+    assert (results, trial.state(id)) == ([409], "approved")
+
+
+def test_a_request_whose_approval_is_being_taken_back_is_not_answered(
+    new_trial: Make, postgres: Callable[[], str]
+) -> None:
+    trial = new_trial(database=postgres(), approve_losses=10**6)
+    id = trial.submit("patient-0017")
+    trial.work()
+    trial.clock.time = trial.service.next_round
+    with trial.service.database.write() as session:
+        request = session.get_one(SubjectRequest, id, with_for_update=True)
+        request.approved_by = request.approved = None
+        set_state(session, trial.service, request, PLANNED)
+        session.flush()
+        thread, results = meanwhile(trial.worker.step)
+    thread.join()
+    assert (results, trial.state(id)) == ([0], "planned")
+    assert not (trial.service.home / "runs" / "patients" / "ledger.sqlite").exists()
 
 
 def test_the_same_request_from_two_callers_at_once_is_stored_once(new_trial: Make, postgres: Callable[[], str]) -> None:

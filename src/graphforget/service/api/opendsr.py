@@ -44,9 +44,10 @@ def signed_json(service: Service, content: Mapping[str, Any], code: int = 200) -
     return Response(body, code, signature_headers(service, body), media_type="application/json")
 
 
-def found(session: Session, token: Token, id: str) -> SubjectRequest:
-    """A request that this caller may see: who only submits sees their own."""
-    request = session.get(SubjectRequest, id, options=[selectinload(SubjectRequest.parts).selectinload(Part.release)])
+def found(session: Session, token: Token, id: str, *, to_change: bool = False) -> SubjectRequest:
+    """A request that this caller may see: who only submits sees their own. `to_change` keeps others from changing it."""
+    parts = selectinload(SubjectRequest.parts).selectinload(Part.release)
+    request = session.get(SubjectRequest, id, options=[parts], with_for_update=to_change)
     if request is None or not (allows(token, READ) or request.token_id == token.id):
         raise HTTPException(404, "there is no such request")
     return request
@@ -131,7 +132,7 @@ def status(id: Id, service: OpenService, token: Reader) -> Response:
 def withdraw(id: Id, service: OpenService, token: Submitter) -> Response:
     """Cancels a request that is still pending."""
     with service.database.write() as session:
-        request = found(session, token, id)
+        request = found(session, token, id, to_change=True)
         cancel(session, service, request, token)
         content = {
             "controller_id": controller_id(request),
