@@ -26,7 +26,7 @@ from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS
 
 import graphforget as gf
-from graphforget.service.api import connectors, opendsr
+from graphforget.service.api import connectors, opendsr, opengdpr
 from graphforget.service.api import operations as operations_api
 from graphforget.service.app import create_app
 from graphforget.service.connectors.webhook import SIGNATURE, TIMESTAMP, signature
@@ -306,10 +306,15 @@ def test_wrong_settings_are_refused(new_trial: Make, name: str, value: Any) -> N
 
 
 CONFORMS = ("not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance")
-WITHOUT_INPUT = ("/v2/discovery", "/v2/certificate.pem", "/v2/health")  # nothing of them can be invalid
+WITHOUT_INPUT = (
+    "/v1/discovery",
+    "/v2/discovery",
+    "/v2/certificate.pem",
+    "/v2/health",
+)  # nothing of them can be invalid
 
 
-OPERATIONS, WITH_NAMES = 16, 8  # of the description, and of these with a name in the path
+OPERATIONS, WITH_NAMES = 20, 10  # of the description, and of these with a name in the path
 SECRET = b"a secret of a webhook"
 
 Described = tuple[Trial, list[Any], dict[str, list[Any]]]
@@ -361,8 +366,11 @@ def described(new_trial: Make) -> Described:
     schema = schemathesis.openapi.from_asgi("/openapi.json", create_app(trial.service))
     listed: list[Any] = list(schema.get_all_operations())
     operations = [one.ok() for one in listed]
-    routes: list[Any] = [*opendsr.router.routes, *operations_api.router.routes, *connectors.router.routes]
-    assert {one.label for one in operations} == {f"{verb} /v2{one.path}" for one in routes for verb in one.methods}
+    new: list[Any] = [*opendsr.router.routes, *operations_api.router.routes, *connectors.router.routes]
+    old: list[Any] = list(opengdpr.router.routes)
+    expected = {f"{verb} /v2{one.path}" for one in new for verb in one.methods}
+    expected |= {f"{verb} /v1{one.path}" for one in old for verb in one.methods}
+    assert {one.label for one in operations} == expected
     assert len(operations) == OPERATIONS
     return trial, operations, {"id": [answered, planned, refused], "digest": [digest], "number": [1]}
 

@@ -11,7 +11,7 @@ from sqlalchemy.orm import aliased
 
 from graphforget.service.connectors.fides import deliver_to_fides
 from graphforget.service.connectors.mlflow import deliver_to_mlflow
-from graphforget.service.connectors.opendsr import deliver_to_controller
+from graphforget.service.connectors.opendsr import V1, V2, deliver_to_controller
 from graphforget.service.connectors.webhook import deliver_to_webhook
 from graphforget.service.leases import Holder, claim, give_back
 from graphforget.service.service import Service
@@ -22,7 +22,8 @@ TIMEOUT = httpx.Timeout(10.0, connect=3.0)
 FIRST_PAUSE, LONGEST_PAUSE = 2, 6 * 3600  # seconds
 Send = Callable[[Service, httpx.Client, Delivery], None]
 SENDERS: Mapping[str, Send] = {
-    "opendsr": deliver_to_controller,
+    V1.source: deliver_to_controller,
+    V2.source: deliver_to_controller,
     "webhook": deliver_to_webhook,
     "fides": deliver_to_fides,
     "mlflow": deliver_to_mlflow,

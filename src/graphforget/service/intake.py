@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from graphforget.errors import InputError
 from graphforget.service.completion import finish
 from graphforget.service.identities import keyed_hash
-from graphforget.service.notices import enqueue, status_body
+from graphforget.service.notices import call_back
 from graphforget.service.service import Service, record
 from graphforget.service.settings import DAY, Settings
 from graphforget.service.states import CANCELLED, PENDING, RECEIVED
@@ -114,9 +114,7 @@ def accept(session: Session, service: Service, given: Submission, token: Token |
     )
     session.add(request)
     session.flush()
-    for url in given.callback_urls:
-        body = status_body(service, request) | {"status_callback_url": url}
-        enqueue(session, service, "opendsr", url, body, request_id=request.id)
+    call_back(session, service, request)
     record(session, service, token.name if token else given.source, "received", request_id=request.id)
     return request, True
 
