@@ -8,6 +8,7 @@ import hmac
 import json
 import threading
 import time
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from sqlalchemy import select, update
 
+from cases import Run, RunJson
 from graphforget.errors import Mismatch
 from graphforget.service.connectors.fides import CALLBACK_PATH
 from graphforget.service.connectors.webhook import WINDOW
@@ -200,8 +202,26 @@ def test_without_a_secret_there_is_no_incoming_webhook(new_trial: Make) -> None:
     assert new_trial().client.post("/v2/webhook", content=b"{}").status_code == 404
 
 
-def test_the_fides_connector_has_the_fields_that_fides_requires() -> None:
-    config = yaml.safe_load((CONNECTOR / "config.yml").read_text())["saas_config"]
+def packed(place: Path) -> dict[str, Any]:
+    """The documents in a zip."""
+    with zipfile.ZipFile(place) as package:
+        assert package.testzip() is None
+        return {name: yaml.safe_load(package.read(name)) for name in package.namelist()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "identity", "category"),
+    [("controller_customer_id", "external_id", "user.unique_id"), ("email", "email", "user.contact.email")],
+)
+def test_the_zip_for_fides_has_the_fields_that_fides_requires(
+    kind: str, identity: str, category: str, tmp_path: Path, run_json: RunJson
+) -> None:
+    place = tmp_path / "connector.zip"
+    assert run_json("serve", "fides", "--out", str(place), "--identity-type", kind)["connector"] == str(place)
+    documents = packed(place)
+    assert [sum(name.endswith(end) for name in documents) for end in ("config.yml", "dataset.yml")] == [1, 1]
+    assert len(documents) == 2  # Fides takes no other file but a picture
+    config = documents["config.yml"]["saas_config"]
     required = {"fides_key", "name", "type", "description", "version", "connector_params", "client_config"}
     assert required | {"test_request", "endpoints"} == set(config)
     (endpoint,) = config["endpoints"]
@@ -212,18 +232,41 @@ def test_the_fides_connector_has_the_fields_that_fides_requires() -> None:
         ("reply-to", "<reply_to>"),
         ("reply-to-token", "<reply_to_token>"),
     ]
-    dataset = yaml.safe_load((CONNECTOR / "dataset.yml").read_text())["dataset"][0]
-    assert [one["name"] for one in dataset["collections"]] == [endpoint["name"]]
+    assert delete["param_values"] == [{"name": identity, "identity": identity}]
+    body = {"identity_type": kind, "identity_value": f"<{identity}>", "request": "<privacy_request_id>"}
+    assert json.loads(delete["body"]) == body
+    (dataset,) = documents["dataset.yml"]["dataset"]
+    (collection,) = dataset["collections"]
+    assert (dataset["fides_key"], collection["name"]) == (config["fides_key"], endpoint["name"])
+    key = {"primary_key": True, "data_type": "string"}
+    assert collection["fields"] == [{"name": identity, "data_categories": [category], "fidesops_meta": key}]
+    first = place.read_bytes()
+    run_json("serve", "fides", "--out", str(place), "--identity-type", kind)
+    assert place.read_bytes() == first
 
 
+def test_the_zip_for_fides_holds_the_files_of_the_package(tmp_path: Path, run: Run) -> None:
+    place = tmp_path / "connector.zip"
+    assert run("serve", "fides", "--out", place).code == 0
+    with zipfile.ZipFile(place) as package:
+        for name in package.namelist():
+            assert package.read(name) == (CONNECTOR / name).read_bytes()
+    for bad in (("--identity-type", "android_id"), ("--out", str(tmp_path)), ("--out", str(place / "below"))):
+        assert run("serve", "fides", "--out", place, *bad).code == 2
+
+
+@pytest.mark.parametrize("kind", ["controller_customer_id", "email"])
 def test_fides_sends_what_the_connector_says_and_is_called_back_when_it_is_done(
-    new_trial: Make, stand_in: StandIn
+    kind: str, new_trial: Make, stand_in: StandIn, tmp_path: Path, run_json: RunJson
 ) -> None:
-    """The stand-in plays Fides: the call is built from the connector's own YAML."""
+    """The stand-in plays Fides: the call is built from the YAML in the zip."""
     trial = new_trial(fides_url=stand_in.url)
-    delete = yaml.safe_load((CONNECTOR / "config.yml").read_text())["saas_config"]["endpoints"][0]["requests"]["delete"]
+    register_model(trial.service, "patients", trial.service.home / "runs" / "patients", identity_type=kind)
+    run_json("serve", "fides", "--out", str(tmp_path / "connector.zip"), "--identity-type", kind)
+    config = packed(tmp_path / "connector.zip")["config.yml"]["saas_config"]
+    delete = config["endpoints"][0]["requests"]["delete"]
     values = {
-        "<external_id>": "patient-0017",
+        f"<{delete['param_values'][0]['name']}>": "patient-0017",
         "<privacy_request_id>": "pri_6fe0d9a5",
         "<reply_to>": CALLBACK_PATH,
         "<reply_to_token>": "a.token.of.fides",
