@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import hmac
 import json
@@ -134,15 +135,52 @@ def test_a_message_that_another_worker_has_taken_over_is_not_sent(new_trial: Mak
     assert len(stand_in.calls) == 1
 
 
-@pytest.mark.parametrize(
-    "url", ["http://allowed.example/x", "https://other.example/x", "https://user@allowed.example/x", "file:///etc/x"]
+ELSEWHERE = (
+    "http://allowed.example/x",
+    "https://other.example/x",
+    "https://user@allowed.example/x",
+    "https://@allowed.example/x",
+    "https://allowed.example:8443/x",
+    "https://allowed.example.other.example/x",
+    "https://allowed.example\\@other.example/x",
+    "https://other.example\\.allowed.example/x",
+    "https://other.example/#@allowed.example",
+    "https://[::1]/x",
+    "https://allowed.example:port/x",
+    "file:///etc/x",
+    "//allowed.example/x",
 )
-def test_callbacks_go_only_where_the_settings_allow(new_trial: Make, url: str) -> None:
+
+
+def test_callbacks_go_only_where_the_settings_allow(new_trial: Make) -> None:
     trial = new_trial(callback_hosts=("allowed.example",))
     ok = request_body("patient-0017", status_callback_urls=["https://allowed.example/x"])
     assert trial.client.post("/v2/requests", json=ok, headers=trial.headers("submit")).status_code == 201
-    bad = request_body("patient-0017", status_callback_urls=[url])
-    assert trial.client.post("/v2/requests", json=bad, headers=trial.headers("submit")).status_code == 400
+    for url in ELSEWHERE:
+        bad = request_body("patient-0017", status_callback_urls=[url])
+        assert trial.client.post("/v2/requests", json=bad, headers=trial.headers("submit")).status_code == 400, url
+
+
+def test_a_host_that_is_taken_out_of_the_settings_gets_nothing_more(new_trial: Make, stand_in: StandIn) -> None:
+    trial = new_trial(callback_hosts=(stand_in.host,), insecure_callbacks=True)
+    trial.submit("nobody", status_callback_urls=[f"{stand_in.url}/status"])
+    stricter = dataclasses.replace(trial.service.settings, callback_hosts=())
+    service = dataclasses.replace(trial.service, settings=stricter)
+    assert Worker(service).deliver() == 1
+    assert stand_in.calls == []
+    with trial.service.database.read() as session:
+        delivery = session.scalars(select(Delivery)).one()
+    assert (delivery.delivered, delivery.attempts, delivery.error) == (None, 1, "InputError")
+    trial.clock.time += 2
+    deliver(trial)
+    assert len(stand_in.calls) == 1  # it is in the settings again
+
+
+def test_an_address_that_is_given_twice_is_called_back_once(new_trial: Make, stand_in: StandIn) -> None:
+    trial = new_trial(callback_hosts=(stand_in.host,), insecure_callbacks=True)
+    trial.submit("patient-0017", status_callback_urls=[f"{stand_in.url}/status"] * 100)
+    deliver(trial)
+    assert len(stand_in.calls) == 1
 
 
 def test_a_webhook_is_told_of_changes_with_an_hmac_of_time_and_body(new_trial: Make, stand_in: StandIn) -> None:

@@ -13,8 +13,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from cases import Run
+import graphforget as gf
+from cases import Run, random_graph
 from graphforget.certificates.levels import NOT_COVERED
+from graphforget.service.registration import register_model
 from graphforget.service.service import as_time
 from graphforget.service.settings import DAY
 from graphforget.service.tokens import revoke_token
@@ -64,6 +66,22 @@ def test_pictures_are_images_of_their_own(trial: Trial) -> None:
     sign_in(trial)  # the day is over
     (address,) = re.findall(r'src="([^"]+epsilon.svg)"', trial.client.get("/page/models").text)
     assert ElementTree.fromstring(trial.client.get(address).content).tag == "{http://www.w3.org/2000/svg}svg"
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_a_graph_with_few_attributes_has_a_picture(trial: Trial, tmp_path: Path, columns: int) -> None:
+    graph = random_graph(3, nodes=30, edges=40)
+    narrow = graph.x.to_dense()[:, :columns].to_sparse_csr()
+    small = gf.Graph.create(x=narrow, edges=graph.edge_index, y=graph.y, train_mask=graph.train_mask)
+    gf.save_run(tmp_path / "small", gf.train(small, "sgc"), small)
+    register_model(trial.service, "small", tmp_path / "small")
+    id = trial.submit("4")
+    trial.work()
+    sign_in(trial)
+    (address,) = re.findall(r'src="([^"]+footprint.svg)"', trial.client.get(f"/page/requests/{id}").text)
+    picture = trial.client.get(address)
+    assert picture.status_code == 200
+    assert ElementTree.fromstring(picture.content).tag == "{http://www.w3.org/2000/svg}svg"
 
 
 def test_a_certificate_begins_in_plain_words(trial: Trial) -> None:

@@ -62,7 +62,7 @@ def fides(
     reply_to_token: TokenHeader = None,
 ) -> dict[str, Any]:
     """An erasure of Fides. It is called back at `reply-to` when the erasure is done."""
-    if reply_to is None or not reply_to_token or not reply_to_token.isprintable():
+    if reply_to is None or not reply_to_token or not (reply_to_token.isascii() and reply_to_token.isprintable()):
         raise InputError("the headers reply-to and reply-to-token are needed")
     url = check_reply(service, reply_to)
     identity = {"identity_type": given.identity_type, "identity_value": given.identity_value, "identity_format": "raw"}

@@ -36,12 +36,15 @@ Digest = Annotated[str, Path(description="The digest of a certificate.", pattern
 def health(service: OpenService) -> dict[str, Any]:
     """Whether the service works. It needs no token, so it does not say how much waits: that tells when people ask."""
     with service.database.read() as session:
-        return {"ok": health_of(session, service)["ok"]}
+        return {"ok": not _stopped_models(session)}
+
+
+def _stopped_models(session: Session) -> int:
+    return session.scalar(select(func.count()).select_from(Model).where(Model.alarm.is_not(None))) or 0
 
 
 def health_of(session: Session, service: Service) -> dict[str, Any]:
-    waiting = SubjectRequest.state.in_(OPEN)
-    stopped = session.scalar(select(func.count()).select_from(Model).where(Model.alarm.is_not(None))) or 0
+    waiting, stopped = SubjectRequest.state.in_(OPEN), _stopped_models(session)
     stuck = select(func.count()).select_from(Delivery).where(Delivery.delivered.is_(None), Delivery.attempts > 0)
     overdue = select(func.count()).select_from(SubjectRequest).where(waiting, SubjectRequest.due < service.now)
     return {

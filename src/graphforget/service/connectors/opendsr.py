@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import httpx
 
+from graphforget.errors import InputError
 from graphforget.service.connectors.posting import post_json
 from graphforget.service.service import Service
 from graphforget.service.tables import Delivery
@@ -38,5 +39,8 @@ def signature_headers(service: Service, body: bytes, version: Version) -> dict[s
 
 
 def deliver_to_controller(service: Service, client: httpx.Client, delivery: Delivery) -> None:
+    """The settings are asked again: a host that is no longer in them gets nothing that was stored before."""
+    if not service.settings.allows_callback(delivery.url):
+        raise InputError("the host is no longer in callback_hosts of the service")
     body = json.dumps(delivery.body).encode()
     post_json(client, delivery.url, body, signature_headers(service, body, version_of(delivery.kind)))
