@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import gc
 import math
 import pickle
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +23,13 @@ from graphforget.graph import overlay as overlay_module
 from graphforget.models import embedding_nodes, followed_embeddings, prepared
 from graphforget.models.composite import made_by_seed
 from graphforget.models.encoders import Encoders
+from graphforget.models.gcn import GCN
 from graphforget.models.inputs import model_inputs
 from graphforget.models.registry import build
 from graphforget.models.sage import SAGE
 from graphforget.models.stacked import Stacked
 
 NETWORKS = ("gcn", "gcn-unscaled", "sage", "sage-with-self")
-WIDTH = 5
 
 
 def stacked(network: str) -> Stacked:
@@ -39,8 +41,9 @@ def stacked(network: str) -> Stacked:
         module.make = functools.partial(SAGE, COLUMNS, CLASSES, hidden=module.width, include_self=True)
     encoders = [made_by_seed(module.make, seed).double().eval() for seed in range(3)]
     for encoder in encoders:
-        torch.nn.init.normal_(present(getattr(encoder, "first_bias", None)) if name == "gcn" else encoder.own.bias)  # type: ignore[union-attr,arg-type]
-        encoder.scale_rows = form != "unscaled"  # type: ignore[assignment]
+        assert isinstance(encoder, GCN | SAGE)
+        torch.nn.init.normal_(encoder.first_bias if isinstance(encoder, GCN) else present(encoder.own.bias))
+        encoder.scale_rows = form != "unscaled"
     module.encoders = Encoders(tuple(encoders), (0.7, 0.0, 1.3))
     return module
 
@@ -153,3 +156,32 @@ def test_a_loaded_run_goes_on_with_the_same_bits(tmp_path: Path, sparse: bool, m
     here, there = gf.unlearn(first.trained, first.graph, request), gf.unlearn(trained, loaded, request)
     inputs = [embeddings(one.trained.stacked, one.graph) for one in (here, there)]  # type: ignore[arg-type]
     assert same_bits(*inputs)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_every_request_follows_though_encoders_are_trained_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, sparse: bool
+) -> None:
+    graph = random_graph(3, nodes=40, edges=60, sparse=sparse)
+    trained = gf.train(graph, "stacked-gcn", epochs=3)
+
+    def refused(*given: Any) -> None:
+        raise AssertionError("all rows are computed")
+
+    monkeypatch.setattr(followed_embeddings, "_embedded", refused)
+    for node in graph.train_rows[:3].tolist():
+        outcome = gf.unlearn(trained, graph, gf.Request(nodes=[node]))
+        assert outcome.trained.stacked.encoders is not trained.stacked.encoders
+    assert gf.unlearn(outcome.trained, outcome.graph, gf.Request(nodes=[30])).graph.num_nodes == 38
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_embeddings_do_not_hold_a_graph_in_memory(sparse: bool) -> None:
+    graph, module = random_graph(3, nodes=40, edges=60, sparse=sparse), stacked("sage")
+    left = graph.without(gf.Request(nodes=[5]))
+    for one in (graph, left):
+        embeddings(module, one)
+    held = [weakref.ref(graph), weakref.ref(left)]
+    del graph, left, one
+    gc.collect()
+    assert [each() for each in held] == [None, None]

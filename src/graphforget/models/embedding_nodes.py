@@ -68,12 +68,13 @@ class SparseNodes(EmbeddingNodes):
 
     def __init__(self, graph: Graph, propagation: SparseMatrix, attributes: SparseMatrix, *, scaled: bool) -> None:
         """`propagation` is the normalised adjacency of the graph in float64, `attributes` are its own or scaled."""
-        self._graph, self._propagation = graph, to_scipy(propagation.csr)
+        self._x, self._edge_index = graph.x, graph.edge_index  # not the graph, so that it can be freed
+        self._propagation = to_scipy(propagation.csr)
         self._attributes = {scaled: to_scipy(attributes.csr)}  # by whether rows are scaled
 
     @property
     def num_slots(self) -> int:
-        return self._graph.num_nodes
+        return int(self._propagation.shape[0])
 
     def rows_in(self, values: np.ndarray) -> np.ndarray:
         return values
@@ -92,7 +93,7 @@ class SparseNodes(EmbeddingNodes):
 
     def product(self, weight: Tensor, slots: Slots = None, *, scale_rows: bool) -> np.ndarray:
         if scale_rows not in self._attributes:
-            x = converted(self._graph.x, dtype=torch.float64, device="cpu")
+            x = converted(self._x, dtype=torch.float64, device="cpu")
             self._attributes[scale_rows] = to_scipy(SparseMatrix(scale_rows_to_unit(x) if scale_rows else x).csr)
         return _times(self._attributes[scale_rows], weight.detach().numpy(), slots)
 
@@ -104,11 +105,11 @@ class SparseNodes(EmbeddingNodes):
 
     @cached_property
     def _mean(self) -> sp.csr_matrix:
-        return to_scipy(neighbour_mean_adjacency(self._graph.edge_index, self.num_slots, dtype=torch.float64).csr)
+        return to_scipy(neighbour_mean_adjacency(self._edge_index, self.num_slots, dtype=torch.float64).csr)
 
     @cached_property
     def _mean_with_self(self) -> sp.csr_matrix:
-        return to_scipy(mean_adjacency(self._graph.edge_index, self.num_slots, dtype=torch.float64).csr)
+        return to_scipy(mean_adjacency(self._edge_index, self.num_slots, dtype=torch.float64).csr)
 
 
 def _times(matrix: sp.csr_matrix, values: np.ndarray, slots: Slots) -> np.ndarray:

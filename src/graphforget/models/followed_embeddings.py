@@ -42,7 +42,6 @@ class Embedded:
 
     encoders: Encoders
     norm: float
-    nodes: EmbeddingNodes
     activations: tuple[Activations | None, ...]  # of each encoder; None: it has no part, or they are not held
     embeddings: Tensor  # n x (K x width)
 
@@ -93,7 +92,7 @@ def _embedded(encoders: Encoders, norm: float, width: int, nodes: EmbeddingNodes
         _embedding(nodes, made, norm / scale if scale else 0.0, width)
         for made, scale in zip(activations, encoders.scales, strict=True)
     ]
-    return _held(encoders, norm, nodes, activations, torch.cat(blocks, dim=1))
+    return _held(encoders, norm, activations, torch.cat(blocks, dim=1))
 
 
 @exclusive
@@ -101,7 +100,7 @@ def _followed(
     earlier: Embedded, encoders: Encoders, norm: float, width: int, nodes: EmbeddingNodes, graph: Graph
 ) -> Embedded:
     """From the embeddings of the graph before a deletion."""
-    reached = _reached(earlier, nodes, graph)
+    reached = _reached(nodes, graph)
     embeddings = torch.from_numpy(_without(earlier.embeddings.numpy(), reached.gone))
     before = zip(earlier.encoders.modules, earlier.encoders.scales, earlier.activations, strict=True)
     activations: list[Activations | None] = []
@@ -119,16 +118,14 @@ def _followed(
                 slots, rows = nodes.rows_of(slots)
                 block[rows] = torch.from_numpy(nodes.propagated(made.hidden.array(), slots) * (norm / scale))
         activations.append(made)
-    return _held(encoders, norm, nodes, activations, embeddings)
+    return _held(encoders, norm, activations, embeddings)
 
 
-def _held(
-    encoders: Encoders, norm: float, nodes: EmbeddingNodes, activations: list[Activations | None], embeddings: Tensor
-) -> Embedded:
+def _held(encoders: Encoders, norm: float, activations: list[Activations | None], embeddings: Tensor) -> Embedded:
     parts = [rows for made in activations if made is not None for rows in (made.products, made.hidden)]
     numbers = sum(math.prod(part.shape) for part in parts)
     held = activations if 8 * numbers <= MOST_HELD else [None] * len(activations)
-    return Embedded(encoders, norm, nodes, tuple(held), embeddings)
+    return Embedded(encoders, norm, tuple(held), embeddings)
 
 
 def _each(encoders: Encoders) -> list[tuple[nn.Module, float]]:
@@ -197,12 +194,15 @@ def _followed_activations(
 # -- what a deletion reaches -----------------------------------------------------------------------------------------
 
 
-def _reached(earlier: Embedded, nodes: EmbeddingNodes, graph: Graph) -> Reached:
+def _reached(nodes: EmbeddingNodes, graph: Graph) -> Reached:
     change = graph.change
     assert change is not None
     gone = change.gone
     if isinstance(change, SlotChange):
-        _, gone = earlier.nodes.rows_of(gone)
+        before = change.parent()
+        assert before is not None
+        assert before.overlay is not None
+        gone = before.overlay.rows_of(gone)
     altered, relinked = change.altered, change.relinked
     both = np.union1d(altered, relinked)
     hidden = {True: nodes.receivers(both), False: np.union1d(nodes.receivers(altered), relinked)}
