@@ -8,6 +8,11 @@ A mark is an HTML comment on the line before a block, so readers do not see it:
     <!-- run first, sh: shell commands that the block needs -->
 
 A block whose every command is a script in `benchmarks/` is a measurement and needs no mark: the script has to exist.
+
+A Python block that begins with `# NAME.py` is the content of a file, which the next blocks find in their folder.
+
+A comment behind a `print` is what the line prints, and is compared with it. Commands stand in fenced blocks alone: an
+indented block would escape the tests, and so would a fence that is indented.
 """
 
 from __future__ import annotations
@@ -25,6 +30,9 @@ _BLOCK = re.compile(
     r"(?P<marks>(?:^<!--(?:(?!-->).)*?-->\n)*)^(?P<fence>```+)(?P<language>[^\n`]*)\n(?P<code>.*?)^(?P=fence)\s*?$",
     re.MULTILINE | re.DOTALL,
 )
+_FENCE = re.compile(r"^(?:\s+(?:```|~~~)|~~~)")
+_INDENTED = re.compile(r"^(?: {4}|\t)\s*(?:\$ )?(?:export )?(?:[A-Z_0-9]+=\S+ )*(?:graphforget|make|pip|python3?) ")
+_PRINTED = re.compile(r"^\s*print\(.*\)  # (.+)$")
 _MARK = re.compile(r"<!--\s*(not run|long|run first, sh|run first):\s*(.*?)\s*-->", re.DOTALL)
 
 
@@ -43,6 +51,18 @@ class Block:
     @property
     def place(self) -> str:
         return f"{self.page.relative_to(ROOT)}, line {self.line}"
+
+    @property
+    def file(self) -> str | None:
+        """The name of the file that the block is the content of; None if it runs."""
+        match = re.match(r"# (\w+\.py)\n", self.code) if self.language in PYTHON else None
+        return match[1] if match else None
+
+    @property
+    def printed(self) -> dict[int, str]:
+        """What lines of the block print, as comments behind them say: by the number of the line, from 1."""
+        matches = ((number, _PRINTED.match(line)) for number, line in enumerate(self.code.splitlines(), 1))
+        return {number: match[1] for number, match in matches if match}
 
     @property
     def commands(self) -> list[list[str]]:
@@ -96,3 +116,14 @@ def blocks_of(page: Path) -> list[Block]:
             )
         )
     return blocks
+
+
+def escaping_lines(page: Path) -> list[str]:
+    """The lines of a page with commands in an indented block, or with a fence that no test would find."""
+    text = _BLOCK.sub(lambda block: "\n" * block[0].count("\n"), page.read_text())
+    lines = enumerate(text.splitlines(), 1)
+    return [f"{page.name}, line {number}: {line}" for number, line in lines if _escapes(line)]
+
+
+def _escapes(line: str) -> bool:
+    return bool(_FENCE.match(line) or _INDENTED.match(f"{line} "))

@@ -16,7 +16,10 @@ from graphforget.errors import InputError
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, as 'train --out' writes it.")]
 RequestFile = Annotated[
-    Path | None, typer.Argument(metavar="REQUEST", help="The request, a .json or .csv file.", show_default=False)
+    Path | None,
+    typer.Argument(
+        metavar="REQUEST", help='The request, a .json or .csv file, such as {"nodes": [17]}.', show_default=False
+    ),
 ]
 RequestFiles = Annotated[
     list[Path] | None,

@@ -107,7 +107,7 @@ def unlearn(
     Several requests are answered by one release, with one certificate. Each has its own id and entry in the ledger.
 
     \b
-    graphforget unlearn runs/cora --request a.json --id 1 --request b.json --id 2 --in-place
+    graphforget unlearn runs/one --request a.json --id 1 --request b.json --id 2 --in-place
     """
     if in_place and out_folder is not None:
         raise InputError("--in-place and --out are both given, choose one")

@@ -58,7 +58,7 @@ class ModelEntry:
     learning_rate: float = 0.01
     polish_steps: int = 100
     paper: Schedule | None = None  # None: as above
-    sigma: float = 0.0  # noise in every release; costs at most 0.15 points of validation F1 (`benchmarks/noise.py`)
+    sigma: float = 0.0  # noise in every release, chosen by what it costs on validation nodes (`benchmarks/noise.py`)
     objective_noise: float = 0.0  # noise in the objective
     composite: bool = False  # stacked or boosted: an affine model with a part that is trained by Adam
     loss: str = "cross_entropy"
