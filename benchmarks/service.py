@@ -2,7 +2,8 @@
 
     OMP_NUM_THREADS=1 GRAPHFORGET_DATA=DATA python benchmarks/service.py
 
-It prints one JSON object: requests accepted a minute, and the minutes until all are answered and verified.
+It prints one JSON object: requests accepted a minute, and the minutes until all are answered and verified. It fails
+unless each request ended once, in a final state, and is in the ledgers once if a model held something of it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from graphforget.service.releases import ledger_id_of
 from graphforget.service.service import Service, init_service, open_service
 from graphforget.service.settings import Settings
 from graphforget.service.states import FINAL
-from graphforget.service.tables import Part, Release, SubjectRequest
+from graphforget.service.tables import Event, Part, Release, SubjectRequest
 from graphforget.service.tokens import make_token
 
 CLIENTS = 4
@@ -125,20 +126,41 @@ def wait_until_answered(service: Service, count: int, *, seconds: float) -> None
     raise SystemExit(f"not all requests are answered after {seconds:.0f} seconds")
 
 
-def summary(service: Service, runs: dict[str, Path]) -> dict[str, Any]:
-    """The results, and whether the ledgers hold each answered request once."""
+def summary(service: Service, runs: dict[str, Path], submitted: list[str]) -> dict[str, Any]:
+    """The results, after a check that each request ended once."""
     with service.database.read() as session:
-        results = Counter(map(tuple, session.execute(select(SubjectRequest.state, SubjectRequest.result)).all()))
-        parts = session.scalars(select(Part).where(Part.release_id.is_not(None)).options(selectinload(Part.request)))
-        released = {ledger_id_of(service, part.request, part.model_id) for part in parts}
+        rows: Any = session.execute(select(SubjectRequest.id, SubjectRequest.state, SubjectRequest.result)).all()
+        ends: Any = session.execute(select(Event.request_id, Event.action).where(Event.action.in_(FINAL))).all()
+        query = select(Part).options(selectinload(Part.request))
+        parts = list(session.scalars(query))
         releases = session.scalar(select(func.count()).select_from(Release))
-    answered: list[str] = []
+    entries: list[str] = []
     for run in runs.values():
         with Ledger(run / "ledger.sqlite", readonly=True) as ledger:
-            answered += [entry.request_id for entry in ledger.entries()]
-    once = len(answered) == len(set(answered)) and set(answered) == released
-    named = {f"{state} {result or ''}".strip(): number for (state, result), number in sorted(results.items())}
-    return {"results": named, "releases": releases, "ledger_entries": len(answered), "each_answered_once": once}
+            entries += [entry.request_id for entry in ledger.entries()]
+    check_ended_once(submitted, {id: state for id, state, _ in rows}, Counter(map(tuple, ends)))
+    released = [ledger_id_of(service, part.request, part.model_id) for part in parts if part.release_id is not None]
+    once = Counter(entries) == Counter(released) == dict.fromkeys(released, 1)
+    once = once and set(Counter(part.request_id for part in parts).values()) == {1}  # each names one model
+    if not once:
+        raise SystemExit("a request was answered not at all, or more than once")
+    results = Counter(f"{state} {result or ''}".strip() for _, state, result in rows)
+    return {
+        "results": dict(sorted(results.items())),
+        "releases": releases,
+        "ledger_entries": len(entries),
+        "each_answered_once": once,
+    }
+
+
+def check_ended_once(submitted: list[str], states: dict[str, str], ends: Counter[tuple[str, str]]) -> None:
+    """Each request that was submitted is there, in a final state, and came to that end once and to no other."""
+    if len(set(submitted)) != len(submitted) or set(submitted) != set(states):
+        raise SystemExit(f"{len(submitted)} requests were submitted, {len(states)} are there, or others")
+    if not set(states.values()) <= set(FINAL):
+        raise SystemExit("not all requests are in a final state")
+    if ends != dict.fromkeys(states.items(), 1):
+        raise SystemExit("a request ended more than once, or otherwise than its state says")
 
 
 def main() -> None:
@@ -178,7 +200,7 @@ def main() -> None:
             "requests": len(bodies),
             "accepted_a_minute": round(60 * len(bodies) / seconds),
             "minutes_until_all_answered": round(total / 60, 2),
-            **summary(service, runs),
+            **summary(service, runs, [body["subject_request_id"] for body in bodies]),
         }
         for run in runs.values():
             gf.verify_run(run, key=gf.public_key(home / "signing.key.pub"))

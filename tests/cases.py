@@ -281,6 +281,29 @@ def requests(draw: st.DrawFn, graph: gf.Graph) -> gf.Request:
     return request
 
 
+@st.composite
+def chains(draw: st.DrawFn, *, sparse: bool = False) -> list[gf.Graph]:
+    """A graph, and what is left of it after each of several requests."""
+    nodes = draw(st.integers(8, 30))
+    seed, edges = draw(st.integers(0, 10**6)), draw(st.integers(0, 3 * nodes))
+    graph = random_graph(seed, nodes=nodes, edges=edges, sparse=sparse)
+    chain = [graph]
+    for _ in range(draw(st.integers(1, 4))):
+        named = draw(requests(chain[-1]))  # rows, which are numbers in a graph that has lost no node
+        numbers = chain[-1].numbers.tolist()
+        request = gf.Request(
+            [numbers[int(row)] for row in named.nodes],
+            [(numbers[int(u)], numbers[int(v)]) for u, v in named.edges],
+            {numbers[int(row)]: columns for row, columns in named.attributes.items()},
+            labels=[numbers[int(row)] for row in named.labels],
+        )
+        left = chain[-1].without(request)
+        if left.num_nodes < 6 or not left.train_mask.any():
+            break
+        chain.append(left)
+    return chain
+
+
 def judged_without_annex(
     outcome: gf.Outcome,
     change: Callable[[gf.Trained], gf.Trained] = lambda trained: trained,

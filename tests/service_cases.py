@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 from fastapi.testclient import TestClient
@@ -34,7 +38,7 @@ from graphforget.service.tokens import make_token
 from graphforget.service.worker import Worker
 
 START = 1_790_000_000
-T = TypeVar("T")
+PRINTED = r"Open (http://\S+)/ and sign in with this token: (gft_\S+)\n"
 
 
 @dataclass
@@ -185,18 +189,106 @@ def wait_for(address: str, *, seconds: float = 60) -> None:
 
 
 @contextmanager
-def running_service(home: Path, prepare: Callable[[int], T]) -> Iterator[tuple[str, T]]:
-    """A server with its worker, as processes, on the service that `prepare` makes for a port."""
+def running_trial(home: Path, log: Path) -> Iterator[tuple[str, str]]:
+    """`graphforget serve trial` as a process: the address and the token that it prints."""
     port = free_port()
-    made = prepare(port)
-    process = start("serve", "--home", str(home), "--port", str(port), log=home / "log.txt")
+    process = start("serve", "trial", "--port", str(port), "--home", str(home), log=log)
     try:
-        wait_for(f"http://127.0.0.1:{port}")
-        yield f"http://127.0.0.1:{port}", made
-    finally:
+        deadline = time.monotonic() + 90
+        while not (printed := re.search(PRINTED, log.read_text())):
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, "nothing was printed"
+            time.sleep(0.1)
+        address, token = printed.groups()
+        assert address == f"http://127.0.0.1:{port}"
+        wait_for(address)
+        yield address, token
         process.terminate()
-        try:
-            process.wait(timeout=30)
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+        assert process.wait(timeout=60) == 0
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+@dataclass
+class Call:
+    """What a stand-in was sent."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    time: float  # of a clock that never goes back
+    answered: bool  # else the connection was closed instead
+
+    @property
+    def content(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class StandIn:
+    """Another service: it keeps what it is sent, and answers with the next of its codes, then with 200."""
+
+    url: str = ""
+    calls: list[Call] = field(default_factory=list)
+    codes: list[int] = field(default_factory=list)
+    pause: float = 0.0  # seconds before each answer
+    lose_every: int = 0  # so many calls, it closes the connection instead of an answer
+
+    @property
+    def host(self) -> str:
+        return self.url.removeprefix("http://")
+
+
+@contextmanager
+def standing_in() -> Iterator[StandIn]:
+    """A stand-in that listens on a port of its own."""
+    state, lock = StandIn(), threading.Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            with lock:
+                answered = not state.lose_every or (len(state.calls) + 1) % state.lose_every > 0
+                call = Call(self.command, self.path, headers, body, time.monotonic(), answered)
+                state.calls.append(call)
+                code = state.codes.pop(0) if state.codes else 200
+            time.sleep(state.pause)
+            if not answered:
+                self.close_connection = True
+                return
+            self.send_response(code)
+            if code == 302:
+                self.send_header("Location", "/elsewhere")
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def do_GET(self) -> None:
+            """The client of MLflow first asks for the registered model."""
+            found = self.path.startswith("/api/2.0/mlflow/registered-models/get?name=readmission")
+            body = json.dumps({"registered_model": {"name": "readmission"}}).encode()
+            self.send_response(200 if found else 404)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """Silent."""
+
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, *_: Any) -> None:
+            """Silent: a sender may be killed."""
+
+    server = Server(("127.0.0.1", 0), Handler)
+    state.url = f"http://127.0.0.1:{server.server_port}"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield state
+    finally:
+        server.shutdown()
+        server.server_close()

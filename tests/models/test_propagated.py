@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import graphforget as gf
-from cases import COLUMNS, present, random_graph, requests
+from cases import COLUMNS, chains, present, random_graph
 from graphforget.graph import overlay as overlay_module
+from graphforget.graph.overlay import SlotChange
 from graphforget.models import followed as followed_module
 from graphforget.models.followed import followed
 from graphforget.models.propagated import Propagated, Settings, propagate
@@ -33,8 +34,9 @@ def of_graph(graph: gf.Graph, what: Settings) -> Propagated:
 
 
 def after(old: Propagated, graph: gf.Graph) -> Propagated:
-    overlay = present(graph.overlay)
-    return followed(old, overlay, present(graph.change), overlay.slots_of(graph.train_rows.numpy()))
+    overlay, change = present(graph.overlay), graph.change
+    assert isinstance(change, SlotChange)
+    return followed(old, overlay, change, overlay.slots_of(graph.train_rows.numpy()))
 
 
 def exact(graph: gf.Graph, what: Settings) -> np.ndarray:
@@ -95,28 +97,6 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(overlay_module, "MOST_CHANGED", math.inf)
     way: str = request.param
     return way
-
-
-@st.composite
-def chains(draw: st.DrawFn) -> list[gf.Graph]:
-    """A graph, and what is left of it after each of several requests."""
-    nodes = draw(st.integers(8, 30))
-    graph = random_graph(draw(st.integers(0, 10**6)), nodes=nodes, edges=draw(st.integers(0, 3 * nodes)), sparse=False)
-    chain = [graph]
-    for _ in range(draw(st.integers(1, 4))):
-        named = draw(requests(chain[-1]))  # rows, which are numbers in a graph that has lost no node
-        numbers = chain[-1].numbers.tolist()
-        request = gf.Request(
-            [numbers[int(row)] for row in named.nodes],
-            [(numbers[int(u)], numbers[int(v)]) for u, v in named.edges],
-            {numbers[int(row)]: columns for row, columns in named.attributes.items()},
-            labels=[numbers[int(row)] for row in named.labels],
-        )
-        left = chain[-1].without(request)
-        if left.num_nodes < 6 or not left.train_mask.any():
-            break
-        chain.append(left)
-    return chain
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

@@ -1,4 +1,4 @@
-"""The page in a real browser: submit, approve, certificate, at the sizes of a desk and of a phone, and by keyboard.
+"""What `make serve` starts, as a process, and its page in a real browser: at the sizes of a desk and of a phone.
 
 `GRAPHFORGET_SCREENSHOTS=docs/service pytest tests/service/test_browser.py` writes the pictures of docs/service.md.
 """
@@ -7,19 +7,24 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from PIL import Image
 from selenium.common.exceptions import WebDriverException
 
-from graphforget.service.trial import make_trial
-from service_cases import running_service
+import graphforget as gf
+from graphforget.certificates.chain import Entry
+from graphforget.certificates.ledger import Ledger
+from service_cases import request_body, running_trial
 
+ROOT = Path(__file__).parents[2]
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 FLAGS = (
     "--headless",
@@ -74,11 +79,18 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the service."""
+    return tmp_path_factory.mktemp("browser") / "service"
+
+
+@pytest.fixture(scope="module")
+def place(home: Path) -> Iterator[tuple[str, str]]:
     """The address of a running service on the patients graph, and a token."""
-    home = tmp_path_factory.mktemp("browser") / "service"
-    with running_service(home, lambda port: make_trial(home, port=port)) as (address, token):
+    log = home.with_name("printed.txt")
+    with running_trial(home, log) as (address, token):
         yield address, token
+    assert "patient-" not in log.read_text()
 
 
 def until(condition: Callable[[], Any], *, seconds: float = 40) -> Any:
@@ -122,12 +134,40 @@ class Page:
                 self.driver.set_window_size(size[0], min(height, TALLEST) + 150)
                 picture = Image.open(io.BytesIO(self.driver.get_screenshot_as_png()))
                 picture.convert("RGB").quantize(64).save(Path(folder) / f"{name}-{label}.png", optimize=True)
+        self.driver.execute_script("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+        for size, label in ((PHONE, "phone"), (DESK, "desk")):
+            self.driver.set_window_size(*size)
+            wide = self.driver.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
+            assert wide <= 1, f"{name} with everything opened is {wide} pixels too wide for a {label}"
         assert self.driver.execute_script(CONTRAST) == []
         unnamed = self.driver.execute_script(
             "return [...document.querySelectorAll('input:not([type=hidden]), select, textarea')]"
             ".filter(f => !f.labels.length).map(f => f.name)"
         )
         assert unnamed == [], f"fields without a label on {name}"
+
+    def sign_in(self, token: str) -> None:
+        self.open("/page/queue")
+        if "Sign in" in self.driver.title:
+            self.driver.find_element("id", "token").send_keys(token + "\n")
+            until(lambda: "Requests" in self.driver.title)
+
+    def tabs(self, most: int = 40) -> list[str]:
+        """The names or the words of what the Tab key reaches from the top of the page, in order."""
+        from selenium.webdriver import ActionChains, Keys
+
+        reached: list[str] = []
+        for _ in range(most):
+            ActionChains(self.driver).send_keys(Keys.TAB).perform()
+            words, outline = self.driver.execute_script(
+                "const at = document.activeElement;"
+                "return [at.name || at.innerText, at === document.body ? '' : getComputedStyle(at).outlineStyle]"
+            )
+            if outline == "" or words in reached[:1]:  # the end of the page
+                break
+            assert outline != "none", f"nobody sees that {words!r} has the keyboard"
+            reached.append(str(words))
+        return reached
 
 
 @pytest.mark.slow
@@ -170,18 +210,71 @@ def test_a_person_submits_approves_and_finds_the_certificate(browser: Any, place
         assert error["level"] != "SEVERE", error
 
 
+def test_make_serve_starts_this_service() -> None:
+    assert re.search(r"^serve: .*\n\t\$\(BIN\)/graphforget serve trial$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_a_newcomer_signs_in_with_the_printed_token_and_goes_to_a_certificate(
+    place: tuple[str, str], home: Path
+) -> None:
+    """Without a browser."""
+    address, token = place
+    with httpx.Client(base_url=address, trust_env=False, follow_redirects=True, timeout=30) as page:
+        assert page.get("/").url.path == "/page/sign-in"
+        wrong = page.post("/page/sign-in", data={"token": token[:-1]})
+        assert (wrong.status_code, page.get("/page/queue").url.path) == (401, "/page/sign-in")
+        queue = page.post("/page/sign-in", data={"token": token})
+        assert (queue.status_code, queue.url.path) == (200, "/page/queue")
+        assert "<h1>Requests</h1>" in queue.text
+    headers = {"Authorization": f"Bearer {token}"}
+    with httpx.Client(base_url=f"{address}/v2", headers=headers, trust_env=False, timeout=30) as client:
+        submitted = client.post("/requests", json=request_body("patient-0033"))
+        assert submitted.status_code == 201
+        at = f"/requests/{submitted.json()['subject_request_id']}"
+
+        def state() -> str:
+            return str(client.get(at).json()["extensions"]["graphforget"]["state"])
+
+        until(lambda: state() == "planned")
+        assert client.post(f"{at}/decision", json={"decision": "approve"}).status_code == 200
+        until(lambda: state() == "completed")  # a round takes 15 seconds
+        (answer,) = client.get(f"{at}/results").json()["certificates"]
+    run = home / "runs" / "patients"
+    assert gf.Certificate.from_dict(answer["certificate"]).digest in {one.certificate_digest for one in entries(run)}
+    gf.verify_run(run, key=gf.public_key(home / "signing.key.pub"))
+
+
+def entries(run: Path) -> list[Entry]:
+    with Ledger(run / "ledger.sqlite", readonly=True) as ledger:
+        return list(ledger.entries())
+
+
 @pytest.mark.slow
 def test_all_controls_are_reached_by_the_tab_key(browser: Any, place: tuple[str, str]) -> None:
     page = Page(browser, place[0])
+    page.sign_in(place[1])
     page.open("/page/new")
-    if "Sign in" in browser.title:
-        browser.find_element("id", "token").send_keys(place[1] + "\n")
-        until(lambda: "Requests" in browser.title)
-        page.open("/page/new")
+    assert {"subject", "what", "names", "model", "dry_run", "Submit", "Sign out"} <= set(page.tabs())
+
+
+@pytest.mark.slow
+def test_a_request_is_approved_and_another_refused_by_the_keyboard_alone(browser: Any, place: tuple[str, str]) -> None:
     from selenium.webdriver import ActionChains, Keys
 
-    reached = set()
-    for _ in range(30):
-        ActionChains(browser).send_keys(Keys.TAB).perform()
-        reached.add(browser.execute_script("return document.activeElement.name || document.activeElement.innerText"))
-    assert {"subject", "what", "names", "model", "dry_run", "Submit", "Sign out"} <= reached
+    page = Page(browser, place[0])
+    page.sign_in(place[1])
+    for subject, end in (("patient-0101", "Approved"), ("patient-0102", "a mistake")):
+        page.open("/page/new")
+        browser.find_element("id", "subject").send_keys(subject + "\n")
+        until(lambda: browser.refresh() is None and "Waits for approval" in page.text)
+        order = page.tabs()
+        steps = ["Skip to the content", "Numbers", "What is not covered", "Approve", "reason", "Refuse"]
+        places = [order.index(words) for words in [*steps, "Cancel this request"]]
+        assert places == sorted(places)
+        assert places[3:6] == [places[3], places[3] + 1, places[3] + 2]
+        browser.refresh()
+        actions = ActionChains(browser).send_keys(Keys.TAB * (places[3] + 1))
+        typed = Keys.ENTER if end == "Approved" else f"{Keys.TAB}{end}{Keys.TAB}{Keys.ENTER}"
+        actions.send_keys(typed).perform()
+        until(lambda: end in page.text)  # noqa: B023

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import hmac
 import json
 import threading
+import time
+import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,85 +21,29 @@ import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
-from sqlalchemy import select
+from sqlalchemy import select, update
 
+from cases import Run, RunJson
 from graphforget.errors import Mismatch
 from graphforget.service.connectors.fides import CALLBACK_PATH
 from graphforget.service.connectors.webhook import WINDOW
 from graphforget.service.registration import register_model
 from graphforget.service.secret_files import write_secret
+from graphforget.service.service import open_service
 from graphforget.service.settings import DAY, Webhook
 from graphforget.service.tables import Delivery, Release
-from service_cases import Trial, request_body
+from graphforget.service.worker import Worker
+from service_cases import StandIn, Trial, request_body, standing_in
 
 Make = Callable[..., Trial]
 CONNECTOR = Path(__file__).parents[2] / "src/graphforget/service/connectors/fides_connector"
 SECRET = b"a secret of a webhook"
 
 
-@dataclass
-class Call:
-    method: str
-    path: str
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def content(self) -> Any:
-        return json.loads(self.body)
-
-
-@dataclass
-class StandIn:
-    """Another service: it keeps what it is sent, and answers with the next of its codes, then with 200."""
-
-    url: str = ""
-    calls: list[Call] = field(default_factory=list)
-    codes: list[int] = field(default_factory=list)
-
-    @property
-    def host(self) -> str:
-        return self.url.removeprefix("http://")
-
-
 @pytest.fixture
 def stand_in() -> Iterator[StandIn]:
-    state = StandIn()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            state.calls.append(Call(self.command, self.path, headers, body))
-            code = state.codes.pop(0) if state.codes else 200
-            self.send_response(code)
-            if code == 302:
-                self.send_header("Location", "/elsewhere")
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", "2")
-            self.end_headers()
-            self.wfile.write(b"{}")
-
-        def do_GET(self) -> None:
-            """The client of MLflow first asks for the registered model."""
-            found = self.path.startswith("/api/2.0/mlflow/registered-models/get?name=readmission")
-            body = json.dumps({"registered_model": {"name": "readmission"}}).encode()
-            self.send_response(200 if found else 404)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            """Silent."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    state.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield state
-    server.shutdown()
-    server.server_close()
+    with standing_in() as other:
+        yield other
 
 
 def deliver(trial: Trial) -> None:
@@ -151,15 +98,89 @@ def test_a_callback_that_fails_is_tried_again_with_growing_pauses_and_never_lost
     assert len(stand_in.calls) == count
 
 
-@pytest.mark.parametrize(
-    "url", ["http://allowed.example/x", "https://other.example/x", "https://user@allowed.example/x", "file:///etc/x"]
+def test_a_slow_receiver_gets_no_message_twice_from_two_workers(new_trial: Make, stand_in: StandIn) -> None:
+    """The messages of a turn together take longer than a lease."""
+    trial = new_trial(callback_hosts=(stand_in.host,), insecure_callbacks=True)
+    ids = [trial.submit("nobody", status_callback_urls=[f"{stand_in.url}/status"]) for _ in range(5)]
+    trial.work()
+    stand_in.pause, began = 0.6, time.monotonic()
+    service = open_service(trial.service.home, clock=lambda: trial.clock.time + time.monotonic() - began)
+    workers = [Worker(service, lease_seconds=1) for _ in range(2)]
+
+    def turns(worker: Worker) -> None:
+        while time.monotonic() - began < 9 and len(stand_in.calls) < 12:
+            if not worker.deliver():
+                time.sleep(0.1)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(turns, workers))
+    service.database.close()
+    sent = Counter((call.content["subject_request_id"], call.content["request_status"]) for call in stand_in.calls)
+    assert sent == dict.fromkeys(((id, status) for id in ids for status in ("pending", "completed")), 1)
+
+
+def test_a_message_that_another_worker_has_taken_over_is_not_sent(new_trial: Make, stand_in: StandIn) -> None:
+    """A worker that stood still for longer than its lease goes on with its turn."""
+    trial = new_trial(callback_hosts=(stand_in.host,), insecure_callbacks=True)
+    for _ in range(2):
+        trial.submit("patient-0017", status_callback_urls=[f"{stand_in.url}/status"])
+    stand_in.pause = 1.0
+    turn = threading.Thread(target=trial.worker.deliver)
+    turn.start()
+    while not stand_in.calls:
+        time.sleep(0.01)
+    with trial.service.database.write() as session:
+        session.execute(update(Delivery).values(leased_by="another worker"))
+    turn.join()
+    assert len(stand_in.calls) == 1
+
+
+ELSEWHERE = (
+    "http://allowed.example/x",
+    "https://other.example/x",
+    "https://user@allowed.example/x",
+    "https://@allowed.example/x",
+    "https://allowed.example:8443/x",
+    "https://allowed.example.other.example/x",
+    "https://allowed.example\\@other.example/x",
+    "https://other.example\\.allowed.example/x",
+    "https://other.example/#@allowed.example",
+    "https://[::1]/x",
+    "https://allowed.example:port/x",
+    "file:///etc/x",
+    "//allowed.example/x",
 )
-def test_callbacks_go_only_where_the_settings_allow(new_trial: Make, url: str) -> None:
+
+
+def test_callbacks_go_only_where_the_settings_allow(new_trial: Make) -> None:
     trial = new_trial(callback_hosts=("allowed.example",))
     ok = request_body("patient-0017", status_callback_urls=["https://allowed.example/x"])
     assert trial.client.post("/v2/requests", json=ok, headers=trial.headers("submit")).status_code == 201
-    bad = request_body("patient-0017", status_callback_urls=[url])
-    assert trial.client.post("/v2/requests", json=bad, headers=trial.headers("submit")).status_code == 400
+    for url in ELSEWHERE:
+        bad = request_body("patient-0017", status_callback_urls=[url])
+        assert trial.client.post("/v2/requests", json=bad, headers=trial.headers("submit")).status_code == 400, url
+
+
+def test_a_host_that_is_taken_out_of_the_settings_gets_nothing_more(new_trial: Make, stand_in: StandIn) -> None:
+    trial = new_trial(callback_hosts=(stand_in.host,), insecure_callbacks=True)
+    trial.submit("nobody", status_callback_urls=[f"{stand_in.url}/status"])
+    stricter = dataclasses.replace(trial.service.settings, callback_hosts=())
+    service = dataclasses.replace(trial.service, settings=stricter)
+    assert Worker(service).deliver() == 1
+    assert stand_in.calls == []
+    with trial.service.database.read() as session:
+        delivery = session.scalars(select(Delivery)).one()
+    assert (delivery.delivered, delivery.attempts, delivery.error) == (None, 1, "InputError")
+    trial.clock.time += 2
+    deliver(trial)
+    assert len(stand_in.calls) == 1  # it is in the settings again
+
+
+def test_an_address_that_is_given_twice_is_called_back_once(new_trial: Make, stand_in: StandIn) -> None:
+    trial = new_trial(callback_hosts=(stand_in.host,), insecure_callbacks=True)
+    trial.submit("patient-0017", status_callback_urls=[f"{stand_in.url}/status"] * 100)
+    deliver(trial)
+    assert len(stand_in.calls) == 1
 
 
 def test_a_webhook_is_told_of_changes_with_an_hmac_of_time_and_body(new_trial: Make, stand_in: StandIn) -> None:
@@ -202,12 +223,43 @@ def test_a_ticket_system_submits_with_a_signature_inside_the_window(new_trial: M
     assert len(queue) == 1
 
 
+def test_a_webhook_has_the_limits_of_a_token(new_trial: Make) -> None:
+    trial = new_trial(incoming_webhook_secret_file="incoming.key", requests_per_minute=3, logins_per_minute=2)
+    write_secret(trial.service.home / "incoming.key", SECRET)
+    body, now = json.dumps(request_body("patient-0017")).encode(), trial.service.now
+
+    def post(secret: bytes) -> int:
+        headers = signed_headers(now, body, secret)
+        return trial.client.post("/v2/webhook", content=body, headers=headers).status_code
+
+    assert [post(b"another secret, as long") for _ in range(4)] == [401, 401, 429, 429]
+    assert [post(SECRET) for _ in range(4)] == [201, 201, 201, 429]
+
+
 def test_without_a_secret_there_is_no_incoming_webhook(new_trial: Make) -> None:
     assert new_trial().client.post("/v2/webhook", content=b"{}").status_code == 404
 
 
-def test_the_fides_connector_has_the_fields_that_fides_requires() -> None:
-    config = yaml.safe_load((CONNECTOR / "config.yml").read_text())["saas_config"]
+def packed(place: Path) -> dict[str, Any]:
+    """The documents in a zip."""
+    with zipfile.ZipFile(place) as package:
+        assert package.testzip() is None
+        return {name: yaml.safe_load(package.read(name)) for name in package.namelist()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "identity", "category"),
+    [("controller_customer_id", "external_id", "user.unique_id"), ("email", "email", "user.contact.email")],
+)
+def test_the_zip_for_fides_has_the_fields_that_fides_requires(
+    kind: str, identity: str, category: str, tmp_path: Path, run_json: RunJson
+) -> None:
+    place = tmp_path / "connector.zip"
+    assert run_json("serve", "fides", "--out", str(place), "--identity-type", kind)["connector"] == str(place)
+    documents = packed(place)
+    assert [sum(name.endswith(end) for name in documents) for end in ("config.yml", "dataset.yml")] == [1, 1]
+    assert len(documents) == 2  # Fides takes no other file but a picture
+    config = documents["config.yml"]["saas_config"]
     required = {"fides_key", "name", "type", "description", "version", "connector_params", "client_config"}
     assert required | {"test_request", "endpoints"} == set(config)
     (endpoint,) = config["endpoints"]
@@ -218,18 +270,41 @@ def test_the_fides_connector_has_the_fields_that_fides_requires() -> None:
         ("reply-to", "<reply_to>"),
         ("reply-to-token", "<reply_to_token>"),
     ]
-    dataset = yaml.safe_load((CONNECTOR / "dataset.yml").read_text())["dataset"][0]
-    assert [one["name"] for one in dataset["collections"]] == [endpoint["name"]]
+    assert delete["param_values"] == [{"name": identity, "identity": identity}]
+    body = {"identity_type": kind, "identity_value": f"<{identity}>", "request": "<privacy_request_id>"}
+    assert json.loads(delete["body"]) == body
+    (dataset,) = documents["dataset.yml"]["dataset"]
+    (collection,) = dataset["collections"]
+    assert (dataset["fides_key"], collection["name"]) == (config["fides_key"], endpoint["name"])
+    key = {"primary_key": True, "data_type": "string"}
+    assert collection["fields"] == [{"name": identity, "data_categories": [category], "fidesops_meta": key}]
+    first = place.read_bytes()
+    run_json("serve", "fides", "--out", str(place), "--identity-type", kind)
+    assert place.read_bytes() == first
 
 
+def test_the_zip_for_fides_holds_the_files_of_the_package(tmp_path: Path, run: Run) -> None:
+    place = tmp_path / "connector.zip"
+    assert run("serve", "fides", "--out", place).code == 0
+    with zipfile.ZipFile(place) as package:
+        for name in package.namelist():
+            assert package.read(name) == (CONNECTOR / name).read_bytes()
+    for bad in (("--identity-type", "android_id"), ("--out", str(tmp_path)), ("--out", str(place / "below"))):
+        assert run("serve", "fides", "--out", place, *bad).code == 2
+
+
+@pytest.mark.parametrize("kind", ["controller_customer_id", "email"])
 def test_fides_sends_what_the_connector_says_and_is_called_back_when_it_is_done(
-    new_trial: Make, stand_in: StandIn
+    kind: str, new_trial: Make, stand_in: StandIn, tmp_path: Path, run_json: RunJson
 ) -> None:
-    """The stand-in plays Fides: the call is built from the connector's own YAML."""
+    """The stand-in plays Fides: the call is built from the YAML in the zip."""
     trial = new_trial(fides_url=stand_in.url)
-    delete = yaml.safe_load((CONNECTOR / "config.yml").read_text())["saas_config"]["endpoints"][0]["requests"]["delete"]
+    register_model(trial.service, "patients", trial.service.home / "runs" / "patients", identity_type=kind)
+    run_json("serve", "fides", "--out", str(tmp_path / "connector.zip"), "--identity-type", kind)
+    config = packed(tmp_path / "connector.zip")["config.yml"]["saas_config"]
+    delete = config["endpoints"][0]["requests"]["delete"]
     values = {
-        "<external_id>": "patient-0017",
+        f"<{delete['param_values'][0]['name']}>": "patient-0017",
         "<privacy_request_id>": "pri_6fe0d9a5",
         "<reply_to>": CALLBACK_PATH,
         "<reply_to_token>": "a.token.of.fides",

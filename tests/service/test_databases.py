@@ -8,24 +8,29 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import func, inspect, select, text
+from sqlalchemy import func, inspect, select
 
 import graphforget as gf
 from graphforget.certificates.ledger import Ledger
 from graphforget.service.connectors.fides import CALLBACK_PATH
 from graphforget.service.database import Database
 from graphforget.service.leases import Holder, claim
+from graphforget.service.notices import set_state
+from graphforget.service.planning import approve
+from graphforget.service.registration import register_model
 from graphforget.service.service import open_service
-from graphforget.service.states import COMPLETED, FINAL
-from graphforget.service.tables import Base, Delivery, Purge, SubjectRequest
+from graphforget.service.states import COMPLETED, FINAL, PLANNED
+from graphforget.service.tables import Base, Delivery, SubjectRequest
 from graphforget.service.worker import Worker
 from service_cases import Trial, request_body
 
 Make = Callable[..., Trial]
+T = TypeVar("T")
 
 
 def count(database: Database, table: type[Base]) -> int:
@@ -33,34 +38,70 @@ def count(database: Database, table: type[Base]) -> int:
         return session.scalar(select(func.count()).select_from(table)) or 0
 
 
-def test_migrations_go_down_and_up_with_data_in_the_tables(new_trial: Make, database: str | None) -> None:
-    trial = new_trial(database=database, approve_losses=10**6, callback_hosts=("tickets.example",))
+Rows = dict[str, list[dict[str, Any]]]
+NEW_IN_2: dict[str, dict[str, Any]] = {
+    "models": {"purge_labels": [], "mlflow_name": None, "mlflow_version": None}
+}  # what is there after 0001
+
+
+def rows(database: Database) -> Rows:
+    """All rows of all tables, with the columns that the tables have at their revision."""
+    content: Rows = {}
+    names = inspect(database.engine).get_table_names()
+    with database.engine.connect() as connection:
+        for table in Base.metadata.tables.values():
+            if table.name in names:
+                columns = [table.c[column["name"]] for column in inspect(connection).get_columns(table.name)]
+                query = select(*columns).order_by(*table.primary_key)
+                content[table.name] = [dict(row) for row in connection.execute(query).mappings()]
+    return content
+
+
+def full(trial: Trial) -> list[str]:
+    """Fills all tables. Returns two requests that are completed, one that waits and one that is refused."""
     url = "https://tickets.example/status"
     ids = [trial.submit(f"patient-{number:04d}", status_callback_urls=[url]) for number in (17, 18)]
     trial.client.post("/page/sign-in", data={"token": trial.tokens["admin"]})
     trial.work()
+    for id in ids:
+        trial.decide(id)
     trial.next_round()
-    waiting = trial.submit("patient-0019")
-    tables = trial.service.database
-    mapped = [mapper.class_ for mapper in Base.registry.mappers]
-    before = {table: count(tables, table) for table in mapped if table is not Purge}
-    assert len(before) == 8
-    assert all(before.values())
-    assert count(tables, Purge) == 3
-    tables.downgrade("0001")
-    assert "purges" not in inspect(tables.engine).get_table_names()
-    with tables.engine.connect() as connection:
-        assert connection.execute(text("select count(*) from requests")).scalar() == 3
-    tables.migrate()
-    assert {table: count(tables, table) for table in before} == before
-    assert [trial.state(id) for id in ids] == ["completed"] * 2
+    waiting, refused = trial.submit("patient-0019", scope="admin"), trial.submit("patient-0020")
     trial.work()
+    trial.decide(refused, "refuse", reason="ein Irrtum: \u00e4 \u4e2d")
+    trial.client.post("/v2/purges/2/done", headers=trial.headers("approve"))
+    register_model(trial.service, "patients", trial.service.home / "runs" / "patients", mlflow="readmission:7")
+    return [*ids, waiting, refused]
+
+
+def test_migrations_go_down_and_up_with_data_in_the_tables(new_trial: Make, database: str | None) -> None:
+    trial = new_trial(database=database, callback_hosts=("tickets.example",))
+    ids = full(trial)
+    tables = trial.service.database
+    before = rows(tables)
+    assert set(before) == set(Base.metadata.tables)
+    assert all(before.values())
+    assert len(before["purges"]) == 3
+    tables.downgrade("0001")
+    at_1 = rows(tables)
+    kept = {
+        name: [{key: value for key, value in row.items() if key not in NEW_IN_2.get(name, ())} for row in listed]
+        for name, listed in before.items()
+        if name != "purges"
+    }
+    assert at_1 == kept
+    assert set(before["models"][0]) - set(at_1["models"][0]) == set(NEW_IN_2["models"])
+    tables.migrate()
+    expected = before | {"models": [row | NEW_IN_2["models"] for row in before["models"]], "purges": []}
+    assert rows(tables) == expected
+    assert [trial.state(id) for id in ids] == ["completed", "completed", "planned", "refused"]
+    trial.decide(ids[2])
     trial.next_round()
-    assert trial.state(waiting) == "completed"  # the service goes on with its data
+    assert trial.state(ids[2]) == "completed"  # the service goes on with its data
     tables.downgrade("base")
     assert set(inspect(tables.engine).get_table_names()) <= {"alembic_version"}
     tables.migrate()
-    assert count(tables, SubjectRequest) == 0
+    assert rows(tables) == {name: [] for name in before}
 
 
 def test_the_migrations_make_the_tables_that_the_code_uses(new_trial: Make, database: str | None) -> None:
@@ -132,6 +173,48 @@ def test_two_workers_on_postgresql_never_answer_one_request_twice(
         with Ledger(trial.service.home / "runs" / name / "ledger.sqlite", readonly=True) as ledger:
             found = sorted(entry.request_id for entry in ledger.entries())
         assert found == sorted(trial.ledger_id(id, name) for id in ids)
+
+
+def meanwhile(act: Callable[[], T]) -> tuple[threading.Thread, list[T]]:
+    """Starts something that has to wait for a transaction of the caller. The list then holds its result."""
+    results: list[T] = []
+    thread = threading.Thread(target=lambda: results.append(act()))
+    thread.start()
+    thread.join(timeout=1.0)
+    assert thread.is_alive(), "it did not wait"
+    return thread, results
+
+
+def test_a_request_that_is_being_approved_is_not_cancelled(new_trial: Make, postgres: Callable[[], str]) -> None:
+    """Else its controller would be told of a cancellation, and a round would answer it."""
+    trial = new_trial(database=postgres())
+    id = trial.submit("patient-0017")
+    trial.work()
+    with trial.service.database.write() as session:
+        approve(session, trial.service, session.get_one(SubjectRequest, id, with_for_update=True), "somebody")
+        session.flush()
+        headers = trial.headers("submit")
+        thread, results = meanwhile(lambda: trial.client.delete(f"/v2/requests/{id}", headers=headers).status_code)
+    thread.join()
+    assert (results, trial.state(id)) == ([409], "approved")
+
+
+def test_a_request_whose_approval_is_being_taken_back_is_not_answered(
+    new_trial: Make, postgres: Callable[[], str]
+) -> None:
+    trial = new_trial(database=postgres(), approve_losses=10**6)
+    id = trial.submit("patient-0017")
+    trial.work()
+    trial.clock.time = trial.service.next_round
+    with trial.service.database.write() as session:
+        request = session.get_one(SubjectRequest, id, with_for_update=True)
+        request.approved_by = request.approved = None
+        set_state(session, trial.service, request, PLANNED)
+        session.flush()
+        thread, results = meanwhile(trial.worker.step)
+    thread.join()
+    assert (results, trial.state(id)) == ([0], "planned")
+    assert not (trial.service.home / "runs" / "patients" / "ledger.sqlite").exists()
 
 
 def test_the_same_request_from_two_callers_at_once_is_stored_once(new_trial: Make, postgres: Callable[[], str]) -> None:

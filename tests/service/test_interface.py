@@ -9,6 +9,7 @@ import logging
 import re
 import stat
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,10 @@ from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS
 
 import graphforget as gf
+from graphforget.service.api import connectors, opendsr, opengdpr
+from graphforget.service.api import operations as operations_api
 from graphforget.service.app import create_app
+from graphforget.service.connectors.webhook import SIGNATURE, TIMESTAMP, signature
 from graphforget.service.secret_files import read_secrets, write_secret
 from graphforget.service.security import LARGEST_BODY, RateLimit
 from graphforget.service.service import open_service
@@ -302,27 +306,48 @@ def test_wrong_settings_are_refused(new_trial: Make, name: str, value: Any) -> N
 
 
 CONFORMS = ("not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance")
-WITHOUT_INPUT = ("/v2/discovery", "/v2/certificate.pem", "/v2/health")  # nothing of them can be invalid
+WITHOUT_INPUT = (
+    "/v1/discovery",
+    "/v2/discovery",
+    "/v2/certificate.pem",
+    "/v2/health",
+)  # nothing of them can be invalid
 
 
-def send_generated(trial: Trial, cases: Any, examples: int) -> set[int]:
-    """Sends generated calls, and returns their codes. Answers must be as described, and none an error 500."""
-    codes: set[int] = set()
-    checks = [check for check in CHECKS.get_all() if check.__name__ in CONFORMS]
+OPERATIONS, WITH_NAMES = 20, 10  # of the description, and of these with a name in the path
+SECRET = b"a secret of a webhook"
+
+Described = tuple[Trial, list[Any], dict[str, list[Any]]]
+
+
+def generated(cases: Any, examples: int, call: Callable[[Any], int]) -> Counter[int]:
+    """Makes generated calls, and returns how often each code came."""
+    codes: Counter[int] = Counter()
 
     @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(case=cases)
     def send(case: Any) -> None:
-        response = case.call(headers=trial.headers("admin"))
-        codes.add(response.status_code)
-        case.validate_response(response, checks=checks)
+        codes[call(case)] += 1
 
     send()
     return codes
 
 
+def send_generated(trial: Trial, cases: Any, examples: int) -> set[int]:
+    """Sends generated calls, and returns their codes. Answers must be as described, and none an error 500."""
+    checks = [check for check in CHECKS.get_all() if check.__name__ in CONFORMS]
+    assert len(checks) == len(CONFORMS)
+
+    def call(case: Any) -> int:
+        response = case.call(headers=trial.headers("admin"))
+        case.validate_response(response, checks=checks)
+        return int(response.status_code)
+
+    return set(generated(cases, examples, call))
+
+
 @pytest.fixture
-def described(new_trial: Make) -> tuple[Trial, list[Any], dict[str, list[Any]]]:
+def described(new_trial: Make) -> Described:
     """A service with every connector, the operations of its description, and names of things that it holds."""
     trial = new_trial(
         requests_per_minute=10**6,
@@ -330,7 +355,7 @@ def described(new_trial: Make) -> tuple[Trial, list[Any], dict[str, list[Any]]]:
         incoming_webhook_secret_file="incoming.key",
         fides_url="https://fides.example",
     )
-    write_secret(trial.service.home / "incoming.key", b"a secret of a webhook")
+    write_secret(trial.service.home / "incoming.key", SECRET)
     answered, planned, refused = (trial.submit(f"patient-{number:04d}") for number in (17, 18, 19))
     trial.work()
     trial.decide(answered)
@@ -341,26 +366,56 @@ def described(new_trial: Make) -> tuple[Trial, list[Any], dict[str, list[Any]]]:
     schema = schemathesis.openapi.from_asgi("/openapi.json", create_app(trial.service))
     listed: list[Any] = list(schema.get_all_operations())
     operations = [one.ok() for one in listed]
-    assert len(operations) >= 15
+    new: list[Any] = [*opendsr.router.routes, *operations_api.router.routes, *connectors.router.routes]
+    old: list[Any] = list(opengdpr.router.routes)
+    expected = {f"{verb} /v2{one.path}" for one in new for verb in one.methods}
+    expected |= {f"{verb} /v1{one.path}" for one in old for verb in one.methods}
+    assert {one.label for one in operations} == expected
+    assert len(operations) == OPERATIONS
     return trial, operations, {"id": [answered, planned, refused], "digest": [digest], "number": [1]}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", list(GenerationMode))
-def test_generated_requests_never_make_an_error_500(
-    described: tuple[Trial, list[Any], dict[str, list[Any]]], mode: GenerationMode
-) -> None:
+def test_generated_requests_never_make_an_error_500(described: Described, mode: GenerationMode) -> None:
     """Schemathesis sends valid or invalid requests to every operation of the description."""
     trial, operations, _ = described
+    codes: dict[str, set[int]] = {}
     for operation in operations:
         if mode is GenerationMode.POSITIVE or operation.path not in WITHOUT_INPUT:
-            send_generated(trial, operation.as_strategy(generation_mode=mode), 20)
+            codes[operation.label] = send_generated(trial, operation.as_strategy(generation_mode=mode), 20)
+    assert all(codes.values())
+    assert len(codes) == OPERATIONS - (0 if mode is GenerationMode.POSITIVE else len(WITHOUT_INPUT))
 
 
 @pytest.mark.slow
-def test_generated_requests_about_what_is_there_never_make_an_error_500(
-    described: tuple[Trial, list[Any], dict[str, list[Any]]],
+@pytest.mark.parametrize("mode", list(GenerationMode))
+def test_generated_bodies_with_a_valid_signature_never_make_an_error_500(
+    described: Described, mode: GenerationMode
 ) -> None:
+    """Without the signature no generated body would come further than the check of it."""
+    trial, operations, _ = described
+    (operation,) = (one for one in operations if one.path == "/v2/webhook")
+    documented = {int(code) for code in operation.definition.raw["responses"]}
+
+    def call(case: Any) -> int:
+        content = case.body if isinstance(case.body, bytes) else json.dumps(case.body, default=str).encode()
+        timestamp = trial.service.now
+        headers = {TIMESTAMP: str(timestamp), SIGNATURE: signature(SECRET, timestamp, content)}
+        answers = [trial.client.post("/v2/webhook", content=content, headers=headers) for _ in range(2)]
+        assert answers[0].status_code in documented - {401, 403, 404}, answers[0].text
+        assert answers[0].content == answers[1].content  # a replay changes nothing
+        return answers[0].status_code
+
+    codes = generated(operation.as_strategy(generation_mode=mode), 100, call)
+    if mode is GenerationMode.POSITIVE:
+        assert codes[201] > 10
+    else:
+        assert codes[400] > 50
+
+
+@pytest.mark.slow
+def test_generated_requests_about_what_is_there_never_make_an_error_500(described: Described) -> None:
     """The service holds an answered request, one that waits and a refused one, a release and its purges."""
     trial, operations, known = described
     codes: dict[str, set[int]] = {}
@@ -369,7 +424,7 @@ def test_generated_requests_about_what_is_there_never_make_an_error_500(
             for value in known[name]:
                 cases = operation.as_strategy(path_parameters={name: value})
                 codes.setdefault(operation.label, set()).update(send_generated(trial, cases, 3))
-    assert len(codes) >= 8
+    assert len(codes) == sum("{" in one.path for one in operations) == WITH_NAMES
     assert all(min(some) < 300 for label, some in codes.items() if label.startswith("GET")), codes
     assert not any(404 in some for some in codes.values()), codes
 

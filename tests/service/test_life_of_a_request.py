@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import re
 from collections import Counter
@@ -17,7 +18,7 @@ from sqlalchemy import select
 import graphforget as gf
 from graphforget.certificates.ledger import Ledger
 from graphforget.runs import absent
-from graphforget.service import batches
+from graphforget.service import batches, planning
 from graphforget.service.identities import SubjectNames, without_names
 from graphforget.service.registration import register_model
 from graphforget.service.releases import ledger_id_of
@@ -238,6 +239,54 @@ def test_the_policy_approves_small_plans_and_leaves_large_ones_to_a_person(new_t
     id = strict.submit("patient-0017", extension={"columns": ["mean radius"]})
     strict.work()
     assert strict.state(id) == "planned"
+
+
+def plans_of_levels(monkeypatch: pytest.MonkeyPatch, *levels: str) -> None:
+    """The next plans have these levels. No built-in model has a plan of a lower level than certified today."""
+    left: list[Any] = list(levels)
+
+    def planned(*arguments: Any, **given: Any) -> gf.Plan:
+        return dataclasses.replace(gf.plan(*arguments, **given), level=left.pop(0))
+
+    monkeypatch.setattr(planning, "plan", planned)
+
+
+@pytest.mark.parametrize(
+    ("levels", "state"),
+    [
+        (["exact"], "approved"),
+        (["certified"], "approved"),
+        (["conditional"], "planned"),
+        (["empirical"], "planned"),
+        (["certified", "exact"], "approved"),
+        (["certified", "conditional"], "planned"),
+        (["empirical", "exact"], "planned"),
+    ],
+)
+def test_the_policy_never_approves_what_is_not_proven(
+    new_trial: Make, monkeypatch: pytest.MonkeyPatch, levels: list[str], state: str
+) -> None:
+    trial = new_trial(approve_losses=10**9, models=len(levels))
+    plans_of_levels(monkeypatch, *levels)
+    id = trial.submit("patient-0017")
+    trial.work()
+    assert trial.state(id) == state
+    trial.next_round()
+    assert trial.state(id) == ("completed" if state == "approved" else "planned")
+    assert (trial.service.home / "runs" / "patients" / "ledger.sqlite").exists() == (state == "approved")
+
+
+def test_an_unproven_plan_of_a_model_that_comes_later_takes_the_approval_back(
+    new_trial: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = new_trial(approve_losses=10**9)
+    id = trial.submit("patient-0017")
+    trial.work()
+    assert stored(trial, id).approved_by == "policy"
+    plans_of_levels(monkeypatch, "conditional")
+    register_second(trial)
+    trial.work()
+    assert (trial.state(id), stored(trial, id).approved_by) == ("planned", None)
 
 
 def test_one_bad_request_in_a_batch_does_not_fail_the_others(new_trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import pickle
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -31,8 +33,10 @@ from cases import (
 )
 from graphforget.certificates.claims.residual_ball import ResidualBall
 from graphforget.certificates.residual import Residual, noise_centre, residual
+from graphforget.graph import overlay as overlay_module
 from graphforget.linalg.newton import newton_cg
 from graphforget.linalg.ritz import RitzPreconditioner
+from graphforget.models import followed as followed_module
 from graphforget.models.fixed import FixedPropagation
 from graphforget.models.parameters import trainable
 from graphforget.privacy.gaussian import delta_of, mu_gdp, noise_error_within_budget, tolerance
@@ -61,8 +65,9 @@ def train(graph: gf.Graph, model: str, **settings_: Any) -> gf.Trained:
 
 
 def optimum(trained: gf.Trained, graph: gf.Graph) -> Tensor:
-    """Retrained from 0 in float64, as far as float64 goes."""
-    found = newton_cg(trained.objective(graph), torch.zeros_like(trained.theta), gradient_tolerance=1e-12)
+    """Retrained from 0 in float64, as far as float64 goes, on a copy of the graph: its features follow nothing."""
+    objective = trained.objective(pickle.loads(pickle.dumps(graph)))
+    found = newton_cg(objective, torch.zeros_like(trained.theta), gradient_tolerance=1e-12)
     assert found.gradient_norm <= 1e-10
     return found.theta
 
@@ -84,11 +89,45 @@ def test_the_retrained_optimum_is_never_further_than_the_bound_in_many_cases(dat
     check_bound(data)
 
 
-def check_bound(data: st.DataObject) -> None:
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_the_bound_holds_where_features_follow_by_differences(data: st.DataObject) -> None:
+    with features_by_differences():
+        check_bound(data, follows=True)
+
+
+@pytest.mark.long
+@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_the_bound_holds_where_features_follow_by_differences_in_many_cases(data: st.DataObject) -> None:
+    with features_by_differences():
+        check_bound(data, follows=True)
+
+
+@st.composite
+def undirected_dense_graphs(draw: st.DrawFn) -> gf.Graph:
+    edges = draw(st.integers(6, 40))
+    return random_graph(draw(st.integers(0, 10**6)), nodes=14, edges=edges, directed=False, sparse=False)
+
+
+@contextlib.contextmanager
+def features_by_differences() -> Iterator[None]:
+    """Features follow a deletion by differences wherever they can, as on large graphs."""
+    with (
+        mock.patch.object(followed_module, "FEW_ENTRIES", 0),
+        mock.patch.object(followed_module, "CHEAP", 0),
+        mock.patch.object(followed_module, "MOST", math.inf),
+        mock.patch.object(overlay_module, "MOST_CHANGED", math.inf),
+    ):
+        yield
+
+
+def check_bound(data: st.DataObject, *, follows: bool = False) -> None:
     """Random graphs, models, mixtures, mu, sigma, epsilon, delta and numbers of releases."""
-    graph = data.draw(graphs())
-    model = data.draw(st.sampled_from(list(MODELS)))
-    if model in WEIGHTED and data.draw(st.booleans()):
+    graph = data.draw(undirected_dense_graphs() if follows else graphs())
+    model = data.draw(st.sampled_from(["sgc", "sign"] if follows else list(MODELS)))
+    if not follows and model in WEIGHTED and data.draw(st.booleans()):
         graph = weighted(graph, 0)
     request = data.draw(requests(graph))
     mu, sigma = data.draw(st.sampled_from([1e-4, 1e-2, 1.0])), data.draw(st.sampled_from([1e-3, 0.1, 10.0]))

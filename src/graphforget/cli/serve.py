@@ -165,6 +165,28 @@ def migrate(
     _done({"revision": to}, f"The tables are at revision {to}.", as_json)
 
 
+def fides(
+    out_file: Annotated[Path, typer.Option("--out", help="The zip file to write.")] = Path("graphforget-fides.zip"),
+    identity_type: Annotated[
+        str, typer.Option(help="What the subject ids of the models are: controller_customer_id or email.")
+    ] = "controller_customer_id",
+    as_json: AsJson = False,
+) -> None:
+    """Write the connector that Fides registers: a zip with its configuration and its data set. It holds no secret."""
+    _check_installed()
+    from graphforget.files import error_reason, write_atomic
+    from graphforget.service.connectors.fides import connector_package
+
+    content = connector_package(identity_type)
+    if out_file.exists() and not out_file.is_file():
+        raise InputError(f"{out_file} is not a file that can be written")
+    try:
+        write_atomic(out_file, content)
+    except OSError as error:
+        raise InputError(f"{out_file} cannot be written: {error_reason(error)}") from error
+    _done({"connector": str(out_file), "identity_type": identity_type}, f"Written to {out_file}.", as_json)
+
+
 def trial(
     port: Port = 8080,
     home: Annotated[Path | None, typer.Option(help="A new folder; by default a temporary one.")] = None,
@@ -221,6 +243,7 @@ SUBCOMMANDS: dict[Any, str] = {  # each with an example
     api: "graphforget serve api --home service --port 8080",
     worker: "graphforget serve worker --home service",
     migrate: "graphforget serve migrate --home service",
+    fides: "graphforget serve fides --out connector.zip --identity-type email",
     trial: "graphforget serve trial",
 }
 serve_app = typer.Typer(

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from graphforget.graph.overlay import Overlay, SlotChange
     from graphforget.graph.resolved import Resolvable, Resolved
+    from graphforget.graph.row_change import RowChange
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -95,9 +96,9 @@ class Graph(LazyFields):
         return is_symmetric(self.edge_index, self.num_nodes)
 
     @property
-    def change(self) -> SlotChange | None:
-        """How the deletion that made this graph changed the overlay of the graph before it, if that is known."""
-        change: SlotChange | None = self.__dict__.get("_change")
+    def change(self) -> SlotChange | RowChange | None:
+        """How the deletion that made this graph changed the overlay or the rows of the graph before it, if known."""
+        change: SlotChange | RowChange | None = self.__dict__.get("_change")
         return change
 
     # -- making one ----------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from graphforget.graph.digest import follow
 from graphforget.graph.edge_arrays import FORGOTTEN_WEIGHT, WEIGHT, has_edge_arrays, selected
 from graphforget.graph.overlay import Overlay, overlay_without
 from graphforget.graph.resolved import Resolved
+from graphforget.graph.row_change import RowChange
 from graphforget.graph.targets import targets_where, without_targets
 from graphforget.linalg.sparse import entry_rows, from_scipy, keep_entries, masked, to_scipy, without_rows
 
@@ -94,10 +96,21 @@ def _copied_without(graph: Graph, resolved: Resolved) -> Graph:
     part = _rows(dataclasses.replace(graph, **lost) if lost else graph, keep, _blanked(graph, resolved, keep), edges)
     after = dataclasses.replace(part, next_number=graph.free_number)
     receivers = graph.edge_index[1, ~edges | unweighted]
+    if not (graph.directed or has_edge_arrays(graph) or graph.graph_numbers is not None):
+        after.__dict__["_change"] = _row_change(graph, resolved, keep, receivers)
     changed = torch.cat([receivers, resolved.full_rows, resolved.partial_rows, resolved.label_rows])
     if graph.graph_ids is None:  # or the header changes too
         follow(graph, after, *(graph.numbers[rows].numpy() for rows in (changed, resolved.node_rows)))
     return after
+
+
+def _row_change(graph: Graph, resolved: Resolved, keep: Tensor, receivers: Tensor) -> RowChange:
+    """What a request changes of an undirected graph without arrays of edges; `receivers` lost an edge."""
+    relinked, altered = (
+        _renumbered(rows[keep[rows]].unique(), keep).numpy()
+        for rows in (receivers, torch.cat([resolved.full_rows, resolved.partial_rows]))
+    )
+    return RowChange(weakref.ref(graph), (~keep).numpy().nonzero()[0], relinked, altered)
 
 
 def induced(graph: Graph, keep: Tensor) -> Graph:

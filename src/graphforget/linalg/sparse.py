@@ -244,10 +244,13 @@ def as_matrix(values: Tensor) -> Matrix:
 
 
 def row_norms(matrix: Tensor) -> Tensor:
-    """The Euclidean norm of every row, sparse or dense."""
+    """The Euclidean norm of every row, sparse or dense. A sparse row is added up in its own order, on the CPU."""
     if matrix.layout != torch.sparse_csr:
         return matrix.norm(dim=1)
     values = matrix.values()
+    if values.device.type == "cpu" and not values.requires_grad:
+        squares = to_scipy(with_values(matrix, values.square()))
+        return torch.from_numpy(squares @ np.ones(matrix.shape[1], dtype=squares.dtype)).sqrt()
     ones = torch.ones(matrix.shape[1], 1, dtype=values.dtype, device=values.device)
     norms: Tensor = (with_values(matrix, values.square()) @ ones).squeeze(1).sqrt()
     return norms

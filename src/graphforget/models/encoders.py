@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,7 +39,9 @@ class Encoders:
 
     @cached_property
     def digest(self) -> str:
-        return state_digest(self.state())
+        """For this process. Encoders that stay after a request are not hashed again."""
+        parts = [f"{_digest_of(one)} {scale!r}" for one, scale in zip(self.modules, self.scales, strict=True)]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def state(self) -> dict[str, Tensor]:
         """All tensors by name."""
@@ -92,6 +96,16 @@ class Encoders:
             return torch.cat(blocks, dim=1)  # type: ignore[arg-type]
         nothing = combined(torch.zeros(x.shape[0], width, dtype=x.dtype, device=x.device))
         return torch.cat([nothing if block is None else block for block in blocks], dim=1)
+
+
+_digests: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
+
+
+def _digest_of(module: nn.Module) -> str:
+    """The digest of the tensors of a trained encoder, which never change."""
+    if module not in _digests:
+        _digests[module] = state_digest(module.state_dict())
+    return _digests[module]
 
 
 def embedding(module: nn.Module, x: Any, edge_index: Any) -> Tensor:

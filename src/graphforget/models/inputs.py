@@ -10,11 +10,14 @@ from torch import Tensor, nn
 
 from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
-from graphforget.linalg.sparse import converted
+from graphforget.graph.overlay import SlotChange
+from graphforget.linalg.sparse import SparseMatrix, converted
 from graphforget.models.base import GraphModel, reads_edge_weight
 from graphforget.models.built_in import is_built_in
+from graphforget.models.embedding_nodes import DenseNodes, SparseNodes
 from graphforget.models.fixed import FixedPropagation
 from graphforget.models.followed import followed
+from graphforget.models.followed_embeddings import can_embed_by_rows, row_embeddings
 from graphforget.models.items import ItemModel
 from graphforget.models.linearised import base_of
 from graphforget.models.parameters import call_with, flatten
@@ -45,10 +48,25 @@ def model_inputs(
             return propagated_inputs(module, graph)
         key = (module.preparation, dtype, str(device))
         plain = dtype == torch.float64 and str(device) == "cpu"
-        if plain and isinstance(module, Stacked) and can_follow(module.fixed, graph):
-            return prepared_once(graph, key, lambda: _stacked_inputs(module, graph))
+        if plain and isinstance(module, Stacked):
+            if can_follow(module.fixed, graph):
+                return prepared_once(graph, key, lambda: _stacked_inputs(module, graph))
+            if can_embed_by_rows(module, graph):
+                return prepared_once(graph, key, lambda: _sparse_stacked_inputs(module, graph))
         return prepared_once(graph, key, lambda: _inputs(module, graph, dtype=dtype, device=device))
     return _inputs(module, graph, dtype=dtype, device=device)
+
+
+def inputs_for_one_use(
+    module: nn.Module, graph: Graph, *, dtype: torch.dtype, device: str | torch.device = "cpu"
+) -> tuple[Any, Any]:
+    """The same inputs for a graph that is used once. They do not take the place of prepared inputs of other graphs."""
+    module = base_of(module)
+    check_edge_arrays(module, graph)
+    if isinstance(module, ItemModel):
+        return module.item_inputs(graph, dtype=dtype, device=device)
+    inputs: tuple[Any, Any] = _inputs(module, graph, dtype=dtype, device=device)
+    return inputs
 
 
 def check_edge_arrays(module: nn.Module, graph: Graph) -> None:
@@ -94,7 +112,7 @@ def propagated_inputs(module: FixedPropagation, graph: Graph, *, anew: bool = Fa
         return PropagatedFeatures(propagate(overlay, settings, overlay.slots_of(graph.train_rows.numpy())))
 
     def follow(earlier: PropagatedFeatures) -> PropagatedFeatures:
-        assert graph.change is not None
+        assert isinstance(graph.change, SlotChange)
         train_slots = overlay.slots_of(graph.train_rows.numpy())
         return PropagatedFeatures(followed(earlier.propagated, overlay, graph.change, train_slots))
 
@@ -102,10 +120,23 @@ def propagated_inputs(module: FixedPropagation, graph: Graph, *, anew: bool = Fa
 
 
 def _stacked_inputs(module: Stacked, graph: Graph) -> tuple[Any, StackedInputs]:
-    """Fixed features that follow deletions, and the embeddings, by one pass over the whole graph."""
+    """Fixed features that follow deletions, and the embeddings: they follow too, or are computed anew."""
     features, _ = propagated_inputs(module.fixed, graph)
+    if can_embed_by_rows(module, graph):
+        return features, StackedInputs(None, row_embeddings(module, graph, DenseNodes(graph)))
     x = converted(graph.x, dtype=torch.float64, device="cpu")
     return features, StackedInputs(None, module.embedded(x, graph.edge_index))
+
+
+def _sparse_stacked_inputs(module: Stacked, graph: Graph) -> tuple[Any, StackedInputs]:
+    """Attributes and propagation, and embeddings that follow deletions."""
+    x = converted(graph.x, dtype=torch.float64, device="cpu")
+    attributes, propagation = module.fixed.prepare(x, graph.edge_index)
+    assert isinstance(attributes, SparseMatrix)
+    assert isinstance(propagation, SparseMatrix)
+    nodes = SparseNodes(graph, propagation, attributes, scaled=module.fixed.scale_rows)
+    embeddings = row_embeddings(module, graph, nodes)
+    return attributes, StackedInputs(module.fixed.marked_symmetric(propagation), embeddings)
 
 
 def fresh_inputs(module: nn.Module, graph: Graph, *, device: str | torch.device = "cpu") -> tuple[Any, Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -36,3 +37,12 @@ def assign(module: nn.Module, theta: Tensor) -> None:
     with torch.no_grad():
         for name, part in unflatten(module, theta).items():
             module.get_parameter(name).copy_(part)
+
+
+def add_l2_gradient(parameters: Sequence[Tensor], mu: float) -> None:
+    """Adds the gradient of `mu/2 ||theta||^2` to those that a backward pass has left, without recording it."""
+    with torch.no_grad():
+        for parameter in parameters:
+            if parameter.grad is None:  # the loss does not depend on it
+                parameter.grad = torch.zeros_like(parameter)
+            parameter.grad.add_(parameter, alpha=mu)

@@ -204,7 +204,7 @@ class StackedModel(CompositeModel):
             squares = x.row_norms(rows).square() + (0.0 if self.fixed.bias is None else 1.0)
         else:
             squares = self.fixed.feature_norms(x, stacked.fixed)[rows].square()
-        squares = squares + stacked.embeddings[rows].square().sum(dim=1)
+        squares = squares + torch.linalg.vecdot(stacked.embeddings, stacked.embeddings)[rows]
         return float(squares.sqrt().sum()), float(squares.sum())
 
     def feature_error(self, inputs: tuple[Any, Any]) -> float | None:

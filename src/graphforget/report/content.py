@@ -157,8 +157,15 @@ def footprint_scene(graph: Graph, request: Request, touched: Footprint) -> Scene
         "affected": f"loss may change ({affected} training nodes)",
         "untouched": f"loss stays the same ({rest} training nodes)",
     }
-    positions = PCA(2, random_state=0).fit_transform(to_scipy(graph.x))
-    return positions, graph.edge_index.numpy(), roles, labels
+    return _positions(graph), graph.edge_index.numpy(), roles, labels
+
+
+def _positions(graph: Graph) -> np.ndarray:
+    """The nodes on the two main directions of their attributes; on the attributes themselves, if there are no more."""
+    if graph.x.shape[1] > 2:
+        return PCA(2, random_state=0).fit_transform(to_scipy(graph.x))
+    x = (graph.x if graph.x.layout == torch.strided else graph.x.to_dense()).numpy()
+    return np.pad(x, ((0, 0), (0, 2 - x.shape[1])))
 
 
 def _facts(certificate: Certificate, account: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

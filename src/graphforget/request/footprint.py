@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from graphforget.graph.graph import Graph
+from graphforget.graph.overlay import SlotChange
 from graphforget.graph.reach import Reach
 from graphforget.graph.resolved import Resolved
 from graphforget.request.request import Request
@@ -128,7 +129,7 @@ def _by_neighbours(graph: Graph, after: Graph, resolved: Resolved, reach: Reach)
     overlay, left, change = graph.overlay, after.overlay, after.change
     assert overlay is not None
     assert left is not None
-    assert change is not None
+    assert isinstance(change, SlotChange)
     changed = np.zeros(overlay.num_slots, dtype=bool)
     changed[overlay.slots_of(graph.changed_attribute_rows(resolved).numpy())] = True
     sends_anew = changed.copy()

@@ -14,7 +14,7 @@ from fastapi.responses import RedirectResponse
 from fastapi.staticfiles import StaticFiles
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from graphforget.service.api import connectors, opendsr, operations
+from graphforget.service.api import connectors, opendsr, opengdpr, operations
 from graphforget.service.api.errors import install_errors, unexpected
 from graphforget.service.open_models import OpenModels
 from graphforget.service.security import Guard, RateLimit
@@ -35,7 +35,9 @@ def create_app(service: Service) -> FastAPI:
     app.state.failures = RateLimit(service.settings.logins_per_minute)
     for router in (opendsr.router, operations.router, connectors.router):
         app.include_router(router, prefix="/v2")
-    app.include_router(opendsr.router, include_in_schema=False)  # OpenDSR names the paths without a version, too
+    app.include_router(opengdpr.router, prefix="/v1")
+    for router in (opendsr.router, opengdpr.router):  # they name the paths without a version, too
+        app.include_router(router, include_in_schema=False)
     for router in (pages.router, actions.router, pictures.router):
         app.include_router(router)
     app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"))

@@ -11,7 +11,7 @@ from sqlalchemy.orm import aliased
 
 from graphforget.service.connectors.fides import deliver_to_fides
 from graphforget.service.connectors.mlflow import deliver_to_mlflow
-from graphforget.service.connectors.opendsr import deliver_to_controller
+from graphforget.service.connectors.opendsr import V1, V2, deliver_to_controller
 from graphforget.service.connectors.webhook import deliver_to_webhook
 from graphforget.service.leases import Holder, claim, give_back
 from graphforget.service.service import Service
@@ -22,7 +22,8 @@ TIMEOUT = httpx.Timeout(10.0, connect=3.0)
 FIRST_PAUSE, LONGEST_PAUSE = 2, 6 * 3600  # seconds
 Send = Callable[[Service, httpx.Client, Delivery], None]
 SENDERS: Mapping[str, Send] = {
-    "opendsr": deliver_to_controller,
+    V1.source: deliver_to_controller,
+    V2.source: deliver_to_controller,
     "webhook": deliver_to_webhook,
     "fides": deliver_to_fides,
     "mlflow": deliver_to_mlflow,
@@ -51,10 +52,21 @@ def deliver_due(service: Service, holder: Holder) -> int:
             now=service.now,
             most=MOST,
         )
-    with httpx.Client(timeout=TIMEOUT, follow_redirects=False, trust_env=False) as client:
+    if not due:
+        return 0
+    # A receiver may be slow. If a lease ended meanwhile, another worker would send the same message again.
+    keeping = holder.keeping(service, Delivery, *(delivery.id for delivery in due))
+    with keeping, httpx.Client(timeout=TIMEOUT, follow_redirects=False, trust_env=False) as client:
         for delivery in due:
-            _attempt(service, client, delivery, holder)
+            if _is_ours(service, delivery, holder):
+                _attempt(service, client, delivery, holder)
     return len(due)
+
+
+def _is_ours(service: Service, delivery: Delivery, holder: Holder) -> bool:
+    """Whether nobody has taken the message over, from a process that stood still for longer than its lease."""
+    with service.database.read() as session:
+        return session.scalar(select(Delivery.leased_by).where(Delivery.id == delivery.id)) == holder.name
 
 
 def _attempt(service: Service, client: httpx.Client, delivery: Delivery, holder: Holder) -> None:

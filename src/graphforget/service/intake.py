@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
@@ -14,9 +13,9 @@ from sqlalchemy.orm import Session
 from graphforget.errors import InputError
 from graphforget.service.completion import finish
 from graphforget.service.identities import keyed_hash
-from graphforget.service.notices import enqueue, status_body
+from graphforget.service.notices import call_back
 from graphforget.service.service import Service, record
-from graphforget.service.settings import DAY, Settings
+from graphforget.service.settings import DAY
 from graphforget.service.states import CANCELLED, PENDING, RECEIVED
 from graphforget.service.tables import Model, SubjectRequest, Token
 from graphforget.service.tokens import APPROVE, READ, allows
@@ -93,8 +92,8 @@ def accept(session: Session, service: Service, given: Submission, token: Token |
     if len(given.identities) * listed > MOST_PAIRS:
         raise InputError(f"identities times relations and columns are over {MOST_PAIRS:,}, send several requests")
     _check_models(session, given.scope.get("models") or ())
-    for url in given.callback_urls:
-        check_callback(service.settings, url)
+    if not all(map(service.settings.allows_callback, given.callback_urls)):
+        raise InputError("a status_callback_url is not https, or its host is not in callback_hosts of the service")
     now = service.now
     submitted = min(max(given.submitted, now - OLDEST), now)
     request = SubjectRequest(
@@ -105,7 +104,7 @@ def accept(session: Session, service: Service, given: Submission, token: Token |
         content_hash=content_hash,
         identities=given.identities,
         scope=given.scope,
-        callback_urls=list(given.callback_urls),
+        callback_urls=list(dict.fromkeys(given.callback_urls)),
         dry_run=given.dry_run,
         submitted=submitted,
         received=now,
@@ -114,9 +113,7 @@ def accept(session: Session, service: Service, given: Submission, token: Token |
     )
     session.add(request)
     session.flush()
-    for url in given.callback_urls:
-        body = status_body(service, request) | {"status_callback_url": url}
-        enqueue(session, service, "opendsr", url, body, request_id=request.id)
+    call_back(session, service, request)
     record(session, service, token.name if token else given.source, "received", request_id=request.id)
     return request, True
 
@@ -139,16 +136,3 @@ def _check_models(session: Session, names: Any) -> None:
     known = set(session.scalars(select(Model.name)))
     if not known.issuperset(names):
         raise InputError("the extension names a model that is not registered with the service")
-
-
-def check_callback(settings: Settings, url: str) -> None:
-    """Raises `InputError` unless the service may send to this address. A caller must not choose where it connects."""
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port
-    except ValueError as error:
-        raise InputError("a status_callback_url cannot be read") from error
-    secure = parts.scheme == "https" or (settings.insecure_callbacks and parts.scheme == "http")
-    named = host if port is None else f"{host}:{port}"
-    if not secure or parts.username is not None or named not in settings.callback_hosts:
-        raise InputError("a status_callback_url is not https, or its host is not in callback_hosts of the service")

@@ -29,13 +29,13 @@ class Holder:
     name: str = field(default_factory=lambda: secrets.token_hex(8))
 
     @contextmanager
-    def keeping(self, service: Service, kind: type[Base], key: Any) -> Iterator[None]:
-        """Renews the lease of a row while something long happens."""
+    def keeping(self, service: Service, kind: type[Base], *keys: Any) -> Iterator[None]:
+        """Renews the leases of rows while something long happens. A row that was given back stays free."""
         over = threading.Event()
 
         def renew() -> None:
             table: Any = kind
-            mine = (table.id == key) & (table.leased_by == self.name)
+            mine = table.id.in_(keys) & (table.leased_by == self.name)
             while not over.wait(max(self.seconds / 3, 0.2)):
                 with service.database.write() as session:
                     session.execute(update(kind).where(mine).values(leased_until=service.now + self.seconds))

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from graphforget.service.connectors.opendsr import V2, Version, version_of
 from graphforget.service.service import Service, as_time
 from graphforget.service.states import COMPLETED, FINAL, OPENDSR
 from graphforget.service.tables import Delivery, SubjectRequest
@@ -14,10 +15,10 @@ from graphforget.service.tables import Delivery, SubjectRequest
 HELD_SECONDS = 5  # the receiver refuses a callback that comes before it has seen the answer to its own call
 
 
-def status_body(service: Service, request: SubjectRequest) -> dict[str, Any]:
+def status_body(service: Service, request: SubjectRequest, version: Version = V2) -> dict[str, Any]:
     """The status of a request, as OpenDSR words it."""
     body: dict[str, Any] = {
-        "api_version": "2.0",
+        "api_version": version.api_version,
         "controller_id": controller_id(request),
         "expected_completion_time": as_time(request.due),
         "subject_request_id": request.id,
@@ -47,11 +48,18 @@ def set_state(session: Session, service: Service, request: SubjectRequest, state
         _release_held(session, service, request)
     if not changed:
         return
+    call_back(session, service, request)
     body = status_body(service, request)
-    for url in request.callback_urls:
-        enqueue(session, service, "opendsr", url, body | {"status_callback_url": url}, request_id=request.id)
     for webhook in service.settings.webhooks:
         enqueue(session, service, "webhook", webhook.url, body, request_id=request.id)
+
+
+def call_back(session: Session, service: Service, request: SubjectRequest) -> None:
+    """Tells the controller, in the words of the version of OpenDSR that the request came in by."""
+    version = version_of(request.source)
+    body = status_body(service, request, version)
+    for url in request.callback_urls:
+        enqueue(session, service, version.source, url, body | {"status_callback_url": url}, request_id=request.id)
 
 
 def enqueue(

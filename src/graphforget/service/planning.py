@@ -63,7 +63,8 @@ def plan_received(service: Service, models: OpenModels, holder: Holder) -> int:
     _keep_out(claimed, registered, models, parts, problems)
     first = {request.id for request in claimed if request.state == RECEIVED}
     with service.database.write() as session:
-        for request in session.scalars(select(SubjectRequest).where(SubjectRequest.id.in_(parts)).with_for_update()):
+        ours = select(SubjectRequest).where(SubjectRequest.id.in_(parts)).order_by(SubjectRequest.id)
+        for request in session.scalars(ours.with_for_update()):
             # A first plan counts even if it took longer than the lease: two slow workers would else never end.
             still_ours = request.state == RECEIVED if request.id in first else request.leased_by == holder.name
             if still_ours:

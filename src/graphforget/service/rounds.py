@@ -96,7 +96,8 @@ def _batch(service: Service, model: Model) -> list[Part]:
     """Marks the due requests as those of the present round. From now on they cannot be cancelled."""
     with service.database.write() as session:
         query = select(Part).join(SubjectRequest).where(Part.model_id == model.id, *_is_due(service))
-        parts = list(session.scalars(query.options(_with_parts()).order_by(Part.request_id).limit(MOST)))
+        query = query.options(_with_parts()).order_by(Part.request_id).limit(MOST)
+        parts = list(session.scalars(query.with_for_update(of=SubjectRequest)))
         for part in parts:
             if part.state == PLANNED:
                 part.state, part.round = BATCHED, service.round

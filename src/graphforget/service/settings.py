@@ -72,6 +72,17 @@ class Settings:
         """Whether callers use TLS, by a proxy."""
         return self.base_url.startswith("https://")
 
+    def allows_callback(self, url: str) -> bool:
+        """Whether the service may send to this address. A caller must not choose where it connects."""
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname or "", parts.port
+        except ValueError:
+            return False
+        secure = parts.scheme == "https" or (self.insecure_callbacks and parts.scheme == "http")
+        named = host if port is None else f"{host}:{port}"
+        return secure and parts.username is None and named in self.callback_hosts
+
 
 def read_settings(home: Path) -> Settings:
     """The settings of the service in this folder. Raises `InputError` if there are none, or wrong ones."""

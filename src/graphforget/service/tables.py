@@ -50,7 +50,7 @@ class SubjectRequest(Leased, Base):
     __tablename__ = "requests"
 
     id: Mapped[str] = mapped_column(String(36), primary_key=True)  # the subject_request_id
-    source: Mapped[str] = mapped_column(String(20))  # opendsr, webhook, fides, page
+    source: Mapped[str] = mapped_column(String(20))  # opendsr, opengdpr, webhook, fides, page
     token_id: Mapped[int | None] = mapped_column(ForeignKey("tokens.id"))  # who submitted it
     regulation: Mapped[str] = mapped_column(String(20))
     content_hash: Mapped[str | None] = mapped_column(String(64))  # keyed: whether a repeated id asks for the same
@@ -131,7 +131,7 @@ class Delivery(Leased, Base):
     __tablename__ = "deliveries"
 
     id: Mapped[int] = mapped_column(Number, primary_key=True)
-    kind: Mapped[str] = mapped_column(String(20))  # opendsr, webhook, fides, mlflow
+    kind: Mapped[str] = mapped_column(String(20))  # opendsr, opengdpr, webhook, fides, mlflow
     request_id: Mapped[str | None] = mapped_column(ForeignKey("requests.id"), index=True)
     url: Mapped[str]
     secret: Mapped[str | None]  # a token of the receiver; removed after delivery

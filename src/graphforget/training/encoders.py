@@ -18,6 +18,7 @@ from graphforget.graph.reach import Reach
 from graphforget.models.built_in import is_built_in
 from graphforget.models.composite import inner_inputs, made_by_seed
 from graphforget.models.encoders import Encoders, embedding
+from graphforget.models.inputs import inputs_for_one_use
 from graphforget.models.inspection import Inspection, attribute_state
 from graphforget.models.items import items_of, view_of
 from graphforget.models.mini_batches import MiniBatches
@@ -146,7 +147,8 @@ def _fitted(
         return fitted.module, fitted.certification_blockers
     before = None if is_built_in(fresh) else attribute_state(fresh)
     if batches is None:
-        unkeyed = train_by_adam(fresh, part, recipe, loss, device=device)
+        inputs = inputs_for_one_use(fresh, part, dtype=torch.float32, device=device)
+        unkeyed = train_by_adam(fresh, part, recipe, loss, inputs=inputs, device=device)
     else:
         unkeyed = train_in_batches(fresh, part, recipe, loss, batches, device=device)
     encoder = fresh.double().eval().cpu()

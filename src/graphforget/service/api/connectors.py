@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Depends, Header, Response
+from fastapi import APIRouter, Body, Depends, Header, Request, Response
 from pydantic import ValidationError
 from sqlalchemy.orm import Session
 from starlette.exceptions import HTTPException
@@ -18,15 +18,18 @@ from graphforget.service.connectors.webhook import check_signature
 from graphforget.service.intake import Submission, accept_once
 from graphforget.service.notices import enqueue
 from graphforget.service.secret_files import read_secret
-from graphforget.service.security import OpenService
+from graphforget.service.security import OpenService, address_of
 from graphforget.service.tables import SubjectRequest
 
 router = APIRouter(tags=["connectors"], responses=ERRORS)
+_SCHEMA = {"schema": {"$ref": "#/components/schemas/NewRequest"}}
+SIGNED_BODY = {"requestBody": {"required": True, "content": {"application/json": _SCHEMA}}}  # read after its signature
 TokenHeader = Annotated[str | None, Header(max_length=4000)]
 
 
-@router.post("/webhook", status_code=201, response_model=Received)
+@router.post("/webhook", status_code=201, response_model=Received, openapi_extra=SIGNED_BODY)
 def webhook(
+    request: Request,
     raw: Annotated[bytes, Depends(raw_body)],
     service: OpenService,
     x_graphforget_timestamp: Annotated[str | None, Header(max_length=40)] = None,
@@ -40,7 +43,9 @@ def webhook(
         secret = read_secret(service.home / name)
         check_signature(secret, x_graphforget_timestamp, x_graphforget_signature, raw, now=service.now)
     except InputError as error:
+        request.app.state.failures.check(address_of(request))
         raise HTTPException(401, "the signature of the webhook is not valid") from error
+    request.app.state.requests.check("webhook")
     try:
         new = NewRequest.model_validate_json(raw)
     except ValidationError as error:
@@ -57,7 +62,7 @@ def fides(
     reply_to_token: TokenHeader = None,
 ) -> dict[str, Any]:
     """An erasure of Fides. It is called back at `reply-to` when the erasure is done."""
-    if reply_to is None or not reply_to_token or not reply_to_token.isprintable():
+    if reply_to is None or not reply_to_token or not (reply_to_token.isascii() and reply_to_token.isprintable()):
         raise InputError("the headers reply-to and reply-to-token are needed")
     url = check_reply(service, reply_to)
     identity = {"identity_type": given.identity_type, "identity_value": given.identity_value, "identity_format": "raw"}

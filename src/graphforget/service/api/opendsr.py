@@ -21,7 +21,7 @@ from graphforget.service.api.schemas import (
     Received,
     Status,
 )
-from graphforget.service.connectors.opendsr import signature_headers
+from graphforget.service.connectors.opendsr import V2, Version, signature_headers
 from graphforget.service.identities import TYPES
 from graphforget.service.intake import Submission, accept_once, cancel
 from graphforget.service.notices import controller_id, status_body
@@ -38,15 +38,16 @@ Reader = Annotated[Token, Depends(require(SUBMIT, READ))]
 Id = Annotated[str, Path(description="The id of the request.", pattern=ANY_UUID)]
 
 
-def signed_json(service: Service, content: Mapping[str, Any], code: int = 200) -> Response:
+def signed_json(service: Service, content: Mapping[str, Any], code: int = 200, version: Version = V2) -> Response:
     """JSON with the headers that sign its bytes."""
     body = json.dumps(content).encode()
-    return Response(body, code, signature_headers(service, body), media_type="application/json")
+    return Response(body, code, signature_headers(service, body, version), media_type="application/json")
 
 
-def found(session: Session, token: Token, id: str) -> SubjectRequest:
-    """A request that this caller may see: who only submits sees their own."""
-    request = session.get(SubjectRequest, id, options=[selectinload(SubjectRequest.parts).selectinload(Part.release)])
+def found(session: Session, token: Token, id: str, *, to_change: bool = False) -> SubjectRequest:
+    """A request that this caller may see: who only submits sees their own. `to_change` locks it."""
+    parts = selectinload(SubjectRequest.parts).selectinload(Part.release)
+    request = session.get(SubjectRequest, id, options=[parts], with_for_update=to_change)
     if request is None or not (allows(token, READ) or request.token_id == token.id):
         raise HTTPException(404, "there is no such request")
     return request
@@ -56,7 +57,7 @@ def found(session: Session, token: Token, id: str) -> SubjectRequest:
 def discovery(service: OpenService) -> dict[str, Any]:
     """What this processor understands."""
     return {
-        "api_version": "2.0",
+        "api_version": V2.api_version,
         "supported_identities": [
             {"identity_type": kind, "identity_format": form} for kind in TYPES for form in SUPPORTED_FORMATS
         ],
@@ -83,10 +84,10 @@ def submit(
     token: Submitter,
 ) -> Response:
     """Accepts a request. The same `subject_request_id` with the same content gets the same answer again."""
-    return received(service, submission(new, "opendsr"), token, raw)
+    return received(service, submission(new, V2.source), token, raw)
 
 
-def received(service: Service, given: Submission, token: Token | None, raw: bytes) -> Response:
+def received(service: Service, given: Submission, token: Token | None, raw: bytes, version: Version = V2) -> Response:
     """Stores a request, and the signed answer to it."""
     request = accept_once(service, given, token)
     content = {
@@ -96,7 +97,7 @@ def received(service: Service, given: Submission, token: Token | None, raw: byte
         "encoded_request": base64.b64encode(raw).decode(),
         "subject_request_id": request.id,
     }
-    return signed_json(service, content, 201)
+    return signed_json(service, content, 201, version)
 
 
 def submission(new: NewRequest, source: str) -> Submission:
@@ -123,23 +124,31 @@ def submission(new: NewRequest, source: str) -> Submission:
 @router.get("/requests/{id}", response_model=Status)
 def status(id: Id, service: OpenService, token: Reader) -> Response:
     """The status of a request. A refused request is `cancelled`, with the reason in `extensions`."""
+    return status_of(service, token, id)
+
+
+def status_of(service: Service, token: Token, id: str, version: Version = V2) -> Response:
     with service.database.read() as session:
-        return signed_json(service, status_body(service, found(session, token, id)))
+        return signed_json(service, status_body(service, found(session, token, id), version), version=version)
 
 
 @router.delete("/requests/{id}", status_code=202, response_model=Cancelled)
 def withdraw(id: Id, service: OpenService, token: Submitter) -> Response:
     """Cancels a request that is still pending."""
+    return cancelled(service, token, id)
+
+
+def cancelled(service: Service, token: Token, id: str, version: Version = V2) -> Response:
     with service.database.write() as session:
-        request = found(session, token, id)
+        request = found(session, token, id, to_change=True)
         cancel(session, service, request, token)
         content = {
             "controller_id": controller_id(request),
             "received_time": as_time(request.received),
             "subject_request_id": request.id,
-            "api_version": "2.0",
+            "api_version": version.api_version,
         }
-    return signed_json(service, content, 202)
+    return signed_json(service, content, 202, version)
 
 
 @router.get("/requests/{id}/results", response_model=dict[str, Any])

@@ -36,12 +36,15 @@ Digest = Annotated[str, Path(description="The digest of a certificate.", pattern
 def health(service: OpenService) -> dict[str, Any]:
     """Whether the service works. It needs no token, so it does not say how much waits: that tells when people ask."""
     with service.database.read() as session:
-        return {"ok": health_of(session, service)["ok"]}
+        return {"ok": not _stopped_models(session)}
+
+
+def _stopped_models(session: Session) -> int:
+    return session.scalar(select(func.count()).select_from(Model).where(Model.alarm.is_not(None))) or 0
 
 
 def health_of(session: Session, service: Service) -> dict[str, Any]:
-    waiting = SubjectRequest.state.in_(OPEN)
-    stopped = session.scalar(select(func.count()).select_from(Model).where(Model.alarm.is_not(None))) or 0
+    waiting, stopped = SubjectRequest.state.in_(OPEN), _stopped_models(session)
     stuck = select(func.count()).select_from(Delivery).where(Delivery.delivered.is_(None), Delivery.attempts > 0)
     overdue = select(func.count()).select_from(SubjectRequest).where(waiting, SubjectRequest.due < service.now)
     return {
@@ -113,17 +116,27 @@ def models(service: OpenService, _token: Reader) -> dict[str, Any]:
 def certificate(digest: Digest, service: OpenService, _token: Reader) -> Response:
     """A certificate, as `certificate.json` of its run directory was. It is public."""
     with service.database.read() as session:
-        document = Certificate.from_dict(release_of(session, digest).certificate).to_dict()
-    headers = {"Content-Disposition": f'attachment; filename="certificate-{digest[:12]}.json"'}
-    return Response(public_json(document), headers=headers, media_type="application/json")
+        return certificate_file(release_of(session, digest))
 
 
 @router.get("/releases/{digest}/attestation", response_model=dict[str, Any])
 def attestation(digest: Digest, service: OpenService, _token: Reader) -> Response:
     """The certificate as an in-toto Statement in a DSSE envelope. It is public."""
     with service.database.read() as session:
-        content = attestation_bytes(release_of(session, digest, verified=True).attestation)
-    headers = {"Content-Disposition": f'attachment; filename="attestation-{digest[:12]}.json"'}
+        return attestation_file(release_of(session, digest, verified=True))
+
+
+def certificate_file(release: Release) -> Response:
+    document = Certificate.from_dict(release.certificate).to_dict()
+    return _download("certificate", release, public_json(document))
+
+
+def attestation_file(release: Release) -> Response:
+    return _download("attestation", release, attestation_bytes(release.attestation))
+
+
+def _download(name: str, release: Release, content: bytes) -> Response:
+    headers = {"Content-Disposition": f'attachment; filename="{name}-{release.certificate_digest[:12]}.json"'}
     return Response(content, headers=headers, media_type="application/json")
 
 

@@ -83,6 +83,12 @@ class NewRequest(OuterBody):
     extensions: Extensions = Extensions()
 
 
+class NewRequestV1(NewRequest):
+    """A request of OpenGDPR 1.0, which needs no regulation."""
+
+    regulation: Literal["gdpr", "ccpa"] = "gdpr"
+
+
 class Received(BaseModel):
     controller_id: str
     expected_completion_time: datetime

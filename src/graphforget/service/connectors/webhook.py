@@ -9,6 +9,7 @@ import json
 import httpx
 
 from graphforget.errors import InputError
+from graphforget.service.connectors.posting import post_json
 from graphforget.service.secret_files import read_secret
 from graphforget.service.service import Service
 from graphforget.service.tables import Delivery
@@ -42,5 +43,5 @@ def deliver_to_webhook(service: Service, client: httpx.Client, delivery: Deliver
         raise InputError("the webhook is no longer in the settings")
     body, now = json.dumps(delivery.body).encode(), service.now
     secret = read_secret(service.home / webhook.secret_file)
-    headers = {"Content-Type": "application/json", TIMESTAMP: str(now), SIGNATURE: signature(secret, now, body)}
-    client.post(delivery.url, content=body, headers=headers).raise_for_status()
+    headers = {TIMESTAMP: str(now), SIGNATURE: signature(secret, now, body)}
+    post_json(client, delivery.url, body, headers)

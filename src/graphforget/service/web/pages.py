@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -11,11 +13,13 @@ from sqlalchemy import select
 from sqlalchemy.orm import selectinload
 from starlette.exceptions import HTTPException
 
+from graphforget.certificates.chain import Entry
 from graphforget.certificates.document import Certificate
 from graphforget.errors import InputError, Mismatch
 from graphforget.runs.history import read_history
 from graphforget.service.api.opendsr import Id
-from graphforget.service.api.operations import Digest, health_of, release_of
+from graphforget.service.api.operations import Digest, attestation_file, certificate_file, health_of, release_of
+from graphforget.service.api.schemas import ANY_UUID
 from graphforget.service.queue import PAGE, queue_rows
 from graphforget.service.releases import ledger_id_of
 from graphforget.service.rendering import render
@@ -133,12 +137,19 @@ def ledger(
     search: Annotated[str, Query(max_length=200)] = "",
 ) -> HTMLResponse:
     visitor.need(READ)
+    term, problem = search.strip(), None
     with service.database.read() as session:
         listed = list(session.scalars(select(Model).order_by(Model.name)))
-        asked = session.get(SubjectRequest, search.strip())
+        asked = session.get(SubjectRequest, term) if re.fullmatch(ANY_UUID, term) else None
     chosen = next((one for one in listed if one.name == model), listed[0] if listed else None)
-    entries = () if chosen is None else read_history(chosen.run).entries
-    term = search.strip() if asked is None or chosen is None else ledger_id_of(service, asked, chosen.id)
+    entries: Sequence[Entry] = ()
+    if chosen is not None:
+        try:
+            entries = read_history(chosen.run).chain.entries
+        except InputError as error:  # the message names a folder of the server
+            problem = type(error).__name__
+        if asked is not None:
+            term = ledger_id_of(service, asked, chosen.id)
     wanted = [one for one in entries if term in one.request_id or term in one.certificate_digest]
     return render(
         "ledger",
@@ -146,6 +157,7 @@ def ledger(
         models=listed,
         chosen=chosen,
         search=search,
+        problem=problem,
         entries=wanted[::-1][:PAGE],
         found=len(wanted),
         total=len(entries),
@@ -172,16 +184,18 @@ def release(digest: Digest, service: OpenService, visitor: SignedIn) -> HTMLResp
     )
 
 
-@router.get("/page/releases/{digest}/{document}.json")
-def download(digest: Digest, document: str, service: OpenService, visitor: SignedIn) -> Response:
+@router.get("/page/releases/{digest}/certificate.json")
+def download_certificate(digest: Digest, service: OpenService, visitor: SignedIn) -> Response:
     visitor.need(READ, *NAMES_SHOWN_TO)
     with service.database.read() as session:
-        found = release_of(session, digest, verified=document == "attestation")
-    if document not in ("certificate", "attestation"):
-        raise HTTPException(404, "there is no such document")
-    content = json.dumps(getattr(found, document), indent=2) + "\n"
-    headers = {"Content-Disposition": f'attachment; filename="{document}-{digest[:12]}.json"'}
-    return Response(content, media_type="application/json", headers=headers)
+        return certificate_file(release_of(session, digest))
+
+
+@router.get("/page/releases/{digest}/attestation.json")
+def download_attestation(digest: Digest, service: OpenService, visitor: SignedIn) -> Response:
+    visitor.need(READ, *NAMES_SHOWN_TO)
+    with service.database.read() as session:
+        return attestation_file(release_of(session, digest, verified=True))
 
 
 @router.get("/page/health")

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Request, Response
 from starlette.exceptions import HTTPException
 
 from graphforget.certificates.releases import compose_since_training
-from graphforget.errors import InputError
+from graphforget.errors import InputError, Mismatch
 from graphforget.models.items import item_footprint
 from graphforget.report.charts import Line, Panel, inline, line_chart
 from graphforget.report.content import footprint_picture
@@ -66,7 +66,7 @@ def epsilon(number: Number, service: OpenService, visitor: SignedIn) -> Response
         run = model.run
     try:
         ledger = read_history(run).ledger
-    except InputError as error:
+    except (InputError, Mismatch) as error:
         raise HTTPException(404, "the ledger of the model cannot be read") from error
     count = len(ledger.releases)
     points = sorted({round(index * count / MOST_POINTS) for index in range(MOST_POINTS + 1)})
