@@ -206,6 +206,60 @@ def test_a_killed_training_goes_on(place: Path) -> None:
     assert bool((weights(place / "trained") == weights(place / "run")).all())
 
 
+KILLS_ITSELF = """
+import os, signal
+from importlib.abc import MetaPathFinder
+from importlib.machinery import PathFinder
+
+class Finder(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name != "graphforget.distributed.checkpoint":
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        run = spec.loader.exec_module
+
+        def loaded(module):
+            run(module)
+            write = module.Checkpoint.write
+
+            def written(place, key, point, *, steps, products):
+                write(place, key, point, steps=steps, products=products)
+                attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+                with open(os.environ["STEPS"], "a") as file:
+                    file.write(f"{attempt} {steps}\\n")
+                if attempt == "0" and steps == 2:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            module.Checkpoint.write = written
+
+        spec.loader.exec_module = loaded
+        return spec
+
+import sys
+sys.meta_path.insert(0, Finder())
+"""
+
+
+@pytest.mark.long
+def test_a_killed_group_takes_the_steps_that_are_left(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 0 is killed by -9 right after its second checkpoint. The next start begins with the third step."""
+    (tmp_path / "sitecustomize.py").write_text(KILLS_ITSELF)
+    path = os.pathsep.join([str(tmp_path), *filter(None, [ENVIRONMENT.get("PYTHONPATH")])])
+    monkeypatch.setitem(ENVIRONMENT, "PYTHONPATH", path)
+    monkeypatch.setitem(ENVIRONMENT, "STEPS", str(tmp_path / "steps"))
+    command = ("train", "--data", place / f"shards-{RANKS}", "--model", "sign", "--out", place / "went-on", "--json")
+    done = on_ranks(RANKS, *command, restarts=1)
+    assert done.returncode == 0, done.stderr
+    assert "rank 0 was killed by signal 9" in done.stderr
+    steps = [tuple(map(int, line.split())) for line in (tmp_path / "steps").read_text().splitlines()]
+    last = steps[-1][1]
+    assert last > 2
+    assert steps == [(0, 1), (0, 2), *((1, step) for step in range(3, last + 1))]
+    assert bool((weights(place / "went-on") == weights(place / "run")).all())
+
+
 @pytest.mark.slow
 def test_a_released_model_is_exported_in_one_process(undisturbed: tuple[Path, float], tmp_path: Path) -> None:
     """The graph stays in its parts. The logits are those of one machine with the released weights."""
