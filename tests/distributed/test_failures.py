@@ -7,6 +7,8 @@ import os
 import platform
 import random
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -18,6 +20,7 @@ import graphforget as gf
 from distributed_cases import (
     ENVIRONMENT,
     check_answered_once,
+    children,
     copied,
     killed_once,
     on_ranks,
@@ -97,6 +100,33 @@ def test_every_command_ends_with_one_sentence_and_exit_code_2(place: Path, comma
     assert "indices.bin is not the file that was written" in sentence
     assert "Traceback" not in done.stderr
     assert not (place / "trained-on-damage").exists()
+
+
+@pytest.mark.long
+def test_a_damaged_part_under_torchrun_ends_all_ranks(place: Path) -> None:
+    """Our sentence stands once, among the words of torchrun, whose own exit code is 1. Starts again end at once."""
+    run = copied(place, "damaged-torchrun")
+    part = part_folder(next((place / f"{run.name}.parts").iterdir()), 1)
+    with (part / "attributes.bin").open("r+b") as file:
+        file.seek(1000)
+        file.write(b"\xff")
+    words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS), "--max-restarts", "2"]
+    words += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"]
+    words += ["-m", "graphforget", "unlearn", str(run), str(place / "request.json"), "--in-place"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    seen: set[int] = set()
+    late = time.monotonic() + 200
+    while process.poll() is None and time.monotonic() < late:
+        seen |= set(children(process.pid))
+        time.sleep(0.05)
+    _, stderr = process.communicate(timeout=10)
+    assert process.returncode == 1
+    (sentence,) = [line for line in stderr.splitlines() if line.startswith("graphforget:")]
+    assert "part-0001" in sentence
+    assert "attributes.bin is not the file that was written" in sentence
+    assert len(seen) >= RANKS
+    assert not [pid for pid in seen if Path(f"/proc/{pid}").exists()]
+    assert not (run / "ledger.sqlite").exists()
 
 
 @pytest.mark.slow
