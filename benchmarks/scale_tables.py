@@ -100,6 +100,13 @@ def measured_rows(runs: list[dict[str, Any]]) -> list[list[str]]:
     def traffic(name: str, *purposes: str) -> Any:
         return lambda run: size(sent(run[name]["counters"], *purposes))
 
+    def product(run: dict[str, Any]) -> str:
+        """Of one product. Rank 0 sends a vector for it, and the point of each step once more; the others send sums."""
+        details = run["node"]["details"]
+        vectors, *sums = (rank["sent"].get("product", 0) for rank in run["node"]["counters"])
+        sent_by_others = sum(sums) / max(details["products"], 1)
+        return size(vectors / max(details["products"] + details["steps"], 1) + sent_by_others)
+
     rows = [
         of_all("training: largest memory of a rank", memory("train")),
         of_all(
@@ -121,7 +128,8 @@ def measured_rows(runs: list[dict[str, Any]]) -> list[list[str]]:
             of_all(f"{words}: sent for gradients and products", traffic(name, "gradient", "product")),
             of_all(f"{words}: sent for the score of the release", traffic(name, "score")),
         ]
-    return [*rows, of_all("`verify`: seconds", lambda run: f"{run['verify']:.0f}")]
+    rows += [of_all("`verify`: seconds", lambda run: f"{run['verify']:.0f}")]
+    return [*rows, of_all("one product: sent by all ranks", product)]
 
 
 def computed_rows(graph: Large, ratio: float, second: float, share: float) -> list[str]:

@@ -7,6 +7,8 @@ import os
 import platform
 import random
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -18,6 +20,7 @@ import graphforget as gf
 from distributed_cases import (
     ENVIRONMENT,
     check_answered_once,
+    children,
     copied,
     killed_once,
     on_ranks,
@@ -97,6 +100,33 @@ def test_every_command_ends_with_one_sentence_and_exit_code_2(place: Path, comma
     assert "indices.bin is not the file that was written" in sentence
     assert "Traceback" not in done.stderr
     assert not (place / "trained-on-damage").exists()
+
+
+@pytest.mark.long
+def test_a_damaged_part_under_torchrun_ends_all_ranks(place: Path) -> None:
+    """Our sentence stands once, among the words of torchrun, whose own exit code is 1. Starts again end at once."""
+    run = copied(place, "damaged-torchrun")
+    part = part_folder(next((place / f"{run.name}.parts").iterdir()), 1)
+    with (part / "attributes.bin").open("r+b") as file:
+        file.seek(1000)
+        file.write(b"\xff")
+    words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS), "--max-restarts", "2"]
+    words += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"]
+    words += ["-m", "graphforget", "unlearn", str(run), str(place / "request.json"), "--in-place"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    seen: set[int] = set()
+    late = time.monotonic() + 200
+    while process.poll() is None and time.monotonic() < late:
+        seen |= set(children(process.pid))
+        time.sleep(0.05)
+    _, stderr = process.communicate(timeout=10)
+    assert process.returncode == 1
+    (sentence,) = [line for line in stderr.splitlines() if line.startswith("graphforget:")]
+    assert "part-0001" in sentence
+    assert "attributes.bin is not the file that was written" in sentence
+    assert len(seen) >= RANKS
+    assert not [pid for pid in seen if Path(f"/proc/{pid}").exists()]
+    assert not (run / "ledger.sqlite").exists()
 
 
 @pytest.mark.slow
@@ -204,6 +234,60 @@ def test_a_killed_training_goes_on(place: Path) -> None:
     assert done is not None
     assert done.returncode == 0, done.stderr
     assert bool((weights(place / "trained") == weights(place / "run")).all())
+
+
+KILLS_ITSELF = """
+import os, signal
+from importlib.abc import MetaPathFinder
+from importlib.machinery import PathFinder
+
+class Finder(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name != "graphforget.distributed.checkpoint":
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        run = spec.loader.exec_module
+
+        def loaded(module):
+            run(module)
+            write = module.Checkpoint.write
+
+            def written(place, key, point, *, steps, products):
+                write(place, key, point, steps=steps, products=products)
+                attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+                with open(os.environ["STEPS"], "a") as file:
+                    file.write(f"{attempt} {steps}\\n")
+                if attempt == "0" and steps == 2:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            module.Checkpoint.write = written
+
+        spec.loader.exec_module = loaded
+        return spec
+
+import sys
+sys.meta_path.insert(0, Finder())
+"""
+
+
+@pytest.mark.long
+def test_a_killed_group_takes_the_steps_that_are_left(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 0 is killed by -9 right after its second checkpoint. The next start begins with the third step."""
+    (tmp_path / "sitecustomize.py").write_text(KILLS_ITSELF)
+    path = os.pathsep.join([str(tmp_path), *filter(None, [ENVIRONMENT.get("PYTHONPATH")])])
+    monkeypatch.setitem(ENVIRONMENT, "PYTHONPATH", path)
+    monkeypatch.setitem(ENVIRONMENT, "STEPS", str(tmp_path / "steps"))
+    command = ("train", "--data", place / f"shards-{RANKS}", "--model", "sign", "--out", place / "went-on", "--json")
+    done = on_ranks(RANKS, *command, restarts=1)
+    assert done.returncode == 0, done.stderr
+    assert "rank 0 was killed by signal 9" in done.stderr
+    steps = [tuple(map(int, line.split())) for line in (tmp_path / "steps").read_text().splitlines()]
+    last = steps[-1][1]
+    assert last > 2
+    assert steps == [(0, 1), (0, 2), *((1, step) for step in range(3, last + 1))]
+    assert bool((weights(place / "went-on") == weights(place / "run")).all())
 
 
 @pytest.mark.slow

@@ -11,10 +11,11 @@ import pytest
 import torch
 
 import graphforget as gf
-from cases import OwnGCN, present, random_graph, with_targets
+from cases import OwnGCN, present, random_graph, weighted, with_targets
 from collection_cases import random_collection
 from graphforget.models import plain
 from graphforget.models.plain_copies import plain_copy
+from hetero_cases import random_hetero
 
 PUBLISHED = "sharded-released"  # for one table of the paper, and not for use
 LINK_MODELS = [name for name in gf.MODELS if name.startswith("link-")]
@@ -58,16 +59,68 @@ def test_an_exported_module_predicts_other_targets_too(model: str, kind: str) ->
     torch.testing.assert_close(logits, outcome.released.logits(after), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("model", ["sgc", "sign", "gcn", "gin", "sage"])
-def test_torch_can_export_it_as_a_program(model: str) -> None:
+LINEARISED = [name for name in NODE_MODELS if name.startswith("linearised-")]
+PROGRAMS = [name for name in NODE_MODELS if name not in LINEARISED]
+QUICK = ("sgc", "sign", "relational-sign", "gcn", "gat", "gin", "sage", "stacked-gat", "boosted-gin", "sharded-sage")
+NODES, EDGES = {0: torch.export.Dim.DYNAMIC}, {1: torch.export.Dim.DYNAMIC}
+
+
+def inputs_of(graph: gf.Graph) -> tuple[torch.Tensor, torch.Tensor]:
+    return graph.x.to_dense().double(), graph.edge_index
+
+
+@pytest.mark.parametrize(
+    "model",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in PROGRAMS],
+)
+def test_torch_traces_and_exports_it_for_graphs_of_any_size(model: str, tmp_path: Path) -> None:
+    """A program that was made with one graph, and read back from a file, predicts on another one."""
     outcome, _ = released(model)
-    copied, graph = plain_copy(outcome.released.module), outcome.graph
-    inputs = graph.x.to_dense().double(), graph.edge_index
-    traced = torch.jit.trace(copied, inputs)
-    other = random_graph(5, nodes=57, edges=90)
-    for x, edge_index in (inputs, (other.x.to_dense().double(), other.edge_index)):
+    copied, inputs = plain_copy(outcome.released.module), inputs_of(outcome.graph)
+    torch.export.save(torch.export.export(copied, inputs, dynamic_shapes=(NODES, EDGES)), tmp_path / "model.pt2")
+    programs = [torch.export.load(tmp_path / "model.pt2").module(), torch.jit.trace(copied, inputs)]
+    for x, edge_index in (inputs, inputs_of(random_graph(5, nodes=57, edges=90, directed=True))):
         with torch.no_grad():
-            torch.testing.assert_close(traced(x, edge_index), copied(x, edge_index))
+            expected = copied(x, edge_index)
+            for program in programs:
+                torch.testing.assert_close(program(x, edge_index), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("model", ["sgc", "relational-sign", "gat", "stacked-gcn"])
+def test_programs_take_edge_weights(model: str) -> None:
+    graph, other = (weighted(random_graph(seed, nodes=n, edges=60), seed) for seed, n in ((4, 40), (5, 57)))
+    trained = gf.train(graph, model, **OPTIONS.get(model.partition("-")[0], {}))
+    copied = plain_copy(trained.module)
+    first, second = ((*inputs_of(one), present(one.edge_weight).double()) for one in (graph, other))
+    program = torch.export.export(copied, first, dynamic_shapes=(NODES, EDGES, NODES)).module()
+    with torch.no_grad():
+        torch.testing.assert_close(program(*second), copied(*second), rtol=1e-12, atol=1e-12)
+        assert not torch.allclose(program(*second), copied(*second[:2]))
+
+
+def test_a_program_takes_relations() -> None:
+    graph, other = random_hetero(1, papers=20), random_hetero(2, papers=26)
+    copied = plain_copy(gf.train(graph, "relational-sign").module)
+    first, second = ({"x": x, "edge_index": e} for x, e in map(inputs_of, (graph, other)))
+    for given, one in ((first, graph), (second, other)):
+        given["edge_relations"] = present(one.edge_relations)
+    shapes = {"x": NODES, "edge_index": EDGES, "edge_relations": NODES}
+    program = torch.export.export(copied, (), first, dynamic_shapes=shapes).module()
+    with torch.no_grad():
+        torch.testing.assert_close(program(**second), copied(**second), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "model", ["linearised-gcn", *(pytest.param(n, marks=pytest.mark.long) for n in LINEARISED[1:])]
+)
+def test_a_linearised_network_is_no_program(model: str) -> None:
+    """Its forward pass differentiates: torch traces no such call, and fixes the sizes of its example in an export."""
+    outcome, _ = released(model)
+    copied, inputs = plain_copy(outcome.released.module), inputs_of(outcome.graph)
+    with pytest.raises(RuntimeError):
+        torch.jit.trace(copied, inputs)
+    with pytest.raises(Exception, match="specialize"):
+        torch.export.export(copied, inputs, dynamic_shapes=(NODES, EDGES))
 
 
 LINKS: dict[str, Any] = {"test": 0.3, "messages": 0.5, "negatives": 4}

@@ -374,3 +374,53 @@ def _with_two_more(graph: gf.Graph) -> gf.Graph:
         subject_ids=[*present(graph.subject_ids), "new-0", "new-1"],
         sparse=graph.has_sparse_attributes,
     )
+
+
+def two_classes(graph: gf.Graph, labels: dict[int, int] | None = None) -> gf.Graph:
+    """The graph with class 1 at these nodes, by default two of them, and class 0 at all others."""
+    y = torch.zeros_like(graph.y)
+    for row, label in ({3: 1, 5: 1} if labels is None else labels).items():
+        y[row] = label
+    return dataclasses.replace(graph, y=y, num_classes=2)
+
+
+@pytest.mark.parametrize("kind", ["CSV", "PyG"])
+def test_a_class_may_lose_its_last_member(kind: str, tmp_path: Path, run: Run) -> None:
+    """The classes are settings of the model, so new data of one class alone are read with those of the model."""
+    graph = two_classes(random_graph(3, nodes=40, edges=60, unlabelled=0))
+    graph = dataclasses.replace(graph, subject_ids=tuple(f"p{row}" for row in range(40)))
+
+    def write(some: gf.Graph) -> Path:
+        if kind == "CSV":
+            return write_csv(tmp_path / "data", some)
+        data = some.to_pyg()
+        del data.num_classes
+        torch.save(data, tmp_path / "data.pt")
+        return tmp_path / "data.pt"
+
+    loaded = gf.load(write(graph), split="given")
+    folder = gf.save_run(tmp_path / "run", gf.train(loaded, "sgc"), loaded)
+    after = two_classes(graph, {})
+    data = write(after)
+    with pytest.raises(gf.InputError, match="at least 2 are needed"):
+        gf.load(data)
+    planned = run("update", folder, "--data", data, "--split", "given", "--plan", "--json")
+    assert json.loads(planned.stdout)["level"] == "certified", planned.stderr
+    other = gf.update_run(folder, str(data), out=tmp_path / "other")
+    done = run("update", folder, "--data", data, "--split", "given", "--in-place", "--json")
+    assert done.code == 0, done.stderr
+    state = gf.load_run(folder)[1]
+    assert (state.num_classes, state.class_names) == (2, loaded.class_names)
+    assert set(state.y.tolist()) == {0}
+    assert present(other.outcome).graph.digest == state.digest
+    outcome, anew = present(other.outcome), gf.train(state, "sgc", tolerance=1e-8)
+    assert outcome.level == "certified"
+    assert float((outcome.centre - anew.theta).norm()) <= present(outcome.certificate.tolerance) + 1e-6
+    assert run("verify", folder).code == 0
+
+    strange = write(two_classes(graph, {7: 2}))
+    refused = run("update", folder, "--data", strange, "--in-place")
+    assert (refused.code, len(refused.stderr.strip().splitlines())) == (2, 1)
+    write(graph)
+    assert run("update", folder, "--data", data, "--in-place").code == 0  # the class comes back
+    assert gf.load_run(folder)[1].y[3] == 1

@@ -25,6 +25,18 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
+# The model for each method, if it is not SGC.
+MODEL_OF: dict[str, tuple[str, dict[str, Any]]] = {
+    "cgu": ("cgu", {"mu": 0.1, "objective_noise": 1.0}),
+    "scalegun": ("scalegun", {"mu": 0.1, "objective_noise": 1.0}),
+    "grapheraser": ("sharded-gcn", MODELS["sharded-gcn"]),
+    "gnndelete": ("gcn", MODELS["gcn"]),
+}
+LEVELS: dict[str, Any] = {"newton": "certified", "retrain": "certified", "grapheraser": "exact", "idea": "empirical"}
+LEVELS |= {"cgu": "conditional", "scalegun": "conditional", "ascent": "empirical"}
+REFUSES = {"gif", "ceu", "gnndelete", "megu"}
+
+
 def relabelled(graph: gf.Graph, row: int) -> gf.Graph:
     """The same graph with another class at one node."""
     y = graph.y.clone()
@@ -51,6 +63,43 @@ def test_the_weights_are_those_of_training_without_the_label(model: str) -> None
     assert not outcome.graph.train_mask[node]
     other = relabelled(graph, node)
     assert other.without(request).digest == outcome.graph.digest
+
+
+@pytest.mark.parametrize("method", gf.METHODS)
+def test_every_method_forgets_a_label_or_refuses_in_one_sentence(method: str) -> None:
+    graph = random_graph(3, nodes=40, edges=60)
+    row = int(graph.train_rows[5])
+    request = gf.Request(labels=[row])
+    model, options = MODEL_OF.get(method, ("sgc", {}))
+    trained = gf.train(graph, model, **options)
+    before = trained.theta.clone()
+    if "labels" not in gf.METHODS[method].kinds:
+        assert method in REFUSES
+        with pytest.raises(gf.InputError, match=f"^method '{method}' cannot forget labels, only ") as refused:
+            gf.unlearn(trained, graph, request, method=method, level="empirical")
+        assert "\n" not in str(refused.value)
+        assert torch.equal(trained.theta, before)
+        return
+    level = LEVELS[method]
+    outcome = gf.unlearn(trained, graph, request, method=method, level=level)
+    assert (outcome.level, outcome.method) == (level, method)
+    touched = outcome.touched
+    assert [one.tolist() for one in (touched.removed, touched.affected, touched.added)] == [[row], [], []]
+    after = outcome.graph
+    assert after.digest == graph.without(request).digest != graph.digest
+    assert (after.num_nodes, int(after.y[row]), bool(after.train_mask[row])) == (graph.num_nodes, -1, False)
+    assert torch.equal(after.x.to_dense(), graph.x.to_dense())
+    assert torch.equal(after.edge_index, graph.edge_index)
+    assert not torch.equal(outcome.centre, before)
+    assert gf.verify(outcome.certificate, outcome.trained, after, annexes=[outcome.annex]).checks
+    if level == "exact":
+        assert torch.equal(outcome.trained.theta, gf.train(after, model, **options).theta)
+    elif level == "certified":
+        anew = gf.train(after, model, **options, tolerance=1e-7).theta
+        assert float((outcome.centre - anew).norm()) <= present(outcome.certificate.tolerance) + 1e-6
+    elif model == "sgc":  # nearer to retraining than the old weights are
+        anew = gf.train(after, model, **options, tolerance=1e-7).theta
+        assert float((outcome.centre - anew).norm()) < float((before - anew).norm())
 
 
 @pytest.mark.parametrize("method", ["grapheraser", "retrain"])

@@ -19,6 +19,7 @@ from graphforget.graph.differences import equal_records
 from graphforget.graph.records import record_hashes
 from graphforget.request.change import change_footprint
 from graphforget.training.state import same_tensors
+from hetero_cases import random_hetero, random_hetero_request
 
 LINKS = {"test": 0.3, "messages": 0.5, "negatives": 4}
 MODELS: dict[str, dict[str, Any]] = {
@@ -31,6 +32,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "sharded-gcn": {"hidden": 5, "epochs": 5, "shards": 2},
     "link-sign": LINKS,
 }
+WEIGHTED: dict[str, dict[str, Any]] = {"gat": {"hidden": 2, "heads": 2, "epochs": 5, "polish_steps": 2}}
 
 
 def named(graph: gf.Graph) -> gf.Graph:
@@ -121,6 +123,43 @@ def test_nothing_but_removals_is_a_request(model: str, sparse: bool) -> None:
     if not model.startswith("link"):
         for name in ("removed", "affected", "reached", "added"):
             assert torch.equal(getattr(asked.touched, name), getattr(updated.touched, name))
+
+
+def same_answer(trained: gf.Trained, graph: gf.Graph, request: gf.Request) -> None:
+    """An update to the graph without what a request names, and the request itself."""
+    asked = gf.unlearn(trained, graph, request)
+    updated = gf.update(trained, graph, graph.without(request))
+    assert asked.graph.digest == updated.graph.digest != graph.digest
+    assert float((asked.trained.theta - updated.trained.theta).abs().max()) <= 1e-9
+    assert float((asked.centre - updated.centre).abs().max()) <= 1e-9
+    assert (asked.level, asked.certificate.claim.kind) == (updated.level, updated.certificate.claim.kind)
+    for name in ("removed", "affected", "reached", "added"):
+        assert torch.equal(getattr(asked.touched, name), getattr(updated.touched, name)), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("model", ["sgc", "sign", "relational-sign", "gcn", "gat", "stacked-gcn", "boosted-gcn"])
+def test_removals_from_a_graph_with_weights_are_a_request(model: str, directed: bool) -> None:
+    """Weights of edges are among what goes: they become 1."""
+    graph = named(weighted(random_graph(3, nodes=40, edges=60, directed=directed), 3))
+    first, second = ((graph.name_of(int(u)), graph.name_of(int(v))) for u, v in graph.edge_index[:, [3, 20]].T)
+    request = gf.Request(
+        nodes=["person-5"],
+        edges=[first],
+        edge_weights=[second],
+        attributes={"person-7": "all", "person-8": [0]},
+        labels=["person-9"],
+    )
+    same_answer(gf.train(graph, model, **WEIGHTED.get(model, MODELS.get(model, {}))), graph, request)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_removals_from_a_graph_with_relations_are_a_request(seed: int) -> None:
+    """Nodes of every type, edges of every relation, attributes and labels; half of the graphs have weights too."""
+    graph = random_hetero(seed, papers=20, directed=seed % 3 == 0, weighted=bool(seed % 2))
+    same_answer(gf.train(graph, "relational-sign"), graph, random_hetero_request(graph, seed))
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -73,18 +73,18 @@ def update(
     if split not in SPLITS:
         raise InputError(f"the split is {split!r}, {' or '.join(SPLITS)} is needed")
     signer = None if key is None else gf.private_key(key)
-    new_graph = gf.load(data, split=None if data.lower() in gf.DATASETS else "given", target=target)
     settings: dict[str, Any] = {"method": method, "level": level, "otherwise": otherwise, "device": device}
+    source: dict[str, Any] = {"keep_split": split == "keep", "target": target}
     where: dict[str, Any] = {"out": out_folder, "request_id": request_id, "key": signer, "force": force}
     named = None if readmit_request is None else gf.Request.from_file(readmit_request)
     settings |= {"readmit": readmit, "readmit_request": named, "trust_ids": trust_ids}
     own = own_code(module, module_option, loss, retrain)
     if plan:
-        expected = gf.plan_update_run(run, new_graph, keep_split=split == "keep", **own, **settings)
+        expected = gf.plan_update_run(run, data, **source, **own, **settings)
         print(json.dumps(expected.to_dict())) if as_json else render_update_plan(expected)
         return
     with progress(quiet=as_json) as report:
-        answer = gf.update_run(run, new_graph, keep_split=split == "keep", progress=report, **where, **own, **settings)
+        answer = gf.update_run(run, data, progress=report, **source, **where, **own, **settings)
     saved = run if in_place else out_folder
     result = answer.summary | {"run": str(saved), "request_id": answer.request_id, "repeated": answer.repeated}
     if as_json:

@@ -1,9 +1,9 @@
 """A graph in Parquet files, split into parts without ever being in memory as a whole.
 
 A folder with nodes.parquet and edges.parquet, or with folders of these names that hold several files. Nodes have the
-columns `label` (a whole number or a word; nothing for a node without a class), `split` (train, val, test or nothing) if
-there is one, `id` if nodes have subject ids, and attributes. A node's number is its place in the files. Edges have the
-columns `source` and `target`: ids, or numbers if there are no ids.
+columns `label` (words or whole numbers; null, NaN or nothing for a node without a class), `split` (train, val, test or
+nothing) if there is one, `id` if nodes have subject ids, and attributes. A node's number is its place in the files.
+Edges have the columns `source` and `target`: ids, or numbers if there are no ids.
 """
 
 from __future__ import annotations
@@ -16,30 +16,26 @@ from typing import Any
 import numpy as np
 import torch
 
+from graphforget.datasets.parquet_columns import TEXT, WHOLE, ids_of, labels_of, numbers_of, roles_of, type_name
 from graphforget.datasets.sharded_folder import Manifest, new_folder, write_manifest, write_row_part
 from graphforget.distributed.row_ranges import RowRanges
 from graphforget.errors import InputError
+from graphforget.graph.csv_targets import ordered_classes
 from graphforget.graph.distributed_graph import GraphFacts
 from graphforget.graph.hashing import node_hashes, salt, salted, uniform
-from graphforget.graph.row_part import SUBJECTS, TEST, TRAIN, VALIDATION
+from graphforget.graph.row_part import SUBJECTS, TEST, TRAIN
 from graphforget.graph.targets import UNLABELLED
+from graphforget.graph.validation import FEWEST_CLASSES, checked_names
 from graphforget.progress import Progress
 from graphforget.validation import is_number
 
 SPECIAL = ("id", "label", "split")
-ROLES = {"train": TRAIN, "val": VALIDATION, "test": TEST, "": 0, None: 0}
-ROWS = 2**16  # of a batch
+ROWS, CELLS = 2**16, 2**20  # of a batch, at most
+BUFFER = 2**16  # bytes of a column that are read at once: without it, pyarrow reads all row groups ahead
 WORDS = ("id", "label", "split", "source", "target")  # columns that may hold text
 LONGEST_WORD = 2**10  # bytes; ids are kept at the length of the longest
 TEST_SHARE = 0.1
 SINGLE = ("float", "halffloat", "int8", "int16", "uint8", "uint16", "bool")  # types that float32 holds exactly
-
-ID_TYPES = (
-    "string",
-    "large_string",
-    "string_view",
-    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
-)
 
 
 def is_parquet(path: str | Path) -> bool:
@@ -113,9 +109,11 @@ def shard_parquet(
         for rank in range(parts):
             if progress is not None:
                 progress("parts", rank, parts)
-            arrays = _rows(source, nodes, *ranges.range_of(rank), seed=seed if random else None)
-            arrays |= _lists(scratch / f"{rank}.bin", *ranges.range_of(rank), nodes=facts.nodes)
+            rows = ranges.range_of(rank)
+            arrays = _lists(scratch / f"{rank}.bin", *rows, nodes=facts.nodes)
+            arrays |= _rows(source, nodes, *rows, seed=seed if random else None)
             written.append(write_row_part(place, ranges, rank, arrays))
+            del arrays  # before the next part is read
             (scratch / f"{rank}.bin").unlink()
         scratch.rmdir()
         return write_manifest(place, facts, ranges, written)
@@ -130,15 +128,13 @@ def _batches(folder: Path, name: str, columns: list[str] | None = None) -> Itera
         import pyarrow.parquet as pq
     except ImportError as error:
         raise InputError("Parquet files need pyarrow: pip install 'graphforget[parquet]'") from error
-    single, several = folder / f"{name}.parquet", folder / name
-    files = [single] if single.is_file() else sorted(several.glob("*.parquet")) if several.is_dir() else []
-    if not files:
-        raise InputError(f"{folder} has no {name}.parquet, and no folder {name} with Parquet files")
-    for path in files:
+    for path in _files(folder, name):
         try:
             # As dictionaries: a page of text that repeats one word would be millions of copies.
-            with pq.ParquetFile(path, read_dictionary=_text_columns(pq.read_schema(path))) as file:
+            words = _text_columns(pq.read_schema(path))
+            with pq.ParquetFile(path, read_dictionary=words, buffer_size=BUFFER, pre_buffer=False) as file:
                 present = set(file.schema_arrow.names)
+                rows = max(1, min(ROWS, CELLS // max(1, len(columns or present))))
                 missing = [column for column in columns or () if column not in present]
                 if missing:
                     raise InputError(f"{path} has no column {missing[0]!r}")
@@ -146,7 +142,7 @@ def _batches(folder: Path, name: str, columns: list[str] | None = None) -> Itera
                     column = min(present & {"weight", "relation"})
                     rule = "a graph on ranks has no edge weights and no relations"
                     raise InputError(f"{path} has a column {column!r}, and {rule}")
-                for batch in file.iter_batches(batch_size=ROWS, columns=columns):
+                for batch in file.iter_batches(batch_size=rows, columns=columns):
                     _check_words(batch, path)
                     yield batch
         except InputError:
@@ -155,12 +151,24 @@ def _batches(folder: Path, name: str, columns: list[str] | None = None) -> Itera
             raise InputError(f"{path} cannot be read as Parquet: {' '.join(str(error).split())[:200]}") from error
 
 
-def _is_text(kind: Any) -> bool:
-    return str(getattr(kind, "value_type", kind)) in ("string", "large_string", "string_view")  # or a dictionary of it
+def _files(folder: Path, name: str) -> list[Path]:
+    single, several = folder / f"{name}.parquet", folder / name
+    files = [single] if single.is_file() else sorted(several.glob("*.parquet")) if several.is_dir() else []
+    if not files:
+        raise InputError(f"{folder} has no {name}.parquet, and no folder {name} with Parquet files")
+    return files
+
+
+def _needs_double(folder: Path, columns: tuple[str, ...]) -> bool:
+    """Whether some file has attributes that float32 does not hold exactly."""
+    import pyarrow.parquet as pq
+
+    schemas = map(pq.read_schema, _files(folder, "nodes"))
+    return any(field.name in columns and str(field.type) not in SINGLE for schema in schemas for field in schema)
 
 
 def _text_columns(schema: Any) -> list[str]:
-    return [name for name in WORDS if name in schema.names and _is_text(schema.field(name).type)]
+    return [name for name in WORDS if name in schema.names and type_name(schema.field(name).type) in TEXT]
 
 
 def _check_words(batch: Any, path: Path) -> None:
@@ -184,32 +192,26 @@ def _scan(folder: Path) -> _Nodes:
     columns = tuple(name for name in names if name not in SPECIAL)
     if "label" not in names or not columns:
         raise InputError(f"the nodes of {folder} need a column 'label' and at least one attribute")
+    checked_names(columns, len(columns), "column names")
     count, labels, ids = 0, set(), []
     for batch in _batches(folder, "nodes", [name for name in ("id", "label") if name in names]):
         count += batch.num_rows
-        labels |= {one for one in batch.column("label").unique().to_pylist() if one not in (None, "")}
-        more = _ids(batch.column("id"), "id") if "id" in names else []
+        labels |= {label for label in labels_of(batch.column("label")) if label}
+        more = ids_of(batch.column("id"), "id") if "id" in names else []
         if len(set(more)) < len(more):
             raise InputError(f"the ids in {folder} are not all different")
         ids += more
+    if not count:
+        raise InputError(f"{folder} has no node")
     if not labels:
         raise InputError(f"no node of {folder} has a label")
-    ordered = sorted(labels, key=lambda one: (isinstance(one, str), one))
+    if len(labels) < FEWEST_CLASSES:
+        raise InputError(f"the labels of {folder} name {len(labels)} class, at least {FEWEST_CLASSES} are needed")
     known = np.array(ids) if "id" in names else None
     if known is not None and (np.unique(known).size != count or (known == b"").any()):
         raise InputError(f"the ids in {folder} are not all different, or one is empty")
-    single = all(str(first.schema.field(name).type) in SINGLE for name in columns)
-    return _Nodes(count, tuple(map(str, ordered)), columns, known, "split" in names, "<f4" if single else "<f8")
-
-
-def _ids(column: Any, name: str) -> list[bytes]:
-    """The ids in a column of text or whole numbers. A floating-point number has no one spelling, so it is none."""
-    kind = str(getattr(column.type, "value_type", column.type))  # of a dictionary: that of its words
-    if kind not in ID_TYPES:
-        raise InputError(f"the column {name!r} has the type {kind}, ids are text or whole numbers")
-    if column.null_count:
-        raise InputError(f"the column {name!r} has a row without an id")
-    return [str(one).encode() for one in column.to_pylist()]
+    kind = "<f8" if _needs_double(folder, columns) else "<f4"
+    return _Nodes(count, tuple(ordered_classes(labels)), columns, known, "split" in names, kind)
 
 
 def _rows(folder: Path, nodes: _Nodes, first: int, last: int, *, seed: int | None) -> dict[str, np.ndarray]:
@@ -217,18 +219,17 @@ def _rows(folder: Path, nodes: _Nodes, first: int, last: int, *, seed: int | Non
     n, at = last - first, 0
     attributes = np.empty((n, len(nodes.columns)), dtype=nodes.dtype)
     targets, roles = np.full(n, UNLABELLED, dtype="<i8"), np.zeros(n, dtype=np.uint8)
-    class_of = {name: place for place, name in enumerate(nodes.classes)}
+    class_of = {name: place for place, name in enumerate(nodes.classes)} | {"": UNLABELLED}
     wanted = ["label", *(["split"] if nodes.has_split else []), *nodes.columns]
     for batch in _batches(folder, "nodes", wanted):
         low, high = max(first - at, 0), min(last - at, batch.num_rows)
         if low < high:
             rows, some = slice(at + low - first, at + high - first), batch.slice(low, high - low)
             for place, name in enumerate(nodes.columns):
-                attributes[rows, place] = _numbers(some.column(name), name, nodes.dtype)
-            labels = some.column("label").to_pylist()
-            targets[rows] = [UNLABELLED if one in (None, "") else class_of[str(one)] for one in labels]
+                attributes[rows, place] = numbers_of(some.column(name), name, nodes.dtype)
+            targets[rows] = [class_of[label] for label in labels_of(some.column("label"))]
             if nodes.has_split and seed is None:
-                roles[rows] = [_role(one) for one in some.column("split").to_pylist()]
+                roles[rows] = roles_of(some.column("split"))
         at += batch.num_rows
     labelled = targets != UNLABELLED
     if seed is not None:
@@ -243,23 +244,6 @@ def _rows(folder: Path, nodes: _Nodes, first: int, last: int, *, seed: int | Non
         width = nodes.ids.dtype.itemsize
         arrays[SUBJECTS] = np.ascontiguousarray(nodes.ids[first:last]).view(np.uint8).reshape(n, width)
     return arrays
-
-
-def _numbers(column: Any, name: str, dtype: str) -> np.ndarray:
-    try:
-        values = column.to_numpy(zero_copy_only=False).astype(dtype)
-    except (ValueError, TypeError) as error:
-        raise InputError(f"the attribute {name!r} is not a column of numbers") from error
-    if not np.isfinite(values).all():
-        raise InputError(f"the attribute {name!r} has a value that is missing or not finite")
-    result: np.ndarray = values
-    return result
-
-
-def _role(name: Any) -> int:
-    if name not in ROLES:
-        raise InputError(f"the split is {name!r}, it must be train, val, test or nothing")
-    return ROLES[name]
 
 
 # -- edges -----------------------------------------------------------------------------------------------------------
@@ -284,12 +268,13 @@ def _spread_edges(folder: Path, nodes: _Nodes, ranges: RowRanges, scratch: Path)
 def _places(column: Any, name: str, nodes: _Nodes, order: np.ndarray | None) -> np.ndarray:
     """The numbers of the nodes that a column of edges names."""
     if nodes.ids is None or order is None:
-        numbers = column.to_numpy(zero_copy_only=False)
-        if numbers.dtype.kind not in "iu" or (numbers.size and (numbers.min() < 0 or numbers.max() >= nodes.count)):
+        whole = type_name(column.type) in WHOLE and not column.null_count
+        numbers = column.to_numpy(zero_copy_only=False) if whole else np.array([-1])
+        if numbers.size and (numbers.min() < 0 or numbers.max() >= nodes.count):
             raise InputError(f"an edge names a node that is no whole number from 0 to {nodes.count - 1}")
         result: np.ndarray = numbers.astype(np.int64)
         return result
-    names = np.array(_ids(column, name))
+    names = np.array(ids_of(column, name), dtype="S")
     place = np.minimum(np.searchsorted(nodes.ids, names, sorter=order), nodes.count - 1)
     found = order[place]
     if (nodes.ids[found] != names).any():

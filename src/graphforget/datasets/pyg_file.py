@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from torch import Tensor
 from graphforget.errors import InputError
 from graphforget.files import check_uncompressed
 from graphforget.graph.graph import Graph
+from graphforget.graph.targets import kind_of_input
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -22,11 +23,12 @@ SPARSE = "x"  # only these may be sparse
 NEEDED = (SPARSE, "edge_index", "y", "train_mask", "val_mask", "test_mask", "graph_numbers", "edge_weight")
 
 
-def read_pyg_file(path: Path, *, target: str | None = None) -> Graph:
+def read_pyg_file(path: Path, *, target: str | None = None, like: Graph | None = None) -> Graph:
     """The graph of a PyG `Data` that was written by `torch.save(data, path)`; no code in the file ever runs.
 
     See `Graph.from_pyg` for what the data must hold. A list of `Data` is a collection, see `Graph.from_pyg_list`. A
-    `HeteroData` needs the type of the nodes that are predicted as `target`, see `Graph.from_hetero`.
+    `HeteroData` needs the type of the nodes that are predicted as `target`, see `Graph.from_hetero`. Classes are as
+    many as those of `like`, if it has classes too.
     """
     from torch_geometric.data import HeteroData
 
@@ -38,14 +40,23 @@ def read_pyg_file(path: Path, *, target: str | None = None) -> Graph:
                 raise InputError(
                     f"it holds a HeteroData, so the target is needed, one of its types ({types or 'none'})"
                 )
-            return Graph.from_hetero(data, target=target, name=path.stem)
+            classes = _classes_of(like, data[target] if target in data.node_types else None)
+            return Graph.from_hetero(data, target=target, name=path.stem, num_classes=classes)
         if target is not None:
             raise InputError(f"the target is {target!r}, and the file holds no HeteroData, whose nodes have types")
         if isinstance(data, list):
             return Graph.from_pyg_list(data, name=path.stem)
-        return Graph.from_pyg(data, name=path.stem)
+        return Graph.from_pyg(data, name=path.stem, num_classes=_classes_of(like, data))
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
+
+
+def _classes_of(like: Graph | None, data: Any) -> int | None:
+    """How many classes `like` has; None if either has no classes."""
+    y = getattr(data, "y", None)
+    if like is None or y is None:
+        return None
+    return like.num_classes if like.target_kind == kind_of_input(y) == "classes" else None
 
 
 def read_pyg_data(path: Path) -> Data:

@@ -113,6 +113,7 @@ DATASETS: Mapping[str, Dataset] = MappingProxyType(
 )
 
 
+# Longer than 50 lines because of its documentation.
 def load(
     name_or_path: str | Path,
     *,
@@ -120,6 +121,7 @@ def load(
     split: str | None = None,
     target: str | None = None,
     root: str | Path | None = None,
+    like: Graph | None = None,
 ) -> Graph:
     """A graph by name (see `DATASETS`), from a folder with nodes.csv and edges.csv, or from a PyG file (.pt).
 
@@ -139,6 +141,8 @@ def load(
         target: For a PyG file with a `HeteroData`, the type of the nodes that are predicted.
         root: The folder with the raw files of the datasets. By default they are looked for in $GRAPHFORGET_DATA and
             in ~/.cache/graphforget, and downloaded into the latter if necessary. `patients` needs none.
+        like: An earlier state of the graph of the files, such as that of a model. Its classes are those of the new
+            state too, even if no node is left in one.
 
     Returns:
         The graph with its split.
@@ -155,7 +159,7 @@ def load(
         if target is not None:
             raise InputError(f"the target is {target!r}, and the nodes of {name} have no types")
         return _load_named(name, seed=seed, split=split, root=root)
-    graph = _read_own(Path(name_or_path), target)
+    graph = _read_own(Path(name_or_path), target, like)
     if split == "public":
         raise InputError(f"{name_or_path} has no 'public' split, 'random' and 'given' are possible for it")
     if split is None and not graph.train_mask.any():  # without labels: for links, which have a split of their own
@@ -174,7 +178,7 @@ def _load_named(name: str, *, seed: int, split: str | None, root: str | Path | N
     return graph if split == "public" else graph.split(seed=seed)
 
 
-def _read_own(path: Path, target: str | None) -> Graph:
+def _read_own(path: Path, target: str | None, like: Graph | None) -> Graph:
     from graphforget.datasets.pyg_file import read_pyg_file
     from graphforget.datasets.sharded_folder import is_sharded
     from graphforget.datasets.tu import read_tu, tu_name
@@ -185,9 +189,10 @@ def _read_own(path: Path, target: str | None) -> Graph:
         raise InputError(f"the target is {target!r}, which only a PyG file with a HeteroData needs")
     if path.is_dir():
         raw = path / "raw" if not (path / "nodes.csv").exists() and tu_name(path) is None else path
-        return read_tu(raw) if tu_name(raw) is not None else Graph.from_csv(path)
+        known = like.class_names if like is not None and like.target_kind == "classes" else None
+        return read_tu(raw) if tu_name(raw) is not None else Graph.from_csv(path, class_names=known or ())
     if path.is_file() and path.suffix.lower() == ".pt":
-        return read_pyg_file(path, target=target)
+        return read_pyg_file(path, target=target, like=like)
     raise InputError(
         f"{str(path)!r} is neither a dataset ({', '.join(DATASETS)}) "
         "nor a folder with nodes.csv and edges.csv nor a PyG file that ends in .pt"

@@ -36,7 +36,7 @@ _MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "null", "none", "nil", "mi
 _DECIMAL_COMMA = re.compile(r"[+-]?[\d.]*,\d+")
 
 
-def read_csv_folder(folder: Path, *, directed: bool = False) -> dict[str, Any]:
+def read_csv_folder(folder: Path, *, directed: bool = False, class_names: Sequence[str] = ()) -> dict[str, Any]:
     """The arguments of `Graph.create` for the graph in the files nodes.csv and edges.csv of `folder`.
 
     Ids become subject ids, and the header names the columns.
@@ -50,7 +50,7 @@ def read_csv_folder(folder: Path, *, directed: bool = False) -> dict[str, Any]:
     cell in a column of another type may be empty.
     Attributes are sparse if fewer than 10 % of them are non-zero. A column `graph` makes it a collection: it holds the
     id of the graph that the node is in, and then there need be no attribute (one column of ones stands for
-    them). Error messages name the file and the line.
+    them). `class_names` are classes that may have no node. Error messages name the file and the line.
     """
     nodes = _read_nodes(folder / "nodes.csv")
     edges, weights, relations = _read_edges(folder / "edges.csv", nodes.row_of)
@@ -73,7 +73,7 @@ def read_csv_folder(folder: Path, *, directed: bool = False) -> dict[str, Any]:
         "graph_numbers": None if nodes.graphs is None else torch.tensor([number_of[name] for name in nodes.graphs]),
         "graph_ids": None if nodes.graphs is None else list(number_of),
         "notes": _note_of_collection(nodes.graphs),
-        **nodes.targets.arguments(),
+        **nodes.targets.arguments(class_names),
         **({} if relations is None else relation_arguments(relations, edges, **named)),
     }
 

@@ -67,10 +67,10 @@ class CsvTargets:
             raise InputError(f"{column!r} is {cell!r}, a finite number is needed, or an empty cell for no target")
         return value
 
-    def arguments(self) -> dict[str, Any]:
-        """The arguments of `Graph.create` that say what is to be predicted."""
+    def arguments(self, known: Sequence[str] = ()) -> dict[str, Any]:
+        """The arguments of `Graph.create` that say what is to be predicted. Classes that are known come first."""
         if self.kind == "classes":
-            classes = _in_order({label for label in self.rows if label})
+            classes = [*known, *ordered_classes({label for label in self.rows if label} - set(known))]
             number = {label: place for place, label in enumerate(classes)} | {"": UNLABELLED}
             return {"y": torch.tensor([number[label] for label in self.rows]), "class_names": classes}
         names = [name.removeprefix(_LABEL).removeprefix(_TARGET) for name in self.columns]
@@ -78,7 +78,7 @@ class CsvTargets:
         return {"y": torch.tensor(self.rows, dtype=dtype), "class_names": names}
 
 
-def _in_order(labels: set[str]) -> list[str]:
+def ordered_classes(labels: set[str]) -> list[str]:
     """Sorted as numbers if all are whole numbers ("10" after "9"), else as text."""
     if all(re.fullmatch(r"[+-]?[0-9]+", label) for label in labels):
         return sorted(labels, key=lambda label: (int(label), label))

@@ -212,12 +212,14 @@ class Graph(LazyFields):
         subject_ids: Sequence[str] | None = None,
         column_names: Sequence[str] | None = None,
         class_names: Sequence[str] | None = None,
+        num_classes: int | None = None,
         sparse: bool | None = None,
     ) -> Graph:
         """From a PyG `Data` with `x`, `edge_index`, `y` and, if it has them, masks, `node_numbers` and `edge_weight`.
 
-        Without `directed` the graph is undirected if every edge is there both ways, with one weight. `targets` and
-        `sparse` are as in `create`: give "labels" if labels that are 0 or 1 come as floating-point numbers.
+        Without `directed` the graph is undirected if every edge is there both ways, with one weight. `targets`,
+        `num_classes` and `sparse` are as in `create`: give "labels" if labels that are 0 or 1 come as floating-point
+        numbers. Without `num_classes`, the number is `data.num_classes` if there is one.
 
         Example:
             >>> import torch
@@ -229,7 +231,8 @@ class Graph(LazyFields):
         """
         names: Any = {"subject_ids": subject_ids, "column_names": column_names, "class_names": class_names}
         given: Any = {"name": name, "targets": targets, "sparse": sparse, **names}
-        return cls.create(**given, **pyg.read_pyg(data, directed=directed))
+        arguments = pyg.read_pyg(data, directed=directed)
+        return cls.create(**given, **arguments | ({} if num_classes is None else {"num_classes": num_classes}))
 
     @classmethod
     def from_pyg_list(
@@ -261,6 +264,7 @@ class Graph(LazyFields):
         subject_ids: Mapping[str, Sequence[str]] | None = None,
         column_names: Mapping[str, Sequence[str]] | None = None,
         class_names: Sequence[str] | None = None,
+        num_classes: int | None = None,
     ) -> Graph:
         """From a PyG `HeteroData`: the nodes of all types in one graph, and each edge type as a relation.
 
@@ -278,6 +282,7 @@ class Graph(LazyFields):
             subject_ids: For some types the names of their nodes, instead of numbers: "author:ada".
             column_names: For some types the names of their columns, instead of numbers.
             class_names: As in `create`.
+            num_classes: As in `create`.
 
         Raises:
             InputError: A part is malformed, there are more than 62 relations, or an edge has two weights.
@@ -292,17 +297,18 @@ class Graph(LazyFields):
             >>> graph.relation_names, graph.name_of(4), graph.column_names[-1]
             (('author:writes:paper',), 'author:1', 'author:present')
         """
-        given: Any = {"name": name, "targets": targets, "class_names": class_names}
+        given: Any = {"name": name, "targets": targets, "class_names": class_names, "num_classes": num_classes}
         names: Any = {"subject_ids": subject_ids, "column_names": column_names}
         return cls.create(**given, **hetero.read_hetero(data, target, directed=directed, **names))
 
     @classmethod
-    def from_csv(cls, folder: str | Path, *, directed: bool = False) -> Graph:
+    def from_csv(cls, folder: str | Path, *, directed: bool = False, class_names: Sequence[str] = ()) -> Graph:
         """From a folder with `nodes.csv` (id, label or target, attributes...) and `edges.csv` (source, target).
 
-        `edges.csv` may have further columns, `weight` and `relation`.
+        `edges.csv` may have further columns, `weight` and `relation`. `class_names` are classes that exist although
+        no node may be in one, such as those of a model; other classes in the file come after them.
         """
-        arguments = read_csv_folder(Path(folder), directed=directed)
+        arguments = read_csv_folder(Path(folder), directed=directed, class_names=class_names)
         try:
             return cls.create(directed=directed, **arguments)
         except InputError as error:

@@ -65,7 +65,7 @@ def checked_targets(y: Any, n: int, *, kind: TargetKind | None = None) -> Tensor
         raise InputError(f"the targets are {kind!r}, {', '.join(get_args(TargetKind))} are possible")
     if y.dtype.is_complex:
         raise InputError(f"the targets are {y.dtype}, real numbers are needed")
-    kind = _kind_of_input(y) if kind is None else kind
+    kind = kind_of_input(y) if kind is None else kind
     if kind == "classes":
         return _classes(y, n)
     y = y[:, None] if y.dim() == 1 else y
@@ -84,7 +84,8 @@ def note_of_whole_values(y: Tensor) -> tuple[str, ...]:
     )
 
 
-def _kind_of_input(y: Tensor) -> TargetKind:
+def kind_of_input(y: Tensor) -> TargetKind:
+    """The kind of targets that come without one."""
     if y.dtype.is_floating_point:
         return "values"
     several = y.dim() == 2 and (y.shape[1] > 1 or y.dtype in (torch.bool, torch.int8))

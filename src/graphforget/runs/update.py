@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from graphforget.certificates.deleted_data import without_readmitted
 from graphforget.certificates.issue import Filing
+from graphforget.datasets.registry import DATASETS, load
 from graphforget.errors import Refused
 from graphforget.graph.graph import Graph
 from graphforget.models.constructions import OwnModel
@@ -31,9 +32,10 @@ from graphforget.unlearning.update import deleted_again, returning_items, update
 # Longer than 50 lines because of its documentation.
 def update_run(
     run: str | Path,
-    new_graph: Graph,
+    new_graph: Graph | str | Path,
     *,
     keep_split: bool = False,
+    target: str | None = None,
     out: str | Path | None = None,
     request_id: str | None = None,
     key: Ed25519PrivateKey | None = None,
@@ -48,9 +50,11 @@ def update_run(
 
     Args:
         run: The run directory.
-        new_graph: The next state of its graph.
+        new_graph: The next state of its graph, or the folder, file or dataset that holds it, as for `load`. In a file
+            a class of the model may have no node left.
         keep_split: Whether known nodes keep their side of the split and new labelled ones train; else the split is that
-            of `new_graph`.
+            of `new_graph`, and of files the given one.
+        target: For a PyG file with a `HeteroData`, the type of the nodes that are predicted.
         out: A folder for the new state; without it, the new state replaces that of `run`.
         request_id: An id that makes it safe to ask twice: the same id gets the first answer again, to the bit.
         key: The key that signs the certificate and the ledger.
@@ -83,7 +87,7 @@ def update_run(
     )
 
     def named(read: Read) -> dict[str, Request | Update]:
-        return {name: Update(_next_state(read()[1], new_graph, keep_split=keep_split))}
+        return {name: Update(_next_state(read()[1], new_graph, keep_split=keep_split, target=target))}
 
     def release(trained: Trained, graph: Graph, history: History, fresh: Sequence[Any], filing: Filing) -> Outcome:
         (asked,) = fresh
@@ -96,9 +100,10 @@ def update_run(
 
 def plan_update_run(
     run: str | Path,
-    new_graph: Graph,
+    new_graph: Graph | str | Path,
     *,
     keep_split: bool = False,
+    target: str | None = None,
     model: OwnModel | None = None,
     loss: Loss | LossFunction | None = None,
     retrain: RetrainFunction | None = None,
@@ -108,8 +113,9 @@ def plan_update_run(
 
     Args:
         run: The run directory.
-        new_graph: The next state of its graph.
+        new_graph: The next state of its graph, as for `update_run`.
         keep_split: As for `update_run`.
+        target: As for `update_run`.
         model: An instance of the user's own module, or the result of `stacked` or `boosted`, if the run has one.
         loss: The user's own loss, if the run has one.
         retrain: The training function of an adopted model.
@@ -124,7 +130,7 @@ def plan_update_run(
     with open_run(run) as place:
         history = history_of(place)
         trained, graph = read_run(place, model=model, loss=loss, retrain=retrain)
-    after = _next_state(graph, new_graph, keep_split=keep_split)
+    after = _next_state(graph, new_graph, keep_split=keep_split, target=target)
     result = plan_update(trained, graph, after, **options)
     try:
         _refuse_deleted(history, after, deleted_again(trained, graph, after))
@@ -133,7 +139,10 @@ def plan_update_run(
     return result
 
 
-def _next_state(graph: Graph, new_graph: Graph, *, keep_split: bool) -> Graph:
+def _next_state(graph: Graph, new_graph: Graph | str | Path, *, keep_split: bool, target: str | None) -> Graph:
+    if isinstance(new_graph, str | Path):
+        named = isinstance(new_graph, str) and new_graph.lower() in DATASETS  # which has no split of its own
+        new_graph = load(new_graph, split=None if named else "given", target=target, like=graph)
     return graph.next_state(new_graph.with_sides_of(graph) if keep_split else new_graph)
 
 
