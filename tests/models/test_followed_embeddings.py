@@ -139,10 +139,24 @@ def test_only_what_a_deletion_reaches_is_computed_again(
 
 def test_activations_that_are_too_large_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, module = random_graph(3, nodes=40, edges=60), stacked("gcn")
-    monkeypatch.setattr(followed_embeddings, "MOST_HELD", 0)
+    held: list[bool] = []
+    made = followed_embeddings.Embedded
+
+    def noted(*given: Any) -> followed_embeddings.Embedded:
+        embedded = made(*given)
+        held.append(any(embedded.activations))
+        return embedded
+
+    monkeypatch.setattr(followed_embeddings, "Embedded", noted)
     embeddings(module, graph)
+    assert held == [True]
+    monkeypatch.setattr(followed_embeddings, "MOST_HELD", 0)
     left = graph.without(gf.Request(nodes=[5]))
-    assert same_bits(embeddings(module, left), anew(module, left))
+    follows = embeddings(module, left).clone()
+    after = left.without(gf.Request(nodes=[6]))
+    assert same_bits(embeddings(module, after), anew(module, after))  # where nothing was held
+    assert same_bits(follows, anew(module, left))
+    assert held == [True, False, False, False, False]
 
 
 @pytest.mark.parametrize("sparse", [False, True])

@@ -17,7 +17,8 @@ from graphforget.graph import overlay as overlay_module
 from graphforget.graph.overlay import SlotChange
 from graphforget.models import followed as followed_module
 from graphforget.models.followed import followed
-from graphforget.models.propagated import Propagated, Settings, propagate
+from graphforget.models.propagated import COLUMNS as READ_AT_ONCE
+from graphforget.models.propagated import Propagated, Settings, propagate, scaled_attributes
 
 CASES = [
     Settings((2,), (1.0,), True),
@@ -37,6 +38,18 @@ def after(old: Propagated, graph: gf.Graph) -> Propagated:
     overlay, change = present(graph.overlay), graph.change
     assert isinstance(change, SlotChange)
     return followed(old, overlay, change, overlay.slots_of(graph.train_rows.numpy()))
+
+
+@pytest.mark.parametrize("columns", [3, READ_AT_ONCE - 1, READ_AT_ONCE, READ_AT_ONCE + 1, 3 * READ_AT_ONCE + 7])
+def test_the_bits_of_a_scaled_row_do_not_depend_on_the_rows_beside_it(columns: int) -> None:
+    """numpy's own sum over more columns does: a row that is computed alone has other last digits."""
+    rows = np.random.default_rng(0).normal(size=(12, columns))
+    together = scaled_attributes(rows, scale_rows=True)
+    for count in (1, 2, 5):
+        for first in range(0, 12 - count, count):
+            part = slice(first, first + count)
+            assert scaled_attributes(rows[part], scale_rows=True).tobytes() == together[part].tobytes()
+    assert np.allclose(np.square(together[:, :-1]).sum(axis=1), 1.0, rtol=0, atol=1e-13)
 
 
 def exact(graph: gf.Graph, what: Settings) -> np.ndarray:

@@ -349,6 +349,29 @@ def test_fides_can_be_called_back_at_its_one_path_alone(new_trial: Make, reply: 
     assert trial.client.post("/v2/fides/erasures", json=body, headers=headers).status_code == 400
 
 
+@pytest.mark.parametrize("changed", [None, "https://fides.example"])
+def test_a_fides_server_that_is_taken_out_of_the_settings_gets_no_token(
+    new_trial: Make, stand_in: StandIn, changed: str | None
+) -> None:
+    trial = new_trial(fides_url=f"{stand_in.url}/")
+    headers = trial.headers("submit") | {"reply-to": CALLBACK_PATH, "reply-to-token": "x"}
+    body = {"request": "pri_1", "identity_value": "nobody"}
+    assert trial.client.post("/v2/fides/erasures", json=body, headers=headers).status_code == 202
+    trial.work()
+    service = dataclasses.replace(
+        trial.service, settings=dataclasses.replace(trial.service.settings, fides_url=changed)
+    )
+    trial.clock.time += DAY
+    assert Worker(service).deliver() == 1
+    assert stand_in.calls == []
+    with trial.service.database.read() as session:
+        delivery = session.scalars(select(Delivery)).one()
+    assert (delivery.delivered, delivery.attempts, delivery.error) == (None, 1, "InputError")
+    trial.clock.time += DAY
+    deliver(trial)
+    assert [call.headers["authorization"] for call in stand_in.calls] == ["Bearer x"]  # it is in the settings again
+
+
 def test_a_release_is_written_as_tags_of_the_version_in_mlflow(
     new_trial: Make, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,10 +39,21 @@ def assign(module: nn.Module, theta: Tensor) -> None:
             module.get_parameter(name).copy_(part)
 
 
-def add_l2_gradient(parameters: Sequence[Tensor], mu: float) -> None:
-    """Adds the gradient of `mu/2 ||theta||^2` to those that a backward pass has left, without recording it."""
+def adam_for(parameters: Sequence[Tensor], learning_rate: float) -> torch.optim.Optimizer:
+    """Adam. Its fused steps walk through memory, so a parameter that is a slice of a larger tensor needs plain ones."""
+    fused = all(parameter.is_contiguous() for parameter in parameters)
+    return torch.optim.Adam(parameters, lr=learning_rate, fused=fused)
+
+
+def backward_with_l2(value: Tensor, parameters: Sequence[Tensor], mu: float) -> None:
+    """Leaves the gradients of `value + mu/2 ||theta||^2`, without recording the L2 term."""
+    if value.requires_grad:  # it may depend on no parameter
+        value.backward()
     with torch.no_grad():
         for parameter in parameters:
-            if parameter.grad is None:  # the loss does not depend on it
-                parameter.grad = torch.zeros_like(parameter)
-            parameter.grad.add_(parameter, alpha=mu)
+            gradient = parameter.grad
+            if gradient is None:  # the loss does not depend on it
+                gradient = torch.zeros_like(parameter)
+            elif gradient.layout != torch.strided:  # of an embedding with sparse gradients
+                gradient = gradient.to_dense()
+            parameter.grad = gradient.add_(parameter, alpha=mu)

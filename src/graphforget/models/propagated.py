@@ -25,6 +25,7 @@ from graphforget.linalg.versioned import VersionedRows, exclusive
 UNIT = 2.0**-53  # the rounding unit of float64
 BLOCK = 2**16  # slots
 FEW = 16  # one in so many of the slots
+COLUMNS = 8192  # as many as numpy reads at once
 
 
 @dataclass(frozen=True)
@@ -195,12 +196,21 @@ def scaled_attributes(part: np.ndarray, *, scale_rows: bool) -> np.ndarray:
     if scale_rows and part.dtype == np.float64:
         small = np.abs(part).max(axis=1) < SHORT
         out[small, :-1] *= LONGER  # a power of two: the scaled row is the same, and squares do not underflow
-    norms = np.sqrt(np.einsum("ij,ij->i", out[:, :-1], out[:, :-1]))
+    norms = np.sqrt(_squared_norms(out[:, :-1]))
     if scale_rows:
         out[:, :-1] /= np.where(norms > 0, norms, 1)[:, None]
         norms = (norms > 0).astype(np.float64)
     out[:, -1] = norms
     return out
+
+
+def _squared_norms(rows: np.ndarray) -> np.ndarray:
+    """Of each row. numpy adds up a longer row in another order if it is alone."""
+    total = np.zeros(rows.shape[0])
+    for start in range(0, rows.shape[1], COLUMNS):
+        part = rows[:, start : start + COLUMNS]
+        total += np.einsum("ij,ij->i", part, part)
+    return total
 
 
 def all_attributes(overlay: Overlay, settings: Settings) -> np.ndarray:

@@ -23,7 +23,7 @@ from graphforget.models.inputs import fresh_inputs, model_inputs
 from graphforget.models.inspection import Inspection, attribute_state, changed_attributes, data_carriers
 from graphforget.models.item_networks import NetworkInputs
 from graphforget.models.items import items_of, view_of
-from graphforget.models.parameters import add_l2_gradient, assign, flatten, trainable
+from graphforget.models.parameters import adam_for, assign, backward_with_l2, flatten, trainable
 from graphforget.models.registry import is_affine
 from graphforget.privacy.noise import noise
 from graphforget.progress import Progress
@@ -184,7 +184,7 @@ def train_by_adam(
     parameters = [p for _, p in trainable(module)]
     rows, labels = items.train_rows.to(device), as_numbers(items.y[items.train_rows], parameters[0])
     linear_term = None if linear_term is None else linear_term.to(parameters[0]) / rows.numel()
-    optimiser = torch.optim.Adam(parameters, lr=recipe.learning_rate, fused=True)
+    optimiser = adam_for(parameters, recipe.learning_rate)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
         dropout = KeyedDropout(graph.numbers, _dropped_edges(inputs[1], graph, device), seed=recipe.seed, device=device)
@@ -195,8 +195,7 @@ def train_by_adam(
             value = loss(logits.index_select(0, rows), labels).mean()
             if linear_term is not None:
                 value = value + linear_term @ torch.cat([p.reshape(-1) for p in parameters])
-            value.backward()
-            add_l2_gradient(parameters, recipe.mu)
+            backward_with_l2(value, parameters, recipe.mu)
             optimiser.step()
             if progress is not None:
                 progress("Adam", epoch + 1, recipe.epochs)

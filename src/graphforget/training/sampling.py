@@ -18,7 +18,7 @@ from graphforget.linalg.sparse import converted, selected_rows
 from graphforget.models.composite import inner_inputs
 from graphforget.models.dropout import KeyedDropout
 from graphforget.models.mini_batches import MiniBatches
-from graphforget.models.parameters import add_l2_gradient, flatten, trainable
+from graphforget.models.parameters import adam_for, backward_with_l2, flatten, trainable
 from graphforget.training.losses import Loss
 from graphforget.training.recipe import Recipe
 
@@ -114,7 +114,7 @@ def train_in_batches(
     x, rows = converted(graph.x, dtype=torch.float32, device="cpu"), graph.train_rows
     labels = as_numbers(graph.y[rows], parameters[0])
     sampler = NeighbourSampler(graph, batches.num_neighbors, seed=recipe.seed)
-    optimiser = torch.optim.Adam(parameters, lr=recipe.learning_rate, fused=True)
+    optimiser = adam_for(parameters, recipe.learning_rate)
     unkeyed = False
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
@@ -129,8 +129,8 @@ def train_in_batches(
                 optimiser.zero_grad()
                 with dropout.at(epoch):
                     logits = module(*inputs)
-                loss(logits[batch.targets.to(device)], labels[places.to(device)]).mean().backward()
-                add_l2_gradient(parameters, recipe.mu)
+                value = loss(logits[batch.targets.to(device)], labels[places.to(device)]).mean()
+                backward_with_l2(value, parameters, recipe.mu)
                 optimiser.step()
                 unkeyed = unkeyed or dropout.unkeyed
     if not torch.isfinite(flatten(module)).all():

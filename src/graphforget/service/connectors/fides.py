@@ -59,10 +59,20 @@ def check_reply(service: Service, reply_to: str) -> str:
         raise InputError("fides_url is not in the settings of the service, so Fides cannot be called back")
     if reply_to != CALLBACK_PATH:
         raise InputError(f"the header reply-to must be {CALLBACK_PATH}")
-    return service.settings.fides_url.rstrip("/") + CALLBACK_PATH
+    return _address(service.settings.fides_url)
+
+
+def _address(fides_url: str) -> str:
+    return fides_url.rstrip("/") + CALLBACK_PATH
 
 
 def deliver_to_fides(service: Service, client: httpx.Client, delivery: Delivery) -> None:
-    """Fides answers 400 to a second callback and also to one that it refuses, so a person has to look at it."""
+    """Fides answers 400 to a second callback and also to one that it refuses, so a person has to look at it.
+
+    The settings are asked again: a server that is no longer in them gets neither a message nor a token.
+    """
+    fides_url = service.settings.fides_url
+    if fides_url is None or delivery.url != _address(fides_url):
+        raise InputError("the Fides server is no longer in the settings")
     headers = {"Authorization": f"Bearer {delivery.secret}"}
     post_json(client, delivery.url, json.dumps(delivery.body).encode(), headers)
