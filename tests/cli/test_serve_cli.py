@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,30 @@ def test_without_the_extra_the_message_says_how_to_install_it(run: Run, monkeypa
     ran = run("serve", "token", "x")
     assert ran.code == 2
     assert f"{NEEDED[0]} is not installed, 'pip install graphforget[service]'" in ran.stderr
+
+
+def test_a_trial_leaves_a_service_that_exists_alone(home: Path, run: Run) -> None:
+    before = {file: file.read_bytes() for file in home.iterdir()}
+    ran = run("serve", "trial", "--home", home)
+    assert (ran.code, ran.stdout) == (2, "")
+    assert ran.stderr.count("\n") == 1
+    assert "a trial needs a new folder" in ran.stderr
+    assert {file: file.read_bytes() for file in home.iterdir()} == before
+
+
+@pytest.mark.parametrize("command", [("serve",), ("serve", "api"), ("serve", "trial")], ids=" ".join)
+def test_a_port_that_is_taken_is_bad_input(home: Path, tmp_path: Path, run: Run, command: tuple[str, ...]) -> None:
+    place = tmp_path / "new" if "trial" in command else home
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ran = run(*command, "--home", place, "--port", str(taken.getsockname()[1]))
+    assert (ran.code, ran.stdout) == (2, "")
+    assert ran.stderr.startswith("graphforget: nothing can listen on 127.0.0.1:")
+    assert ran.stderr.count("\n") == 1
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("command", [("serve",), ("serve", "api")], ids=" ".join)
+def test_nothing_is_said_to_listen_without_a_service(tmp_path: Path, run: Run, command: tuple[str, ...]) -> None:
+    ran = run(*command, "--home", tmp_path)
+    assert (ran.code, ran.stdout) == (2, "")
+    assert "serve init" in ran.stderr

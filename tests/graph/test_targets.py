@@ -251,6 +251,8 @@ def test_beside_a_label_they_are_attributes(tmp_path: Path) -> None:
         ("id,age\na,1\n", "line 1 of .*: the header has no column 'label'"),
         ("id,label:x,age\na,2,1\n", "line 2 of .*: 'label:x' is '2', 0 or 1 is needed"),
         ("id,label:x,label:y,age\na,1,,1\n", "line 2 of .*: 'label:y' is empty and 1 other"),
+        ("id,label,age\na,x,1\nb,nan,1\n", "line 3 of .*: 'label' is 'nan', a missing value"),
+        ("id,label,age\na,x,1\nb, NaN ,1\n", "line 3 of .*: 'label' is 'NaN', a missing value"),
         ("id,target,age\na,nan,1\n", "line 2 of .*: 'target' is 'nan', a finite number is needed"),
         ("id,target,age\na,one,1\n", "line 2 of .*: 'target' is 'one'"),
         ("id,target\na,1\n", "line 1 of .*: the header names no attribute"),

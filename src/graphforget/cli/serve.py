@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import socket
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +15,7 @@ import typer
 from graphforget.cli.console import say
 from graphforget.cli.options import AsJson, Run
 from graphforget.errors import InputError
+from graphforget.files import error_reason
 
 Home = Annotated[
     Path,
@@ -174,7 +176,7 @@ def fides(
 ) -> None:
     """Write the connector that Fides registers: a zip with its configuration and its data set. It holds no secret."""
     _check_installed()
-    from graphforget.files import error_reason, write_atomic
+    from graphforget.files import write_atomic
     from graphforget.service.connectors.fides import connector_package
 
     content = connector_package(identity_type)
@@ -195,8 +197,12 @@ def trial(
     """Try the service on the patients graph: trains a model, prints a token, and serves with rounds of 15 seconds."""
     _check_installed()
     from graphforget.service.processes import serve_all
+    from graphforget.service.settings import FILE
     from graphforget.service.trial import make_trial
 
+    if home is not None and (home / FILE).exists():
+        raise InputError(f"{home} holds a service already, a trial needs a new folder")
+    _check_port("127.0.0.1", port)
     place = home or Path(tempfile.mkdtemp(prefix="graphforget-service-"))
     secret = make_trial(place, port=port)
     _done(
@@ -225,7 +231,18 @@ def _service(home: Path) -> Any:
     return opened()
 
 
+def _check_port(host: str, port: int) -> None:
+    """Raises `InputError` if nothing can listen there, such as where another service does."""
+    try:
+        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except OSError as error:
+        raise InputError(f"nothing can listen on {host}:{port}: {error_reason(error)}") from error
+
+
 def _started(home: Path, host: str, port: int, as_json: bool) -> None:
+    """Says where the server listens. Raises `InputError` before that if there is no service, or no free port."""
+    with _service(home):
+        _check_port(host, port)
     _done({"home": str(home), "address": f"http://{host}:{port}/"}, f"Listens on http://{host}:{port}/.", as_json)
 
 

@@ -49,6 +49,8 @@ class CsvTargets:
             column = self.columns[cells.index("")]
             raise InputError(f"{column!r} is empty and {len(given)} other target(s) are not, all or none are needed")
         if self.kind == "classes":
+            if cells[0] in ("nan", "NaN"):  # as programs write a missing number; it would be one more class
+                raise InputError(f"'label' is {cells[0]!r}, a missing value: leave the cell of no label empty")
             self.rows.append(cells[0])
         elif not given:
             self.rows.append([UNLABELLED if self.kind == "labels" else math.nan] * len(cells))
