@@ -35,8 +35,9 @@ def write_dense(folder: Path) -> Path:
 
     graph = gf.synthetic(**DENSE, seed=0)
     path = folder / "dense.npz"
-    arrays = {"x": graph.x, "edges": graph.edge_index, "y": graph.y, "train_mask": graph.train_mask}
-    np.savez(path, **{name: array.numpy() for name, array in arrays.items()})
+    arrays: dict[str, Any] = {"x": graph.x, "edges": graph.edge_index, "y": graph.y, "train_mask": graph.train_mask}
+    named: dict[str, Any] = {name: array.numpy() for name, array in arrays.items()}
+    np.savez(path, **named)
     return path
 
 
@@ -48,7 +49,7 @@ def work(data: str, model: str, releases: int) -> None:
     import graphforget as gf
 
     if data.endswith(".npz"):
-        arrays = {name: torch.from_numpy(array) for name, array in np.load(data).items()}
+        arrays: dict[str, Any] = {name: torch.from_numpy(array) for name, array in np.load(data).items()}
         graph = gf.Graph.create(**arrays, test_mask=~arrays["train_mask"])
     else:
         graph = gf.load(data)
