@@ -393,6 +393,19 @@ def test_a_release_is_written_as_tags_of_the_version_in_mlflow(
     assert tags["graphforget.certificate_url"].endswith(f"{tags['graphforget.certificate_digest']}/certificate")
 
 
+def test_an_mlflow_server_that_is_taken_out_of_the_settings_gets_no_tags(new_trial: Make, stand_in: StandIn) -> None:
+    pytest.importorskip("mlflow")
+    trial = new_trial(mlflow_url=stand_in.url, approve_losses=10**6)
+    register_model(trial.service, "patients", trial.service.home / "runs" / "patients", mlflow="readmission:7")
+    trial.submit("patient-0017")
+    trial.work()
+    trial.next_round()
+    other = dataclasses.replace(trial.service.settings, mlflow_url="http://127.0.0.1:9")
+    trial.clock.time += DAY
+    assert Worker(dataclasses.replace(trial.service, settings=other)).deliver() == 1
+    assert stand_in.calls == []
+
+
 def test_nothing_attests_a_release_before_it_is_verified(new_trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     from graphforget.service import releases
 

@@ -19,12 +19,11 @@ import scipy.sparse as sp
 from graphforget.graph.adjacency import Adjacency
 from graphforget.graph.overlay import Overlay, SlotChange
 from graphforget.linalg.versioned import VersionedRows, exclusive
+from graphforget.models.defects import difference_defect, fresh_defect
 from graphforget.models.propagated import (
     Propagated,
     Settings,
     attributes,
-    difference_defect,
-    fresh_defect,
     inverse_root_degrees,
     propagate,
     recomputed,

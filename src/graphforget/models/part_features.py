@@ -16,7 +16,8 @@ from graphforget.distributed.group import Group
 from graphforget.graph.row_part import TRAIN, RowPart
 from graphforget.linalg.neighbour_sums import neighbour_sums
 from graphforget.linalg.ranges import row_blocks
-from graphforget.models.propagated import Settings, fresh_defects, gamma, scaled_attributes
+from graphforget.models.defects import fresh_defects, gamma
+from graphforget.models.propagated import Settings, scaled_attributes
 
 COLUMNS = 8  # that are exchanged at a time
 ROWS = 2**14

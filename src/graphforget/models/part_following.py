@@ -19,8 +19,9 @@ import scipy.sparse as sp
 
 from graphforget.distributed.group import Group
 from graphforget.graph.row_part import TRAIN, Changed, RowPart
+from graphforget.models.defects import difference_defects, fresh_defects
 from graphforget.models.part_features import COLUMNS, PartFeatures, own_rows, recomputed
-from graphforget.models.propagated import difference_defects, fresh_defects, scaled_attributes
+from graphforget.models.propagated import scaled_attributes
 
 MOST_CARRIED = 32  # times the bound of a row that is computed anew
 PURPOSE = "request"

@@ -21,8 +21,8 @@ from graphforget.graph.overlay import Overlay
 from graphforget.linalg.neighbour_sums import neighbour_sums
 from graphforget.linalg.sparse import LONGER, SHORT
 from graphforget.linalg.versioned import VersionedRows, exclusive
+from graphforget.models.defects import UNIT, fresh_defect, gamma
 
-UNIT = 2.0**-53  # the rounding unit of float64
 BLOCK = 2**16  # slots
 FEW = 16  # one in so many of the slots
 COLUMNS = 8192  # as many as numpy reads at once
@@ -325,32 +325,7 @@ def summed_defects(settings: Settings, defects: Sequence[float]) -> float:
     return 1.01 * math.sqrt(total)
 
 
-def gamma(terms: np.ndarray | int) -> np.ndarray | float:
-    """`k u / (1 - k u)`, twice: what second-order terms and the bounds' own rounding can add is far less."""
-    return 2 * terms * UNIT / (1 - terms * UNIT)
-
-
 def _attribute_defect(overlay: Overlay, settings: Settings) -> float:
     """Of rows that were divided by their norms; rows as they are have none."""
     terms = overlay.base.shape[1] + 5
     return float(gamma(terms)) * math.sqrt(overlay.num_slots) if settings.scale_rows else 0.0
-
-
-def fresh_defects(counts: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """Of each row that is a sum over so many senders and itself, with weights that were rounded."""
-    return gamma(counts + 8) * bounds
-
-
-def difference_defects(terms: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """Of each row to which so many differences were added; `bounds` are those before and after, added."""
-    return gamma(terms + 11) * bounds
-
-
-def fresh_defect(counts: np.ndarray, bounds: np.ndarray) -> float:
-    """`fresh_defects` of all these rows."""
-    return float(np.linalg.norm(fresh_defects(counts, bounds)))
-
-
-def difference_defect(terms: np.ndarray, bounds: np.ndarray) -> float:
-    """`difference_defects` of all these rows."""
-    return float(np.linalg.norm(difference_defects(terms, bounds)))

@@ -204,7 +204,8 @@ class StackedModel(CompositeModel):
             squares = x.row_norms(rows).square() + (0.0 if self.fixed.bias is None else 1.0)
         else:
             squares = self.fixed.feature_norms(x, stacked.fixed)[rows].square()
-        squares = squares + torch.linalg.vecdot(stacked.embeddings, stacked.embeddings)[rows]
+        embeddings = stacked.embeddings.index_select(0, rows)
+        squares = squares + torch.linalg.vecdot(embeddings, embeddings)
         return float(squares.sqrt().sum()), float(squares.sum())
 
     def feature_error(self, inputs: tuple[Any, Any]) -> float | None:

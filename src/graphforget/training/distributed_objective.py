@@ -16,10 +16,11 @@ from graphforget.errors import InputError
 from graphforget.graph.distributed_graph import DistributedGraph
 from graphforget.graph.graph import Graph
 from graphforget.linalg.solution import Product
+from graphforget.models.defects import UNIT
 from graphforget.models.fixed import FixedPropagation
 from graphforget.models.parameters import trainable
 from graphforget.models.part_embeddings import EncoderSet, stacked_on_ranks
-from graphforget.models.propagated import UNIT, Settings, summed_defects
+from graphforget.models.propagated import Settings, summed_defects
 from graphforget.models.stacked import Stacked
 from graphforget.training.loss_sum import LossSum
 from graphforget.training.losses import Loss, is_convex, is_recorded

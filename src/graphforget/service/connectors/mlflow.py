@@ -11,6 +11,8 @@ from graphforget.service.tables import Delivery
 
 def deliver_to_mlflow(service: Service, client: httpx.Client, delivery: Delivery) -> None:
     """Setting a tag twice changes nothing, so an attempt can be repeated."""
+    if delivery.url != service.settings.mlflow_url:
+        raise InputError("the MLflow server is no longer in the settings")
     try:
         from mlflow import MlflowClient
     except ImportError as error:
