@@ -946,7 +946,7 @@ def test_help_has_an_example(run: Run) -> None:
     ran = run("--help")
     assert ran.code == 0
     assert "3: inconclusive" in " ".join(ran.stdout.split())
-    assert "Example: graphforget audit runs/cora-2 --before runs/cora --request request.json" in " ".join(
+    assert "Example: graphforget audit runs/two --before runs/one --request request.json" in " ".join(
         ran.stdout.split()
     )
 

@@ -352,7 +352,7 @@ def test_a_network_moves_towards_where_training_on_would_take_it() -> None:
 @pytest.mark.slow
 def test_the_hessian_of_a_network_gives_way_to_gauss_newton_and_says_so() -> None:
     trained, graph = network("gcn")
-    request = gf.Request(nodes=graph.train_rows[:5].tolist())
+    request = gf.Request(nodes=graph.train_rows[:25].tolist())
     outcome = step_alone(trained, graph, request, curvature="hessian", tolerance=1e-8)
     assert outcome.details["steps"][0]["curvature"] == "gauss-newton"
     assert any("Hessian is not positive definite" in note for note in outcome.notes)
