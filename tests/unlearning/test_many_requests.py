@@ -114,7 +114,7 @@ def edge_of(graph: gf.Graph) -> tuple[int | str, int | str]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("model", ["sgc", "sign"])
-def test_a_thousand_requests_in_a_row_on_a_large_graph(model: str) -> None:
+@pytest.mark.parametrize(("model", "requests"), [("sgc", 1000), ("sign", 200)])
+def test_many_requests_in_a_row_on_a_large_graph(model: str, requests: int) -> None:
     graph = gf.synthetic(nodes=42_000, edges=294_000, columns=32, classes=10, seed=1, train=0.5, signal=1.5)
-    check_chain(graph, model, requests=1000, every=50, seed=0, spread=1e-8, releases=1000)
+    check_chain(graph, model, requests=requests, every=50, seed=0, spread=1e-8, releases=1000)
