@@ -18,7 +18,7 @@ import scipy.sparse as sp
 
 from graphforget.graph.adjacency import Adjacency
 from graphforget.graph.overlay import Overlay, SlotChange
-from graphforget.linalg.versioned import VersionedRows, exclusive
+from graphforget.linalg.versioned import VersionedRows, exclusive, without_rows
 from graphforget.models.defects import difference_defect, fresh_defect
 from graphforget.models.propagated import (
     Propagated,
@@ -326,11 +326,5 @@ def _without_deleted(
     if train_slots.size == old.train_slots.size:
         return old.training, old.bounds, single
     gone = np.flatnonzero(~np.isin(old.train_slots, train_slots, assume_unique=True))
-    training, bounds = (VersionedRows(_without(part.array(), gone)) for part in (old.training, old.bounds))
-    return training, bounds, None if single is None else VersionedRows(_without(single.array(), gone))
-
-
-def _without(values: np.ndarray, gone: np.ndarray) -> np.ndarray:
-    """The array without a few rows, copied block by block."""
-    ends = zip([0, *(gone + 1).tolist()], [*gone.tolist(), values.shape[0]], strict=True)
-    return np.concatenate([values[first:last] for first, last in ends])
+    training, bounds = (VersionedRows(without_rows(part.array(), gone)) for part in (old.training, old.bounds))
+    return training, bounds, None if single is None else VersionedRows(without_rows(single.array(), gone))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from graphforget.graph.graph import Graph
 from graphforget.graph.overlay import SlotChange
-from graphforget.linalg.versioned import VersionedRows, exclusive
+from graphforget.linalg.versioned import VersionedRows, exclusive, without_rows
 from graphforget.models.embedding_nodes import EmbeddingNodes, Slots
 from graphforget.models.encoders import Encoders
 from graphforget.models.gcn import GCN
@@ -101,7 +101,7 @@ def _followed(
 ) -> Embedded:
     """From the embeddings of the graph before a deletion."""
     reached = _reached(nodes, graph)
-    embeddings = torch.from_numpy(_without(earlier.embeddings.numpy(), reached.gone))
+    embeddings = torch.from_numpy(without_rows(earlier.embeddings.numpy(), reached.gone))
     before = zip(earlier.encoders.modules, earlier.encoders.scales, earlier.activations, strict=True)
     activations: list[Activations | None] = []
     for place, ((encoder, scale), (old, old_scale, known)) in enumerate(zip(_each(encoders), before, strict=True)):
@@ -182,7 +182,7 @@ def _followed_activations(
 ) -> Activations:
     products, hidden = known.products, known.hidden
     if reached.has_moved:
-        products, hidden = (VersionedRows(_without(part.array(), reached.gone)) for part in (products, hidden))
+        products, hidden = (VersionedRows(without_rows(part.array(), reached.gone)) for part in (products, hidden))
     if reached.products.size:
         products = products.updated(reached.products, _products(encoder, nodes, reached.products))
     slots = _some(nodes, reached.hidden[type(encoder) is GCN])
@@ -214,8 +214,3 @@ def _reached(nodes: EmbeddingNodes, graph: Graph) -> Reached:
 def _some(nodes: EmbeddingNodes, slots: np.ndarray) -> Slots:
     """These slots; None for all, if they get most of the messages."""
     return None if nodes.share(slots) > MOST else slots
-
-
-def _without(values: np.ndarray, gone: np.ndarray) -> np.ndarray:
-    """A copy without these rows."""
-    return np.delete(values, gone, axis=0)
