@@ -112,6 +112,8 @@ def test_a_gradient_is_timed_on_the_second_one(monkeypatch: pytest.MonkeyPatch) 
 class Centred(torch.nn.Module):
     """A linear model of rows minus a buffer, which could hold a mean of the data."""
 
+    mean: torch.Tensor
+
     def __init__(self, columns: int, classes: int) -> None:
         super().__init__()
         self.linear = torch.nn.Linear(columns, classes)
