@@ -25,6 +25,8 @@ from service_cases import free_port, wait_for
 
 PACKAGE = ROOT / "src" / "graphforget"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+FORMS = ROOT / ".github" / "ISSUE_TEMPLATE"
+TEMPLATES = sorted(path for path in FORMS.glob("*.yml") if path.name != "config.yml")
 DATA = sorted(
     str(path.relative_to(PACKAGE.parent))
     for path in PACKAGE.rglob("*")
@@ -38,6 +40,29 @@ def test_the_version_is_in_one_place() -> None:
     named = [path for path in PACKAGE.rglob("*.py") if re.search(r"^__version__ =", path.read_text(), re.MULTILINE)]
     assert named == [PACKAGE / "__init__.py"]
     assert "version" not in yaml.safe_load((ROOT / "CITATION.cff").read_text())
+
+
+def test_the_citation_file_has_what_its_format_asks_for() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["cff-version"] == "1.2.0"
+    assert all(citation[name] for name in ("message", "title", "authors"))
+    for reference in citation["references"]:
+        assert {"type", "title", "authors", "year"} <= reference.keys()
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.stem)
+def test_an_issue_template_is_a_form(path: Path) -> None:
+    """With a name, and fields that have a label each and no id twice."""
+    form = yaml.safe_load(path.read_text())
+    assert form["name"]
+    assert form["description"]
+    fields = [field for field in form["body"] if field["type"] != "markdown"]
+    assert all(field["attributes"]["label"] for field in fields)
+    assert len({field["id"] for field in fields}) == len(fields) > 0
+
+
+def test_there_are_issue_templates() -> None:
+    assert {path.stem for path in TEMPLATES} == {"bug", "proposal"}
 
 
 def test_the_extras_are_those_of_the_installation_page() -> None:

@@ -15,7 +15,19 @@ from torch_geometric.nn import GATConv, GCNConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 import graphforget as gf
-from cases import COLUMNS, changed_rows, dense_cases, graphs, logits, make, random_graph, reach_of, requests, weighted
+from cases import (
+    COLUMNS,
+    OwnGCN,
+    changed_rows,
+    dense_cases,
+    graphs,
+    logits,
+    make,
+    random_graph,
+    reach_of,
+    requests,
+    weighted,
+)
 from graphforget.models.fixed import FixedPropagation
 from graphforget.models.gat import GATLayer
 from graphforget.models.gcn import GCN
@@ -133,6 +145,14 @@ def test_models_that_take_no_weights_refuse_in_one_sentence(name: str) -> None:
     with pytest.raises(gf.InputError, match="edge weights") as error:
         gf.train(graph, make(name) if name.startswith("own") else name)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("construction", [gf.stacked, gf.boosted])
+def test_a_class_of_the_user_in_a_construction_takes_no_weights_whatever_its_arguments(construction: Any) -> None:
+    """The refusal must not advise a parameter that would be of no use."""
+    for own in (OwnGCN, OwnWeighted):
+        with pytest.raises(gf.InputError, match="leave the weights out"):
+            gf.train(weighted(random_graph(7, nodes=40), 7), construction(own))
 
 
 class NeedsWeights(OwnWeighted):

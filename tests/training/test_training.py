@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import pytest
@@ -248,8 +249,23 @@ def test_a_loss_on_probabilities_is_tried_on_probabilities() -> None:
 def test_scoring_without_nodes_is_refused() -> None:
     graph = random_graph(0)
     trained = gf.train(graph, "sgc")
-    with pytest.raises(gf.InputError, match="no node to score"):
-        trained.micro_f1(graph, torch.zeros(graph.num_nodes, dtype=torch.bool))
+    with pytest.raises(gf.InputError, match="no node to score: the mask is empty"):
+        trained.micro_f1(graph, nobody(graph))
+    everybody_trains = dataclasses.replace(
+        graph, train_mask=graph.train_mask | graph.test_mask, test_mask=nobody(graph)
+    )
+    with pytest.raises(gf.InputError, match=r"no node to score: .* Graph\.split"):
+        gf.train(everybody_trains, "sgc").micro_f1(everybody_trains)
+
+
+def nobody(graph: gf.Graph) -> torch.Tensor:
+    return torch.zeros(graph.num_nodes, dtype=torch.bool)
+
+
+@pytest.mark.parametrize(("make", "maker"), [(gf.Graph.to_pyg, "from_pyg"), (lambda graph: [graph], "from_pyg_list")])
+def test_data_in_place_of_a_graph_is_answered_with_what_makes_one(make: Callable[[gf.Graph], Any], maker: str) -> None:
+    with pytest.raises(gf.InputError, match=rf"which gf\.Graph\.{maker} makes of it$"):
+        gf.train(make(random_graph(0)))
 
 
 SCHEDULE = ("epochs", "learning_rate", "polish_steps")

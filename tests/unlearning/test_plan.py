@@ -109,6 +109,31 @@ def test_a_gradient_is_timed_on_the_second_one(monkeypatch: pytest.MonkeyPatch) 
     assert plan.seconds == 0.5 * gf.METHODS["newton"].gradients(trained)
 
 
+class Centred(torch.nn.Module):
+    """A linear model of rows minus a buffer, which could hold a mean of the data."""
+
+    mean: torch.Tensor
+
+    def __init__(self, columns: int, classes: int) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(columns, classes)
+        self.register_buffer("mean", torch.zeros(columns))
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.linear(x - self.mean)
+        return out
+
+
+def test_a_plan_says_what_in_a_module_rules_out_a_guarantee() -> None:
+    graph = random_graph(3, nodes=40, edges=60)
+    trained = gf.train(graph, gf.stacked(Centred, parts=2), epochs=2)
+    plan = gf.plan(trained, graph, gf.Request(nodes=[3]))
+    assert plan.level == "empirical"
+    (advice,) = plan.advice
+    assert advice.endswith(trained.certification_blockers[0])
+    assert "'mean'" in advice
+
+
 def test_a_plan_says_how_many_releases_are_left_and_what_comes_then() -> None:
     graph = random_graph(3, nodes=40, edges=60)
     trained = gf.train(graph, "sgc", releases=1)

@@ -68,6 +68,7 @@ class Construction(ABC):
 
     def on(self, graph: Graph) -> CompositeModel:
         """The untrained model for a graph."""
+        _check_no_weights(graph)
         return self.build(columns=graph.num_columns, classes=graph.num_classes)
 
     def _maker(self, columns: int, classes: int) -> tuple[Callable[[], nn.Module], nn.Module, Inspection]:
@@ -134,6 +135,7 @@ class StackedConstruction(Construction):
         return dataclasses.replace(self, **left_open)
 
     def on(self, graph: Graph) -> Stacked:
+        _check_no_weights(graph)
         module = self.resolved(graph).build(columns=graph.num_columns, classes=graph.num_classes)
         if isinstance(self.parts, Mapping):
             module.set_members(graph, {str(name): nodes for name, nodes in self.parts.items()})
@@ -253,6 +255,15 @@ def boosted(
         InputError: An argument is out of its range.
     """
     return BoostedConstruction(make_module, epochs, start, network_mu)
+
+
+def _check_no_weights(graph: Graph) -> None:
+    """Raises `InputError` for edge weights, which a module of the user is not given here."""
+    if graph.edge_weight is not None:
+        raise InputError(
+            "the graph has edge weights, which a class of your own does not read in a stacked or boosted model: name a "
+            "built-in network such as 'stacked-gcn', or leave the weights out"
+        )
 
 
 def _without_arguments(make: MakeModule, columns: int, classes: int) -> Callable[[], nn.Module]:

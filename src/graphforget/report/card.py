@@ -32,7 +32,7 @@ from graphforget.verification.verify import Verification
 
 LIMITS = (
     "The scores are those of the test part of one graph. Nothing is known of other graphs, or of groups within it.",
-    "Sizes are those of the retained graph: who has an earlier card can see how much was deleted since.",
+    "Sizes are those of the retained graph, so somebody with an earlier card can see how much was deleted since.",
     "A certificate speaks of the weights. It says nothing on whether predictions are right, fair or lawful.",
 )
 NOISE = "The released weights carry noise. A model with less data loses more accuracy to it."

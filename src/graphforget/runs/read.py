@@ -324,7 +324,9 @@ def _module(run: RunFile, theta: Tensor, graph: Graph, model: OwnModel | None) -
         _check_size(theta, count_parameters(recipe.model, **shape, options=recipe.options))
         module = build(recipe.model, **shape, seed=recipe.seed, **recipe.options)
     elif model is None:
-        raise InputError(f"this model is a {recipe.model}, give an instance of it as model=... (--module)")
+        kind, constructed, _ = recipe.model.partition(":")
+        given = f"the same gf.{kind}(...)" if constructed else "an instance of it"
+        raise InputError(f"this model is a {recipe.model}, give {given} as model=... (--module)")
     elif as_composite(model) is not None:
         raise InputError(
             "the module is a stacked or boosted model, give the result of gf.stacked or gf.boosted instead"

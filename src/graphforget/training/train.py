@@ -192,7 +192,9 @@ def train(
 def check_graph(graph: Graph) -> None:
     """Raises `InputError` unless it is a graph that holds both directions of every edge that has two."""
     if not isinstance(graph, Graph):
-        advice = ", which gf.Graph.from_pyg_list makes of a list of PyG Data" if isinstance(graph, list) else ""
+        makers = {"list": "gf.Graph.from_pyg_list", "Data": "gf.Graph.from_pyg", "HeteroData": "gf.Graph.from_hetero"}
+        maker = makers.get(type(graph).__name__)
+        advice = f", which {maker} makes of it" if maker else ""
         raise InputError(f"the graph is a {type(graph).__name__}, a graphforget.Graph is needed{advice}")
     if not graph.directed and not graph.is_symmetric:  # gradients depend on it
         raise InputError("the graph says that it is undirected and has an edge that goes one way only")

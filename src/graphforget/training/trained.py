@@ -337,9 +337,11 @@ class Trained:
         if isinstance(graph, DistributedGraph):
             more = model_on_ranks(self.module, graph)
             return without_last_digits(scores(self.score_kind(graph), *graph.scored_outputs(self.theta, *more)))
-        mask = items.test_mask if mask is None else mask
+        reason = "the mask is empty"
+        if mask is None:
+            mask, reason = items.test_mask, f"no {items.word} is a test {items.word}; Graph.split draws some"
         if not mask.any():
-            raise InputError(f"there is no {items.word} to score, the mask is empty")
+            raise InputError(f"there is no {items.word} to score: {reason}")
         return scores(self.score_kind(graph), self.logits(graph, mask.nonzero().flatten()), items.y[mask])
 
     def score_kind(self, graph: Graph) -> ScoreKind:

@@ -49,7 +49,7 @@ class Expected:
     renewed_encoders: int | None = None  # of these, the ones that are trained again
     not_covered: tuple[str, ...] = NOT_COVERED
     conditions: tuple[str, ...] = ()  # of the claim, in words, if they are known before the request
-    advice: tuple[str, ...] = ()  # how to reach other levels with an adopted model or a network
+    advice: tuple[str, ...] = ()  # how the caller can reach other levels
 
     def to_dict(self) -> dict[str, Any]:
         return {"audience": "private", **dataclasses.asdict(self)}
@@ -227,13 +227,15 @@ def _affected(task: Task, request: Request) -> int:
 
 
 def _advice(trained: Trained) -> tuple[str, ...]:
-    """How to reach other levels, in words: for a model that was trained elsewhere, and for a network."""
+    """How to reach other levels, in words: an adopted model, a network, a module that may carry data."""
     built_in = f"stacked-{trained.recipe.model}"
     name = type(trained.module).__qualname__
     stacked = f'"{built_in}"' if built_in in MODELS else f"gf.stacked({name})"
     if not trained.recipe.adopted:
         network = not trained.strongly_convex and not trained.is_ensemble
-        return (f"certified, without retraining the whole network: gf.train(graph, {stacked})",) if network else ()
+        changes = [f"with a guarantee, if this is changed: {one}" for one in trained.certification_blockers]
+        ways = [f"certified, without retraining the whole network: gf.train(graph, {stacked})"] if network else []
+        return (*changes, *ways)
     own = "exact: give the function that trains the model, gf.adopt(..., retrain=...) or --retrain"
     return (
         *([] if trained.retrain is not None else [own]),
