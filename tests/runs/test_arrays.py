@@ -30,7 +30,7 @@ from array_cases import (
 )
 from graphforget.runs import arrays, mapped_files
 from graphforget.runs.journal import JOURNAL, Write, write_journal
-from graphforget.runs.layout import ARRAY_FILES, recover
+from graphforget.runs.layout import ARRAY_FILES, ARRAYS, recover
 from graphforget.runs.write import rewrite_checksums
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -117,7 +117,7 @@ def test_the_files_do_not_tell_which_edge_was_deleted(run: Path) -> None:
     gf.answer(run, gf.Request(edges=[(source, target)]))
     never = planted_graph().without(gf.Request(edges=[(source, target)]))
     gf.save_run(run.parent / "never", gf.train(never, "sgc", mu=1e-2), never)
-    for name in (arrays.ARRAYS, *ARRAY_FILES):
+    for name in (ARRAYS, *ARRAY_FILES):
         assert (run / name).read_bytes() == (run.parent / "never" / name).read_bytes(), name
 
 
@@ -156,9 +156,9 @@ def test_gaps_that_an_earlier_version_left_are_read_and_close_with_the_next_requ
     (run / "indptr.bin").write_bytes(lists["indptr.bin"])
     (run / "indices.bin").write_bytes(indices.tobytes())
     (run / "counts.bin").write_bytes(counts.tobytes())
-    header = json.loads((run / arrays.ARRAYS).read_text())
+    header = json.loads((run / ARRAYS).read_text())
     header["indices.bin"]["shape"] = [indices.size]
-    (run / arrays.ARRAYS).write_text(json.dumps(header, indent=2) + "\n")
+    (run / ARRAYS).write_text(json.dumps(header, indent=2) + "\n")
     rewrite_checksums(run)
     retained = planted_graph().without(request)
     assert same_graph(gf.load_run(run)[1], retained)
