@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import threading
 import weakref
 from typing import Any
@@ -126,3 +127,29 @@ def test_an_interruption_while_versions_are_exchanged_tears_no_version(monkeypat
     np.testing.assert_array_equal(first.array()[:, 0], np.arange(8.0))
     np.testing.assert_array_equal(second.array()[:, 0], np.arange(8.0) + 100)
     np.testing.assert_array_equal(first.array()[:, 0], np.arange(8.0))
+
+
+def test_a_signal_at_any_moment_tears_no_version() -> None:
+    """Python raises the exception of a signal between two instructions, often where a loop begins again."""
+    rows, interrupted = 20_000, 0
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    handler = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for turn in range(40):
+            first = VersionedRows(np.zeros((rows, 32)))
+            second = first.updated(np.arange(rows), np.ones((rows, 32)))
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.0002 * (1 + turn))
+                first.array()
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                interrupted += 1
+            assert not first.array().any()
+            assert second.array().all()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+    assert interrupted

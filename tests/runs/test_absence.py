@@ -20,6 +20,7 @@ from graphforget.certificates.subject_tree import SubjectTree
 from graphforget.privacy.salt import new_salt
 from graphforget.runs.layout import PROOFS
 from graphforget.runs.write import rewrite_checksums
+from graphforget.verification.absence import WHICH_MODEL
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 GONE, STAYS = "person-7", "person-8"
@@ -67,6 +68,17 @@ def test_an_auditor_checks_absence_without_the_run(
         assert result["audience"] == "private"
         ran = run("verify-absence", f"{subject}.json", "--key", "key.pub")
         assert (ran.code, ran.stdout.splitlines()[-1]) == (0, "The proof holds.")
+
+
+def test_a_key_alone_does_not_show_which_model_a_certificate_is_of(place: Path) -> None:
+    """The same signer may have trained another model, without the subject."""
+    gf.answer("fresh", gf.Request(nodes=[STAYS]), key=gf.private_key("key"))
+    proof, key = gf.prove_absence("fresh", STAYS), gf.public_key("key.pub")
+    assert WHICH_MODEL in gf.verify_absence(proof, key=key).unchecked
+    own = gf.verify_absence(proof, key=key, certificate=gf.Certificate.read("fresh/certificate.json"))
+    assert WHICH_MODEL not in own.unchecked
+    with pytest.raises(gf.Mismatch, match="another one than the certificate that was given"):
+        gf.verify_absence(proof, key=key, certificate=gf.Certificate.read("named/certificate.json"))
 
 
 @pytest.mark.parametrize(("name", "subject"), [("named", STAYS), ("numbered", "8")])

@@ -30,7 +30,7 @@ from array_cases import (
 )
 from graphforget.runs import arrays, mapped_files
 from graphforget.runs.journal import JOURNAL, Write, write_journal
-from graphforget.runs.layout import recover
+from graphforget.runs.layout import ARRAY_FILES, ARRAYS, recover
 from graphforget.runs.write import rewrite_checksums
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -105,8 +105,67 @@ def test_an_answer_in_place_changes_the_files_and_leaves_nothing_of_what_was_del
         np.fromfile(run / f"{name}.bin", dtype=kind) for name, kind in (("indices", "<i4"), ("indptr", "<i8"))
     )
     assert SLOT not in indices
-    assert set(indices[indptr[SLOT] : indptr[SLOT + 1]]) == {-1}
+    assert indptr[SLOT] == indptr[SLOT + 1]
     gf.verify_run(run)
+
+
+def test_the_files_do_not_tell_which_edge_was_deleted(run: Path) -> None:
+    """They are those of a graph that never had it: a gap in two lists of neighbours would name both ends."""
+    _, graph = gf.load_run(run)
+    names = graph.subject_ids or ()
+    source, target = (names[row] for row in graph.edge_index[:, 10].tolist())
+    gf.answer(run, gf.Request(edges=[(source, target)]))
+    never = planted_graph().without(gf.Request(edges=[(source, target)]))
+    gf.save_run(run.parent / "never", gf.train(never, "sgc", mu=1e-2), never)
+    for name in (ARRAYS, *ARRAY_FILES):
+        assert (run / name).read_bytes() == (run.parent / "never" / name).read_bytes(), name
+
+
+def test_the_files_do_not_tell_how_many_neighbours_or_letters_a_deleted_node_had(run: Path) -> None:
+    _, graph = gf.load_run(run)
+    gf.answer(run, gf.Request(nodes=[SECRET, "s3"]))
+    retained = graph.without(gf.Request(nodes=[SECRET, "s3"]))
+    indptr, counts, indices = (
+        np.fromfile(run / f"{name}.bin", dtype=kind)
+        for name, kind in (("indptr", "<i8"), ("counts", "<i4"), ("indices", "<i4"))
+    )
+    stays = np.delete(np.arange(NODES), [3, SLOT])
+    expected = np.zeros(NODES, dtype=np.int64)
+    expected[stays] = np.bincount(retained.edge_index[1], minlength=NODES - 2)
+    assert (np.diff(indptr) == expected).all()
+    assert (counts == expected).all()
+    assert indices.min() >= 0
+    assert (run / "subjects.bin").read_bytes().decode() == "".join(retained.subject_ids or ())
+    ends = np.fromfile(run / "subject_ends.bin", dtype="<i8")
+    assert (np.diff(ends, prepend=0)[[3, SLOT]] == 0).all()
+
+
+def test_gaps_that_an_earlier_version_left_are_read_and_close_with_the_next_request(run: Path) -> None:
+    source, target = planted_graph().edge_index[:, 10].tolist()
+    indices, indptr, counts = (
+        np.fromfile(run / f"{name}.bin", dtype=kind)
+        for name, kind in (("indices", "<i4"), ("indptr", "<i8"), ("counts", "<i4"))
+    )
+    request = gf.Request(edges=[(f"s{source}", f"s{target}")])
+    lists = {path.name: path.read_bytes() for path in run.iterdir() if path.name in arrays.LISTS}
+    gf.answer(run, request)
+    for node, other in ((source, target), (target, source)):
+        place = slice(indptr[node], indptr[node + 1])
+        indices[place] = [*indices[place][indices[place] != other], -1]
+        counts[node] -= 1
+    (run / "indptr.bin").write_bytes(lists["indptr.bin"])
+    (run / "indices.bin").write_bytes(indices.tobytes())
+    (run / "counts.bin").write_bytes(counts.tobytes())
+    header = json.loads((run / ARRAYS).read_text())
+    header["indices.bin"]["shape"] = [indices.size]
+    (run / ARRAYS).write_text(json.dumps(header, indent=2) + "\n")
+    rewrite_checksums(run)
+    retained = planted_graph().without(request)
+    assert same_graph(gf.load_run(run)[1], retained)
+    gf.verify_run(run)
+    gf.answer(run, gf.Request(attributes={"s9": "all"}))
+    assert same_graph(gf.load_run(run)[1], retained.without(gf.Request(attributes={"s9": "all"})))
+    assert np.fromfile(run / "indices.bin", dtype="<i4").min() >= 0
 
 
 def test_answers_follow_one_another_in_place(run: Path) -> None:
@@ -145,7 +204,7 @@ def test_without_hard_links_the_arrays_are_written_anew(run: Path, monkeypatch: 
     link = os.link
 
     def refuse(source: str | Path, *others: Any, **named: Any) -> None:
-        if Path(source).name == "indices.bin":
+        if Path(source).name == "roles.bin":
             raise OSError("no links here")
         link(source, *others, **named)
 
@@ -205,6 +264,39 @@ def test_a_run_that_another_process_has_open_is_not_changed_in_place(run: Path) 
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+    gf.answer(run, request)
+    assert holds_planted(run.parent) == []
+
+
+@pytest.mark.parametrize("writer", ["parent", "child"])
+def test_a_forked_process_is_another_process(run: Path, writer: str) -> None:
+    """The arrays that were open before the fork are open in both: neither may overwrite them."""
+    _, graph = gf.load_run(run)
+    request = planted_request(planted_graph())
+    ready, told = os.pipe()
+    stop, ask = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(told, b"1")
+            os.read(stop, 1)
+            if writer == "child":
+                with pytest.raises(gf.InputError, match="is open in another process, and nothing was changed"):
+                    gf.answer(run, request)
+            os.write(told, b"1" if same_graph(graph, planted_graph()) else b"0")
+        finally:
+            os._exit(0)
+    try:
+        assert os.read(ready, 1) == b"1"
+        if writer == "parent":
+            with pytest.raises(gf.InputError, match="is open in another process, and nothing was changed"):
+                gf.answer(run, request)
+        os.write(ask, b"1")
+        assert os.read(ready, 1) == b"1"
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert same_graph(graph, planted_graph())
     gf.answer(run, request)
     assert holds_planted(run.parent) == []
 

@@ -29,7 +29,7 @@ from graphforget.certificates.chain import START, Chain
 from graphforget.certificates.ledger import Ledger
 from graphforget.certificates.signing import entry_signer
 from graphforget.privacy.gaussian import composed_ratio, epsilon_of
-from graphforget.runs import answering, verify, write
+from graphforget.runs import answering, locks, verify, write
 from graphforget.runs.history import read_history
 from graphforget.runs.layout import ANNEX, CERTIFICATE, LEDGER, OUTCOME, PROOFS, RELEASED, SUPPRESSED
 from graphforget.runs.locks import parent_lock
@@ -502,13 +502,17 @@ def test_what_a_killed_writer_left_beside_a_run_goes_with_the_next_one(run: Path
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     left = run.with_name(f".run.graphforget-{dead.pid}-abc")
+    same_number = run.with_name(f".run.graphforget-{os.getpid()}-def")  # as after the restart of a container
     mine = run.with_name(f".run.graphforget-{os.getpid()}-abc")
     other = run.with_name(f".other.graphforget-{dead.pid}-abc")
-    for folder in (left, mine, other, run.with_name(".run.graphforget-old")):
+    for folder in (left, same_number, mine, other, run.with_name(".run.graphforget-old")):
         folder.mkdir()
         (folder / "graph.json").write_text(subject(4))
-    gf.answer(run, gone(4))
+    with locks.hold_lock(mine):
+        gf.answer(run, gone(4))
     assert sorted(os.listdir(run.parent)) == sorted([mine.name, other.name, "run"])  # living ones and other runs stay
+    gf.answer(run, gone(5))
+    assert sorted(os.listdir(run.parent)) == sorted([other.name, "run"])
 
 
 # -- at once ---------------------------------------------------------------------------------------------------------

@@ -107,20 +107,27 @@ class VersionedRows:
 def _exchange(values: np.ndarray, index: np.ndarray, rows: np.ndarray) -> KeyboardInterrupt | None:
     """Exchanges these rows of an array with other rows, in place.
 
-    Half of an exchange would be no version at all, so an interruption is returned when all is done.
+    Half of an exchange would be no version at all, so an interruption is returned when all is done, and what needs
+    memory comes before anything changes.
     """
     interrupted = None
-    start, pending = 0, (-1, rows, rows)
-    while start < index.size:
+    size = (min(BLOCK, index.size), *values.shape[1:])
+    first, second = np.empty(size, dtype=values.dtype), np.empty(size, dtype=values.dtype)
+    start, copied = 0, -1
+    while True:
         try:
-            block = slice(start, start + BLOCK)
-            if pending[0] != start:
-                pending = (start, values[index[block]], rows[block].copy())
-            rows[block], values[index[block]] = pending[1:]  # the same if it is done twice
-            start += BLOCK
+            while start < index.size:  # inside, because Python also looks for signals where a loop begins again
+                block = slice(start, min(start + BLOCK, index.size))
+                before, after = first[: block.stop - start], second[: block.stop - start]
+                if copied != start:
+                    np.take(values, index[block], axis=0, out=before, mode="clip")
+                    after[:] = rows[block]
+                    copied = start
+                values[index[block]], rows[block] = after, before  # the same if it is done twice
+                start = block.stop
+            return interrupted
         except KeyboardInterrupt as error:
             interrupted = error
-    return interrupted
 
 
 def without_rows(values: np.ndarray, gone: np.ndarray) -> np.ndarray:

@@ -46,6 +46,8 @@ TYPES = {  # of the arrays, and how many numbers a slot has; None: as many as th
     "leaves.bin": (("|u1",), (HASH,)),
     "subject_ends.bin": (("<i8",), ()),
 }
+LISTS = ("indptr.bin", "counts.bin", "indices.bin")  # of neighbours
+SUBJECTS = ("subjects.bin", "subject_ends.bin")  # their bytes, and where each ends
 ROLES = ("train_mask", "val_mask", "test_mask")  # bits of a role, from the lowest
 
 
@@ -72,32 +74,56 @@ def write_arrays(folder: Path, graph: Graph) -> None:
     """Writes the arrays of a graph, one slot a node, and their header."""
     overlay = graph.overlay
     assert overlay is not None
-    counts = overlay.adjacency.count(overlay.slots_of(np.arange(graph.num_nodes)))
-    indptr = np.zeros(graph.num_nodes + 1, dtype="<i8")
+    header = write_small(
+        folder,
+        {
+            "targets.bin": stored_targets(graph, slice(None)),
+            "roles.bin": _roles(graph),
+            "numbers.bin": graph.numbers.numpy().astype("<i8"),
+            "leaves.bin": digest_tree(graph).tree.leaves(graph.numbers.numpy()),
+            **_subject_arrays(graph),
+        },
+    )
+    header |= write_lists(folder, overlay, rows=np.arange(graph.num_nodes))
+    dtype = overlay.base.dtype.newbyteorder("<")
+    header[ATTRIBUTES] = {"dtype": dtype.str, "shape": (graph.num_nodes, graph.num_columns)}
+    with _new_file(folder / ATTRIBUTES) as file:
+        for slots in _blocks(overlay, graph.num_nodes):
+            overlay.attributes(slots).astype(dtype, copy=False).tofile(file)
+    write_header(folder, header)
+
+
+def write_lists(folder: Path, overlay: Overlay, *, rows: np.ndarray | None = None) -> dict[str, Any]:
+    """Writes the lists of neighbours of these rows of the graph, one after the other without a gap.
+
+    By default those of all slots, in which the neighbours are slots too.
+
+    Returns:
+        The entries of the header.
+    """
+    adjacency = overlay.adjacency
+    listed = np.arange(overlay.num_slots) if rows is None else overlay.slots_of(rows)
+    counts, indices = adjacency.count(listed), np.dtype("<i4")
+    indptr = np.zeros(listed.size + 1, dtype="<i8")
     np.cumsum(counts, out=indptr[1:])
-    arrays = {
-        "indptr.bin": indptr,
-        "counts.bin": counts.astype("<i4"),
-        "targets.bin": stored_targets(graph, slice(None)),
-        "roles.bin": _roles(graph),
-        "numbers.bin": graph.numbers.numpy().astype("<i8"),
-        "leaves.bin": digest_tree(graph).tree.leaves(graph.numbers.numpy()),
-        **_subject_arrays(graph),
-    }
-    header = {name: {"dtype": array.dtype.str, "shape": array.shape} for name, array in arrays.items()}
-    attributes, indices = overlay.base.dtype.newbyteorder("<"), np.dtype("<i4")
-    header |= {
-        ATTRIBUTES: {"dtype": attributes.str, "shape": (graph.num_nodes, graph.num_columns)},
-        "indices.bin": {"dtype": indices.str, "shape": (int(indptr[-1]),)},
-    }
+    with _new_file(folder / "indices.bin") as file:
+        for first in range(0, listed.size, BLOCK):
+            senders = adjacency.lists(listed[first : first + BLOCK])[1]
+            (senders if rows is None else overlay.rows_of(senders)).astype(indices, copy=False).tofile(file)
+    header = write_small(folder, {"indptr.bin": indptr, "counts.bin": counts.astype("<i4")})
+    return header | {"indices.bin": {"dtype": indices.str, "shape": (int(indptr[-1]),)}}
+
+
+def write_small(folder: Path, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Writes arrays that are in memory, and gives their entries of the header."""
     for name, array in arrays.items():
         with _new_file(folder / name) as file:
             array.tofile(file)
-    with _new_file(folder / ATTRIBUTES) as file, _new_file(folder / "indices.bin") as neighbours:
-        for slots in _blocks(overlay, graph.num_nodes):
-            overlay.attributes(slots).astype(attributes, copy=False).tofile(file)
-            senders = overlay.adjacency.lists(np.arange(slots.start, slots.stop) if isinstance(slots, slice) else slots)
-            overlay.rows_of(senders[1]).astype(indices).tofile(neighbours)
+    return {name: {"dtype": array.dtype.str, "shape": array.shape} for name, array in arrays.items()}
+
+
+def write_header(folder: Path, header: dict[str, Any]) -> None:
+    """Writes the types and shapes of all arrays."""
     with _new_file(folder / ARRAYS) as file:
         file.write((json.dumps(header, indent=2) + "\n").encode())
 

@@ -2,12 +2,16 @@
 
 The new state has hard links to the arrays and a journal of what changes in them. Until it takes effect, the arrays are
 as they were. A graph only ever loses data, so every change fits in the place of what it replaces.
+
+Lists of neighbours and of subject ids that become shorter are written anew, one after the other without a gap. A gap
+would tell who has lost a neighbour: the two nodes with a gap are the ends of an edge that was deleted.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +22,16 @@ from graphforget.graph.overlay import Overlay
 from graphforget.graph.record_tree import HASH
 from graphforget.graph.targets import UNLABELLED
 from graphforget.json_files import read_json
-from graphforget.runs.arrays import StoredArrays, stored_targets
+from graphforget.linalg.ranges import ranges
+from graphforget.runs.arrays import (
+    LISTS,
+    SUBJECTS,
+    StoredArrays,
+    stored_targets,
+    write_header,
+    write_lists,
+    write_small,
+)
 from graphforget.runs.journal import Write, write_journal
 from graphforget.runs.layout import ARRAY_FILES, ARRAYS, ATTRIBUTES, LIMITS, RUN_FILE
 from graphforget.runs.mapped_files import identity_of
@@ -39,7 +52,10 @@ def stage_in_place(staging: Path, folder: Path, graph: Graph) -> list[Write] | N
     overlay = graph.overlay
     if overlay is None or not isinstance(overlay.origin, StoredArrays) or not _is_at(overlay.origin, folder):
         return None
-    names = [name for name in (ARRAYS, *ARRAY_FILES) if (folder / name).exists()]
+    relinked, gone = _relinked(overlay, overlay.origin), _gone(overlay, overlay.origin)
+    has_gaps = relinked.size or overlay.origin.adjacency.replaced.size  # the second as an earlier version left them
+    anew = {ARRAYS, *(LISTS if has_gaps else ()), *(SUBJECTS if gone.size else ())}
+    names = [name for name in ARRAY_FILES if name not in anew and (folder / name).exists()]
     try:
         for name in names:
             os.link(folder / name, staging / name, follow_symlinks=False)
@@ -47,7 +63,13 @@ def stage_in_place(staging: Path, folder: Path, graph: Graph) -> list[Write] | N
         for name in names:
             (staging / name).unlink(missing_ok=True)
         return None
-    writes = _changes(overlay, overlay.origin, graph, _subject_ends(folder))
+    header = read_json(folder / ARRAYS, largest=LIMITS[ARRAYS])
+    if has_gaps:
+        header |= write_lists(staging, overlay)
+    if gone.size and (folder / SUBJECTS[0]).exists():
+        header |= _write_subjects(staging, folder, gone)
+    write_header(staging, header)
+    writes = _changes(overlay, relinked, gone, graph)
     if writes:
         write_journal(staging, writes)
     return writes
@@ -64,23 +86,25 @@ def _is_at(origin: StoredArrays, folder: Path) -> bool:
     return isinstance(run, dict) and run.get("graph_digest") == origin.digest
 
 
-def _subject_ends(folder: Path) -> np.ndarray | None:
-    path = folder / "subject_ends.bin"
-    return np.fromfile(path, dtype="<i8") if path.exists() else None
-
-
-def _changes(overlay: Overlay, origin: StoredArrays, graph: Graph, subject_ends: np.ndarray | None) -> list[Write]:
-    """The new bytes of everything that differs from the files."""
+def _gone(overlay: Overlay, origin: StoredArrays) -> np.ndarray:
+    """The slots of nodes that were deleted since the files were written."""
     slots = np.arange(overlay.num_slots) if overlay.slots is None else overlay.slots
-    gone = np.setdiff1d(origin.slots, slots, assume_unique=True)
-    replaced, altered = overlay.adjacency.replaced, overlay.forgotten
-    relinked = replaced[overlay.adjacency.count(replaced) != origin.adjacency.count(replaced)]  # lists only get shorter
-    writes = []
+    return np.setdiff1d(origin.slots, slots, assume_unique=True)
+
+
+def _relinked(overlay: Overlay, origin: StoredArrays) -> np.ndarray:
+    """The slots with fewer neighbours than in the files; lists only get shorter."""
+    replaced = overlay.adjacency.replaced
+    relinked: np.ndarray = replaced[overlay.adjacency.count(replaced) != origin.adjacency.count(replaced)]
+    return relinked
+
+
+def _changes(overlay: Overlay, relinked: np.ndarray, gone: np.ndarray, graph: Graph) -> list[Write]:
+    """The new bytes of everything that differs in the files that are shared."""
+    altered, writes = overlay.forgotten, []
     if altered.size:
         values = overlay.values.astype(overlay.base.dtype.newbyteorder("<"))
         writes.append(Write.of_rows(ATTRIBUTES, altered, values))
-    if relinked.size:
-        writes += _list_changes(overlay, relinked)
     changed = np.union1d(np.union1d(relinked, altered), overlay.unlabelled)
     if changed.size:
         leaves = np.zeros((changed.size, HASH), dtype=np.uint8)
@@ -96,24 +120,14 @@ def _changes(overlay: Overlay, origin: StoredArrays, graph: Graph, subject_ends:
         writes.append(Write.of_rows("roles.bin", without_target, np.zeros(without_target.size, dtype="|u1")))
     if gone.size:
         writes.append(Write.of_rows("numbers.bin", gone, np.full(gone.size, -1, dtype="<i8")))
-        if subject_ends is not None:
-            starts = np.where(gone > 0, subject_ends[gone - 1], 0)
-            lengths = subject_ends[gone] - starts
-            writes.append(Write("subjects.bin", starts, lengths, np.zeros(lengths.sum(), dtype=np.uint8)))
     return writes
 
 
-def _list_changes(overlay: Overlay, relinked: np.ndarray) -> list[Write]:
-    """The shorter lists of neighbours at the places of the old ones, filled up with -1, and how long they are."""
-    adjacency = overlay.adjacency
-    starts, widths = adjacency.indptr[relinked], np.diff(adjacency.indptr)[relinked]
-    counts, senders = adjacency.lists(relinked)
-    content = np.full(widths.sum(), -1, dtype="<i4")
-    places = widths.cumsum() - widths
-    inside = np.arange(senders.size) - np.repeat(counts.cumsum() - counts, counts)
-    content[np.repeat(places, counts) + inside] = senders
-    size = content.itemsize
-    return [
-        Write("indices.bin", starts * size, widths * size, content.view(np.uint8)),
-        Write.of_rows("counts.bin", relinked, counts.astype("<i4")),
-    ]
+def _write_subjects(staging: Path, folder: Path, gone: np.ndarray) -> dict[str, Any]:
+    """Writes the subject ids without those of deleted nodes, and gives their entries of the header."""
+    names, ends_file = SUBJECTS
+    content, ends = np.fromfile(folder / names, dtype="|u1"), np.fromfile(folder / ends_file, dtype="<i8")
+    lengths = np.diff(ends, prepend=0)
+    content = np.delete(content, ranges((ends - lengths)[gone], lengths[gone]))
+    lengths[gone] = 0
+    return write_small(staging, {names: content, ends_file: lengths.cumsum().astype("<i8")})

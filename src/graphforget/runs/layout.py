@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from graphforget.certificates.ledger import LARGEST as LEDGER_LARGEST
@@ -15,7 +15,7 @@ from graphforget.errors import InputError
 from graphforget.files import error_reason
 from graphforget.json_files import LARGEST as JSON_LARGEST
 from graphforget.runs.journal import ERASED, JOURNAL, LARGEST_JOURNAL, is_pending, replay
-from graphforget.runs.locks import parent_lock
+from graphforget.runs.locks import parent_lock, try_lock
 
 FORMAT = 4
 RUN_FILE = "run.json"
@@ -141,23 +141,17 @@ def restore(folder: Path) -> None:
 
 
 def clear_leftovers(folder: Path) -> None:
-    """Removes what killed processes left beside the folder: it may hold deleted data."""
+    """Removes what killed processes left beside the folder: it may hold deleted data.
+
+    A living writer holds the lock of its folder. The number of its process says nothing: another process may have it
+    by now, and in a container all of them may have the same one.
+    """
     if folder.exists():
         shutil.rmtree(old_state(folder), ignore_errors=True)
     for left in folder.parent.iterdir() if folder.parent.is_dir() else ():
-        staged = re.fullmatch(rf"\.{re.escape(folder.name)}\.graphforget-(\d+)-\w+", left.name)
-        if staged and not _alive(int(staged[1])):
-            shutil.rmtree(left, ignore_errors=True)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:
-        return True
-    return True
+        if re.fullmatch(rf"\.{re.escape(folder.name)}\.graphforget-\d+-\w+", left.name):
+            with suppress(InputError, OSError), try_lock(left, "somebody is writing to it"):
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def foreign_files(folder: Path) -> list[str]:

@@ -3,7 +3,7 @@
 A process holds one shared lock on the files of a run for as long as any array mapped from them is in use. A writer
 needs the lock for itself, so it never changes what another process has open. The arrays that its own process has open
 get their own copy of every page that is about to change: they are mapped copy-on-write, and writing a byte of a page
-makes that copy.
+makes that copy. A process that is forked from one with open arrays is another process, and takes a lock of its own.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class _Held:
     """The files of one run that this process has open: the descriptor of their lock, and what is mapped from each."""
 
     identity: Identity
+    path: Path
     descriptor: int
     maps: dict[str, weakref.WeakSet[mmap.mmap]] = field(default_factory=dict)
     count: int = 0
@@ -80,7 +81,7 @@ def _hold(lock: Path) -> _Held:
         os.close(descriptor)
     else:
         fcntl.flock(descriptor, fcntl.LOCK_SH)
-        _HELD[identity] = _Held(identity, descriptor)
+        _HELD[identity] = _Held(identity, lock, descriptor)
     return _HELD[identity]
 
 
@@ -90,6 +91,33 @@ def _release(held: _Held) -> None:
         if held.count == 0:
             del _HELD[held.identity]
             os.close(held.descriptor)
+
+
+def _lock_in_child() -> None:
+    """A forked process has inherited the descriptor, and with it the lock of its parent, who could overwrite."""
+    global _GUARD
+    _GUARD = threading.RLock()  # another thread of the parent may have held it
+    for held in _HELD.values():
+        inherited, held.descriptor = held.descriptor, _opened(held)
+        if held.descriptor != inherited:
+            fcntl.flock(held.descriptor, fcntl.LOCK_SH)
+            os.close(inherited)
+
+
+def _opened(held: _Held) -> int:
+    """A new descriptor of the locked file; the present one if the file is not at its place any more."""
+    try:
+        descriptor = os.open(held.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return held.descriptor
+    status = os.fstat(descriptor)
+    if (status.st_dev, status.st_ino) == held.identity:
+        return descriptor
+    os.close(descriptor)
+    return held.descriptor
+
+
+os.register_at_fork(after_in_child=_lock_in_child)
 
 
 @contextmanager

@@ -17,8 +17,10 @@ UNCHECKED = (
     "that the trees hold everybody who is in the graph: 'verify' checks it with the run directory, and the signer "
     "vouches for it",
     "that no newer certificate has been issued",
-    "that nobody keeps a copy elsewhere, or under another name",
+    "that the graph does not have the subject under another name, or in another spelling of this one",
+    "that nobody keeps a copy elsewhere",
 )
+WHICH_MODEL = "that the certificate is that of the model in question: a certificate from elsewhere shows it"
 
 
 def verify_absence(
@@ -58,7 +60,7 @@ def verify_absence(
             raise Mismatch("the certificate in the proof is another one than the certificate that was given")
         checks.append(Check("certificate", "the one that was given"))
     checks += [Check("position", _check_opening(proof)), Check("absence", _sentence(proof))]
-    return Verification(tuple(checks), UNCHECKED)
+    return Verification(tuple(checks), UNCHECKED if certificate is not None else (WHICH_MODEL, *UNCHECKED))
 
 
 def _check_opening(proof: AbsenceProof) -> str:
