@@ -161,7 +161,12 @@ def two(tmp_path: Path) -> Path:
 def test_a_restarted_training_takes_no_other_run_for_its_own(two: Path) -> None:
     """A rank may die before the place of the run was looked at, and after the run was saved."""
     before = weights(two / "run-0")
-    for data, settings in ((two / "1", {}), (two / "0", {"mu": 0.01}), (two / "0", {"epsilon": 2.0})):
+    others: list[tuple[Path, dict[str, Any]]] = [
+        (two / "1", {}),
+        (two / "0", {"mu": 0.01}),
+        (two / "0", {"epsilon": 2.0}),
+    ]
+    for data, settings in others:
         with pytest.raises(gf.InputError, match="exists already"):
             runs_on_ranks.train_on_ranks(one_rank(restarts=1), data / "shards-1", "sgc", out=two / "run-0", **settings)
         assert torch.equal(weights(two / "run-0"), before)
