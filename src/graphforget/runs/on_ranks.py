@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,7 @@ from graphforget.runs.layout import (
     real_path,
     recover,
 )
-from graphforget.runs.locks import run_lock
+from graphforget.runs.locks import run_lock, run_locks
 from graphforget.runs.pending import PendingRequests
 from graphforget.runs.proofs import last_certificate, no_trees, proof_of, read_trees
 from graphforget.runs.rank_proofs import RankCommit, check_rank_trees, rank_trees_of
@@ -130,7 +129,7 @@ def train_on_ranks(
         elif not exists:
             shards = written_parts(ranks, out, graph.facts)
             write_run(out, trained, graph, overwrite=force, extras={SHARDS: shards_bytes(shards)})
-        _sweep(ranks, out)
+        sweep_parts(ranks, out)
         checkpoint.remove()
     return trained, graph
 
@@ -142,23 +141,7 @@ def _is_saved(place: Path, trained: Trained) -> bool:
     return run.graph_digest == trained.graph_digest and recipes[0] == recipes[1]
 
 
-def _sweep(ranks: Ranks, run: str | Path) -> None:
-    """Removes what the parts of a run leave behind when a command ends or dies."""
-    with open_run(run) as place:
-        shards = read_shards(place, read_run_file(place))
-    sweep_parts(ranks, run, shards)
-
-
 # -- reading ---------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _locked(*runs: str | Path) -> Iterator[None]:
-    """The locks of several runs, always in the same order."""
-    with ExitStack() as locks:
-        for place in sorted({real_path(run) for run in runs}):
-            locks.enter_context(run_lock(place))
-        yield
 
 
 def _read(ranks: Ranks, place: Path) -> tuple[Trained, DistributedGraph]:
@@ -253,7 +236,7 @@ def answer_on_ranks(
     target = real_path(run if out is None else out)
     if out is not None and target == real_path(run):
         raise InputError(f"{out} is the run itself: for its next state use --in-place (out=None) instead of --out")
-    with _locked(run, target):  # nobody changes the files of the parts of RUN while ranks have mapped them
+    with run_locks(real_path(run), target):  # nobody changes the files of the parts of RUN while ranks have mapped them
         recover(target)
         pending = PendingRequests(target)
         ids = checked_ids(None, pending.ids(requests, request_ids, restarted=bool(ranks.group.restarts)), len(requests))
@@ -311,7 +294,7 @@ def _answers(
         save_release(target, outcome, history, key=key, request_ids=list(fresh), overwrite=overwrite, more=more)
         ranks.call("settle", {"state": after.state})
         first |= {name: Answer(outcome.answer(), target, name, outcome) for name in fresh}
-    _sweep(ranks, target if fresh or there is not None else run)
+    sweep_parts(ranks, target if fresh or there is not None else run)
     return tuple(first[name] for name in named)
 
 
@@ -339,7 +322,7 @@ def verify_on_ranks(
         ranks.call("check")
         return trained, graph
 
-    with _locked(*(one for one in (run, before) if one is not None)):
+    with run_locks(*(real_path(one) for one in (run, before) if one is not None)):
         return verify_run(run, key=key, head=head, before=before, read=read, check_absence=check_rank_trees)
 
 
