@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +18,7 @@ from sqlalchemy import func, inspect, select
 
 import graphforget as gf
 from graphforget.certificates.ledger import Ledger
+from graphforget.service import rounds
 from graphforget.service.connectors.fides import CALLBACK_PATH
 from graphforget.service.database import Database
 from graphforget.service.leases import Holder, claim
@@ -173,6 +175,31 @@ def test_two_workers_on_postgresql_never_answer_one_request_twice(
         with Ledger(trial.service.home / "runs" / name / "ledger.sqlite", readonly=True) as ledger:
             found = sorted(entry.request_id for entry in ledger.entries())
         assert found == sorted(trial.ledger_id(id, name) for id in ids)
+
+
+def test_a_request_ends_if_two_workers_answer_it_for_two_models_at_once(
+    new_trial: Make, postgres: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither sees what the other one has not committed, so neither may look before the other one is done."""
+    trial = new_trial(database=postgres(), approve_losses=10**6, models=2)
+    id = trial.submit("patient-0017")
+    trial.work()
+    trial.clock.time = trial.service.next_round
+    both, finish = threading.Barrier(2), rounds._finish
+
+    def finish_together(*arguments: Any) -> None:
+        with suppress(threading.BrokenBarrierError):  # the other one waits for a lock
+            both.wait(timeout=2)
+        both.reset()
+        finish(*arguments)
+
+    monkeypatch.setattr(rounds, "_finish", finish_together)
+    threads = [threading.Thread(target=Worker(trial.service).step) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert trial.state(id) == "completed"
 
 
 def meanwhile(act: Callable[[], T]) -> tuple[threading.Thread, list[T]]:

@@ -193,7 +193,9 @@ def _record(
     failures: dict[str, str],
 ) -> None:
     entries = {entry.request_id: entry for entry in history.entries}
+    requests = [part.request_id for part in asked.values()]
     with service.database.write() as session:
+        _lock(session, requests)
         releases = record_releases(session, model, history, asked.keys())
         for id, part in asked.items():
             changes: dict[str, Any] = {}
@@ -207,7 +209,7 @@ def _record(
                 changes = {"state": REFUSED, "reason": failures[id]}
             if changes:
                 session.execute(update(Part).where(Part.id == part.id, Part.state == BATCHED).values(**changes))
-        _finish(session, service, [part.request_id for part in asked.values()])
+        _finish(session, service, requests)
 
 
 def _verify(service: Service, model: Model) -> int:
@@ -217,13 +219,25 @@ def _verify(service: Service, model: Model) -> int:
     if not waiting:
         return 0
     checks = verify_release(service, model)
+    requests = [part.request_id for part in waiting]
     with service.database.write() as session:
+        _lock(session, requests)
         for release in session.scalars(select(Release).where(Release.id.in_({part.release_id for part in waiting}))):
             publish_release(session, service, model, release, checks)
         of_these: Any = Part.id.in_([part.id for part in waiting])
         session.execute(update(Part).where(of_these, Part.state == APPLIED).values(state=VERIFIED))
-        _finish(session, service, [part.request_id for part in waiting])
+        _finish(session, service, requests)
     return len(waiting)
+
+
+def _lock(session: Session, request_ids: Sequence[str]) -> None:
+    """Locks requests before what their models did is changed and read.
+
+    If two workers answer one request for two models at once, the later one sees what the earlier one did. Else each
+    would leave the end of the request to the other.
+    """
+    query = select(SubjectRequest.id).where(SubjectRequest.id.in_(request_ids)).order_by(SubjectRequest.id)
+    session.scalars(query.with_for_update()).all()
 
 
 def _finish(session: Session, service: Service, request_ids: Sequence[str]) -> None:
