@@ -24,6 +24,7 @@ from cases import ENVIRONMENT, Run, RunJson, present, random_graph
 from graphforget.certificates.conditions import sentence
 from graphforget.cli import app as cli
 from graphforget.cli import console as terminal
+from graphforget.cli.render import render_plan
 from graphforget.linalg.newton import newton_cg
 from graphforget.privacy.gaussian import epsilon_of, release_ratio
 from graphforget.runs.write import rewrite_checksums
@@ -763,6 +764,15 @@ def test_plan(run: Run, members: Path) -> None:
     assert "Not covered at any level" in text
     assert "floor" not in text
     assert tree(members) == before
+
+
+def test_a_plan_without_counts_by_kind_has_no_line_for_them(capsys: pytest.CaptureFixture[str]) -> None:
+    """On several ranks a mixture has none."""
+    graph = random_graph(3)
+    plan = gf.plan(gf.train(graph, "sgc"), graph, gf.Request(nodes=[1], labels=[2]))
+    for affected_by, lines in ((plan.affected_by, 1), ({}, 0)):
+        render_plan(dataclasses.replace(plan, affected_by=affected_by), floor=None)
+        assert capsys.readouterr().out.count("by kind") == lines
 
 
 def test_a_plan_shows_the_floor_of_the_model(run: Run, members: Path, club: Path) -> None:

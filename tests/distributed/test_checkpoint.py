@@ -17,6 +17,7 @@ from graphforget.distributed.ranks import Ranks
 from graphforget.linalg.newton import newton_cg
 from graphforget.linalg.solution import Product
 from graphforget.runs import on_ranks as runs_on_ranks
+from graphforget.runs.locks import try_lock
 from graphforget.runs.part_server import PartServer
 from thread_ranks import ThreadGroup
 
@@ -96,9 +97,10 @@ class Recorder:
         self.steps, self.ends_at = [], steps
 
 
-def one_rank() -> Ranks:
+def one_rank(*, restarts: int = 0) -> Ranks:
     """A group of this process alone, as a restart makes it anew."""
     group = ThreadGroup(0, 1, threading.Barrier(1), {})
+    group.restarts = restarts
     return Ranks(group, PartServer(group))
 
 
@@ -143,3 +145,74 @@ def test_a_restarted_request_goes_on_from_the_last_step(tmp_path: Path, monkeypa
     assert recorder.steps == list(range(2, last + 1))
     assert torch.equal(weights(killed), weights(whole))
     assert not runs_on_ranks.checkpoint_of(killed).path.exists()
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Path:
+    """Two runs of other graphs, with their parts."""
+    for seed in (0, 1):
+        graph = gf.synthetic(nodes=300, edges=900, columns=6, classes=4, train=0.6, seed=seed)
+        (tmp_path / str(seed)).mkdir()
+        shards = sharded(graph, tmp_path / str(seed), 1)[1]
+        runs_on_ranks.train_on_ranks(one_rank(), shards, "sgc", out=tmp_path / f"run-{seed}")
+    return tmp_path
+
+
+def test_a_restarted_training_takes_no_other_run_for_its_own(two: Path) -> None:
+    """A rank may die before the place of the run was looked at, and after the run was saved."""
+    before = weights(two / "run-0")
+    others: list[tuple[Path, dict[str, Any]]] = [
+        (two / "1", {}),
+        (two / "0", {"mu": 0.01}),
+        (two / "0", {"epsilon": 2.0}),
+    ]
+    for data, settings in others:
+        with pytest.raises(gf.InputError, match="exists already"):
+            runs_on_ranks.train_on_ranks(one_rank(restarts=1), data / "shards-1", "sgc", out=two / "run-0", **settings)
+        assert torch.equal(weights(two / "run-0"), before)
+    trained, _ = runs_on_ranks.train_on_ranks(one_rank(restarts=1), two / "0" / "shards-1", "sgc", out=two / "run-0")
+    assert torch.equal(trained.theta, before)
+    assert sorted(path.name for path in two.iterdir()) == ["0", "1", "run-0", "run-0.parts", "run-1", "run-1.parts"]
+
+
+def test_a_restarted_request_starts_from_its_run_and_not_from_what_it_replaces(two: Path) -> None:
+    given: dict[str, Any] = {"requests": [gf.Request(nodes=[7])], "request_ids": ["one"]}
+    runs_on_ranks.answer_on_ranks(one_rank(), two / "run-0", out=two / "expected", **given)
+    more: dict[str, Any] = given | {"out": two / "run-1", "force": True}
+    (answer,) = runs_on_ranks.answer_on_ranks(one_rank(restarts=1), two / "run-0", **more)
+    assert not answer.repeated
+    assert torch.equal(weights(two / "run-1"), weights(two / "expected"))
+    (again,) = runs_on_ranks.answer_on_ranks(one_rank(restarts=1), two / "run-0", **more)
+    assert again.repeated
+
+
+def test_an_answer_at_another_place_is_repeated_by_its_id(two: Path) -> None:
+    """Also what a kill after the commit left of the parts that were replaced is removed then."""
+    given: dict[str, Any] = {"requests": [gf.Request(nodes=[7])], "request_ids": ["one"], "out": two / "next"}
+    (first,) = runs_on_ranks.answer_on_ranks(one_rank(), two / "run-0", **given)
+    left = two / "next.parts" / "0123456789abcdef" / "part-0000"
+    left.mkdir(parents=True)
+    (again,) = runs_on_ranks.answer_on_ranks(one_rank(), two / "run-0", **given)
+    assert (first.repeated, again.repeated, again.folder) == (False, True, two / "next")
+    assert not left.exists()
+    assert len(list((two / "next.parts").iterdir())) == 1
+    with pytest.raises(gf.InputError, match="exists already"):
+        runs_on_ranks.answer_on_ranks(one_rank(), two / "run-1", **given)
+
+
+def test_nobody_changes_the_parts_of_a_run_while_it_is_answered_elsewhere(
+    two: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever opens the parts erases the journal of a change that is not committed yet."""
+    locked: list[bool] = []
+
+    def looked(*_: Any, **__: Any) -> None:
+        with pytest.raises(gf.InputError), try_lock(two / "run-0", "locked"):
+            pass
+        locked.append(True)
+        raise Killed
+
+    monkeypatch.setattr(runs_on_ranks, "unlearn", looked)
+    with pytest.raises(Killed):
+        runs_on_ranks.answer_on_ranks(one_rank(), two / "run-0", [gf.Request(nodes=[7])], out=two / "next")
+    assert locked == [True]

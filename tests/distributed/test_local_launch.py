@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import graphforget as gf
-from distributed_cases import ENVIRONMENT, result_of, sharded
+from distributed_cases import ENVIRONMENT, on_ranks, result_of, sharded
 from graphforget.distributed.group import Group
-from graphforget.distributed.launch import STORE
+from graphforget.distributed.launch import BACKEND, STORE
 from graphforget.distributed.local_launch import run_ranks
 
 LISTENS = "0A"  # a state in /proc/net/tcp
@@ -118,6 +118,20 @@ def test_what_goes_wrong_at_the_end_of_a_process_does_not_change_the_exit_code(s
     done = subprocess.run(words, env=given, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     assert done.stderr.endswith("has 2 parts, and 1 ranks were started: start as many ranks as there are parts\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("backend", "words"), [("nccl", "not every rank has a GPU"), ("mpi", "gloo and nccl")])
+def test_a_backend_that_ranks_cannot_have_is_one_sentence(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, words: str
+) -> None:
+    monkeypatch.setitem(ENVIRONMENT, "CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setitem(ENVIRONMENT, BACKEND, backend)
+    done = on_ranks(2, "train", "--data", shards, "--out", tmp_path / "run")
+    assert done.returncode == 2
+    (sentence,) = done.stderr.splitlines()
+    assert words in sentence
+    assert not (tmp_path / "run").exists()
 
 
 class PlantedStore:

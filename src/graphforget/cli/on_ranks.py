@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from graphforget.distributed.launch import BACKEND, GLOO, NCCL
 from graphforget.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def run_on_ranks(command: Callable[[], int]) -> int:
     from graphforget.runs.part_server import PartServer
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))  # the number of ranks must not change bits
-    group = Group(device="cuda" if os.environ.get("GRAPHFORGET_BACKEND") == "nccl" else "cpu")
+    group = Group(backend=_backend())
     before = group.ended_before()
     if before is not None:
         return before
@@ -57,8 +58,17 @@ def end_rank(code: int) -> NoReturn:
     os._exit(code)
 
 
+def _backend() -> str:
+    return os.environ.get(BACKEND, GLOO)
+
+
 def check_command() -> None:
-    """Raises `InputError` for a command that ranks cannot run."""
+    """Raises `InputError` for a command that ranks cannot run, or a backend that they cannot have."""
+    together = ranks()
+    if _backend() not in (GLOO, NCCL):
+        raise InputError(f"{BACKEND} is {_backend()[:80]!r}, there are {GLOO} and {NCCL}")
+    if together is not None and together.group.backend != _backend():
+        raise InputError(f"{BACKEND} is {_backend()!r}, and not every rank has a GPU of its own")
     name = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), "")
     if name not in COMMANDS and name:
         raise InputError(f"{name!r} does not run on several ranks: start it without torchrun")

@@ -129,8 +129,9 @@ def render_plan(plan: gf.Plan, *, floor: float | None) -> None:
         *([("labels to forget", f"{plan.labels:,}")] if plan.labels else []),
         *([("weights set to 1", f"{plan.edge_weights:,}")] if plan.edge_weights else []),
         _loss_line(plan),
-        ("  by kind", ", ".join(f"{kind}: {count:,}" for kind, count in plan.affected_by.items())),
     ]
+    if plan.affected_by:  # ranks do not count a mixture by kinds
+        counts += [("  by kind", ", ".join(f"{kind}: {count:,}" for kind, count in plan.affected_by.items()))]
     limit = [] if floor is None else [("floor", f"{floor:g}: a release with a lower score is refused")]
     outlook = [] if plan.forecast is None else [("forecast", plan.forecast.text)]
     show_pairs((*counts, *_expected_lines(plan), *outlook, *limit))

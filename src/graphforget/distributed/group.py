@@ -19,7 +19,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import FileStore, PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from graphforget.distributed.launch import ENDED_FILE, STORE
+from graphforget.distributed.launch import ENDED_FILE, GLOO, NCCL, STORE
 from graphforget.errors import InputError
 from graphforget.files import write_atomic
 
@@ -59,19 +59,20 @@ class Traffic:
 class Group:
     """All ranks. Rank 0 leads: it tells the others what to compute, and only its decisions count."""
 
-    def __init__(self, *, device: str = "cpu") -> None:
-        """Joins the ranks of this launch."""
+    def __init__(self, *, backend: str = GLOO) -> None:
+        """Joins the ranks of this launch. Without a GPU for every rank, the backend is gloo."""
         rank, self.size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         self.rank, self.traffic, self._purpose = rank, Traffic(), "control"
-        self._device = torch.device(device, int(os.environ.get("LOCAL_RANK", "0"))) if device == "cuda" else None
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         self.restarts = int(attempt)
         self._folder = Path(os.environ[STORE]) if STORE in os.environ else None  # of `graphforget launch`
-        self._store = store = self._joined_store()
+        self._store = self._joined_store()
         # torchrun gives a restarted group the store of the group before, in which the addresses of dead processes are.
+        store = PrefixStore(f"graphforget/{attempt}", self._store)
+        self._device = self._common_gpu(store) if backend == NCCL else None
         dist.init_process_group(
-            "nccl" if self._device else "gloo",
-            store=PrefixStore(f"graphforget/{attempt}", store),
+            NCCL if self._device else GLOO,
+            store=store,
             rank=rank,
             world_size=self.size,
             timeout=TIMEOUT,
@@ -85,6 +86,18 @@ class Group:
         store = FileStore(str(self._folder / f"store-{self.restarts}"), self.size)
         store.set_timeout(TIMEOUT)
         return store
+
+    def _common_gpu(self, store: Store) -> torch.device | None:
+        """The GPU of this rank, if every rank has one. A rank alone would leave the others waiting."""
+        local = int(os.environ.get("LOCAL_RANK", "0"))
+        store.set(f"gpu/{self.rank}", str(int(dist.is_nccl_available() and local < torch.cuda.device_count())))
+        everywhere = all(store.get(f"gpu/{rank}") == b"1" for rank in range(self.size))
+        return torch.device("cuda", local) if everywhere else None
+
+    @property
+    def backend(self) -> str:
+        """What moves the messages."""
+        return NCCL if self._device else GLOO
 
     @property
     def leads(self) -> bool:

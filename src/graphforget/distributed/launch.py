@@ -6,6 +6,8 @@ import os
 
 STORE = "GRAPHFORGET_STORE"  # a variable: the folder of `graphforget launch` in which the ranks find each other
 ENDED_FILE = "ended"  # in it: the exit code with which all ranks have ended on purpose
+BACKEND = "GRAPHFORGET_BACKEND"  # a variable: which of these moves the messages
+GLOO, NCCL = "gloo", "nccl"
 
 
 def is_launched() -> bool:

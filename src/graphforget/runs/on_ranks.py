@@ -10,8 +10,8 @@ part. After it, each rank carries its journal out. Whoever opens a run carries o
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from graphforget.models.stacked import Stacked
 from graphforget.progress import Progress
 from graphforget.request.request import Request
 from graphforget.runs.answering import Answer, checked_ids, first_answers
-from graphforget.runs.history import history_of
+from graphforget.runs.history import History, history_of, read_history
 from graphforget.runs.layout import (
     LEDGER,
     PROOFS,
@@ -43,7 +43,7 @@ from graphforget.runs.layout import (
     real_path,
     recover,
 )
-from graphforget.runs.locks import run_lock
+from graphforget.runs.locks import run_lock, run_locks
 from graphforget.runs.pending import PendingRequests
 from graphforget.runs.proofs import last_certificate, no_trees, proof_of, read_trees
 from graphforget.runs.rank_proofs import RankCommit, check_rank_trees, rank_trees_of
@@ -114,22 +114,31 @@ def train_on_ranks(
     if out is None:
         graph = open_graph(ranks, data)
         return train(graph, name, **settings), graph
-    if ranks.group.restarts and not force and (real_path(out) / SHARDS).is_file():
-        with run_lock(real_path(out)):
-            checkpoint_of(out).remove()
-            return _read(ranks, real_path(out))  # it was saved before a rank died
     with run_lock(real_path(out)):
-        check_free(out, force=force)
+        exists = bool(ranks.group.restarts) and not force and (real_path(out) / SHARDS).is_file()
+        if not exists:
+            check_free(out, force=force)
         if (real_path(out) / LEDGER).exists():
             raise InputError(f"{out} holds a ledger of deletions, which would be lost: remove it yourself")
         checkpoint = checkpoint_of(out)
         graph = open_graph(ranks, data).with_checkpoint(checkpoint)
         trained = train(graph, name, **settings)
-        shards = written_parts(ranks, out, graph.facts)
-        write_run(out, trained, graph, overwrite=force, extras={SHARDS: shards_bytes(shards)})
-        sweep_parts(ranks, out, shards)
+        if exists and not _is_saved(real_path(out), trained):  # it was there before this command
+            checkpoint.remove()
+            check_free(out)
+        elif not exists:
+            shards = written_parts(ranks, out, graph.facts)
+            write_run(out, trained, graph, overwrite=force, extras={SHARDS: shards_bytes(shards)})
+        sweep_parts(ranks, out)
         checkpoint.remove()
     return trained, graph
+
+
+def _is_saved(place: Path, trained: Trained) -> bool:
+    """Whether a run holds what the same recipe gives on the same graph: it was saved before a rank died."""
+    run = read_run_file(place)
+    recipes = [json.dumps(dataclasses.asdict(recipe), sort_keys=True) for recipe in (run.recipe, trained.recipe)]
+    return run.graph_digest == trained.graph_digest and recipes[0] == recipes[1]
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
@@ -227,7 +236,7 @@ def answer_on_ranks(
     target = real_path(run if out is None else out)
     if out is not None and target == real_path(run):
         raise InputError(f"{out} is the run itself: for its next state use --in-place (out=None) instead of --out")
-    with run_lock(target):
+    with run_locks(real_path(run), target):  # nobody changes the files of the parts of RUN while ranks have mapped them
         recover(target)
         pending = PendingRequests(target)
         ids = checked_ids(None, pending.ids(requests, request_ids, restarted=bool(ranks.group.restarts)), len(requests))
@@ -258,12 +267,12 @@ def _answers(
     progress: Progress | None,
     options: dict[str, Any],
 ) -> tuple[Answer, ...]:
-    restarted_out = bool(ranks.group.restarts) and out is not None and (target / SHARDS).is_file()
-    with open_run(target if restarted_out else run) as place:
+    with open_run(run) as place:
         history = history_of(place)
-        first = first_answers(named, (target, None), (Path(run), history), level=options.get("level"))
-        fresh = {name: one for name, one in named.items() if name not in first}
         trained, graph = _read(ranks, place)  # also carries out what was committed before a kill
+        there = None if out is None else _continued_at(target, history, trained)
+        first = first_answers(named, (target, there), (Path(run), history), level=options.get("level"))
+        fresh = {name: one for name, one in named.items() if name not in first}
         if fresh:
             check_writable(target, force=overwrite)
             check_state(place, trained, graph, history)
@@ -284,9 +293,15 @@ def _answers(
         more = {SHARDS: shards_bytes(after), PROOFS: trees.to_bytes()}
         save_release(target, outcome, history, key=key, request_ids=list(fresh), overwrite=overwrite, more=more)
         ranks.call("settle", {"state": after.state})
-        sweep_parts(ranks, target, after)
         first |= {name: Answer(outcome.answer(), target, name, outcome) for name in fresh}
+    sweep_parts(ranks, target if fresh or there is not None else run)
     return tuple(first[name] for name in named)
+
+
+def _continued_at(target: Path, source: History, trained: Trained) -> History | None:
+    """The history at `target` if it continues that of a run with this model."""
+    history = read_history(target)
+    return history if history.entries and history.continues(source, trained) else None
 
 
 # -- verification ----------------------------------------------------------------------------------------------------
@@ -307,9 +322,7 @@ def verify_on_ranks(
         ranks.call("check")
         return trained, graph
 
-    with ExitStack() as locks:
-        for place in sorted({real_path(one) for one in (run, before) if one is not None}):
-            locks.enter_context(run_lock(place))
+    with run_locks(*(real_path(one) for one in (run, before) if one is not None)):
         return verify_run(run, key=key, head=head, before=before, read=read, check_absence=check_rank_trees)
 
 

@@ -16,8 +16,8 @@ from graphforget.errors import InputError, OtherVersion
 from graphforget.files import read_bytes
 from graphforget.graph.distributed_graph import GraphFacts
 from graphforget.json_files import parse_json
-from graphforget.runs.layout import LARGEST, LIMITS, SHARDS, DamagedRun, checksum, real_path
-from graphforget.runs.run_file import RunFile
+from graphforget.runs.layout import LARGEST, LIMITS, SHARDS, DamagedRun, checksum, open_run, real_path
+from graphforget.runs.run_file import RunFile, read_run_file
 from graphforget.runs.save import json_bytes
 from graphforget.runs.tensors import read_tensors
 from graphforget.validation import read_fields
@@ -92,8 +92,10 @@ def staged_parts(ranks: Ranks, shards: Shards) -> Shards:
     return dataclasses.replace(shards, state=state, **_digests(ranks.call("stage", {"state": state})))
 
 
-def sweep_parts(ranks: Ranks, run: str | Path, shards: Shards) -> None:
+def sweep_parts(ranks: Ranks, run: str | Path) -> None:
     """Removes the folders with parts that are no longer, or never were, those of the run."""
+    with open_run(run) as place:
+        shards = read_shards(place, read_run_file(place))
     ranks.call("sweep", {"folder": str(parts_folder(run)), "keep": shards.folder})
 
 
