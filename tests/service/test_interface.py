@@ -246,11 +246,17 @@ def test_a_body_that_is_no_json_and_an_address_that_is_none_are_told(new_trial: 
     assert trial.client.get("/nowhere").json()["error"]["message"] == "there is no such address"
 
 
-def test_a_large_body_is_refused(new_trial: Make) -> None:
-    trial = new_trial()
-    headers = trial.headers("submit") | {"Content-Type": "application/json"}
-    response = trial.client.post("/v2/requests", content=b"x" * (LARGEST_BODY + 1), headers=headers)
-    assert response.status_code in (400, 413)
+@pytest.mark.parametrize("path", ["/v2/requests", "/v1/opengdpr_requests", "/v2/webhook", "/page/sign-in"])
+@pytest.mark.parametrize("in_pieces", [False, True])
+def test_a_large_body_is_refused(new_trial: Make, path: str, in_pieces: bool) -> None:
+    trial = new_trial(incoming_webhook_secret_file="incoming.key")
+    kind = "application/x-www-form-urlencoded" if path.startswith("/page/") else "application/json"
+    headers = trial.headers("submit") | {"Content-Type": kind}
+    pieces = [b"x" * 1000] * (LARGEST_BODY // 1000 + 1)
+    response = trial.client.post(path, content=iter(pieces) if in_pieces else b"".join(pieces), headers=headers)
+    assert response.status_code == 413
+    assert "more than 65,536 bytes" in response.text
+    assert "default-src 'none'" in response.headers["Content-Security-Policy"]
 
 
 def test_no_log_line_and_no_public_document_names_a_person(new_trial: Make, caplog: pytest.LogCaptureFixture) -> None:
