@@ -35,6 +35,7 @@ from graphforget.service.security import LARGEST_BODY, RateLimit
 from graphforget.service.service import open_service
 from graphforget.service.settings import Settings, read_settings, write_settings
 from graphforget.service.tables import Release, SubjectRequest, Token
+from graphforget.service.tokens import make_token, revoke_token
 from service_cases import Trial, request_body
 
 Make = Callable[..., Trial]
@@ -100,8 +101,6 @@ def test_who_only_submits_sees_only_their_own_requests(new_trial: Make) -> None:
 
 
 def test_tokens_are_stored_as_hashes_and_end_when_they_are_revoked_or_expire(new_trial: Make) -> None:
-    from graphforget.service.tokens import make_token, revoke_token
-
     trial = new_trial()
     service = trial.service
     with service.database.write() as session:
@@ -463,6 +462,19 @@ def test_unexpected_errors_show_neither_message_nor_values(new_trial: Make, monk
     assert response.status_code == 500
     assert "patient" not in response.text + stream.getvalue()
     assert "RuntimeError" in stream.getvalue()
+
+
+def test_who_approves_sees_the_plan_and_cancels_for_others(new_trial: Make) -> None:
+    trial = new_trial()
+    id = trial.submit("patient-0017", scope="admin")
+    trial.work()
+    path = f"/v2/requests/{id}/plan"
+    codes = {scope: trial.client.get(path, headers=trial.headers(scope)).status_code for scope in trial.tokens}
+    assert codes == {"submit": 403, "approve": 200, "read": 200, "admin": 200}
+    with trial.service.database.write() as session:
+        both = make_token(session, "both", ["submit", "approve"], now=trial.service.now)
+    headers = {"Authorization": f"Bearer {both}"}
+    assert trial.client.delete(f"/v2/requests/{id}", headers=headers).status_code == 202
 
 
 def test_plans_are_for_who_may_read_or_approve(new_trial: Make) -> None:
