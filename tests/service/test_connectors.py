@@ -349,6 +349,44 @@ def test_fides_can_be_called_back_at_its_one_path_alone(new_trial: Make, reply: 
     assert trial.client.post("/v2/fides/erasures", json=body, headers=headers).status_code == 400
 
 
+def test_fides_that_asks_again_with_a_new_token_is_called_back_with_that_one(
+    new_trial: Make, stand_in: StandIn
+) -> None:
+    """A token of Fides expires, after 2.5 days by default. Who runs the request again in Fides sends a new one."""
+    trial = new_trial(fides_url=stand_in.url)
+
+    def erase(token: str) -> str:
+        headers = trial.headers("submit") | {"reply-to": CALLBACK_PATH, "reply-to-token": token}
+        body = {"request": "pri_1", "identity_value": "patient-0017"}
+        response = trial.client.post("/v2/fides/erasures", json=body, headers=headers)
+        assert response.status_code == 202
+        return str(response.json()["subject_request_id"])
+
+    id = erase("first")
+    trial.work()
+    assert erase("second") == id
+    deliver(trial)
+    assert stand_in.calls == []  # it is still held
+    trial.decide(id)
+    trial.next_round()
+    stand_in.codes = [403]
+    trial.clock.time += 10
+    deliver(trial)
+    trial.clock.time += 1
+    erase("second")
+    deliver(trial)
+    assert len(stand_in.calls) == 1  # the same token again brings nothing forward
+    erase("third")
+    trial.clock.time += 5
+    deliver(trial)
+    erase("fourth")  # it has arrived
+    trial.clock.time += DAY
+    deliver(trial)
+    assert [call.headers["authorization"] for call in stand_in.calls] == ["Bearer second", "Bearer third"]
+    with trial.service.database.read() as session:
+        assert session.scalars(select(Delivery)).one().secret is None
+
+
 @pytest.mark.parametrize("changed", [None, "https://fides.example"])
 def test_a_fides_server_that_is_taken_out_of_the_settings_gets_no_token(
     new_trial: Make, stand_in: StandIn, changed: str | None

@@ -52,17 +52,17 @@ def accept_once(
     token: Token | None,
     *,
     if_new: Callable[[Session, SubjectRequest], None] = lambda session, request: None,
+    if_known: Callable[[Session, SubjectRequest], None] = lambda session, request: None,
 ) -> SubjectRequest:
     """Stores a request in a transaction of its own. If another caller stores the same one at once, theirs stays.
 
-    `if_new` stores what goes with a new request, in the same transaction.
+    `if_new` stores what goes with a new request, `if_known` what goes with a repeated one, in the same transaction.
     """
 
     def store() -> SubjectRequest:
         with service.database.write() as session:
             request, is_new = accept(session, service, given, token)
-            if is_new:
-                if_new(session, request)
+            (if_new if is_new else if_known)(session, request)
             return request
 
     try:
