@@ -149,6 +149,7 @@ ELSEWHERE = (
     "https://allowed.example:port/x",
     "file:///etc/x",
     "//allowed.example/x",
+    " https://allowed.example/x",
 )
 
 
