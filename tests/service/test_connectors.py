@@ -177,6 +177,15 @@ def test_a_host_that_is_taken_out_of_the_settings_gets_nothing_more(new_trial: M
     assert len(stand_in.calls) == 1  # it is in the settings again
 
 
+def test_an_id_with_other_callbacks_is_a_conflict(new_trial: Make) -> None:
+    """Else it would look accepted, and nobody would ever be called back there."""
+    trial = new_trial(callback_hosts=("allowed.example",))
+    body, headers = request_body("patient-0017"), trial.headers("submit")
+    for urls, code in ((["a", "b"], 201), (["a", "b"], 201), (["a"], 409), ([], 409), (["a", "b", "a"], 201)):
+        given = body | {"status_callback_urls": [f"https://allowed.example/{url}" for url in urls]}
+        assert trial.client.post("/v2/requests", json=given, headers=headers).status_code == code
+
+
 def test_an_address_that_is_given_twice_is_called_back_once(new_trial: Make, stand_in: StandIn) -> None:
     trial = new_trial(callback_hosts=(stand_in.host,), insecure_callbacks=True)
     trial.submit("patient-0017", status_callback_urls=[f"{stand_in.url}/status"] * 100)
