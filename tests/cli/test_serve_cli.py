@@ -71,6 +71,19 @@ def test_the_command_in_that_sentence_makes_the_service(tmp_path: Path, run: Run
     assert run("serve", "token", "x", "--home", tmp_path / "new").code == 0
 
 
+@pytest.mark.parametrize("command", [("serve", "init"), ("serve", "token", "x"), ("serve", "migrate")], ids=" ".join)
+def test_a_database_that_cannot_be_reached_is_bad_input(tmp_path: Path, run: Run, command: tuple[str, ...]) -> None:
+    url = "postgresql+psycopg://somebody:secret@127.0.0.1:1/x"
+    home = tmp_path / "new"
+    ran = run("serve", "init", "--home", home, "--database", url)
+    if command[1] != "init":
+        ran = run(*command, "--home", home)
+    assert (ran.code, ran.stdout) == (2, "")
+    assert ran.stderr.startswith("graphforget: the database cannot be used: ")
+    assert ran.stderr.count("\n") == 1
+    assert "secret" not in ran.stderr
+
+
 @pytest.mark.parametrize("place", ["file", "file/below"])
 def test_a_home_that_cannot_be_made_is_bad_input(tmp_path: Path, run: Run, place: str) -> None:
     (tmp_path / "file").write_text("mine")

@@ -149,6 +149,7 @@ ELSEWHERE = (
     "https://allowed.example:port/x",
     "file:///etc/x",
     "//allowed.example/x",
+    " https://allowed.example/x",
 )
 
 
@@ -174,6 +175,15 @@ def test_a_host_that_is_taken_out_of_the_settings_gets_nothing_more(new_trial: M
     trial.clock.time += 2
     deliver(trial)
     assert len(stand_in.calls) == 1  # it is in the settings again
+
+
+def test_an_id_with_other_callbacks_is_a_conflict(new_trial: Make) -> None:
+    """Else it would look accepted, and nobody would ever be called back there."""
+    trial = new_trial(callback_hosts=("allowed.example",))
+    body, headers = request_body("patient-0017"), trial.headers("submit")
+    for urls, code in ((["a", "b"], 201), (["a", "b"], 201), (["a"], 409), ([], 409), (["a", "b", "a"], 201)):
+        given = body | {"status_callback_urls": [f"https://allowed.example/{url}" for url in urls]}
+        assert trial.client.post("/v2/requests", json=given, headers=headers).status_code == code
 
 
 def test_an_address_that_is_given_twice_is_called_back_once(new_trial: Make, stand_in: StandIn) -> None:
@@ -349,6 +359,44 @@ def test_fides_can_be_called_back_at_its_one_path_alone(new_trial: Make, reply: 
     assert trial.client.post("/v2/fides/erasures", json=body, headers=headers).status_code == 400
 
 
+def test_fides_that_asks_again_with_a_new_token_is_called_back_with_that_one(
+    new_trial: Make, stand_in: StandIn
+) -> None:
+    """A token of Fides expires, after 2.5 days by default. Who runs the request again in Fides sends a new one."""
+    trial = new_trial(fides_url=stand_in.url)
+
+    def erase(token: str) -> str:
+        headers = trial.headers("submit") | {"reply-to": CALLBACK_PATH, "reply-to-token": token}
+        body = {"request": "pri_1", "identity_value": "patient-0017"}
+        response = trial.client.post("/v2/fides/erasures", json=body, headers=headers)
+        assert response.status_code == 202
+        return str(response.json()["subject_request_id"])
+
+    id = erase("first")
+    trial.work()
+    assert erase("second") == id
+    deliver(trial)
+    assert stand_in.calls == []  # it is still held
+    trial.decide(id)
+    trial.next_round()
+    stand_in.codes = [403]
+    trial.clock.time += 10
+    deliver(trial)
+    trial.clock.time += 1
+    erase("second")
+    deliver(trial)
+    assert len(stand_in.calls) == 1  # the same token again brings nothing forward
+    erase("third")
+    trial.clock.time += 5
+    deliver(trial)
+    erase("fourth")  # it has arrived
+    trial.clock.time += DAY
+    deliver(trial)
+    assert [call.headers["authorization"] for call in stand_in.calls] == ["Bearer second", "Bearer third"]
+    with trial.service.database.read() as session:
+        assert session.scalars(select(Delivery)).one().secret is None
+
+
 @pytest.mark.parametrize("changed", [None, "https://fides.example"])
 def test_a_fides_server_that_is_taken_out_of_the_settings_gets_no_token(
     new_trial: Make, stand_in: StandIn, changed: str | None
@@ -372,16 +420,17 @@ def test_a_fides_server_that_is_taken_out_of_the_settings_gets_no_token(
     assert [call.headers["authorization"] for call in stand_in.calls] == ["Bearer x"]  # it is in the settings again
 
 
-def test_a_release_is_written_as_tags_of_the_version_in_mlflow(
-    new_trial: Make, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_release_is_written_as_tags_of_the_version_in_mlflow(new_trial: Make, stand_in: StandIn) -> None:
     pytest.importorskip("mlflow")
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     trial = new_trial(mlflow_url=stand_in.url, approve_losses=10**6)
     register_model(trial.service, "patients", trial.service.home / "runs" / "patients", mlflow="readmission:7")
     id = trial.submit("patient-0017")
     trial.work()
     trial.next_round()
+    stand_in.codes = [503]
+    assert trial.worker.deliver() == 1
+    assert len(stand_in.calls) == 1  # the client of MLflow does not try again: other messages would wait for it
+    trial.clock.time += 2
     deliver(trial)
     assert {call.path for call in stand_in.calls} == {"/api/2.0/mlflow/model-versions/set-tag"}
     results = trial.client.get(f"/v2/requests/{id}/results", headers=trial.headers("read")).json()

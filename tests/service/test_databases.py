@@ -15,6 +15,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import func, inspect, select
+from sqlalchemy.exc import OperationalError
 
 import graphforget as gf
 from graphforget.certificates.ledger import Ledger
@@ -29,7 +30,7 @@ from graphforget.service.service import open_service
 from graphforget.service.states import COMPLETED, FINAL, PLANNED
 from graphforget.service.tables import Base, Delivery, SubjectRequest
 from graphforget.service.worker import Worker
-from service_cases import Trial, request_body
+from service_cases import Trial, request_body, start
 
 Make = Callable[..., Trial]
 T = TypeVar("T")
@@ -118,10 +119,29 @@ def test_the_database_file_is_readable_by_its_owner_alone(new_trial: Make) -> No
         assert (home / name).stat().st_mode & 0o077 == 0, name
 
 
-@pytest.mark.parametrize("url", ["mysql://x/y", "no address", "sqlite+nothing"])
+@pytest.mark.parametrize(
+    "url", ["mysql://x/y", "no address", "sqlite+nothing", "sqlite+nothing:///x", "sqlite:////nowhere/x"]
+)
 def test_another_database_is_refused(url: str) -> None:
     with pytest.raises(gf.InputError, match="database"):
         Database(url)
+
+
+def test_an_address_of_postgresql_without_a_driver_is_enough(postgres: Callable[[], str]) -> None:
+    database = Database(postgres().replace("postgresql+psycopg://", "postgresql://"))
+    database.migrate()
+    assert database.has_tables
+    database.close()
+
+
+@pytest.mark.slow
+def test_processes_that_start_at_once_migrate_a_database_once(new_trial: Make, database: str | None) -> None:
+    trial = new_trial(database=database)
+    home, log = trial.service.home, trial.service.home / "log.txt"
+    trial.service.database.downgrade("base")
+    started = [start("serve", "migrate", "--home", str(home), log=log) for _ in range(3)]
+    assert [process.wait(timeout=60) for process in started] == [0] * 3, log.read_text()
+    assert count(trial.service.database, SubjectRequest) == 0
 
 
 def test_a_row_is_leased_to_one_worker_until_its_lease_ends(new_trial: Make, database: str | None) -> None:
@@ -138,6 +158,31 @@ def test_a_row_is_leased_to_one_worker_until_its_lease_ends(new_trial: Make, dat
     assert claimed(second, 105) == 0
     assert claimed(second, 111) == 1
     assert claimed(first, 112) == 0
+
+
+def test_a_lease_is_renewed_after_the_database_was_away(new_trial: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = new_trial()
+    trial.submit("patient-0017")
+    holder, tables = Holder(1), trial.service.database
+    with tables.write() as session:
+        (row,) = claim(
+            session, SubjectRequest, order=SubjectRequest.received, holder=holder, now=trial.service.now, most=5
+        )
+    failed, write = threading.Event(), tables.write
+
+    def broken() -> Any:
+        if not failed.is_set():
+            failed.set()
+            raise OperationalError("", None, Exception("away"))
+        return write()
+
+    monkeypatch.setattr(tables, "write", broken)
+    trial.clock.time += 100
+    with holder.keeping(trial.service, SubjectRequest, row.id):
+        assert failed.wait(10)
+        time.sleep(1.0)
+    with tables.read() as session:
+        assert session.get_one(SubjectRequest, row.id).leased_until == trial.service.now + 1
 
 
 @pytest.mark.slow

@@ -35,6 +35,7 @@ from graphforget.service.security import LARGEST_BODY, RateLimit
 from graphforget.service.service import open_service
 from graphforget.service.settings import Settings, read_settings, write_settings
 from graphforget.service.tables import Release, SubjectRequest, Token
+from graphforget.service.tokens import make_token, revoke_token
 from service_cases import Trial, request_body
 
 Make = Callable[..., Trial]
@@ -100,8 +101,6 @@ def test_who_only_submits_sees_only_their_own_requests(new_trial: Make) -> None:
 
 
 def test_tokens_are_stored_as_hashes_and_end_when_they_are_revoked_or_expire(new_trial: Make) -> None:
-    from graphforget.service.tokens import make_token, revoke_token
-
     trial = new_trial()
     service = trial.service
     with service.database.write() as session:
@@ -246,11 +245,17 @@ def test_a_body_that_is_no_json_and_an_address_that_is_none_are_told(new_trial: 
     assert trial.client.get("/nowhere").json()["error"]["message"] == "there is no such address"
 
 
-def test_a_large_body_is_refused(new_trial: Make) -> None:
-    trial = new_trial()
-    headers = trial.headers("submit") | {"Content-Type": "application/json"}
-    response = trial.client.post("/v2/requests", content=b"x" * (LARGEST_BODY + 1), headers=headers)
-    assert response.status_code in (400, 413)
+@pytest.mark.parametrize("path", ["/v2/requests", "/v1/opengdpr_requests", "/v2/webhook", "/page/sign-in"])
+@pytest.mark.parametrize("in_pieces", [False, True])
+def test_a_large_body_is_refused(new_trial: Make, path: str, in_pieces: bool) -> None:
+    trial = new_trial(incoming_webhook_secret_file="incoming.key")
+    kind = "application/x-www-form-urlencoded" if path.startswith("/page/") else "application/json"
+    headers = trial.headers("submit") | {"Content-Type": kind}
+    pieces = [b"x" * 1000] * (LARGEST_BODY // 1000 + 1)
+    response = trial.client.post(path, content=iter(pieces) if in_pieces else b"".join(pieces), headers=headers)
+    assert response.status_code == 413
+    assert "more than 65,536 bytes" in response.text
+    assert "default-src 'none'" in response.headers["Content-Security-Policy"]
 
 
 def test_no_log_line_and_no_public_document_names_a_person(new_trial: Make, caplog: pytest.LogCaptureFixture) -> None:
@@ -457,6 +462,19 @@ def test_unexpected_errors_show_neither_message_nor_values(new_trial: Make, monk
     assert response.status_code == 500
     assert "patient" not in response.text + stream.getvalue()
     assert "RuntimeError" in stream.getvalue()
+
+
+def test_who_approves_sees_the_plan_and_cancels_for_others(new_trial: Make) -> None:
+    trial = new_trial()
+    id = trial.submit("patient-0017", scope="admin")
+    trial.work()
+    path = f"/v2/requests/{id}/plan"
+    codes = {scope: trial.client.get(path, headers=trial.headers(scope)).status_code for scope in trial.tokens}
+    assert codes == {"submit": 403, "approve": 200, "read": 200, "admin": 200}
+    with trial.service.database.write() as session:
+        both = make_token(session, "both", ["submit", "approve"], now=trial.service.now)
+    headers = {"Authorization": f"Bearer {both}"}
+    assert trial.client.delete(f"/v2/requests/{id}", headers=headers).status_code == 202
 
 
 def test_plans_are_for_who_may_read_or_approve(new_trial: Make) -> None:

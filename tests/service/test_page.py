@@ -105,8 +105,9 @@ def test_a_form_without_the_value_of_its_session_changes_nothing(trial: Trial) -
     trial.work()
     for form in ({}, {"csrf": "x"}, {"csrf": csrf[:-1]}):
         assert trial.client.post(f"/page/requests/{id}/approve", data=form).status_code == 403
-    other = {"Origin": "https://evil.example"}
-    assert trial.client.post(f"/page/requests/{id}/approve", data={"csrf": csrf}, headers=other).status_code == 403
+    for origin in ("https://evil.example", "null", "http://[", "http://testserver@evil.example", "http://testserver:1"):
+        path, other = f"/page/requests/{id}/approve", {"Origin": origin}
+        assert trial.client.post(path, data={"csrf": csrf}, headers=other).status_code == 403, origin
     assert trial.state(id) == "planned"
     assert trial.client.post(f"/page/requests/{id}/approve", data={"csrf": csrf}).status_code == 200
     assert trial.state(id) == "approved"

@@ -218,13 +218,15 @@ def _service(home: Path) -> Any:
     _check_installed()
     from contextlib import contextmanager
 
+    from graphforget.service.database import usable_database
     from graphforget.service.service import open_service
 
     @contextmanager
     def opened() -> Any:
         service = open_service(home)
         try:
-            yield service
+            with usable_database():
+                yield service
         finally:
             service.database.close()
 

@@ -17,7 +17,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from graphforget.service.api import connectors, opendsr, opengdpr, operations
 from graphforget.service.api.errors import install_errors, unexpected
 from graphforget.service.open_models import OpenModels
-from graphforget.service.security import Guard, RateLimit
+from graphforget.service.security import BodyLimit, RateLimit, SecureHeaders
 from graphforget.service.service import Service
 from graphforget.service.web import actions, pages, pictures
 from graphforget.service.web.sessions import LOGIN, NotSignedIn
@@ -43,8 +43,9 @@ def create_app(service: Service) -> FastAPI:
     app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"))
     install_errors(app)
     app.add_exception_handler(NotSignedIn, lambda *_: RedirectResponse(LOGIN, 303))
+    app.add_middleware(BodyLimit)
     app.middleware("http")(_log_request)
-    app.add_middleware(Guard, secure=service.settings.is_secure)
+    app.add_middleware(SecureHeaders, secure=service.settings.is_secure)
     if service.settings.trusted_proxies:  # of nobody else the header is read
         app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=list(service.settings.trusted_proxies))
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]

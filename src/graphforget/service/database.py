@@ -11,9 +11,9 @@ from typing import Any
 from alembic import command
 from alembic.config import Config
 from alembic.util.exc import CommandError
-from sqlalchemy import Engine, create_engine, event, inspect
+from sqlalchemy import URL, Engine, create_engine, event, inspect
 from sqlalchemy.engine import Connection, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.orm import Session
 
 from graphforget.errors import InputError
@@ -22,6 +22,8 @@ from graphforget.service.settings import DATABASE, Settings
 
 WAIT = 30  # seconds for another process to finish writing
 HEAD = "head"
+PSYCOPG, SQLITE = "postgresql+psycopg", "sqlite"
+DRIVERS = {"postgresql": PSYCOPG, PSYCOPG: PSYCOPG, SQLITE: SQLITE, "sqlite+pysqlite": SQLITE}
 
 
 def database_url(home: Path, settings: Settings) -> str:
@@ -37,21 +39,46 @@ def _known_revision(revision: str) -> Iterator[None]:
         raise InputError(f"the tables cannot be moved to revision {revision!r}: {error_reason(error)}") from error
 
 
+@contextmanager
+def usable_database() -> Iterator[None]:
+    """An error of the database as one sentence, for commands that cannot go on without it."""
+    try:
+        yield
+    except DBAPIError as error:  # its first line alone: the rest is the statement
+        reason = str(error.orig).partition("\n")[0]
+        raise InputError(f"the database cannot be used: {reason}") from error
+
+
+def _address(url: str) -> URL:
+    """The address with the driver that is installed. Raises `InputError` if it is of another database."""
+    try:
+        address = make_url(url)
+    except ArgumentError as error:
+        raise InputError("the database address cannot be read, one such as sqlite:///file is needed") from error
+    address = address.set(drivername=DRIVERS.get(address.drivername, address.drivername))
+    if address.drivername not in DRIVERS.values():
+        raise InputError(f"the database is {address.drivername!r}, sqlite or postgresql+psycopg is needed")
+    return address
+
+
+def _make_private(path: str) -> None:
+    """Makes the file if it is missing. It holds identities: it is never readable by others."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    except OSError as error:
+        raise InputError(f"the database {path} cannot be opened: {error_reason(error)}") from error
+
+
 class Database:
     """Sessions of one database. `read` and `write` are one transaction each."""
 
     def __init__(self, url: str) -> None:
-        try:
-            backend = make_url(url).get_backend_name()
-        except ArgumentError as error:
-            raise InputError("the database address cannot be read, one such as sqlite:///file is needed") from error
-        if backend not in ("sqlite", "postgresql"):
-            raise InputError(f"the database is {backend!r}, sqlite or postgresql+psycopg is needed")
-        self.url, self.is_sqlite = url, backend == "sqlite"
+        address = _address(url)
+        self.url, self.is_sqlite = url, address.drivername == SQLITE
         options: dict[str, Any] = {"connect_args": {"timeout": WAIT}} if self.is_sqlite else {"pool_pre_ping": True}
-        if self.is_sqlite and (path := make_url(url).database):
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # it holds identities: never readable by others
-        self.engine: Engine = create_engine(url, hide_parameters=True, **options)
+        if self.is_sqlite and (path := address.database):
+            _make_private(path)
+        self.engine: Engine = create_engine(address, hide_parameters=True, **options)
         if self.is_sqlite:
             event.listen(self.engine, "connect", _prepare_sqlite)
             event.listen(self.engine, "begin", _begin_sqlite)
@@ -70,11 +97,11 @@ class Database:
 
     def migrate(self, revision: str = HEAD) -> None:
         """Moves the tables up to a revision, with everything in them."""
-        with _known_revision(revision):
+        with usable_database(), _known_revision(revision):
             command.upgrade(self._alembic(), revision)
 
     def downgrade(self, revision: str) -> None:
-        with _known_revision(revision):
+        with usable_database(), _known_revision(revision):
             command.downgrade(self._alembic(), revision)
 
     @property

@@ -52,17 +52,17 @@ def accept_once(
     token: Token | None,
     *,
     if_new: Callable[[Session, SubjectRequest], None] = lambda session, request: None,
+    if_known: Callable[[Session, SubjectRequest], None] = lambda session, request: None,
 ) -> SubjectRequest:
     """Stores a request in a transaction of its own. If another caller stores the same one at once, theirs stays.
 
-    `if_new` stores what goes with a new request, in the same transaction.
+    `if_new` stores what goes with a new request, `if_known` what goes with a repeated one, in the same transaction.
     """
 
     def store() -> SubjectRequest:
         with service.database.write() as session:
             request, is_new = accept(session, service, given, token)
-            if is_new:
-                if_new(session, request)
+            (if_new if is_new else if_known)(session, request)
             return request
 
     try:
@@ -83,9 +83,11 @@ def accept(session: Session, service: Service, given: Submission, token: Token |
         raise Forbidden("a dry run needs a token with the scope read")
     content = [given.regulation, given.identities, given.scope, given.dry_run]
     content_hash = keyed_hash(service.secrets.identity, content)
+    callback_urls = list(dict.fromkeys(given.callback_urls))
     known = session.get(SubjectRequest, given.id)
     if known is not None:
-        if known.content_hash != content_hash or known.token_id != (token and token.id):
+        same = (known.content_hash, known.callback_urls) == (content_hash, callback_urls)
+        if not same or known.token_id != (token and token.id):
             raise Conflict("this subject_request_id was used for another request")
         return known, False
     listed = len(given.scope.get("edges") or ()) + len(given.scope.get("columns") or ())
@@ -104,7 +106,7 @@ def accept(session: Session, service: Service, given: Submission, token: Token |
         content_hash=content_hash,
         identities=given.identities,
         scope=given.scope,
-        callback_urls=list(dict.fromkeys(given.callback_urls)),
+        callback_urls=callback_urls,
         dry_run=given.dry_run,
         submitted=submitted,
         received=now,

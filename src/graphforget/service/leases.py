@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import or_, select, update
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.elements import ColumnElement
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from graphforget.service.service import Service
 
 Row = TypeVar("Row", bound=Base)
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,11 @@ class Holder:
             table: Any = kind
             mine = table.id.in_(keys) & (table.leased_by == self.name)
             while not over.wait(max(self.seconds / 3, 0.2)):
-                with service.database.write() as session:
-                    session.execute(update(kind).where(mine).values(leased_until=service.now + self.seconds))
+                try:
+                    with service.database.write() as session:
+                        session.execute(update(kind).where(mine).values(leased_until=service.now + self.seconds))
+                except SQLAlchemyError as error:  # the database is away: it is tried again
+                    log.error("a lease could not be renewed: %s", type(error).__name__)
 
         thread = threading.Thread(target=renew, daemon=True)
         thread.start()

@@ -89,6 +89,15 @@ def enqueue(
     )
 
 
+def renew_secret(session: Session, service: Service, request: SubjectRequest, secret: str) -> None:
+    """Gives a message that has not arrived the newest token of its receiver: the one before may have expired."""
+    old = Delivery.delivered.is_(None) & (Delivery.secret != secret)
+    for delivery in session.scalars(select(Delivery).where(Delivery.request_id == request.id, old).with_for_update()):
+        delivery.secret = secret
+        if delivery.next_attempt is not None:  # it is not held any more
+            delivery.next_attempt = service.now + HELD_SECONDS
+
+
 def _release_held(session: Session, service: Service, request: SubjectRequest) -> None:
     """Lets the messages go that waited for the end of a request: a callback of Fides, which knows success alone."""
     waiting = (Delivery.request_id == request.id) & Delivery.next_attempt.is_(None) & Delivery.delivered.is_(None)

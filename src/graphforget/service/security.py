@@ -98,8 +98,8 @@ def require(*scopes: str) -> Callable[..., Token]:
     return caller
 
 
-class Guard:
-    """ASGI middleware: secure headers on every response, and no body that is too large."""
+class SecureHeaders:
+    """ASGI middleware: secure headers on every response. It is outside of all others."""
 
     def __init__(self, app: ASGIApp, *, secure: bool) -> None:
         self._app = app
@@ -118,7 +118,17 @@ class Guard:
                 message["headers"] = given + [pair for pair in self._headers if pair[0] not in names]
             await send(message)
 
-        await self._app(scope, _limited(receive), guarded)
+        await self._app(scope, receive, guarded)
+
+
+class BodyLimit:
+    """ASGI middleware: no body that is too large. It is inside of all others, where an error becomes its answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, _limited(receive) if scope["type"] == "http" else receive, send)
 
 
 def _limited(receive: Receive) -> Receive:

@@ -81,7 +81,7 @@ class Settings:
             return False
         secure = parts.scheme == "https" or (self.insecure_callbacks and parts.scheme == "http")
         named = host if port is None else f"{host}:{port}"
-        return secure and parts.username is None and named in self.callback_hosts
+        return secure and parts.username is None and named in self.callback_hosts and url == url.lstrip()
 
 
 def read_settings(home: Path) -> Settings:

@@ -16,7 +16,7 @@ from graphforget.service.api.schemas import FidesErasure, NewRequest, Received
 from graphforget.service.connectors.fides import check_reply, request_id
 from graphforget.service.connectors.webhook import check_signature
 from graphforget.service.intake import Submission, accept_once
-from graphforget.service.notices import enqueue
+from graphforget.service.notices import enqueue, renew_secret
 from graphforget.service.secret_files import read_secret
 from graphforget.service.security import OpenService, address_of
 from graphforget.service.tables import SubjectRequest
@@ -78,4 +78,7 @@ def fides(
     def call_back(session: Session, request: SubjectRequest) -> None:  # held back until the erasure is done
         enqueue(session, service, "fides", url, {}, request_id=request.id, secret=reply_to_token, held=True)
 
-    return {"subject_request_id": accept_once(service, erasure, token, if_new=call_back).id}
+    def renew(session: Session, request: SubjectRequest) -> None:
+        renew_secret(session, service, request, reply_to_token)
+
+    return {"subject_request_id": accept_once(service, erasure, token, if_new=call_back, if_known=renew).id}

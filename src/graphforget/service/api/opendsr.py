@@ -48,7 +48,7 @@ def found(session: Session, token: Token, id: str, *, to_change: bool = False) -
     """A request that this caller may see: who only submits sees their own. `to_change` locks it."""
     parts = selectinload(SubjectRequest.parts).selectinload(Part.release)
     request = session.get(SubjectRequest, id, options=[parts], with_for_update=to_change)
-    if request is None or not (allows(token, READ) or request.token_id == token.id):
+    if request is None or not (allows(token, READ, APPROVE) or request.token_id == token.id):
         raise HTTPException(404, "there is no such request")
     return request
 

@@ -29,6 +29,7 @@ from graphforget.service.tokens import APPROVE, READ
 router = APIRouter(tags=["operations"], responses=ERRORS)
 Approver = Annotated[Token, Depends(require(APPROVE))]
 Reader = Annotated[Token, Depends(require(READ))]
+Planner = Annotated[Token, Depends(require(READ, APPROVE))]
 Digest = Annotated[str, Path(description="The digest of a certificate.", pattern="^[0-9a-f]{64}$")]
 
 
@@ -73,7 +74,7 @@ def queue(
 
 
 @router.get("/requests/{id}/plan", response_model=dict[str, Any])
-def plan_of(id: Id, service: OpenService, token: Reader) -> dict[str, Any]:
+def plan_of(id: Id, service: OpenService, token: Planner) -> dict[str, Any]:
     """What answering the request would do in each model. Private: it depends on the data to delete."""
     with service.database.read() as session:
         parts = found(session, token, id).parts
