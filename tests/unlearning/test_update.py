@@ -245,6 +245,24 @@ def test_a_new_node_may_have_the_number_of_one_that_leaves(model: str) -> None:
     check_answer(gf.update(gf.train(graph, model, **MODELS[model]), graph, newer), model)
 
 
+@pytest.mark.parametrize("method", ["auto", "retrain"])
+def test_a_new_node_with_the_number_of_one_that_leaves_is_not_in_its_part(method: str) -> None:
+    """Or the encoders would tell in which part the one who left was."""
+    graph = named(random_graph(3, nodes=40, edges=60, unlabelled=0))
+    newer = dataclasses.replace(corrected(graph), subject_ids=(*present(graph.subject_ids)[:39], "another"))
+    states = []
+    for part in (0, 1):
+        members = {"few": ["person-1", "person-2", "person-5"], "rest": ["person-4", "person-7", "person-9"]}
+        members[("few", "rest")[part]].append("person-39")
+        trained = gf.train(graph, "stacked-gcn", parts=members, hidden=3, epochs=5)
+        outcome = gf.update(trained, graph, newer, method=method)
+        assert int(outcome.graph.numbers[outcome.graph.row("another")]) == 39
+        assert 39 not in outcome.trained.stacked.member_numbers.tolist()
+        assert 39 in trained.stacked.member_numbers.tolist()
+        states.append(outcome.trained.released_state)
+    assert same_tensors(*states)
+
+
 def test_records_in_another_order_are_the_same_update() -> None:
     before, whole = grown()
     order = torch.from_numpy(np.random.default_rng(0).permutation(whole.num_nodes))
