@@ -20,8 +20,9 @@ from safetensors.torch import load_file
 
 import graphforget as gf
 from cases import CLASSES, COLUMNS, Run, graphs, present, random_graph, requests, weighted
+from graphforget.graph.differences import gained
 from graphforget.graph.edge_arrays import RELATIONS, edge_arrays
-from graphforget.request.hashed_items import HashedItems
+from graphforget.request.hashed_items import HashedItems, beyond
 from graphforget.runs import arrays
 from graphforget.runs.history import read_history
 from graphforget.runs.update import _refuse_deleted
@@ -244,6 +245,56 @@ def test_hashes_know_again_what_comes_back_and_nothing_else(data: st.DataObject)
     if data.draw(st.booleans()):
         graph = weighted(graph, data.draw(st.integers(0, 99)))
     check_hashes(graph, data.draw(requests(graph)))
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_a_search_of_what_a_graph_has_gained_finds_all_that_is_not_in_the_one_before(data: st.DataObject) -> None:
+    whole = data.draw(graphs())
+    if data.draw(st.booleans()):
+        whole = weighted(whole, data.draw(st.integers(0, 99)))
+    if data.draw(st.booleans()):
+        spelled = [str.upper, str.lower]  # two people of one canonical name
+        names = tuple(f"{spelled[row % 2](f'person-{row // 2}')}" for row in range(whole.num_nodes))
+        whole = dataclasses.replace(whole, subject_ids=names)
+    before, new = (whole.without(data.draw(requests(whole))) for _ in range(2))
+    after = before.next_state(new)
+    hashed = HashedItems.of(whole, data.draw(requests(whole)))
+    there, all_, some = hashed.found_in(before), hashed.found_in(after), hashed.found_in(after, gained(before, after))
+    first, second = (found if found is None or there is None else beyond(found, there) for found in (all_, some))
+    assert (first is None) == (second is None)
+    if first is not None and second is not None:
+        assert first.to_dict() == second.to_dict()
+
+
+def test_an_update_searches_what_the_new_graph_has_gained_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not all nodes and edges, which could take longer than the update."""
+    graph = weighted(random_graph(3, nodes=40, edges=60), 3, most=0.5)
+    graph = dataclasses.replace(graph, subject_ids=tuple(f"p{row}" for row in range(40)))
+    request = gf.Request(
+        ["p20"], [_ends(graph, 0)], {"p1": "all", "p2": [0]}, labels=["p4"], edge_weights=[_ends(graph, -1)]
+    )
+    first = gf.unlearn(gf.train(graph, "sgc"), graph, request)
+    hashed: list[str] = []
+    honest = HashedItems._hash
+
+    def counted(items: HashedItems, kind: str, *parts: str) -> str:
+        hashed.append(kind)
+        return honest(items, kind, *parts)
+
+    monkeypatch.setattr(HashedItems, "_hash", counted)
+    smaller = first.graph.without(gf.Request(nodes=["p30"]))
+    gf.update(first.trained, first.graph, smaller)
+    assert hashed == []
+    x = first.graph.x.to_dense().clone()
+    x[first.graph.row("p7"), 1] += 1.0
+    gf.update(first.trained, first.graph, dataclasses.replace(first.graph, x=x.to_sparse_csr()))
+    assert sorted(hashed) == ["attributes", "holder"]
+
+
+def _ends(graph: gf.Graph, column: int) -> tuple[int | str, int | str]:
+    u, v = graph.edge_index[:, column].tolist()
+    return graph.name_of(u), graph.name_of(v)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -74,6 +74,31 @@ def _differences(before: Graph, after: Graph) -> Differences:
     )
 
 
+@dataclass(frozen=True, eq=False)
+class Gained:
+    """Where the second graph may hold what the first one does not: all that came, and all that differs."""
+
+    nodes: np.ndarray  # rows of new nodes
+    attributes: np.ndarray  # rows of new nodes, and of nodes with other attributes
+    targets: np.ndarray  # rows of new nodes, and of nodes with another target
+    edges: np.ndarray  # columns of `edge_index`: new edges, and edges with another weight or other relations
+
+
+def gained(before: Graph, after: Graph) -> Gained:
+    """Where the second of two graphs may hold what the first one does not."""
+    found = differences(before, after)
+    rows = found.rows[1]
+    new = np.setdiff1d(np.arange(after.num_nodes), rows, assume_unique=True)
+    keys = _keys(after, np.searchsorted(found.numbers, after.numbers.numpy()), found.numbers.size)
+    others = np.union1d(found.gained, found.edges[found.reweighted])
+    return Gained(
+        nodes=new,
+        attributes=np.union1d(new, rows[found.attributes]),
+        targets=np.union1d(new, rows[found.targets]),
+        edges=np.flatnonzero(_is_in(keys, others)),
+    )
+
+
 def equal_records(before: Graph, after: Graph) -> tuple[np.ndarray, np.ndarray]:
     """The rows of the nodes that have the same record in both graphs (`records.py`): in the first, and in the second.
 
