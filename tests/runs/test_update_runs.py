@@ -183,7 +183,10 @@ def test_only_what_a_request_names_is_readmitted(clinic: tuple[Path, Path, gf.Gr
     assert "2 deleted items (1 node, 1 label)" in run("update", folder, "--data", data, "--in-place").stderr
 
 
-@pytest.mark.parametrize("reason", ["consent of patient-07", "PATIENT - 07 agreed", "see patient-07.pdf"])
+@pytest.mark.parametrize(
+    "reason",
+    ["consent of patient-07", "PATIENT - 07 agreed", "see patient-07.pdf", "Patient 07 agreed", "see patient_07"],
+)
 def test_a_reason_that_names_who_returns_is_bad_input(reason: str, clinic: tuple[Path, Path, gf.Graph]) -> None:
     loaded = gf.load_run(clinic[0])[1]
     first = gf.unlearn(*gf.load_run(clinic[0]), gf.Request(nodes=["patient-07"]))
