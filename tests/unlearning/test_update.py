@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import graphforget as gf
+from adopted_cases import PlainGCN, plain_loop, retrain_gcn
 from cases import changed_rows, graphs, make, present, random_graph, reach_of, requests, weighted, with_targets
 from collection_cases import random_collection
 from graphforget.graph import digest as digest_module
@@ -243,6 +244,20 @@ def test_a_new_node_may_have_the_number_of_one_that_leaves(model: str) -> None:
     after = graph.next_state(newer)
     assert int(after.numbers[-1]) == 39
     check_answer(gf.update(gf.train(graph, model, **MODELS[model]), graph, newer), model)
+
+
+def test_an_adopted_model_is_trained_on_the_new_graph_by_its_own_function() -> None:
+    """Whatever it was trained on before."""
+    before, whole = grown(sparse=False)
+    states = []
+    for past in (before, corrected(before)):
+        trained = gf.adopt(plain_loop(PlainGCN(), past.to_pyg()), past, retrain=retrain_gcn)
+        outcome = gf.update(trained, past, whole)
+        assert (outcome.method, outcome.level, outcome.graph.num_nodes) == ("retrain", "exact", whole.num_nodes)
+        assert not torch.equal(outcome.trained.theta, trained.theta)
+        assert gf.verify(outcome.certificate, outcome.trained, outcome.graph, annexes=[outcome.annex]).checks
+        states.append(outcome.trained.theta)
+    assert torch.equal(*states)
 
 
 @pytest.mark.parametrize("method", ["auto", "retrain"])
