@@ -270,6 +270,22 @@ def test_a_search_of_what_a_graph_has_gained_finds_all_that_is_not_in_the_one_be
         assert first.to_dict() == second.to_dict()
 
 
+def test_who_comes_back_with_the_number_of_another_one_is_refused() -> None:
+    """The last node leaves in the same update, so that a new node gets its number."""
+    plain = random_graph(3, nodes=30, edges=60, unlabelled=0)
+    graph = dataclasses.replace(plain, subject_ids=tuple(f"p{row}" for row in range(30)))
+    u, v = next((u, v) for u, v in graph.edge_index.T.tolist() if u != v and 29 not in (u, v))
+    for request in (
+        gf.Request([f"p{u}"]),
+        gf.Request([f"p{u}"], labels=[f"p{v}"]),
+        gf.Request(edges=[_ends(graph, 0)]),
+    ):
+        first = gf.unlearn(gf.train(graph, "sgc"), graph, request)
+        new = graph.without(gf.Request(nodes=["p29"]))
+        with pytest.raises(gf.Refused, match="would bring back"):
+            gf.update(first.trained, first.graph, new)
+
+
 def test_an_update_searches_what_the_new_graph_has_gained_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not all nodes and edges, which could take longer than the update."""
     graph = weighted(random_graph(3, nodes=40, edges=60), 3, most=0.5)
