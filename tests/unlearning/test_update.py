@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import graphforget as gf
+from adopted_cases import PlainGCN, plain_loop, retrain_gcn
 from cases import changed_rows, graphs, make, present, random_graph, reach_of, requests, weighted, with_targets
 from collection_cases import random_collection
 from graphforget.graph import digest as digest_module
@@ -243,6 +244,38 @@ def test_a_new_node_may_have_the_number_of_one_that_leaves(model: str) -> None:
     after = graph.next_state(newer)
     assert int(after.numbers[-1]) == 39
     check_answer(gf.update(gf.train(graph, model, **MODELS[model]), graph, newer), model)
+
+
+def test_an_adopted_model_is_trained_on_the_new_graph_by_its_own_function() -> None:
+    """Whatever it was trained on before."""
+    before, whole = grown(sparse=False)
+    states = []
+    for past in (before, corrected(before)):
+        trained = gf.adopt(plain_loop(PlainGCN(), past.to_pyg()), past, retrain=retrain_gcn)
+        outcome = gf.update(trained, past, whole)
+        assert (outcome.method, outcome.level, outcome.graph.num_nodes) == ("retrain", "exact", whole.num_nodes)
+        assert not torch.equal(outcome.trained.theta, trained.theta)
+        assert gf.verify(outcome.certificate, outcome.trained, outcome.graph, annexes=[outcome.annex]).checks
+        states.append(outcome.trained.theta)
+    assert torch.equal(*states)
+
+
+@pytest.mark.parametrize("method", ["auto", "retrain"])
+def test_a_new_node_with_the_number_of_one_that_leaves_is_not_in_its_part(method: str) -> None:
+    """Or the encoders would tell in which part the one who left was."""
+    graph = named(random_graph(3, nodes=40, edges=60, unlabelled=0))
+    newer = dataclasses.replace(corrected(graph), subject_ids=(*present(graph.subject_ids)[:39], "another"))
+    states = []
+    for part in (0, 1):
+        members = {"few": ["person-1", "person-2", "person-5"], "rest": ["person-4", "person-7", "person-9"]}
+        members[("few", "rest")[part]].append("person-39")
+        trained = gf.train(graph, "stacked-gcn", parts=members, hidden=3, epochs=5)
+        outcome = gf.update(trained, graph, newer, method=method)
+        assert int(outcome.graph.numbers[outcome.graph.row("another")]) == 39
+        assert 39 not in outcome.trained.stacked.member_numbers.tolist()
+        assert 39 in trained.stacked.member_numbers.tolist()
+        states.append(outcome.trained.released_state)
+    assert same_tensors(*states)
 
 
 def test_records_in_another_order_are_the_same_update() -> None:

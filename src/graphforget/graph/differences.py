@@ -74,6 +74,36 @@ def _differences(before: Graph, after: Graph) -> Differences:
     )
 
 
+@dataclass(frozen=True, eq=False)
+class Gained:
+    """Where the second graph may hold what the first one does not: all that came, and all that differs."""
+
+    nodes: np.ndarray  # rows of new nodes
+    attributes: np.ndarray  # rows of new nodes, and of nodes with other attributes
+    targets: np.ndarray  # rows of new nodes, and of nodes with another target
+    edges: np.ndarray  # columns of `edge_index`: new edges, and edges with another weight or other relations
+
+
+def gained(before: Graph, after: Graph) -> Gained:
+    """Where the second of two graphs may hold what the first one does not.
+
+    A node with the number of one that left, and another subject id, is new.
+    """
+    found = differences(before, after)
+    rows = found.rows[1]
+    is_new = np.ones(after.num_nodes, dtype=bool)
+    is_new[rows[~_renamed(before, after, *found.rows)]] = False
+    new = np.flatnonzero(is_new)
+    keys = _keys(after, np.searchsorted(found.numbers, after.numbers.numpy()), found.numbers.size)
+    others = np.union1d(found.gained, found.edges[found.reweighted])
+    return Gained(
+        nodes=new,
+        attributes=np.union1d(new, rows[found.attributes]),
+        targets=np.union1d(new, rows[found.targets]),
+        edges=np.flatnonzero(_is_in(keys, others) | is_new[after.edge_index.numpy()].any(axis=0)),
+    )
+
+
 def equal_records(before: Graph, after: Graph) -> tuple[np.ndarray, np.ndarray]:
     """The rows of the nodes that have the same record in both graphs (`records.py`): in the first, and in the second.
 
@@ -84,13 +114,20 @@ def equal_records(before: Graph, after: Graph) -> tuple[np.ndarray, np.ndarray]:
     other = found.attributes | found.targets | _other_signs(before.y, after.y, rows, later)
     for name in ("train_mask", "val_mask", "test_mask"):
         other |= _different(getattr(before, name), getattr(after, name), rows, later)
-    if before.subject_ids is not None:
-        first, second = (np.array(graph.subject_ids, dtype=object) for graph in (before, after))
-        other |= first[rows] != second[later]
+    other |= _renamed(before, after, rows, later)
     relinked = np.zeros(found.numbers.size, dtype=bool)
     relinked[found.changed_edges // found.numbers.size] = True
     other |= relinked[found.common]
     return rows[~other], later[~other]
+
+
+def _renamed(before: Graph, after: Graph, rows: np.ndarray, later: np.ndarray) -> np.ndarray:
+    """Whether nodes with the same numbers have other subject ids."""
+    if before.subject_ids is None:
+        return np.zeros(rows.size, dtype=bool)
+    first, second = (np.array(graph.subject_ids, dtype=object) for graph in (before, after))
+    renamed: np.ndarray = first[rows] != second[later]
+    return renamed
 
 
 def _keys(graph: Graph, places: np.ndarray, n: int) -> np.ndarray:

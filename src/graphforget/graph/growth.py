@@ -58,6 +58,14 @@ def with_sides_of(new: Graph, graph: Graph) -> Graph:
     return dataclasses.replace(new, train_mask=labelled & ~val & ~test, val_mask=val, test_mask=test)
 
 
+def numbers_that_stay(graph: Graph, later: Graph) -> Tensor:
+    """The numbers of the nodes of `graph` that are in a later state of it.
+
+    A number alone does not tell: a new node may have that of a last one that left.
+    """
+    return later.numbers[_known_rows(graph, later) >= 0]
+
+
 def _known_rows(graph: Graph, new: Graph) -> Tensor:
     """The row in `graph` of each node of `new`; -1 for a new one."""
     if new.subject_ids is not None:

@@ -1,4 +1,4 @@
-"""Copies of built-in models that need torch alone, for serving (`models/plain.py`)."""
+"""Copies of built-in models that need torch alone, for serving (`models/plain`)."""
 
 from __future__ import annotations
 

@@ -154,9 +154,9 @@ class StackedModel(CompositeModel):
         self.member_numbers = torch.tensor(numbers, dtype=torch.int64)
         self.member_parts = torch.tensor([part_of[number] for number in numbers], dtype=torch.int64)
 
-    def drop_members(self, graph: Graph | None) -> None:
-        """Forgets the members that are not in `graph`; all of them without a graph."""
-        stays = torch.isin(self.member_numbers, torch.zeros(0, dtype=torch.int64) if graph is None else graph.numbers)
+    def keep_members(self, numbers: Tensor) -> None:
+        """Forgets the members whose number is not among these."""
+        stays = torch.isin(self.member_numbers, numbers)
         self.member_numbers, self.member_parts = self.member_numbers[stays], self.member_parts[stays]
 
     def check_members(self, graph: Graph) -> None:

@@ -49,15 +49,19 @@ def change_footprint(before: Graph, after: Graph, reach: Reach) -> Footprint:
 def count_changes(before: Graph, after: Graph) -> dict[str, Any]:
     """How many nodes and edges come and go, and how many nodes and edges of both graphs have other values.
 
-    An undirected edge counts once in each direction, as in `Graph.num_edges`.
+    An undirected edge counts once, as in `Graph.num_edges`.
     """
     found = differences(before, after)
+
+    def count(keys: np.ndarray) -> int:
+        return keys.size if before.directed else int((keys % found.numbers.size <= keys // found.numbers.size).sum())
+
     return {
         "new_nodes": after.num_nodes - found.common.size,
         "lost_nodes": before.num_nodes - found.common.size,
-        "new_edges": found.gained.size,
-        "lost_edges": found.lost.size,
-        "changed_edges": int(found.reweighted.sum()),
+        "new_edges": count(found.gained),
+        "lost_edges": count(found.lost),
+        "changed_edges": count(found.edges[found.reweighted]),
         "changed_attributes": int(found.attributes.sum()),
         "changed_labels": int(found.targets.sum()),
     }

@@ -19,8 +19,10 @@ from graphforget.request.spelling import canonical_name
 from graphforget.validation import read_fields
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
+    from graphforget.graph.differences import Gained
     from graphforget.graph.graph import Graph
     from graphforget.request.request import Columns, Name, Request
 
@@ -111,22 +113,28 @@ class HashedItems:
         """Whether all hashes of `other`, which has the same key, are among these."""
         return all(getattr(other, name) <= getattr(self, name) for name in _KINDS)
 
-    def found_in(self, graph: Graph) -> Request | None:
-        """What is in `graph` of the things that were hashed, as a request that names it; None if nothing is."""
+    def found_in(self, graph: Graph, where: Gained | None = None) -> Request | None:
+        """What is in `graph` of the things that were hashed, as a request that names it; None if nothing is.
+
+        With `where`, only the nodes and edges there are searched.
+        """
         from graphforget.graph.targets import has_target
         from graphforget.request.request import Request
 
-        nodes = [row for row, _ in self._rows("node", self.nodes, graph)]
+        among = (None, None, None) if where is None else (where.nodes, where.targets, where.attributes)
+        some_nodes, some_targets, some_rows = among
+        edge_columns: Any = slice(None) if where is None else where.edges
+        nodes = [row for row, _ in self._rows("node", self.nodes, graph, some_nodes)]
         labelled = has_target(graph.y).tolist()
-        labels = [row for row, _ in self._rows("label", self.labels, graph) if labelled[row]]
+        labels = [row for row, _ in self._rows("label", self.labels, graph, some_targets) if labelled[row]]
         attributes: dict[Name, Columns] = {}
-        for row, name in self._rows("holder", self.holders, graph):
+        for row, name in self._rows("holder", self.holders, graph, some_rows):
             columns = [c for c in _nonzero(graph, row) if self._hash("value", name, str(c)) in self.values]
             attributes |= {graph.name_of(row): tuple(columns)} if columns else {}
-        for row, _ in self._rows("attributes", self.attributes, graph):
+        for row, _ in self._rows("attributes", self.attributes, graph, some_rows):
             attributes |= {graph.name_of(row): "all"} if _nonzero(graph, row) else {}
-        edges = list(self._edges("edge", self.edges, graph, graph.edge_index))
-        weights = list(self._edges("weight", self.weights, graph, _weighted_edges(graph)))
+        edges = list(self._edges("edge", self.edges, graph, graph.edge_index[:, edge_columns]))
+        weights = list(self._edges("weight", self.weights, graph, _weighted_edges(graph, edge_columns)))
         if not (nodes or edges or attributes or labels or weights):
             return None
         named = ([graph.name_of(row) for row in rows] for rows in (nodes, labels))
@@ -154,12 +162,13 @@ class HashedItems:
     def _of_rows(self, kind: str, graph: Graph, rows: Iterable[int]) -> Iterator[str]:
         return (self._hash(kind, _name(graph, row)) for row in rows)
 
-    def _rows(self, kind: str, hashes: frozenset[str], graph: Graph) -> Iterator[tuple[int, str]]:
-        """The rows and names of the nodes that are among the hashed ones."""
-        names = (
-            map(str, graph.numbers.tolist()) if graph.subject_ids is None else map(canonical_name, graph.subject_ids)
-        )
-        return ((row, name) for row, name in enumerate(names if hashes else ()) if self._hash(kind, name) in hashes)
+    def _rows(
+        self, kind: str, hashes: frozenset[str], graph: Graph, among: np.ndarray | None
+    ) -> Iterator[tuple[int, str]]:
+        """The rows and names of the nodes that are among the hashed ones, of these rows or of all."""
+        rows: Iterable[int] = range(graph.num_nodes) if among is None else among.tolist()
+        names = ((row, _name(graph, row)) for row in (rows if hashes else ()))
+        return ((row, name) for row, name in names if self._hash(kind, name) in hashes)
 
     def _edges(self, kind: str, hashes: frozenset[str], graph: Graph, edges: Tensor) -> Iterator[tuple[Name, Name]]:
         """The names of the ends of those edges that are among the hashed ones."""
@@ -217,13 +226,13 @@ def _ends(graph: Graph, u: int, v: int) -> tuple[str, str]:
     return (first, second) if graph.directed or first <= second else (second, first)
 
 
-def _weighted_edges(graph: Graph) -> Tensor:
-    """The edges that weigh something else than 1."""
+def _weighted_edges(graph: Graph, columns: Any) -> Tensor:
+    """The edges in these columns that weigh something else than 1."""
     if graph.edge_weight is None:
         return graph.edge_index[:, :0]
     from graphforget.graph.edge_arrays import FORGOTTEN_WEIGHT  # with torch, which the ledger does without
 
-    return graph.edge_index[:, graph.edge_weight != FORGOTTEN_WEIGHT]
+    return graph.edge_index[:, columns][:, graph.edge_weight[columns] != FORGOTTEN_WEIGHT]
 
 
 def _name(graph: Graph, row: int) -> str:

@@ -28,13 +28,23 @@ def canonical_name(name: str) -> str:
 def mentions(text: str, name: str) -> bool:
     """Whether a text has this name in any spelling: as a word of its own, or, if it is not short, anywhere.
 
+    A name with letters is looked for without its hyphens, dots and other signs too.
+
     Example:
-        >>> mentions("consent of PATIENT 17", "patient17"), mentions("consent of 3 May", "3"), mentions("Mayor", "may")
+        >>> mentions("consent of PATIENT 17", "patient-17"), mentions("consent of 3 May", "3"), mentions("Mayor", "may")
         (True, True, False)
     """
-    wanted = canonical_name(name)
-    if wanted not in canonical_name(text):
+    wanted, given = canonical_name(name), canonical_name(text)
+    bare = _alphanumeric(wanted)
+    if len(bare) >= SHORT and not bare.isdigit() and bare in _alphanumeric(given):
+        return True
+    if wanted not in given:
         return False
     word = rf"(?<!\w){re.escape(wanted)}(?!\w)"
     folded = unicodedata.normalize("NFKC", text).casefold()
     return len(wanted) >= SHORT or re.search(word, folded) is not None
+
+
+def _alphanumeric(name: str) -> str:
+    """The letters and digits of a name."""
+    return "".join(filter(str.isalnum, name))

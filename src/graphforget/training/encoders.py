@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from graphforget.errors import InputError, Refused
 from graphforget.graph.distributed_graph import DistributedGraph
 from graphforget.graph.graph import Graph
+from graphforget.graph.growth import numbers_that_stay
 from graphforget.graph.reach import Reach
 from graphforget.models.built_in import is_built_in
 from graphforget.models.composite import inner_inputs, made_by_seed
@@ -94,7 +95,7 @@ def with_encoders(
         for number, (encoder, scale) in made.items():
             modules[number], scales[number] = encoder, scale
     else:
-        module.drop_members(graph)
+        module.keep_members(graph.numbers)
         part_of = module.part_of(graph, seed=recipe.seed) if numbers else torch.zeros(0)
         for done, number in enumerate(numbers):
             if progress is not None:
@@ -183,7 +184,8 @@ def touched_parts(
         assert request is not None
         named = _named_parts(lambda rows: module.hashed_part_of(rows, seed=recipe.seed), graph, request)
         return changed_on_ranks(retained, recipe, named)  # also if none is named: every rank is checked
-    before, after = (module.part_of(one, seed=recipe.seed) for one in (graph, retained))
+    before = module.part_of(graph, seed=recipe.seed)
+    after = with_members_that_stay(trained, graph, retained, request).stacked.part_of(retained, seed=recipe.seed)
     reach = training_reach(module)
 
     def touched(number: int) -> bool:
@@ -202,12 +204,25 @@ def with_renewed_encoders(
     The weights of the head stay: they are a start for its optimum on the retained graph.
     """
     touched = touched_parts(trained, graph, retained, request, device=device)
+    trained = with_members_that_stay(trained, graph, retained, request)
     recipe = dataclasses.replace(trained.recipe, environment=environment(device=device))
     module, blockers = with_encoders(
         trained.stacked, retained, recipe, trained.loss, touched, device=device, progress=progress
     )
     found = tuple(dict.fromkeys([*trained.certification_blockers, *blockers]))
     return dataclasses.replace(trained, module=module, recipe=recipe, certification_blockers=found), touched
+
+
+def with_members_that_stay(trained: Trained, graph: Graph, retained: Graph, request: Request | None) -> Trained:
+    """The model whose given parts hold no node that left: a new node may have got its number.
+
+    A request brings no new node.
+    """
+    if request is not None or not (trained.is_stacked and trained.stacked.has_given_parts):
+        return trained
+    module = copy.deepcopy(trained.stacked)
+    module.keep_members(numbers_that_stay(graph, retained))
+    return dataclasses.replace(trained, module=module)
 
 
 def with_replayed_encoders(

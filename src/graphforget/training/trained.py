@@ -280,7 +280,7 @@ class Trained:
         }
         released = self.with_weights(theta, noise=noise, **private)
         if released.is_stacked:
-            released.stacked.drop_members(None)
+            released.stacked.keep_members(torch.zeros(0, dtype=torch.int64))
         return released.measured_on(released.objective(graph))
 
     def items(self, graph: Graph) -> Items:

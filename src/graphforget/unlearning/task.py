@@ -21,7 +21,7 @@ from graphforget.progress import Progress
 from graphforget.request.footprint import Footprint
 from graphforget.request.request import Request
 from graphforget.training.boosting import without_network
-from graphforget.training.encoders import with_renewed_encoders
+from graphforget.training.encoders import with_members_that_stay, with_renewed_encoders
 from graphforget.training.environment import checked_device, environment
 from graphforget.training.objective import Objective
 from graphforget.training.recipe import UPDATE, HistoryEntry
@@ -105,6 +105,11 @@ class Task:
         """What was asked for. Methods that cannot update a graph read it."""
         assert self.asked is not None
         return self.asked
+
+    @cached_property
+    def to_train_anew(self) -> Trained:
+        """The model that a training from 0 on the retained graph makes again."""
+        return with_members_that_stay(self.trained, self.graph, self.retained, self.asked)
 
     @property
     def after_items(self) -> Items:

@@ -11,6 +11,7 @@ from graphforget.certificates.document import READMIT
 from graphforget.certificates.issue import Filing
 from graphforget.certificates.levels import Level
 from graphforget.errors import InputError, Refused
+from graphforget.graph.differences import gained
 from graphforget.graph.graph import Graph
 from graphforget.graph.schema import MARK, is_typed
 from graphforget.progress import Progress
@@ -196,7 +197,10 @@ def deleted_again(trained: Trained, graph: Graph, after: Graph) -> Request | Non
 
 
 def _returning(deleted: HashedItems, graph: Graph, after: Graph) -> Request | None:
-    """What was deleted and is in the new graph, but for what is in the old one: that is of others of a similar name."""
-    found = deleted.found_in(after)
+    """What was deleted and is in the new graph, but for what is in the old one: that is of others of a similar name.
+
+    So only what the new graph has gained is searched.
+    """
+    found = deleted.found_in(after, gained(graph, after))
     there = None if found is None else deleted.found_in(graph)
     return found if found is None or there is None else beyond(found, there)

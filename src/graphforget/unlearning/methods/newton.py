@@ -188,7 +188,7 @@ def _retrained(task: Task, details: dict[str, Any], *, why: str) -> MethodResult
 
 def train_to_distance(task: Task, distance: float, *, seed: int | None = None, model: Any = None) -> Trained:
     """The model trained from 0 on the retained graph by its recipe, to at most this distance from the optimum."""
-    old, recipe = task.trained, task.trained.recipe
+    old, recipe = task.to_train_anew, task.trained.recipe
     near = min(recipe.tolerance, max(distance, ROUNDING_FLOOR / recipe.mu))
     closer = dataclasses.replace(old, recipe=dataclasses.replace(recipe, tolerance=near))
     given: Any = {"model": model, "device": task.device, "progress": task.progress}

@@ -115,7 +115,7 @@ class Retrain(Method[RetrainOptions], info=RETRAIN):
             details |= {"untouched": True, "retrained": False}
         else:
             given |= {"noise_seed": task.noise_seed, **own}
-            fitted = trained_anew(trained, task.retained, seed=seed, **given)
+            fitted = trained_anew(task.to_train_anew, task.retained, seed=seed, **given)
         notes = _same_weights_notes(task, fitted)
         return MethodResult(fitted, _claim(fitted), details=details | {"seed": seed}, notes=notes)
 
