@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable
@@ -56,6 +57,22 @@ def test_a_journal_of_another_state_is_dropped(tmp_path: Path, arrays: dict[str,
     settle(tmp_path / "p", state="a")
     assert open_part(tmp_path / "p").digest == part.digest
     assert not (tmp_path / "p" / JOURNAL).exists()
+
+
+def test_a_full_disk_is_one_sentence_and_changes_nothing(
+    tmp_path: Path, arrays: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = write_part(tmp_path / "part", arrays)
+    before = {path.name: path.read_bytes() for path in part.folder.iterdir()}
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    name = next(iter(arrays))
+    with pytest.raises(InputError, match=r"journal.bin cannot be written: no space left on device"):
+        write_journal(part, {name: (np.array([0]), arrays[name][:1])}, state="next")
+    assert {path.name: path.read_bytes() for path in part.folder.iterdir()} == before
 
 
 def changed_journal(content: bytes, change: Callable[[dict[str, Any]], None], places: list[int] | None = None) -> bytes:

@@ -29,7 +29,7 @@ from graphforget.distributed.part_files import (
     sync,
 )
 from graphforget.errors import InputError, OtherVersion
-from graphforget.files import open_regular, write_atomic
+from graphforget.files import error_reason, open_regular, write_atomic
 from graphforget.json_files import parse_json
 
 JOURNAL = "journal.bin"
@@ -40,7 +40,11 @@ Changes = Mapping[str, tuple[np.ndarray, np.ndarray]]  # of each array: rows (as
 
 
 def write_journal(part: PartFiles, changes: Changes, *, state: str) -> PartFiles:
-    """Writes the journal of these changes, and gives what the part's files will be. No file of the part changes."""
+    """Writes the journal of these changes, and gives what the part's files will be. No file of the part changes.
+
+    Raises:
+        InputError: It cannot be written, because the disk is full for example.
+    """
     files, hashes, writes = dict(part.files), dict(part.hashes), []
     for name, (rows, values) in changes.items():
         if not rows.size:
@@ -60,9 +64,12 @@ def write_journal(part: PartFiles, changes: Changes, *, state: str) -> PartFiles
     text = json.dumps(header).encode()
     body = b"".join(piece.tobytes() for _, places, raw in writes for piece in (places, raw))
     content = MAGIC + len(text).to_bytes(8, "little") + text + body
-    write_atomic(part.folder / JOURNAL, content + sha256(content).digest(), mode=0o600)
-    _sync_file(part.folder / JOURNAL)
-    sync(part.folder)
+    try:
+        write_atomic(part.folder / JOURNAL, content + sha256(content).digest(), mode=0o600)
+        _sync_file(part.folder / JOURNAL)
+        sync(part.folder)
+    except OSError as error:
+        raise InputError(f"{part.folder / JOURNAL} cannot be written: {error_reason(error)}") from error
     return after
 
 
