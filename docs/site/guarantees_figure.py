@@ -19,7 +19,7 @@ ROWS: dict[Level, tuple[str, str, str]] = {  # colour, what is guaranteed, how t
     "exact": (BLUE, "the weights are those of training without the data, bit for bit", "retraining, random shards"),
     "certified": (
         GREEN,
-        "no test distinguishes the weights from retrained ones with the same\nnoise much better than by guessing; proven",
+        "no test distinguishes the weights from retrained ones with the\nsame noise much better than guessing; proven",
         "stacked GNNs, SGC, SIGN, boosted, linearised",
     ),
     "conditional": (ORANGE, "the same, if every listed condition holds", "the bound of IDEA, CGU, CEU"),
