@@ -234,7 +234,7 @@ def test_a_request_ends_if_two_workers_answer_it_for_two_models_at_once(
 
     def finish_together(*arguments: Any) -> None:
         with suppress(threading.BrokenBarrierError):  # the other one waits for a lock
-            both.wait(timeout=2)
+            both.wait(timeout=0.5)
         both.reset()
         finish(*arguments)
 
