@@ -246,6 +246,16 @@ def test_a_webhook_has_the_limits_of_a_token(new_trial: Make) -> None:
     assert [post(SECRET) for _ in range(4)] == [201, 201, 201, 429]
 
 
+def test_a_secret_that_cannot_be_read_is_logged_and_looks_like_a_wrong_signature(
+    new_trial: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    trial = new_trial(incoming_webhook_secret_file="incoming.key")
+    body = json.dumps(request_body("patient-0017")).encode()
+    headers = signed_headers(trial.service.now, body)
+    assert trial.client.post("/v2/webhook", content=body, headers=headers).status_code == 401
+    assert "the secret of the incoming webhook cannot be read" in caplog.text
+
+
 def test_without_a_secret_there_is_no_incoming_webhook(new_trial: Make) -> None:
     assert new_trial().client.post("/v2/webhook", content=b"{}").status_code == 404
 

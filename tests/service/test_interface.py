@@ -300,6 +300,9 @@ def test_the_signing_key_comes_from_a_file_of_mode_600_or_from_a_command(new_tri
         ("approve_losses", -1),
         ("nothing", 1),
         ("trusted_proxies", ["*"]),
+        ("callback_hosts", ["Tickets.example.org"]),
+        ("callback_hosts", ["https://tickets.example.org"]),
+        ("callback_hosts", ["[::1]:8443"]),
     ],
 )
 def test_wrong_settings_are_refused(new_trial: Make, name: str, value: Any) -> None:

@@ -122,6 +122,10 @@ def _check(settings: Settings) -> None:
         except ValueError as error:
             message = f"trusted_proxies names {proxy!r}, an address or a network such as 10.0.0.0/24 is needed"
             raise InputError(message) from error
+    for host in settings.callback_hosts:
+        if host != host.lower() or not re.fullmatch(r"[^/@\[\]\s]+", host):
+            message = "a host in lower letters such as tickets.example.org or tickets.example.org:8443 is needed"
+            raise InputError(f"callback_hosts names {host!r}, {message}")
     addresses = [one for one in (settings.fides_url, settings.mlflow_url) if one is not None]
     for url in (*addresses, *(webhook.url for webhook in settings.webhooks)):
         if not re.fullmatch(r"https?://[^\s]+", url):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Header, Request, Response
@@ -24,6 +26,7 @@ from graphforget.service.tables import SubjectRequest
 router = APIRouter(tags=["connectors"], responses=ERRORS)
 _SCHEMA = {"schema": {"$ref": "#/components/schemas/NewRequest"}}
 SIGNED_BODY = {"requestBody": {"required": True, "content": {"application/json": _SCHEMA}}}  # read after its signature
+log = logging.getLogger(__name__)
 TokenHeader = Annotated[str | None, Header(max_length=4000)]
 
 
@@ -40,7 +43,7 @@ def webhook(
     if name is None:
         raise HTTPException(404, "this service has no incoming webhook")
     try:
-        secret = read_secret(service.home / name)
+        secret = _webhook_secret(service.home / name)
         check_signature(secret, x_graphforget_timestamp, x_graphforget_signature, raw, now=service.now)
     except InputError as error:
         request.app.state.failures.check(address_of(request))
@@ -51,6 +54,15 @@ def webhook(
     except ValidationError as error:
         raise InputError("the body is no request of OpenDSR 2.0") from error
     return received(service, submission(new, "webhook"), None, raw)
+
+
+def _webhook_secret(path: Path) -> bytes:
+    """The secret. If it cannot be read, callers learn no more than from a wrong signature, and the operator does."""
+    try:
+        return read_secret(path)
+    except InputError as error:
+        log.error("the secret of the incoming webhook cannot be read: %s", error)
+        raise
 
 
 @router.post("/fides/erasures", status_code=202, response_model=dict[str, Any])
