@@ -632,6 +632,17 @@ def test_training_leaves_vectors_that_save_products_and_stay_in_memory() -> None
     assert faster.released.ritz is None
 
 
+def test_training_spends_no_products_on_vectors_where_solves_are_easy() -> None:
+    """With many classes and few columns, the preconditioner of low rank leaves next to nothing to learn."""
+    graph = gf.synthetic(nodes=4000, edges=28_000, columns=64, classes=30, signal=1.2, seed=0)
+    trained = gf.train(graph, "sgc", seed=0)
+    assert trained.converged
+    assert trained.ritz is None
+    outcome = gf.unlearn(trained, graph, gf.Request(nodes=graph.numbers[graph.train_rows][:3].tolist()))
+    assert outcome.level == "certified"
+    assert outcome.details["products"] <= 5
+
+
 @pytest.mark.parametrize("kind", ["of another size", "of another graph", "of nothing"])
 def test_stale_vectors_change_no_guarantee_and_are_dropped_if_they_are_of_no_use(kind: str) -> None:
     graph = gf.synthetic(nodes=600, edges=3000, columns=40, classes=6, seed=0)

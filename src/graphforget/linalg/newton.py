@@ -19,6 +19,7 @@ NEAR = 0.0012  # of the gradient's norm
 REMEMBERED = 40  # residuals of a solve that later ones are made orthogonal to
 LEARNED_FROM = 0.085  # the first solve to this relative residual: the curvature there is close to that of the minimum
 RITZ_PRODUCTS = 40  # of that solve
+EASY = 2  # iterations of a solve; a preconditioner with which it takes no more needs no better one
 WORN_OUT = 30  # iterations of a solve with a preconditioner that is of no more use
 
 
@@ -75,10 +76,12 @@ def newton_cg(
     number of steps and products so far. From such a point, with these as `steps_before` and `products_before`, the
     minimisation goes on to the same result, if there is no preconditioner.
     `preconditioner` makes one at the first point, which serves all steps; `ritz` stands in its place. `learn_ritz`
-    makes a `ritz` from a solve on the way, which serves the steps after it and is part of the result. One that has
-    become bad is not. `solve_dtype` is the precision of the vectors in a solve, by default that of `theta`.
+    makes a `ritz` from a solve on the way, which serves the steps after it and is part of the result, unless solves are
+    easy without it. One that has become bad is not. `solve_dtype` is the precision of the vectors in a solve, by
+    default that of `theta`.
     """
     turned: Product | None = ritz
+    easy = preconditioner is not None
     value, gradient = function.value_and_gradient(theta)
     norm, products = float(gradient.norm()), products_before
     for step in range(steps_before, max_steps):
@@ -91,7 +94,7 @@ def newton_cg(
         if step == steps_before and turned is None and preconditioner is not None:
             turned = preconditioner(theta)
         against, hessian = -gradient.to(solve_dtype or gradient.dtype), function.hessian(theta)
-        if learn_ritz and ritz is None and forcing <= LEARNED_FROM:
+        if learn_ritz and ritz is None and forcing <= LEARNED_FROM and not (easy and turned is not None):
             learned = krylov_solution(hessian, against, products=RITZ_PRODUCTS)
             ritz = learned.ritz
             turned, learn_ritz = ritz or turned, False
@@ -100,6 +103,7 @@ def newton_cg(
             limits: Any = {"max_iterations": max_products, "remembered": REMEMBERED, "preconditioner": turned}
             solution = conjugate_gradient(hessian, against, tolerance=forcing, **limits)
             solved, spent = solution.x, solution.iterations
+            easy = spent <= EASY
             if ritz is not None and spent > WORN_OUT:
                 turned = ritz = None
         products += spent

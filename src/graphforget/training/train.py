@@ -42,7 +42,7 @@ from graphforget.validation import whole_number
 
 LARGEST_NOISE_COST = 0.02  # of the score; training warns if noise costs more
 NOISE_DRAWS = 3
-MOST_SCORED = 20_000  # items that the warnings about noise look at
+MOST_SCORED = 8_000  # items that the warnings about noise look at
 SQUARED_ERROR_SIGMA = 0.1  # weights that give values of order 1 are smaller, and one Newton step ends at the optimum
 FAR_FROM_ONE = 30.0  # training warns if values are larger or smaller than 1 by this factor
 HALF_PRECISION = (torch.float16, torch.bfloat16)
