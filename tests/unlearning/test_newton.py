@@ -35,6 +35,7 @@ from graphforget.certificates.claims.residual_ball import ResidualBall
 from graphforget.certificates.residual import Residual, noise_centre, residual
 from graphforget.graph import overlay as overlay_module
 from graphforget.linalg.newton import newton_cg
+from graphforget.linalg.preconditioner import LowRankPreconditioner
 from graphforget.linalg.ritz import RitzPreconditioner
 from graphforget.models import followed as followed_module
 from graphforget.models.fixed import FixedPropagation
@@ -614,9 +615,9 @@ def test_training_leaves_vectors_that_save_products_and_stay_in_memory() -> None
     """Requests end within the same tolerance with them, and neither a pickle nor what is released has them."""
     graph = gf.synthetic(nodes=600, edges=3000, columns=40, classes=4, seed=0)
     trained = gf.train(graph, "sgc", seed=0)
-    assert trained.ritz is not None
-    assert trained.ritz.size == trained.theta.numel()
-    without = dataclasses.replace(trained, ritz=None)
+    assert trained.preconditioner is not None
+    assert trained.preconditioner.size == trained.theta.numel()
+    without = dataclasses.replace(trained, preconditioner=None)
     request = gf.Request(nodes=graph.numbers[graph.train_rows][:3].tolist())
     faster, slower = (gf.unlearn(one, graph, request) for one in (trained, without))
     assert faster.level == slower.level == "certified"
@@ -626,10 +627,10 @@ def test_training_leaves_vectors_that_save_products_and_stay_in_memory() -> None
         assert float((outcome.trained.theta - best).norm()) <= 2 * tolerance(
             sigma=trained.recipe.sigma, epsilon=1.0, delta=1e-5, releases=64
         )
-    assert faster.trained.ritz is trained.ritz
-    assert pickle.loads(pickle.dumps(trained)).ritz is None
+    assert faster.trained.preconditioner is trained.preconditioner
+    assert pickle.loads(pickle.dumps(trained)).preconditioner is None
     assert faster.released is not None
-    assert faster.released.ritz is None
+    assert faster.released.preconditioner is None
 
 
 def test_training_spends_no_products_on_vectors_where_solves_are_easy() -> None:
@@ -637,7 +638,7 @@ def test_training_spends_no_products_on_vectors_where_solves_are_easy() -> None:
     graph = gf.synthetic(nodes=4000, edges=28_000, columns=64, classes=30, signal=1.2, seed=0)
     trained = gf.train(graph, "sgc", seed=0)
     assert trained.converged
-    assert trained.ritz is None
+    assert isinstance(trained.preconditioner, LowRankPreconditioner)
     outcome = gf.unlearn(trained, graph, gf.Request(nodes=graph.numbers[graph.train_rows][:3].tolist()))
     assert outcome.level == "certified"
     assert outcome.details["products"] <= 5
@@ -647,18 +648,18 @@ def test_training_spends_no_products_on_vectors_where_solves_are_easy() -> None:
 def test_stale_vectors_change_no_guarantee_and_are_dropped_if_they_are_of_no_use(kind: str) -> None:
     graph = gf.synthetic(nodes=600, edges=3000, columns=40, classes=6, seed=0)
     trained = gf.train(graph, "sgc", seed=0)
-    assert trained.ritz is not None
+    assert isinstance(trained.preconditioner, RitzPreconditioner)
     other = gf.synthetic(nodes=400, edges=900, columns=30 if kind == "of another size" else 40, classes=6, seed=1)
-    stale = gf.train(other, "sgc", seed=0).ritz
+    stale = gf.train(other, "sgc", seed=0).preconditioner
     if kind == "of nothing":
         noise = torch.randn(trained.theta.numel(), 20, generator=torch.Generator().manual_seed(0))
-        stale = RitzPreconditioner(torch.linalg.qr(noise).Q.T.contiguous(), trained.ritz.shrinkage)
+        stale = RitzPreconditioner(torch.linalg.qr(noise).Q.T.contiguous(), trained.preconditioner.shrinkage)
     assert stale is not None
     request = gf.Request(nodes=graph.numbers[graph.train_rows][:5].tolist())
-    outcome = gf.unlearn(dataclasses.replace(trained, ritz=stale), graph, request)
+    outcome = gf.unlearn(dataclasses.replace(trained, preconditioner=stale), graph, request)
     assert outcome.level == "certified"
     assert not outcome.details["retrained"]
     away = float((outcome.centre - optimum(trained, outcome.graph)).norm())
     assert away <= outcome.measured["distance"]
     if kind != "of another graph":
-        assert outcome.trained.ritz is None
+        assert outcome.trained.preconditioner is not stale

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from graphforget.linalg.cg import conjugate_gradient
-from graphforget.linalg.ritz import RitzPreconditioner, krylov_solution
-from graphforget.linalg.solution import Product
+from graphforget.linalg.ritz import krylov_solution
+from graphforget.linalg.solution import Preconditioner, Product
 
 Status = Literal["converged", "steps spent", "no descent"]
 
@@ -20,7 +20,7 @@ REMEMBERED = 40  # residuals of a solve that later ones are made orthogonal to
 LEARNED_FROM = 0.085  # the first solve to this relative residual: the curvature there is close to that of the minimum
 RITZ_PRODUCTS = 40  # of that solve
 EASY = 2  # iterations of a solve; a preconditioner with which it takes no more needs no better one
-WORN_OUT = 30  # iterations of a solve with a preconditioner that is of no more use
+WORN_OUT = 30  # iterations of a solve with a preconditioner from before that is of no more use
 
 
 class SmoothFunction(Protocol):
@@ -41,7 +41,7 @@ class Minimum:
     products: int  # curvature products, the bulk of the work
     value: float
     gradient: Tensor
-    ritz: RitzPreconditioner | None = None  # for later minimisations of functions close to this one
+    preconditioner: Preconditioner | None = None  # for later minimisations of functions close to this one
 
     @property
     def gradient_norm(self) -> float:
@@ -57,8 +57,8 @@ def newton_cg(
     min_steps: int = 0,
     max_steps: int = 100,
     max_products: int = 500,
-    preconditioner: Callable[[Tensor], Product | None] | None = None,
-    ritz: RitzPreconditioner | None = None,
+    preconditioner: Callable[[Tensor], Preconditioner | None] | None = None,
+    known: Preconditioner | None = None,
     learn_ritz: bool = False,
     solve_dtype: torch.dtype | None = None,
     on_step: Callable[[int, float], None] | None = None,
@@ -75,12 +75,12 @@ def newton_cg(
     smaller than rounding errors; there a step that lowers the norm is accepted. `on_point` gets every point, with the
     number of steps and products so far. From such a point, with these as `steps_before` and `products_before`, the
     minimisation goes on to the same result, if there is no preconditioner.
-    `preconditioner` makes one at the first point, which serves all steps; `ritz` stands in its place. `learn_ritz`
-    makes a `ritz` from a solve on the way, which serves the steps after it and is part of the result, unless solves are
-    easy without it. One that has become bad is not. `solve_dtype` is the precision of the vectors in a solve, by
-    default that of `theta`.
+    `preconditioner` makes one at the first point, which serves all steps; `known`, from an earlier minimisation, stands
+    in its place. `learn_ritz` makes a better one from a solve on the way, unless solves are easy without it. The last
+    one is part of the result; one from before that has become bad is not. `solve_dtype` is the precision of the vectors
+    in a solve, by default that of `theta`.
     """
-    turned: Product | None = ritz
+    turned, from_before, learned = known, known is not None, False
     easy = preconditioner is not None
     value, gradient = function.value_and_gradient(theta)
     norm, products = float(gradient.norm()), products_before
@@ -88,24 +88,23 @@ def newton_cg(
         if on_step is not None:
             on_step(step, norm)
         if norm <= gradient_tolerance and step >= min_steps:
-            return Minimum(theta, "converged", step, products, value, gradient, ritz)
+            return Minimum(theta, "converged", step, products, value, gradient, turned)
         enough = 0.9 * gradient_tolerance / max(norm, 1e-300)
         forcing = min(enough if enough >= NEAR else max(min(0.1, norm**0.5), enough), 0.9)
         if step == steps_before and turned is None and preconditioner is not None:
             turned = preconditioner(theta)
         against, hessian = -gradient.to(solve_dtype or gradient.dtype), function.hessian(theta)
-        if learn_ritz and ritz is None and forcing <= LEARNED_FROM and not (easy and turned is not None):
-            learned = krylov_solution(hessian, against, products=RITZ_PRODUCTS)
-            ritz = learned.ritz
-            turned, learn_ritz = ritz or turned, False
-            solved, spent = learned.x, learned.products
+        if learn_ritz and not learned and forcing <= LEARNED_FROM and not (easy and turned is not None):
+            krylov = krylov_solution(hessian, against, products=RITZ_PRODUCTS)
+            turned, from_before, learned = krylov.ritz or turned, krylov.ritz is not None, True
+            solved, spent = krylov.x, krylov.products
         else:
             limits: Any = {"max_iterations": max_products, "remembered": REMEMBERED, "preconditioner": turned}
             solution = conjugate_gradient(hessian, against, tolerance=forcing, **limits)
             solved, spent = solution.x, solution.iterations
             easy = spent <= EASY
-            if ritz is not None and spent > WORN_OUT:
-                turned = ritz = None
+            if from_before and spent > WORN_OUT:
+                turned = None
         products += spent
         direction = solved.to(gradient)
         slope = float(gradient @ direction)
@@ -119,11 +118,11 @@ def newton_cg(
                 break
             length /= 2
         else:
-            return Minimum(theta, "no descent", step, products, value, gradient, ritz)
+            return Minimum(theta, "no descent", step, products, value, gradient, turned)
         theta, value, gradient, norm = candidate, new_value, new_gradient, new_norm
         if on_point is not None:
             on_point(theta, step + 1, products)
     if on_step is not None:
         on_step(max_steps, norm)
     status: Status = "converged" if norm <= gradient_tolerance else "steps spent"
-    return Minimum(theta, status, max_steps, products, value, gradient, ritz)
+    return Minimum(theta, status, max_steps, products, value, gradient, turned)

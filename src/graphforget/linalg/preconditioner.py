@@ -24,6 +24,12 @@ class LowRankPreconditioner:
 
     vectors: Tensor  # U, with orthonormal columns
     shrinkage: Tensor  # min(1, floor / (eigenvalues + mu)) - 1
+    outputs: int
+
+    @property
+    def size(self) -> int:
+        """The length of the vectors that it is for."""
+        return self.vectors.shape[0] * self.outputs
 
     def __call__(self, residual: Tensor) -> Tensor:
         matrix = residual.view(self.vectors.shape[0], -1)
@@ -59,7 +65,7 @@ def low_rank_preconditioner(jacobian: Jacobian, row_weights: Tensor, *, mu: floa
     eigenvalues, inner = torch.linalg.eigh((projected + projected.T) / 2)
     eigenvalues = eigenvalues.clamp_min(0) + mu
     floor = torch.maximum(eigenvalues[0], eigenvalues[-1] * torch.finfo(eigenvalues.dtype).eps ** 0.5)
-    return LowRankPreconditioner(basis @ inner, (floor / eigenvalues).clamp_max(1) - 1)
+    return LowRankPreconditioner(basis @ inner, (floor / eigenvalues).clamp_max(1) - 1, outputs)
 
 
 def _features_first(jacobian: Jacobian, outputs: Tensor) -> Tensor:

@@ -104,7 +104,7 @@ def fit_one(
         seconds=time.perf_counter() - started,
         loss=loss,
         objective_noise_vector=noise_vector,
-        ritz=minimum.ritz,
+        preconditioner=minimum.preconditioner,
     )
 
 

@@ -16,7 +16,7 @@ from graphforget.graph.targets import as_numbers
 from graphforget.linalg.blocked import BlockedFeatures
 from graphforget.linalg.jacobian import Jacobian
 from graphforget.linalg.preconditioner import low_rank_preconditioner
-from graphforget.linalg.solution import Product
+from graphforget.linalg.solution import Preconditioner, Product
 from graphforget.models.affine import AffineModel
 from graphforget.models.inputs import model_inputs
 from graphforget.models.items import items_of, view_of
@@ -134,7 +134,7 @@ class LossSum:
         curvature = self.loss.curvature(logits, self.labels)
         return lambda v: jacobian.adjoint(curvature(jacobian.apply(v)))
 
-    def preconditioner(self, theta: Tensor, *, mu: float) -> Product | None:
+    def preconditioner(self, theta: Tensor, *, mu: float) -> Preconditioner | None:
         """A preconditioner for the curvature of the mean loss with the L2 term, if the outputs share their features."""
         outputs = self.jacobian_width
         if not self._jacobian.has_shared_features or outputs < FEWEST_OUTPUTS:

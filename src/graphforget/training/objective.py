@@ -13,8 +13,7 @@ from graphforget.errors import InputError
 from graphforget.graph.graph import Graph
 from graphforget.graph.reach import Reach
 from graphforget.linalg.newton import Minimum, newton_cg
-from graphforget.linalg.ritz import RitzPreconditioner
-from graphforget.linalg.solution import Product
+from graphforget.linalg.solution import Preconditioner, Product
 from graphforget.models.inputs import fresh_inputs
 from graphforget.models.items import NODE, items_of
 from graphforget.training.loss_sum import LossSum
@@ -163,7 +162,7 @@ class MixedPrecision:
         product = self._single.hessian(theta.to(self._single.like))
         return lambda v: product(v.to(self._single.like)).to(v)
 
-    def preconditioner(self, theta: Tensor) -> Product | None:
+    def preconditioner(self, theta: Tensor) -> Preconditioner | None:
         """One for the curvature there, if the outputs share their features and are many enough."""
         return self._single.data.preconditioner(theta.to(self._single.like), mu=self._single.mu)
 
@@ -173,7 +172,7 @@ def minimise(
     theta: Tensor,
     *,
     max_steps: int = 100,
-    ritz: RitzPreconditioner | None = None,
+    known: Preconditioner | None = None,
     learn_ritz: bool = False,
     **options: Any,
 ) -> Minimum:
@@ -181,15 +180,15 @@ def minimise(
 
     A Newton step needs few digits of the curvature, and the gradient that decides whether a step was good is always
     that of float64. If `SINGLE_STEPS` of them do not converge, the others have products in float64. The solves in
-    float32 are preconditioned: by `ritz` if there is one from an earlier minimisation.
+    float32 are preconditioned: by `known` if it is there, from an earlier minimisation.
     """
     function = objective.for_newton()
     if isinstance(function, Objective):
         theta, more = objective.resumed(theta)
         return newton_cg(objective, theta, max_steps=max_steps, **options, **more)
-    known = ritz if ritz is not None and ritz.size == theta.numel() else None
-    single: Any = {"preconditioner": function.preconditioner, "ritz": known, "learn_ritz": learn_ritz}
-    single["solve_dtype"] = torch.float32
+    fits = known is not None and known.size == theta.numel()
+    single: Any = {"preconditioner": function.preconditioner, "known": known if fits else None}
+    single |= {"learn_ritz": learn_ritz, "solve_dtype": torch.float32}
     minimum = newton_cg(function, theta, max_steps=min(SINGLE_STEPS, max_steps), **single, **options)
     left = max_steps - minimum.steps
     if minimum.status == "converged" or not left:

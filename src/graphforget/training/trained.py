@@ -20,7 +20,7 @@ from graphforget.graph.graph import Graph
 from graphforget.graph.links import named_pairs
 from graphforget.graph.reach import Reach
 from graphforget.graph.targets import target_kind
-from graphforget.linalg.ritz import RitzPreconditioner
+from graphforget.linalg.solution import Preconditioner
 from graphforget.models.boosted import Boosted, as_boosted
 from graphforget.models.built_in import as_composite, as_stacked
 from graphforget.models.composite import CompositeModel
@@ -78,10 +78,10 @@ class Trained:
     suppressed: HashedItems | None = field(default=None, repr=False)  # what requests deleted and no update brings back
     absent: HashedItems | None = field(default=None, repr=False)  # what was asked for since then while it was absent
     # Of the curvature at training, for the solves of requests. It is private, in memory alone, and in no pickle.
-    ritz: RitzPreconditioner | None = field(default=None, repr=False, compare=False)
+    preconditioner: Preconditioner | None = field(default=None, repr=False, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"ritz": None}
+        return self.__dict__ | {"preconditioner": None}
 
     @property
     def obstacles(self) -> tuple[str, ...]:
@@ -276,7 +276,7 @@ class Trained:
             "retrain": None,
             "suppressed": None,
             "absent": None,
-            "ritz": None,
+            "preconditioner": None,
         }
         released = self.with_weights(theta, noise=noise, **private)
         if released.is_stacked:

@@ -103,7 +103,7 @@ class Newton(Method[NewtonOptions], info=NEWTON):
                 task, {"steps": 0, "products": 0, "distances": []}, why=tolerance_below_rounding(allowed, slack / mu)
             )
         steps: Any = {"min_steps": 0 if task.training_unchanged else 1, "max_steps": options.steps}
-        steps |= {"on_step": report, "ritz": trained.ritz}
+        steps |= {"on_step": report, "known": trained.preconditioner}
         minimum = minimise(objective, theta, gradient_tolerance=largest_norm, **steps)
         details: dict[str, Any] = {
             "steps": minimum.steps,
@@ -117,7 +117,7 @@ class Newton(Method[NewtonOptions], info=NEWTON):
             task.history_entry(self.name, minimum.theta),
             measured=(minimum.value, minimum.gradient_norm),
         )
-        updated = dataclasses.replace(updated, ritz=minimum.ritz)
+        updated = dataclasses.replace(updated, preconditioner=minimum.preconditioner)
         if task.training_unchanged and minimum.steps == 0:
             updated = dataclasses.replace(updated, history=())  # training on the retained graph gives the same weights
         return released_around_centre(task, updated, details, objective=objective, gradient=minimum.gradient)
