@@ -254,6 +254,7 @@ def test_a_secret_that_cannot_be_read_is_logged_and_looks_like_a_wrong_signature
     headers = signed_headers(trial.service.now, body)
     assert trial.client.post("/v2/webhook", content=body, headers=headers).status_code == 401
     assert "the secret of the incoming webhook cannot be read" in caplog.text
+    assert str(trial.service.home) not in caplog.text
 
 
 def test_without_a_secret_there_is_no_incoming_webhook(new_trial: Make) -> None:

@@ -60,8 +60,8 @@ def _webhook_secret(path: Path) -> bytes:
     """The secret. If it cannot be read, callers learn no more than from a wrong signature, and the operator does."""
     try:
         return read_secret(path)
-    except InputError as error:
-        log.error("the secret of the incoming webhook cannot be read: %s", error)
+    except InputError:
+        log.error("the secret of the incoming webhook cannot be read, is too short, or is open to others")
         raise
 
 
