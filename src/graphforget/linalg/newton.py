@@ -80,8 +80,7 @@ def newton_cg(
     one is part of the result; one from before that has become bad is not. `solve_dtype` is the precision of the vectors
     in a solve, by default that of `theta`.
     """
-    turned, from_before, learned = known, known is not None, False
-    easy = preconditioner is not None
+    turned, from_before = known, known is not None
     value, gradient = function.value_and_gradient(theta)
     norm, products = float(gradient.norm()), products_before
     for step in range(steps_before, max_steps):
@@ -91,18 +90,20 @@ def newton_cg(
             return Minimum(theta, "converged", step, products, value, gradient, turned)
         enough = 0.9 * gradient_tolerance / max(norm, 1e-300)
         forcing = min(enough if enough >= NEAR else max(min(0.1, norm**0.5), enough), 0.9)
-        if step == steps_before and turned is None and preconditioner is not None:
-            turned = preconditioner(theta)
+        if step == steps_before:
+            if turned is None and preconditioner is not None:
+                turned = preconditioner(theta)
+            easy = turned is not None  # until a solve shows otherwise
         against, hessian = -gradient.to(solve_dtype or gradient.dtype), function.hessian(theta)
-        if learn_ritz and not learned and forcing <= LEARNED_FROM and not (easy and turned is not None):
+        if learn_ritz and not easy and forcing <= LEARNED_FROM:
             krylov = krylov_solution(hessian, against, products=RITZ_PRODUCTS)
-            turned, from_before, learned = krylov.ritz or turned, krylov.ritz is not None, True
+            turned, from_before, learn_ritz = krylov.ritz or turned, krylov.ritz is not None, False
             solved, spent = krylov.x, krylov.products
         else:
             limits: Any = {"max_iterations": max_products, "remembered": REMEMBERED, "preconditioner": turned}
             solution = conjugate_gradient(hessian, against, tolerance=forcing, **limits)
             solved, spent = solution.x, solution.iterations
-            easy = spent <= EASY
+            easy = turned is not None and spent <= EASY
             if from_before and spent > WORN_OUT:
                 turned = None
         products += spent
