@@ -125,7 +125,7 @@ class Asking:
     def _first(self, named: Mapping[str, Request | Update], history: History, place: Path) -> dict[str, Answer]:
         there = None
         if self.out is not None:
-            there = _continued_at(self.out, history, place, model=self.model, loss=self.loss)
+            there = continued_at(self.out, history, lambda: read_run(place, model=self.model, loss=self.loss)[0])
         return first_answers(named, (self.target, there), (self.run, history), level=self.level)
 
 
@@ -146,17 +146,14 @@ def checked_ids(request_id: str | None, request_ids: Sequence[str | None] | None
     return [str(uuid.uuid4()) if one is None else one for one in request_ids]
 
 
-def _continued_at(
-    target: Path, source: History, place: Path, *, model: OwnModel | None, loss: Loss | LossFunction | None
-) -> History | None:
-    """The history at `target` if it continues the source's.
+def continued_at(target: Path, source: History, model: Callable[[], Trained]) -> History | None:
+    """The history at `target` if it continues the source's, which is that of a run with this model.
 
-    A target that continues another run holds answers to other requests, and an id may mean another request there.
+    A target that continues another run holds answers to other requests, and an id may mean another request there. The
+    model is not read if there is no history.
     """
     history = read_history(target)
-    if not history.entries or not history.continues(source, read_run(place, model=model, loss=loss)[0]):
-        return None
-    return history
+    return history if history.entries and history.continues(source, model()) else None
 
 
 def first_answers(

@@ -30,8 +30,8 @@ from graphforget.models.registry import build
 from graphforget.models.stacked import Stacked
 from graphforget.progress import Progress
 from graphforget.request.request import Request
-from graphforget.runs.answering import Answer, checked_ids, first_answers
-from graphforget.runs.history import History, history_of, read_history
+from graphforget.runs.answering import Answer, checked_ids, continued_at, first_answers
+from graphforget.runs.history import history_of
 from graphforget.runs.layout import (
     LEDGER,
     PROOFS,
@@ -270,7 +270,7 @@ def _answers(
     with open_run(run) as place:
         history = history_of(place)
         trained, graph = _read(ranks, place)  # also carries out what was committed before a kill
-        there = None if out is None else _continued_at(target, history, trained)
+        there = None if out is None else continued_at(target, history, lambda: trained)
         first = first_answers(named, (target, there), (Path(run), history), level=options.get("level"))
         fresh = {name: one for name, one in named.items() if name not in first}
         if fresh:
@@ -296,12 +296,6 @@ def _answers(
         first |= {name: Answer(outcome.answer(), target, name, outcome) for name in fresh}
     sweep_parts(ranks, target if fresh or there is not None else run)
     return tuple(first[name] for name in named)
-
-
-def _continued_at(target: Path, source: History, trained: Trained) -> History | None:
-    """The history at `target` if it continues that of a run with this model."""
-    history = read_history(target)
-    return history if history.entries and history.continues(source, trained) else None
 
 
 # -- verification ----------------------------------------------------------------------------------------------------
