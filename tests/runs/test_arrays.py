@@ -8,6 +8,8 @@ import os
 import pickle
 import shutil
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -239,31 +241,54 @@ def test_an_earlier_state_is_not_written_over_a_later_one_in_place(run: Path) ->
     assert same_graph(gf.load_run(run)[1], planted_graph().without(gf.Request(nodes=["s9"])))
 
 
-def test_a_run_that_another_process_has_open_is_not_changed_in_place(run: Path) -> None:
-    request = planted_request(planted_graph())
+@contextmanager
+def forked(work: Callable[[Callable[[], None]], bool]) -> Iterator[Callable[[], bool]]:
+    """Runs `work` in a forked process. It gets a function that waits for this process, which goes on meanwhile.
+
+    Gives a function that ends the waiting, and returns what `work` returned.
+    """
     ready, told = os.pipe()
     stop, ask = os.pipe()
     child = os.fork()
     if child == 0:
-        try:
-            graph = gf.load_run(run)[1]
+
+        def wait() -> None:
             os.write(told, b"1")
             os.read(stop, 1)
-            os.write(told, b"1" if same_graph(graph, planted_graph()) else b"0")
+
+        try:
+            os.write(told, b"1" if work(wait) else b"0")
         finally:
             os._exit(0)
+    os.close(told)  # a child that fails has nothing to tell
+
+    def finished() -> bool:
+        os.write(ask, b"1")
+        return os.read(ready, 1) == b"1"
+
     try:
         assert os.read(ready, 1) == b"1"
+        yield finished
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_a_run_that_another_process_has_open_is_not_changed_in_place(run: Path) -> None:
+    request = planted_request(planted_graph())
+
+    def read(wait: Callable[[], None]) -> bool:
+        graph = gf.load_run(run)[1]
+        wait()
+        return same_graph(graph, planted_graph())
+
+    with forked(read) as finished:
         before = content(run)
         with pytest.raises(gf.InputError, match="is open in another process, and nothing was changed"):
             gf.answer(run, request)
         assert content(run) == before
         assert os.listdir(run.parent) == ["run"]
-        os.write(ask, b"1")
-        assert os.read(ready, 1) == b"1"
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        assert finished()
     gf.answer(run, request)
     assert holds_planted(run.parent) == []
 
@@ -273,29 +298,21 @@ def test_a_forked_process_is_another_process(run: Path, writer: str) -> None:
     """The arrays that were open before the fork are open in both: neither may overwrite them."""
     _, graph = gf.load_run(run)
     request = planted_request(planted_graph())
-    ready, told = os.pipe()
-    stop, ask = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.write(told, b"1")
-            os.read(stop, 1)
-            if writer == "child":
-                with pytest.raises(gf.InputError, match="is open in another process, and nothing was changed"):
-                    gf.answer(run, request)
-            os.write(told, b"1" if same_graph(graph, planted_graph()) else b"0")
-        finally:
-            os._exit(0)
-    try:
-        assert os.read(ready, 1) == b"1"
+
+    def refused() -> None:
+        with pytest.raises(gf.InputError, match="is open in another process, and nothing was changed"):
+            gf.answer(run, request)
+
+    def read(wait: Callable[[], None]) -> bool:
+        wait()
+        if writer == "child":
+            refused()
+        return same_graph(graph, planted_graph())
+
+    with forked(read) as finished:
         if writer == "parent":
-            with pytest.raises(gf.InputError, match="is open in another process, and nothing was changed"):
-                gf.answer(run, request)
-        os.write(ask, b"1")
-        assert os.read(ready, 1) == b"1"
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+            refused()
+        assert finished()
     assert same_graph(graph, planted_graph())
     gf.answer(run, request)
     assert holds_planted(run.parent) == []
